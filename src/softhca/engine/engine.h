@@ -1,0 +1,35 @@
+// Drives the device: from the application's own threads whenever libmlx5 takes
+// or drops a lock, and from one thread of our own for programs that sleep,
+// that are only targets, or that use no locks.
+#pragma once
+
+#include "base/types.h"
+
+namespace softhca {
+
+// One pass over rings, active QPs and watched CQs. Device lock held.
+bool engine_step(u64 now_ns);
+
+// Starts the engine thread and the clock pages; 0 or errno. Device lock held.
+int engine_start();
+// In a forked child: nothing of the parent's engine may be used again.
+void engine_forget();
+
+// Called by the preload layer around libmlx5's spin locks with the caller's
+// return address: runs one step if the caller is libmlx5 and nobody else is
+// stepping.
+void engine_hook(const void *return_address);
+// Learns where libmlx5 is mapped. Called when a context is opened.
+void engine_find_provider();
+
+// True while the calling thread is inside the device: interposed functions
+// must then pass through.
+bool inside_device();
+struct InsideDevice { InsideDevice(); ~InsideDevice(); bool outer; };
+
+// Clock page and clock info page, kept current by the engine. Both live in
+// the file behind the command descriptor, see uverbs/file.h.
+void engine_add_clock_page(u8 *core_clock_page, u8 *clock_info_page);
+void engine_remove_clock_page(u8 *core_clock_page);
+
+}  // namespace softhca

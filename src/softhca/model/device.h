@@ -1,0 +1,121 @@
+// The emulated hardware of this process: devices (one per configured HCA) and
+// the objects that the data path needs to find by number.
+//
+// Everything here is protected by Process::mutex. The singleton is never
+// destroyed: the engine thread may outlive static destructors.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/types.h"
+#include "config/config.h"
+#include "model/cq.h"
+#include "model/event.h"
+#include "model/mkey.h"
+#include "model/qp.h"
+#include "model/srq.h"
+#include "wire/fabric.h"
+
+namespace softhca {
+
+using Gid = std::array<u8, 16>;
+enum class GidType : u8 { ib = 0, roce_v1 = 1, roce_v2 = 2 };  // values of ib_uverbs_gid_type
+struct GidEntry { Gid gid{}; GidType type = GidType::ib; bool valid = false; };
+
+// What a model can do. Filled from the model and the configuration's `hide`
+// list; the uverbs layer reports it, nothing else may.
+struct Capabilities {
+  u32 vendor_part_id = 4123;
+  u32 max_qp = 1u << qpn_bits_per_slot;
+  u32 max_qp_wr = 32768;
+  u32 max_sge = 30;
+  u32 max_sge_rd = 30;
+  u32 max_cq = 1 << 24;
+  u32 max_cqe = 4194303;
+  u32 max_mr = 1 << 24;
+  u32 max_pd = 1 << 24;
+  u32 max_mw = 1 << 24;
+  u32 max_srq = 1 << 23;
+  u32 max_srq_wr = 32767;
+  u32 max_srq_sge = 31;
+  u32 max_rd_atomic = 16;
+  u32 max_mcast_group = 2097152;
+  u32 max_mcast_attach = 240;
+  u32 max_dm_bytes = 131072;
+  u32 max_inline_mask = 0;
+  bool dc = true;
+  bool xrc = true;
+  bool atomics = true;
+  bool extended_atomics = true;   // masked, 4..32 bytes
+  bool odp = true;
+  bool device_memory = true;
+  bool umr = true;
+  bool cqe_128_compression = true;
+  bool cqe_compression = true;
+  bool memory_windows = true;
+  bool timestamps = true;
+  bool null_mkey = true;
+  bool cq_moderation = true;
+};
+
+struct Device {
+  const DeviceConfig *config = nullptr;
+  u32 number = 0;                  // index of the device in the configuration
+  Capabilities caps;
+  std::vector<std::vector<GidEntry>> gids;   // per port (index 0 = port 1)
+  u64 dm_used = 0;                 // bytes of device memory handed out
+  u32 null_mkey = 0;               // lkey of the null MR; 0 until asked for
+
+  const PortConfig &port(u32 number_from_1) const { return config->ports[number_from_1 - 1]; }
+  u32 port_count() const { return static_cast<u32>(config->ports.size()); }
+  bool ethernet(u32 port_number) const { return port(port_number).link == LinkLayer::ethernet; }
+};
+
+struct Process {
+  std::mutex mutex;
+  bool started = false;            // fabric joined, engine running
+  Fabric *fabric = nullptr;
+  std::vector<Device> devices;
+  MkeyTable mkeys;
+  std::unordered_map<u32, Qp *> qps;     // by number
+  std::unordered_map<u32, Srq *> srqs;   // by number
+  std::vector<Qp *> sweep;               // all QPs with a doorbell record
+  std::vector<Qp *> hot;                 // QPs with work or recent doorbells
+  std::vector<Qp *> ack_pending;         // responders with something to push
+  std::vector<Cq *> watched;             // CQs whose arming is to be checked
+  std::vector<Cq *> compressing;         // CQs with held-back completions
+  std::vector<EventChannel *> overflowing;
+  size_t sweep_cursor = 0;
+  u32 next_qpn = 0, next_srqn = 1, next_cqn = 1, next_pdn = 1;
+  std::deque<u32> free_qpns;             // oldest first: numbers rest before reuse
+  u64 open_ns = 0;                       // device clock when the first context opened
+  std::atomic<u32> armed_cqs{0};         // CQs waiting for an event (engine policy)
+
+  // Joins the fabric and starts the engine; errno on failure. Lock held.
+  int start();
+};
+
+Process &process();
+
+// Device clock in nanoseconds; what CQE timestamps and the clock page show.
+u64 device_clock_ns();
+
+// Numbering and registration. Lock held.
+Qp *qp_register(std::unique_ptr<Qp> qp);  // assigns qp.qpn; nullptr when none is free
+void qp_unregister(Qp *);                 // removes it from all lists and deletes it
+u32 srq_register(Srq *);                  // assigns and returns srqn
+void srq_unregister(Srq *);
+void cq_watch(Cq &);                      // check its arming at the next step
+void cq_forget(Cq &);                     // before deletion
+void qp_wake(Qp &);                       // look at its doorbells at the next step
+
+// Finds the GID's port on any device of this process. -1: not ours.
+int local_lid_of(const Device &, u32 port);
+
+}  // namespace softhca

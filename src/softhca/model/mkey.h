@@ -1,0 +1,96 @@
+// Memory keys: what reg_mr, alloc_mw, DEVX CREATE_MKEY and UMR WQEs make, and
+// their translation to memory.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "base/types.h"
+#include "model/memory.h"
+#include "model/prm.h"
+
+namespace softhca {
+
+// The bits of ibv_access_flags.
+enum Access : u32 {
+  access_local_write = 1 << 0,
+  access_remote_write = 1 << 1,
+  access_remote_read = 1 << 2,
+  access_remote_atomic = 1 << 3,
+  access_mw_bind = 1 << 4,
+  access_zero_based = 1 << 5,
+  access_on_demand = 1 << 6,
+  access_hugetlb = 1 << 7,
+  access_optional_mask = 0x3ff00000,  // relaxed ordering and friends
+};
+
+struct Mkey {
+  // One translation entry: `bytes` at `address` under `key`; in a repeat
+  // block each entry is visited every cycle, `stride` bytes apart.
+  struct Entry { u64 bytes = 0; u32 key = 0; u64 address = 0; u32 stride = 0; };
+  enum class Kind : u8 {
+    direct,    // application memory at host_base
+    device,    // device memory at host_base (our own mapping)
+    implicit,  // whole address space, on demand
+    null,      // reads zero, swallows writes
+    indirect,  // entries: KLM (own length each), or KSM (all of ksm_bytes)
+    repeat,    // entries + repeat count
+  };
+  u32 index = 0;
+  u8 tag = 0;               // low 8 bits of the key
+  u32 pdn = 0;
+  u32 access = 0;           // Access bits; local read always allowed
+  Kind kind = Kind::direct;
+  bool free = false;        // no access until a UMR sets it valid
+  bool umr_en = true;
+  bool remote_invalidate = false;   // SEND_INV may free it
+  u32 qpn = 0xffffff;       // type-2 windows: bound to this QP
+  u64 start = 0;            // first valid virtual address
+  u64 length = 0;
+  u64 host_base = 0;        // address of `start` for direct and device
+  u64 ksm_bytes = 0;        // indirect: fixed entity size, 0 for KLM
+  u32 max_entries = 0;      // room for translations (16-byte units)
+  u64 repeat_count = 0;
+  std::vector<Entry> entries;
+
+  u32 key() const { return index << 8 | tag; }
+};
+
+class MkeyTable {
+ public:
+  MkeyTable();
+  Mkey *create(u32 pdn);                 // nullptr: table full
+  void destroy(Mkey *);
+  Mkey *find(u32 key) const;             // by index; the tag is not compared
+  size_t size() const { return keys_.size(); }
+
+ private:
+  std::unordered_map<u32, Mkey *> keys_;
+  u32 next_;
+};
+
+// Who asks, for protection checks.
+struct Requester {
+  u32 pdn = 0;
+  u32 qpn = 0;
+};
+
+// Appends the memory behind [address, address + length) under `key` to `out`.
+// `need` are Access bits (0 = local read). Returns Syndrome::ok,
+// local_protection for every kind of refusal; the caller maps it to its side.
+Syndrome resolve(const MkeyTable &, u32 key, u64 address, u64 length, u32 need,
+                 const Requester &, SpanList &out);
+
+// Executes a UMR WQE (linearised, `ds` 16-byte units) for the QP `qpn` of `pdn`.
+// Returns ok, local_qp_op (malformed), mw_bind (check failed) or
+// local_protection (entry list unreadable).
+Syndrome execute_umr(MkeyTable &, const u8 *wqe, u32 ds, const Requester &);
+
+// LOCAL_INV and SEND_INV: frees the key. False when it cannot be invalidated.
+bool invalidate(MkeyTable &, u32 key, const Requester &, bool remote);
+
+// CREATE_MKEY of DEVX: `mkc` points at the 64-byte mkey context. The key
+// belongs to the PD named in it.
+Mkey *create_devx_mkey(MkeyTable &, const u8 *mkc, u32 translation_octowords);
+
+}  // namespace softhca
