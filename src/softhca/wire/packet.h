@@ -72,7 +72,7 @@ struct PacketHeader {
   u8 hop_limit;
   u8 atomic_size;      // bytes per operand (4..32); plain atomics 8
   u8 port;             // sending port
-  u8 reserved[5];
+  u8 reserved[13];
   u8 sgid[16];
   u8 dgid[16];
 };
