@@ -1,0 +1,87 @@
+#include "config/identity.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+
+namespace softhca {
+
+namespace {
+
+// Locally administered, "SH" for software HCA.
+constexpr u8 mac_prefix[3] = {0x02, 0x53, 0x48};
+
+const PortConfig &port_config(const Config &c, u32 device, u32 port) {
+  return c.devices[device].ports[port - 1];
+}
+
+}  // namespace
+
+u64 default_node_guid(u16 host, u32 device) {
+  // As ConnectX does it: OUI, 03 00, then the rest of the MAC address.
+  return u64{mac_prefix[0]} << 56 | u64{mac_prefix[1]} << 48 | u64{mac_prefix[2]} << 40 |
+         u64{0x0300} << 24 | u64{host} << 16 | u64{device} << 8;
+}
+
+u16 default_lid(u16 host, u32 device, u32 port) {
+  return static_cast<u16>(host + 256 * (max_ports * device + port - 1));
+}
+
+std::string default_ipv4(u16 host, u32 device, u32 port) {
+  return "10." + std::to_string(device) + '.' + std::to_string(port) + '.' + std::to_string(host);
+}
+
+u64 node_guid(const Config &c, u32 device) {
+  const u64 configured = c.devices[device].node_guid;
+  return configured ? configured : default_node_guid(c.host, device);
+}
+
+u64 port_guid(const Config &c, u32 device, u32 port) { return node_guid(c, device) + port - 1; }
+
+std::array<u8, 6> port_mac(const Config &c, u32 device, u32 port) {
+  return {mac_prefix[0],           mac_prefix[1],           mac_prefix[2],
+          static_cast<u8>(c.host), static_cast<u8>(device), static_cast<u8>(port)};
+}
+
+bool parse_ipv4(const std::string &text, std::array<u8, 4> &out) {
+  return inet_pton(AF_INET, text.c_str(), out.data()) == 1;
+}
+
+std::vector<PortGid> port_gids(const Config &c, u32 device, u32 port) {
+  const PortConfig &p = port_config(c, device, port);
+  PortGid g;
+  if (p.link == LinkLayer::infiniband) {
+    store_be64(g.gid.data(), p.gid_prefix);
+    store_be64(g.gid.data() + 8, port_guid(c, device, port));
+    return {g};
+  }
+
+  std::vector<PortGid> table;
+  const auto add = [&table](PortGid entry) {
+    for (u8 type : {1, 2}) {
+      entry.type = type;
+      table.push_back(entry);
+    }
+  };
+
+  // Link-local IPv6 address: the MAC address as modified EUI-64.
+  const auto mac = port_mac(c, device, port);
+  g.gid = {0xfe, 0x80};
+  g.gid[8] = static_cast<u8>(mac[0] ^ 0x02);
+  g.gid[9] = mac[1];
+  g.gid[10] = mac[2];
+  g.gid[11] = 0xff;
+  g.gid[12] = 0xfe;
+  std::copy(mac.begin() + 3, mac.end(), g.gid.begin() + 13);
+  add(g);
+
+  std::array<u8, 4> ip{};
+  parse_ipv4(p.ipv4.empty() ? default_ipv4(c.host, device, port) : p.ipv4, ip);
+  g.gid = {};
+  g.gid[10] = g.gid[11] = 0xff;
+  std::copy(ip.begin(), ip.end(), g.gid.begin() + 12);
+  add(g);
+  return table;
+}
+
+}  // namespace softhca

@@ -1,0 +1,46 @@
+// Who a port is: GUIDs, MAC address and GID table. sysfs and the command layer
+// both report what is derived here, so they cannot disagree.
+//
+// Every default is made of (host, device, port) and is thus unique in a fabric:
+//   MAC        02:53:48:<host>:<device>:<port>
+//   node GUID  0253:4803:00<host>:<device>00, port p of it: + p - 1
+//   LID        host + 256 * (2 * device + port - 1)   (device 0, port 1: host)
+//   IPv4       10.<device>.<port>.<host>
+// Devices count from 0, ports from 1.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+#include "config/config.h"
+
+namespace softhca {
+
+constexpr u32 max_hosts = 250;
+constexpr u32 max_devices = 16;
+constexpr u32 max_ports = 2;   // per device
+
+struct PortGid {
+  std::array<u8, 16> gid{};
+  u8 type = 0;   // enum ib_uverbs_gid_type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2
+};
+
+u64 default_node_guid(u16 host, u32 device);
+u16 default_lid(u16 host, u32 device, u32 port);
+std::string default_ipv4(u16 host, u32 device, u32 port);
+
+u64 node_guid(const Config &, u32 device);
+u64 port_guid(const Config &, u32 device, u32 port);
+std::array<u8, 6> port_mac(const Config &, u32 device, u32 port);
+
+// InfiniBand: {gid_prefix : port GUID}.
+// Ethernet: 0 RoCE v1 and 1 RoCE v2 of the link-local address,
+//           2 RoCE v1 and 3 RoCE v2 of the IPv4 address (::ffff:a.b.c.d).
+std::vector<PortGid> port_gids(const Config &, u32 device, u32 port);
+
+// Dotted quad to its four bytes; false when it is none.
+bool parse_ipv4(const std::string &, std::array<u8, 4> &out);
+
+}  // namespace softhca
