@@ -48,6 +48,7 @@ struct Capabilities {
   u32 max_mcast_group = 2097152;
   u32 max_mcast_attach = 240;
   u32 max_dm_bytes = 131072;
+  u32 max_message_bytes = 1u << 30;
   u32 max_inline_mask = 0;
   bool dc = true;
   bool xrc = true;
@@ -91,11 +92,12 @@ struct Process {
   std::vector<Cq *> watched;             // CQs whose arming is to be checked
   std::vector<Cq *> compressing;         // CQs with held-back completions
   std::vector<EventChannel *> overflowing;
+  std::vector<EventChannel *> context_channels;  // async channel of every open context
   size_t sweep_cursor = 0;
   u32 next_qpn = 0, next_srqn = 1, next_cqn = 1, next_pdn = 1;
   std::deque<u32> free_qpns;             // oldest first: numbers rest before reuse
   u64 open_ns = 0;                       // device clock when the first context opened
-  std::atomic<u32> armed_cqs{0};         // CQs waiting for an event (engine policy)
+  std::atomic<u64> last_event_ns{0};     // newest completion event (engine policy)
 
   // Joins the fabric and starts the engine; errno on failure. Lock held.
   int start();

@@ -72,6 +72,7 @@ struct Qp {
   u32 uidx = unused_uidx;
   u64 user_handle = 0;
   u64 dc_key = 0;              // DCT access key
+  u64 dc_key_violations = 0;   // requests with a wrong one
   u32 xrcd = 0;                // XRC_TGT
   QpAttributes attr;
   u32 cap_max_send_wr = 0, cap_max_send_sge = 0, cap_max_inline = 0;
@@ -129,12 +130,18 @@ void qp_fail(Qp &, EventType event);
 // Runs the send queue: fetches WQEs, transmits, checks timers. Returns
 // whether anything moved.
 bool qp_run_send(Qp &, u64 now_ns);
+// Whether send WQEs are in flight: the QP needs attention until they are done.
+bool qp_send_busy(const Qp &);
 // Pushes queued acknowledges and read responses. True when all are out.
 bool qp_run_responder(Qp &);
 // A request or datagram for this QP.
 void qp_receive_request(Qp &, const PacketHeader &, const u8 *payload);
+// A multicast datagram to a group this QP is attached to.
+void qp_receive_multicast(Qp &, const PacketHeader &, const u8 *payload);
 // An acknowledge or response for this QP.
 void qp_receive_response(Qp &, const PacketHeader &, const u8 *payload);
+// A DC initiator has turned to another target.
+void qp_dc_disconnect(Qp &, const PacketHeader &);
 // Completes posted receives with flush errors (QP in error, own RQ).
 bool qp_flush_receive(Qp &);
 

@@ -1,0 +1,136 @@
+#include "model/device.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+#include "base/log.h"
+#include "config/identity.h"
+#include "engine/engine.h"
+#include "model/capabilities.h"
+
+namespace softhca {
+
+Process &process() {
+  static Process &p = *new Process;   // never destroyed, see device.h
+  return p;
+}
+
+u64 device_clock_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
+}
+
+namespace {
+
+void build_devices(Process &p) {
+  const Config &c = config();
+  p.devices.resize(c.devices.size());
+  for (u32 i = 0; i < c.devices.size(); ++i) {
+    Device &d = p.devices[i];
+    d.config = &c.devices[i];
+    d.number = i;
+    d.caps = capabilities_of(c.devices[i]);
+    for (u32 port = 1; port <= d.port_count(); ++port) {
+      std::vector<GidEntry> table;
+      for (const PortGid &g : port_gids(c, i, port))
+        table.push_back({g.gid, static_cast<GidType>(g.type), true});
+      d.gids.push_back(std::move(table));
+    }
+  }
+}
+
+}  // namespace
+
+int Process::start() {
+  if (started) return 0;
+  if (devices.empty()) build_devices(*this);
+  fabric = Fabric::join(config().fabric, config().ring_bytes);
+  if (fabric == nullptr) return errno != 0 ? errno : EIO;
+  if (const int error = engine_start(); error != 0) {
+    fabric->leave(false);
+    fabric = nullptr;
+    return error;
+  }
+  open_ns = device_clock_ns();
+  started = true;
+  return 0;
+}
+
+Qp *qp_register(std::unique_ptr<Qp> qp) {
+  Process &p = process();
+  constexpr u32 per_slot = 1u << qpn_bits_per_slot;
+  u32 low;
+  // Numbers rest as long as possible before they are used again: a late
+  // packet to an old QP must not meet a new one.
+  if (p.next_qpn < per_slot) {
+    low = p.next_qpn++;
+  } else if (!p.free_qpns.empty()) {
+    low = p.free_qpns.front();
+    p.free_qpns.pop_front();
+  } else {
+    return nullptr;
+  }
+  Qp *raw = qp.release();
+  raw->qpn = u32{p.fabric->slot()} << qpn_bits_per_slot | low;
+  p.qps[raw->qpn] = raw;
+  if (raw->dbrec != nullptr) {
+    raw->sweep_index = p.sweep.size();
+    p.sweep.push_back(raw);
+  }
+  return raw;
+}
+
+void qp_unregister(Qp *qp) {
+  Process &p = process();
+  // After a fork the tables are empty but the objects may still be destroyed.
+  const auto it = p.qps.find(qp->qpn);
+  if (it != p.qps.end() && it->second == qp) {
+    p.qps.erase(it);
+    p.free_qpns.push_back(qp->qpn & ((1u << qpn_bits_per_slot) - 1));
+  }
+  if (qp->sweep_index < p.sweep.size() && p.sweep[qp->sweep_index] == qp) {
+    p.sweep.back()->sweep_index = qp->sweep_index;
+    p.sweep[qp->sweep_index] = p.sweep.back();
+    p.sweep.pop_back();
+  }
+  if (qp->hot) std::erase(p.hot, qp);
+  if (qp->ack_listed) std::erase(p.ack_pending, qp);
+  delete qp;
+}
+
+u32 srq_register(Srq *srq) {
+  Process &p = process();
+  do {
+    srq->srqn = p.next_srqn++ & 0xffffff;
+  } while (srq->srqn == 0 || p.srqs.count(srq->srqn) != 0);
+  p.srqs[srq->srqn] = srq;
+  return srq->srqn;
+}
+
+void srq_unregister(Srq *srq) {
+  const auto it = process().srqs.find(srq->srqn);
+  if (it != process().srqs.end() && it->second == srq) process().srqs.erase(it);
+}
+
+void cq_watch(Cq &cq) {
+  if (cq.watched) return;
+  cq.watched = true;
+  process().watched.push_back(&cq);
+}
+
+void cq_forget(Cq &cq) {
+  Process &p = process();
+  if (cq.watched) std::erase(p.watched, &cq);
+  if (!cq.pending.empty()) std::erase(p.compressing, &cq);
+}
+
+void qp_wake(Qp &qp) {
+  qp.last_activity_ns = device_clock_ns();
+  if (qp.hot || qp.dbrec == nullptr) return;
+  qp.hot = true;
+  process().hot.push_back(&qp);
+}
+
+}  // namespace softhca

@@ -1,0 +1,286 @@
+// Reads send WQEs as libmlx5 writes them: linearises, parses, resolves the
+// data segments, and executes what needs no wire (NOP, UMR, LOCAL_INV).
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "fault/faults.h"
+#include "model/device.h"
+#include "model/requester.h"
+
+namespace softhca {
+
+namespace {
+
+constexpr u32 max_wqe_bytes = 1024;   // max_sq_desc_sz
+constexpr u32 av_bytes = 48;
+constexpr u32 inline_flag = 0x80000000;
+
+// A linearised WQE and a read position behind the segments already taken.
+struct Reader {
+  const u8 *at;
+  const u8 *end;
+  bool take(u32 bytes, const u8 *&out) {
+    if (static_cast<size_t>(end - at) < bytes) return false;
+    out = at;
+    at += bytes;
+    return true;
+  }
+};
+
+Syndrome refuse(SendWqe &out, Syndrome s) {
+  out.status = s;
+  out.vendor = vendor_syndrome(s, false);
+  return s;
+}
+
+// 48-byte address vector of UD and DCI WQEs.
+void parse_av(const Qp &qp, const u8 *av, Destination &d) {
+  d.qpn = load_be32(av + 8) & 0xffffff;
+  d.sl = av[12] & 0xf;
+  d.dlid = load_be16(av + 14);
+  d.traffic_class = av[26];
+  d.hop_limit = av[27];
+  const u32 grh = load_be32(av + 28);
+  const bool ethernet = qp.device->ethernet(std::max<u8>(qp.attr.port, 1));
+  d.grh = ethernet || (grh >> 30 & 1) != 0;
+  d.sgid_index = static_cast<u8>(grh >> 20 & 0xff);
+  d.flow_label = grh & 0xfffff;
+  std::memcpy(d.dgid, av + 32, 16);
+  // On RoCE byte 14 holds the UDP source port, not an address.
+  if (ethernet) d.dlid = 0;
+  if (qp.type == QpType::dci) {
+    d.key = load_be64(av);
+  } else {
+    const u32 qkey = load_be32(av);
+    d.key = (qkey & 0x80000000) != 0 ? qp.attr.qkey : qkey;
+  }
+}
+
+void connected_destination(const Qp &qp, Destination &d) {
+  const AddressVector &av = qp.attr.av;
+  d.qpn = qp.attr.dest_qpn;
+  d.dlid = av.dlid;
+  d.sl = av.sl;
+  d.traffic_class = av.traffic_class;
+  d.hop_limit = av.hop_limit;
+  d.sgid_index = av.sgid_index;
+  d.flow_label = av.flow_label;
+  d.grh = av.is_global;
+  std::memcpy(d.dgid, av.dgid, 16);
+}
+
+// Bytes of the operands behind the remote address segment, or 0 for a size
+// the device does not do.
+u32 parse_atomic_size(const Qp &qp, const u8 *ctrl, SendWqe &out) {
+  const u8 opmod = ctrl[0];
+  const bool extended = out.opcode == WqeOpcode::masked_cs || out.opcode == WqeOpcode::masked_fa;
+  if (!extended) {
+    out.atomic_size = 8;
+    return opmod == 0 ? 16 : 0;
+  }
+  if ((opmod & 8) == 0 || (opmod & 7) > 3 || !qp.device->caps.extended_atomics) return 0;
+  out.atomic_size = static_cast<u8>(4u << (opmod & 7));
+  const u32 operands = out.opcode == WqeOpcode::masked_cs ? 4 : 2;
+  return static_cast<u32>(align_up(u64{out.atomic_size} * operands, wqe_ds));
+}
+
+// Gathers the data segments. For responses the memory must be writable.
+Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
+  const Requester who{qp.pdn, qp.qpn};
+  const u32 need = out.has_response() ? u32{access_local_write} : 0;
+  MkeyTable &keys = process().mkeys;
+  u64 total = 0;
+  const u8 *segment;
+  while (r.take(wqe_ds, segment)) {
+    const u32 count = load_be32(segment);
+    if ((count & inline_flag) != 0) {
+      const u32 bytes = count & ~inline_flag;
+      const u8 *rest = nullptr;
+      const u32 behind = static_cast<u32>(align_up(u64{bytes} + 4, wqe_ds)) - wqe_ds;
+      if (bytes > max_wqe_bytes || out.has_response() || !r.take(behind, rest))
+        return refuse(out, Syndrome::local_qp_op);
+      out.inline_data.insert(out.inline_data.end(), segment + 4, segment + 4 + bytes);
+      total += bytes;
+      continue;
+    }
+    const u32 lkey = load_be32(segment + 4);
+    if (count == 0 && lkey == terminator_lkey && qp.device->null_mkey != terminator_lkey) continue;
+    // A byte count of 0 stands for 2 GiB; libmlx5 drops empty segments itself.
+    const u64 bytes = count == 0 ? u64{1} << 31 : count;
+    if (total + bytes > u64{1} << 31) return refuse(out, Syndrome::local_length);
+    if (resolve(keys, lkey, load_be64(segment + 8), bytes, need, who, out.spans) != Syndrome::ok) {
+      SOFTHCA_LOG(debug, "QP %#x: lkey %#x refused for %llu bytes at %#llx", qp.qpn, lkey,
+                  static_cast<unsigned long long>(bytes),
+                  static_cast<unsigned long long>(load_be64(segment + 8)));
+      return refuse(out, Syndrome::local_protection);
+    }
+    total += bytes;
+  }
+  if (out.is_atomic()) {
+    if (total != out.atomic_size) return refuse(out, Syndrome::local_length);
+  } else if (!out.inline_data.empty()) {
+    // Inline bytes live in the WQE: keep them where the spans can find them.
+    // libmlx5 writes one inline segment or several, never mixed with others.
+    if (!out.spans.empty()) return refuse(out, Syndrome::local_qp_op);
+    out.spans.push_back({reinterpret_cast<u64>(out.inline_data.data()), out.inline_data.size(),
+                         Span::Kind::direct});
+  }
+  if (total > qp.device->caps.max_message_bytes) return refuse(out, Syndrome::local_length);
+  out.length = static_cast<u32>(total);
+  return Syndrome::ok;
+}
+
+bool opcode_allowed(const Qp &qp, WqeOpcode op) {
+  switch (op) {
+    case WqeOpcode::nop:
+    case WqeOpcode::umr:
+    case WqeOpcode::local_inv:
+    case WqeOpcode::send:
+    case WqeOpcode::send_imm: return true;
+    case WqeOpcode::rdma_write:
+    case WqeOpcode::rdma_write_imm: return qp.type != QpType::ud;
+    case WqeOpcode::send_inv: return qp.type != QpType::ud && qp.type != QpType::uc;
+    case WqeOpcode::rdma_read: return qp.type != QpType::ud && qp.type != QpType::uc;
+    case WqeOpcode::atomic_cs:
+    case WqeOpcode::atomic_fa:
+    case WqeOpcode::masked_cs:
+    case WqeOpcode::masked_fa:
+      return qp.device->caps.atomics && qp.type != QpType::ud && qp.type != QpType::uc;
+    default: return false;
+  }
+}
+
+Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
+  Reader r{wqe + wqe_ds, wqe + ds * wqe_ds};
+  const u8 *segment;
+
+  switch (out.opcode) {
+    case WqeOpcode::nop:
+      out.local = true;
+      return Syndrome::ok;
+    case WqeOpcode::umr: {
+      out.local = true;
+      const Syndrome s = execute_umr(process().mkeys, wqe, ds, {qp.pdn, qp.qpn});
+      return s == Syndrome::ok ? s : refuse(out, s);
+    }
+    case WqeOpcode::local_inv:
+      out.local = true;
+      if (invalidate(process().mkeys, load_be32(wqe + 12), {qp.pdn, qp.qpn}, false))
+        return Syndrome::ok;
+      return refuse(out, Syndrome::mw_bind);
+    default: break;
+  }
+
+  if (qp.type == QpType::ud || qp.type == QpType::dci) {
+    if (!r.take(av_bytes, segment)) return refuse(out, Syndrome::local_qp_op);
+    parse_av(qp, segment, out.dest);
+    const auto &gids = qp.device->gids[std::max<u8>(qp.attr.port, 1) - 1u];
+    if (out.dest.grh && (out.dest.sgid_index >= gids.size() || !gids[out.dest.sgid_index].valid))
+      return refuse(out, Syndrome::local_qp_op);
+  } else {
+    connected_destination(qp, out.dest);
+  }
+  if (qp.type == QpType::xrc_ini) {
+    if (!r.take(wqe_ds, segment)) return refuse(out, Syndrome::local_qp_op);
+    out.xrc_srqn = load_be32(segment) & 0xffffff;
+  }
+
+  const bool rdma = out.opcode == WqeOpcode::rdma_write ||
+                    out.opcode == WqeOpcode::rdma_write_imm || out.has_response();
+  if (rdma) {
+    if (!r.take(wqe_ds, segment)) return refuse(out, Syndrome::local_qp_op);
+    out.remote_address = load_be64(segment);
+    out.rkey = load_be32(segment + 8);
+  }
+  if (out.is_atomic()) {
+    const u32 operands = parse_atomic_size(qp, wqe, out);
+    if (operands == 0 || !r.take(operands, segment)) return refuse(out, Syndrome::local_qp_op);
+    out.inline_data.assign(segment, segment + operands);
+  }
+  return parse_data(qp, r, out);
+}
+
+}  // namespace
+
+void SendWqe::clear() {
+  SpanList kept_spans = std::move(spans);
+  std::vector<u8> kept_inline = std::move(inline_data);
+  kept_spans.clear();
+  kept_inline.clear();
+  *this = SendWqe();
+  spans = std::move(kept_spans);        // keep the capacity: WQEs are recycled
+  inline_data = std::move(kept_inline);
+}
+
+const char *opcode_name(WqeOpcode op) {
+  switch (op) {
+    case WqeOpcode::nop: return "NOP";
+    case WqeOpcode::send_inv: return "SEND_INV";
+    case WqeOpcode::rdma_write: return "RDMA_WRITE";
+    case WqeOpcode::rdma_write_imm: return "RDMA_WRITE_IMM";
+    case WqeOpcode::send: return "SEND";
+    case WqeOpcode::send_imm: return "SEND_IMM";
+    case WqeOpcode::tso: return "TSO";
+    case WqeOpcode::rdma_read: return "RDMA_READ";
+    case WqeOpcode::atomic_cs: return "ATOMIC_CS";
+    case WqeOpcode::atomic_fa: return "ATOMIC_FA";
+    case WqeOpcode::masked_cs: return "MASKED_CS";
+    case WqeOpcode::masked_fa: return "MASKED_FA";
+    case WqeOpcode::local_inv: return "LOCAL_INV";
+    case WqeOpcode::set_psv: return "SET_PSV";
+    case WqeOpcode::umr: return "UMR";
+  }
+  return "UNKNOWN";
+}
+
+u32 path_mtu_bytes(const Qp &qp) {
+  if (qp.type == QpType::ud) return qp.device->port(std::max<u8>(qp.attr.port, 1)).active_mtu;
+  const u32 mtu = qp.attr.path_mtu;
+  return mtu >= 1 && mtu <= 5 ? 128u << mtu : 1024;
+}
+
+u32 fetch_wqe(Qp &qp, SendWqe &out) {
+  SendEngine &send = *qp.send;
+  const u32 mask = qp.sq_wqebbs - 1;
+  u8 wqe[max_wqe_bytes];
+  std::memcpy(wqe, qp.sq + (qp.sq_consumed & mask) * wqe_bb, wqe_bb);
+  const u32 ds = load_be32(wqe + 4) & 0x3f;
+  const u32 blocks = std::clamp<u32>((ds + 3) / 4, 1, max_wqe_bytes / wqe_bb);
+
+  const u8 fm_ce_se = wqe[11];
+  const u32 fence = fm_ce_se >> 5;
+  // Fence and strong ordering wait for READs and atomics; the small fence only
+  // orders against UMR, which this device completes on the spot.
+  if (fence >= 2 && send.responses_due != 0) return 0;
+
+  for (u32 i = 1; i < blocks; ++i)
+    std::memcpy(wqe + i * wqe_bb, qp.sq + ((qp.sq_consumed + i) & mask) * wqe_bb, wqe_bb);
+
+  out.clear();
+  out.counter = qp.sq_consumed;
+  out.opcode = static_cast<WqeOpcode>(wqe[3]);
+  const u32 completion = fm_ce_se >> 2 & 3;
+  out.signaled = completion >= 2;
+  out.solicited = (fm_ce_se & 2) != 0;
+  std::memcpy(&out.imm, wqe + 12, 4);
+
+  if (ds == 0 || ds > max_wqe_bytes / wqe_ds || !opcode_allowed(qp, out.opcode) ||
+      (load_be32(wqe + 4) >> 8) != qp.qpn) {
+    SOFTHCA_LOG(debug, "QP %#x: WQE %u refused: opcode %#x, %u segments, QP in WQE %#x", qp.qpn,
+                out.counter, wqe[3], ds, load_be32(wqe + 4) >> 8);
+    refuse(out, Syndrome::local_qp_op);
+  } else {
+    parse(qp, wqe, ds, out);
+  }
+  if (faults_configured() && out.status == Syndrome::ok) {
+    const WqeFault fault = fault_wqe(opcode_name(out.opcode));
+    if (fault.syndrome != 0) {
+      out.status = static_cast<Syndrome>(fault.syndrome);
+      out.vendor = fault.vendor;
+    }
+  }
+  return blocks;
+}
+
+}  // namespace softhca

@@ -1,0 +1,610 @@
+// The requester: transmits fetched WQEs, handles acknowledges, responses,
+// time-outs and RNR, and retires WQEs in posting order.
+#include "model/requester.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "model/device.h"
+#include "model/transmit.h"
+
+namespace softhca {
+
+namespace {
+
+// ConnectX enforces a larger minimum than the 4.096 us of the specification.
+constexpr u64 minimum_timeout_ns = 16'000'000;
+// A live peer that has not yet looked at its ring is slow, not lost; but not
+// for ever.
+constexpr u64 patience_ns = 30'000'000'000;
+constexpr u64 datagram_patience_ns = 1'000'000'000;
+
+// RNR timer codes in microseconds (InfiniBand specification, table of the
+// RNR NAK timer field).
+constexpr u32 rnr_timer_us[32] = {655360, 10,    20,    30,    40,    60,     80,     120,
+                                  160,    240,   320,   480,   640,   960,    1280,   1920,
+                                  2560,   3840,  5120,  7680,  10240, 15360,  20480,  30720,
+                                  40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
+
+// WQE objects are recycled: their vectors keep their capacity.
+std::vector<std::unique_ptr<SendWqe>> &wqe_pool() {
+  static auto &pool = *new std::vector<std::unique_ptr<SendWqe>>;
+  return pool;
+}
+
+std::unique_ptr<SendWqe> new_wqe() {
+  auto &pool = wqe_pool();
+  if (pool.empty()) return std::make_unique<SendWqe>();
+  auto w = std::move(pool.back());
+  pool.pop_back();
+  return w;
+}
+
+void recycle(std::unique_ptr<SendWqe> w) {
+  if (wqe_pool().size() < 1024) wqe_pool().push_back(std::move(w));
+}
+
+bool reliable(const Qp &qp) { return qp.type != QpType::uc && qp.type != QpType::ud; }
+
+Service service_of(const Qp &qp) {
+  switch (qp.type) {
+    case QpType::uc: return Service::uc;
+    case QpType::ud: return Service::ud;
+    case QpType::xrc_ini:
+    case QpType::xrc_tgt: return Service::xrc;
+    case QpType::dci:
+    case QpType::dct: return Service::dc;
+    default: return Service::rc;
+  }
+}
+
+void complete(Qp &qp, const SendWqe &w) {
+  if (qp.send_cq == nullptr) return;
+  Cqe cqe;
+  cqe.uidx(qp.uidx);
+  cqe.opcode_qpn(static_cast<u8>(w.opcode), qp.qpn);
+  cqe.wqe_counter(w.counter);
+  if (w.status != Syndrome::ok) {
+    cqe.error(w.status, w.vendor);
+    if (!cq_write(*qp.send_cq, cqe, CqeOpcode::req_err, true) && qp.state != QpState::err)
+      qp_fail(qp, EventType::qp_fatal);
+    return;
+  }
+  if (!w.signaled) return;
+  u8 data[64];
+  u32 inline_bytes = 0;
+  if (w.has_response()) {
+    cqe.byte_count(w.length);
+    const u32 room = qp.send_cq->cqe_size == 128 ? 64 : 32;
+    if (qp.scatter_to_cqe_requester && w.length <= room && read_spans(w.spans, 0, data, w.length))
+      inline_bytes = w.length;
+  }
+  // A completion that nobody has room for stops the QP.
+  if (!cq_write(*qp.send_cq, cqe, CqeOpcode::req, false, data, inline_bytes) &&
+      qp.state != QpState::err)
+    qp_fail(qp, EventType::qp_fatal);
+}
+
+// Retires finished WQEs from the front, in posting order.
+bool retire(Qp &qp) {
+  SendEngine &send = *qp.send;
+  bool any = false;
+  while (!send.inflight.empty() && send.inflight.front()->done) {
+    auto w = std::move(send.inflight.front());
+    send.inflight.pop_front();
+    if (send.cursor != 0) --send.cursor;
+    any = true;
+    const bool failed = w->status != Syndrome::ok;
+    complete(qp, *w);
+    recycle(std::move(w));
+    if (failed) {
+      // Datagram services stop only their send queue.
+      if (qp.type == QpType::ud)
+        qp_set_state(qp, QpState::sqe);
+      else
+        qp_fail(qp);
+      return true;
+    }
+    if (qp.state == QpState::err) return true;
+  }
+  if (any) {
+    const u64 now = device_clock_ns();
+    send.timer_ns = now;
+    send.stalled_since_ns = now;
+  }
+  return any;
+}
+
+void fail_wqe(Qp &qp, SendWqe &w, Syndrome s) {
+  if (w.requested && !w.done && qp.send->responses_due != 0) --qp.send->responses_due;
+  w.done = true;
+  w.status = s;
+  w.vendor = vendor_syndrome(s, false);
+  qp.send->blocked = true;
+}
+
+bool fetch(Qp &qp, u64 now_ns) {
+  SendEngine &send = *qp.send;
+  bool any = false;
+  const u16 producer = static_cast<u16>(read_doorbell(&qp.dbrec[1]));
+  while (!send.blocked && producer != qp.sq_consumed && send.inflight.size() < max_inflight) {
+    auto w = new_wqe();
+    const u32 blocks = fetch_wqe(qp, *w);
+    if (blocks == 0) {
+      recycle(std::move(w));
+      break;
+    }
+    // A doorbell never stops in the middle of a WQE; one that does, or a WQE
+    // that runs past it, is malformed.
+    if (static_cast<u16>(producer - qp.sq_consumed) < blocks) {
+      w->status = Syndrome::local_qp_op;
+      w->vendor = vendor_syndrome(w->status, false);
+      qp.sq_consumed = producer;
+    } else {
+      qp.sq_consumed = static_cast<u16>(qp.sq_consumed + blocks);
+    }
+    any = true;
+    if (qp.type == QpType::ud && w->status == Syndrome::ok && !w->local &&
+        w->length > path_mtu_bytes(qp)) {
+      w->status = Syndrome::local_length;
+      w->vendor = vendor_syndrome(w->status, false);
+    }
+    if (w->status != Syndrome::ok) {
+      w->done = true;
+      send.blocked = true;
+    } else if (w->local) {
+      w->done = true;
+    } else {
+      w->npsn = w->is_atomic() || w->length == 0
+                    ? 1
+                    : (w->length + path_mtu_bytes(qp) - 1) / path_mtu_bytes(qp);
+      w->first_psn = send.next_psn;
+      send.next_psn = psn_add(send.next_psn, w->npsn);
+    }
+    if (send.inflight.empty()) {
+      send.timer_ns = now_ns;
+      send.stalled_since_ns = now_ns;
+    }
+    send.inflight.push_back(std::move(w));
+  }
+  return any;
+}
+
+PacketHeader make_header(const Qp &qp, const SendWqe &w, PacketKind kind) {
+  PacketHeader h{};
+  h.kind = kind;
+  h.service = service_of(qp);
+  h.opcode = static_cast<u8>(w.opcode);
+  const u8 port = std::max<u8>(qp.attr.port, 1);
+  const Device &device = *qp.device;
+  h.port = port;
+  h.src_lid = device.ethernet(port) ? 0 : device.port(port).lid;
+  h.dst_lid = w.dest.dlid;
+  h.sl = w.dest.sl;
+  h.traffic_class = w.dest.traffic_class;
+  h.hop_limit = w.dest.hop_limit;
+  h.flow_label = w.dest.flow_label;
+  h.src_qpn = qp.qpn;
+  h.dst_qpn = w.dest.qpn;
+  h.message_bytes = w.length;
+  h.imm = w.imm;
+  h.key = w.dest.key;
+  if (w.dest.grh) {
+    h.flags |= packet_grh;
+    const auto &gids = device.gids[port - 1u];
+    if (w.dest.sgid_index < gids.size()) std::memcpy(h.sgid, gids[w.dest.sgid_index].gid.data(), 16);
+    std::memcpy(h.dgid, w.dest.dgid, 16);
+  }
+  return h;
+}
+
+// Datagrams complete once they are on the wire.
+bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
+  PacketHeader h = make_header(qp, w, PacketKind::datagram);
+  h.flags |= packet_first | packet_last;
+  if (w.solicited) h.flags |= packet_solicited;
+  if (w.opcode == WqeOpcode::send_imm) h.flags |= packet_imm;
+  h.payload = w.length;
+
+  if (w.dest.qpn == 0xffffff) {
+    u16 slots[max_slots];
+    const u32 n = process().fabric->multicast_slots(slots, max_slots);
+    for (u32 i = 0; i < n; ++i)
+      if (transmit(slots[i], h, &w.spans, 0, nullptr) == Sent::fault) {
+        fail_wqe(qp, w, Syndrome::local_protection);
+        return true;
+      }
+    w.done = true;
+    return true;
+  }
+  switch (transmit(slot_of_qpn(h.dst_qpn), h, &w.spans, 0, nullptr)) {
+    case Sent::fault: fail_wqe(qp, w, Syndrome::local_protection); return true;
+    case Sent::full:
+      // The wire is lossless while the receiver lives, but a stopped receiver
+      // must not stop the sender of datagrams.
+      if (w.stalled_ns == 0) w.stalled_ns = now_ns;
+      if (now_ns - w.stalled_ns < datagram_patience_ns) return false;
+      break;
+    case Sent::yes:
+    case Sent::lost: break;
+  }
+  w.done = true;
+  return true;
+}
+
+// A DCI talks to one target at a time: the connection to another one opens
+// when everything sent to the last one is answered.
+bool switch_target(Qp &qp, SendWqe &w) {
+  SendEngine &send = *qp.send;
+  if (send.connected && send.target.same_target(w.dest)) return true;
+  if (send.inflight.front().get() != &w) return false;
+  if (send.connected) {
+    PacketHeader h{};
+    h.kind = PacketKind::dc_disconnect;
+    h.service = Service::dc;
+    h.src_qpn = qp.qpn;
+    h.dst_qpn = send.target.qpn;
+    h.connection = send.connection;
+    (void)transmit(slot_of_qpn(h.dst_qpn), h, nullptr, 0, nullptr);
+  }
+  send.connected = true;
+  ++send.connection;
+  send.connection_psn = w.first_psn;
+  send.target = w.dest;
+  return true;
+}
+
+// Transmits what is left of one WQE. False when the wire is full.
+bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
+  SendEngine &send = *qp.send;
+  const u32 mtu = path_mtu_bytes(qp);
+  const u16 slot = slot_of_qpn(w.dest.qpn);
+  for (;;) {
+    PacketHeader h = make_header(qp, w, PacketKind::request);
+    h.rkey = w.rkey;
+    h.xrc_srqn = w.xrc_srqn;
+    h.connection = send.connection;
+    const SpanList *spans = nullptr;
+    const u8 *bytes = nullptr;
+    u32 next_sent = 0;
+    if (w.has_response()) {
+      // A repeated READ asks only for what is missing. The responses counted
+      // in `received` are whole packets, except at the end.
+      const u32 skip = w.received;
+      h.flags |= packet_first | packet_last;
+      h.offset = skip;
+      h.psn = psn_add(w.first_psn, skip / mtu);
+      h.npsn = w.npsn - skip / mtu;
+      h.remote_address = w.remote_address + skip;
+      h.message_bytes = w.length - skip;
+      h.atomic_size = w.atomic_size;
+      if (w.is_atomic()) {
+        h.payload = static_cast<u32>(w.inline_data.size());
+        bytes = w.inline_data.data();
+      }
+    } else {
+      h.offset = w.sent;
+      h.payload = std::min(w.length - w.sent, burst_bytes);
+      h.psn = psn_add(w.first_psn, w.sent / mtu);
+      h.npsn = h.payload == 0 ? 1 : (h.payload + mtu - 1) / mtu;
+      h.remote_address = w.remote_address + w.sent;
+      next_sent = w.sent + h.payload;
+      if (w.sent == 0) h.flags |= packet_first;
+      if (next_sent == w.length) {
+        h.flags |= packet_last;
+        if (w.solicited) h.flags |= packet_solicited;
+        if (w.opcode == WqeOpcode::send_imm || w.opcode == WqeOpcode::rdma_write_imm)
+          h.flags |= packet_imm;
+        if (w.opcode == WqeOpcode::send_inv) {
+          h.flags |= packet_inv;
+          h.imm = swap32(w.imm);
+        }
+      }
+      spans = &w.spans;
+    }
+    if (qp.type == QpType::dci && h.psn == send.connection_psn) h.flags |= packet_connect;
+
+    u64 position = 0;
+    const Sent sent = transmit(slot, h, spans, h.offset, bytes, &position);
+    if (sent == Sent::full) return false;
+    if (sent == Sent::fault) {
+      fail_wqe(qp, w, Syndrome::local_protection);
+      moved = true;
+      return true;
+    }
+    moved = true;
+    if (send.timer_ns == 0) send.timer_ns = now_ns;
+    if (sent == Sent::yes) {
+      send.wire_position = position;
+      send.wire_slot = slot;
+    }
+    if (w.has_response()) {
+      if (!w.requested) ++send.responses_due;
+      w.requested = true;
+      return true;
+    }
+    w.sent = next_sent;
+    if (w.sent == w.length) break;
+  }
+  w.requested = true;
+  if (!reliable(qp)) w.done = true;
+  return true;
+}
+
+bool transmit_all(Qp &qp, u64 now_ns) {
+  SendEngine &send = *qp.send;
+  if (send.rnr_until_ns != 0) {
+    if (now_ns < send.rnr_until_ns) return false;
+    send.rnr_until_ns = 0;
+    send.timer_ns = now_ns;
+  }
+  bool moved = false;
+  while (send.cursor < send.inflight.size()) {
+    SendWqe &w = *send.inflight[send.cursor];
+    if (w.done) {
+      ++send.cursor;
+      continue;
+    }
+    if (qp.type == QpType::ud) {
+      if (!transmit_datagram(qp, w, now_ns)) break;
+      moved = true;
+    } else {
+      if (qp.type == QpType::dci && !switch_target(qp, w)) break;
+      // READs and atomics share the responder's resources: more than
+      // max_rd_atomic wait, they never fail.
+      if (w.has_response() && !w.requested &&
+          send.responses_due >= std::max<u32>(qp.attr.max_rd_atomic, 1))
+        break;
+      if (!transmit_wqe(qp, w, now_ns, moved)) break;
+    }
+    ++send.cursor;
+  }
+  return moved;
+}
+
+// Go-back-N: transmit again from `psn` on.
+void rewind(Qp &qp, u32 psn) {
+  SendEngine &send = *qp.send;
+  const u32 mtu = path_mtu_bytes(qp);
+  for (size_t i = 0; i < send.inflight.size(); ++i) {
+    SendWqe &w = *send.inflight[i];
+    if (w.done || psn_diff(psn, w.last_psn()) > 0) continue;
+    if (!w.has_response() && !w.requested && w.sent == 0) break;   // never transmitted
+    send.cursor = std::min(send.cursor, i);
+    if (w.has_response()) {
+      if (w.requested) --send.responses_due;
+    } else {
+      const i32 packets = psn_diff(psn, w.first_psn);
+      const u32 keep = packets > 0 ? static_cast<u32>(packets) * mtu : 0;
+      w.sent = std::min(keep, w.sent);
+      // The burst grid of the first transmission is kept by starting at the
+      // packet asked for; the responder accepts any burst that starts at its
+      // expected PSN.
+    }
+    w.requested = false;
+  }
+}
+
+void progress(Qp &qp, u64 now_ns) {
+  SendEngine &send = *qp.send;
+  send.timer_ns = now_ns;
+  send.stalled_since_ns = now_ns;
+  send.retries_left = qp.attr.retry_count;
+  send.rnr_left = qp.attr.rnr_retry;
+}
+
+// Everything up to and including `psn` has arrived. READs and atomics finish
+// only with their response; an acknowledge behind one means it was lost.
+void acknowledge(Qp &qp, u32 psn) {
+  SendEngine &send = *qp.send;
+  for (auto &p : send.inflight) {
+    SendWqe &w = *p;
+    if (w.done) continue;
+    if (!w.requested && w.sent == 0) break;
+    if (w.has_response()) {
+      if (w.requested && psn_diff(psn, w.last_psn()) >= 0) {
+        rewind(qp, psn_add(w.first_psn, w.received / path_mtu_bytes(qp)));
+        break;
+      }
+      if (psn_diff(psn, w.first_psn) < 0) break;
+      continue;
+    }
+    if (psn_diff(psn, w.last_psn()) < 0) break;
+    w.done = true;
+  }
+}
+
+SendWqe *find_psn(SendEngine &send, u32 psn) {
+  for (auto &p : send.inflight)
+    if (!p->done && psn_diff(psn, p->first_psn) >= 0 && psn_diff(psn, p->last_psn()) <= 0)
+      return p.get();
+  return nullptr;
+}
+
+void negative(Qp &qp, const PacketHeader &h, u64 now_ns) {
+  SendEngine &send = *qp.send;
+  SendWqe *w = find_psn(send, h.psn);
+  if (w == nullptr) return;   // an answer to something already settled
+  acknowledge(qp, psn_add(h.psn, 0xffffff));
+  if (w->done) return;
+  switch (h.nak) {
+    case Nak::sequence:
+      rewind(qp, h.psn);
+      break;
+    case Nak::rnr:
+      if (qp.attr.rnr_retry != 7) {
+        if (send.rnr_left == 0) {
+          fail_wqe(qp, *w, Syndrome::rnr_retry_exceeded);
+          break;
+        }
+        --send.rnr_left;
+      }
+      send.rnr_until_ns = now_ns + u64{rnr_timer_us[h.timer & 31]} * 1000;
+      send.timer_ns = send.rnr_until_ns;
+      send.stalled_since_ns = now_ns;
+      rewind(qp, h.psn);
+      break;
+    case Nak::invalid_request: fail_wqe(qp, *w, Syndrome::remote_invalid_request); break;
+    case Nak::remote_access: fail_wqe(qp, *w, Syndrome::remote_access); break;
+    case Nak::remote_operation: fail_wqe(qp, *w, Syndrome::remote_operation); break;
+    case Nak::none: break;
+  }
+}
+
+void scatter_response(Qp &qp, const PacketHeader &h, const u8 *payload, u64 now_ns) {
+  SendEngine &send = *qp.send;
+  SendWqe *w = find_psn(send, h.psn);
+  if (w == nullptr || !w->has_response() || !w->requested) return;
+  // An answer to a later request acknowledges everything before it.
+  acknowledge(qp, psn_add(w->first_psn, 0xffffff));
+  if (w->done || !w->requested) return;
+  const u32 offset = h.offset;
+  if (w->is_atomic() != (h.kind == PacketKind::atomic_response) ||
+      u64{offset} + h.payload > w->length) {
+    fail_wqe(qp, *w, Syndrome::bad_response);
+    return;
+  }
+  if (offset != w->received) {
+    if (offset > w->received)
+      rewind(qp, psn_add(w->first_psn, w->received / path_mtu_bytes(qp)));
+    return;   // a gap, or a duplicate
+  }
+  if (h.payload != 0 && !write_spans(w->spans, offset, payload, h.payload)) {
+    fail_wqe(qp, *w, Syndrome::local_protection);
+    return;
+  }
+  w->received += h.payload;
+  progress(qp, now_ns);
+  if (w->received < w->length) return;
+  w->done = true;
+  --send.responses_due;
+}
+
+bool anything_outstanding(const SendEngine &send) {
+  for (const auto &w : send.inflight)
+    if (!w->done) return w->requested || w->sent != 0;
+  return false;
+}
+
+bool check_timer(Qp &qp, u64 now_ns) {
+  SendEngine &send = *qp.send;
+  if (qp.attr.timeout == 0 || send.rnr_until_ns != 0 || !anything_outstanding(send)) return false;
+  const u64 limit = std::max(u64{4096} << (qp.attr.timeout & 31), minimum_timeout_ns);
+  if (now_ns < send.timer_ns + limit) return false;
+
+  Fabric &fabric = *process().fabric;
+  if (send.wire_slot != 0 && now_ns - send.stalled_since_ns < patience_ns &&
+      !fabric.consumed(send.wire_slot, send.wire_position) && fabric.alive(send.wire_slot)) {
+    send.timer_ns = now_ns;   // still in flight towards a busy process
+    return false;
+  }
+  const auto first = std::find_if(send.inflight.begin(), send.inflight.end(),
+                                  [](const auto &w) { return !w->done; });
+  SendWqe &w = **first;
+  if (send.retries_left == 0) {
+    fail_wqe(qp, w, Syndrome::retry_exceeded);
+    return true;
+  }
+  --send.retries_left;
+  send.timer_ns = now_ns;
+  SOFTHCA_LOG(debug, "QP %#x: no answer for PSN %#x, %u retries left", qp.qpn, w.first_psn,
+              send.retries_left);
+  rewind(qp, w.has_response() ? psn_add(w.first_psn, w.received / path_mtu_bytes(qp))
+                              : w.first_psn);
+  return true;
+}
+
+}  // namespace
+
+bool qp_run_send(Qp &qp, u64 now_ns) {
+  if (qp.sq_wqebbs == 0) return false;
+  if (qp.state == QpState::err || qp.state == QpState::sqe) {
+    if (static_cast<u16>(read_doorbell(&qp.dbrec[1])) == qp.sq_consumed) return false;
+    flush_send(qp);
+    return true;
+  }
+  if (qp.state != QpState::rts || !qp.send) return false;
+  bool any = fetch(qp, now_ns);
+  if (qp.send->inflight.empty()) return any;
+  any |= transmit_all(qp, now_ns);
+  any |= check_timer(qp, now_ns);
+  any |= retire(qp);
+  return any;
+}
+
+void qp_receive_response(Qp &qp, const PacketHeader &h, const u8 *payload) {
+  if (!qp.send || qp.state != QpState::rts) return;
+  SendEngine &send = *qp.send;
+  if (qp.type == QpType::dci) {
+    if (!send.connected || h.connection != send.connection || h.src_qpn != send.target.qpn) return;
+  } else if (h.src_qpn != qp.attr.dest_qpn) {
+    return;
+  }
+  const u64 now = device_clock_ns();
+  if (h.kind == PacketKind::ack) {
+    if (h.nak == Nak::none) {
+      SendWqe *w = find_psn(send, h.psn);
+      acknowledge(qp, h.psn);
+      if (w != nullptr) progress(qp, now);
+    } else {
+      negative(qp, h, now);
+    }
+  } else {
+    scatter_response(qp, h, payload, now);
+  }
+  retire(qp);
+  qp_wake(qp);
+}
+
+void flush_send(Qp &qp) {
+  auto flush_one = [&](u16 counter, WqeOpcode op) {
+    SendWqe w;
+    w.counter = counter;
+    w.opcode = op;
+    w.status = Syndrome::flush;
+    w.vendor = vendor_syndrome(w.status, false);
+    complete(qp, w);
+  };
+  if (qp.send) {
+    SendEngine &send = *qp.send;
+    // Taken out first: a completion may fail and lead back here.
+    auto inflight = std::move(send.inflight);
+    send.inflight.clear();
+    send.cursor = 0;
+    send.responses_due = 0;
+    send.blocked = false;
+    send.rnr_until_ns = 0;
+    for (auto &w : inflight) {
+      if (w->done && w->status == Syndrome::ok) {
+        complete(qp, *w);
+      } else if (w->done && w->status != Syndrome::flush) {
+        complete(qp, *w);
+      } else {
+        flush_one(w->counter, w->opcode);
+      }
+      recycle(std::move(w));
+    }
+  }
+  if (qp.sq_wqebbs == 0 || qp.dbrec == nullptr) return;
+  const u16 producer = static_cast<u16>(read_doorbell(&qp.dbrec[1]));
+  const u32 mask = qp.sq_wqebbs - 1;
+  // A doorbell further ahead than the queue is long cannot be true: at most
+  // the queue's length is flushed.
+  u32 left = std::min<u32>(static_cast<u16>(producer - qp.sq_consumed), qp.sq_wqebbs);
+  while (left != 0) {
+    const u8 *wqe = qp.sq + (qp.sq_consumed & mask) * wqe_bb;
+    const u32 ds = load_be32(wqe + 4) & 0x3f;
+    const u32 blocks = std::clamp<u32>((ds + 3) / 4, 1, left);
+    const u16 counter = qp.sq_consumed;
+    qp.sq_consumed = static_cast<u16>(qp.sq_consumed + blocks);
+    left -= blocks;
+    flush_one(counter, static_cast<WqeOpcode>(wqe[3]));
+  }
+  qp.sq_consumed = producer;
+}
+
+bool qp_send_busy(const Qp &qp) { return qp.send && !qp.send->inflight.empty(); }
+
+u32 qp_live_sq_psn(const Qp &qp) { return qp.send ? qp.send->next_psn : qp.attr.sq_psn; }
+
+}  // namespace softhca

@@ -1,0 +1,450 @@
+// The responder: checks and executes requests of reliable and unreliable
+// connected services, and sends acknowledges and responses in order.
+#include "model/responder.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "model/device.h"
+#include "model/transmit.h"
+
+namespace softhca {
+
+namespace {
+
+// One request on its way through the checks.
+struct Request {
+  Qp &qp;
+  Responder &r;
+  const PacketHeader &h;
+  const u8 *payload;
+  WqeOpcode opcode() const { return static_cast<WqeOpcode>(h.opcode); }
+  bool first() const { return (h.flags & packet_first) != 0; }
+  bool last() const { return (h.flags & packet_last) != 0; }
+};
+
+bool acknowledged_service(const Qp &qp) { return qp.type != QpType::uc; }
+
+void list_for_push(Qp &qp) {
+  if (qp.ack_listed) return;
+  qp.ack_listed = true;
+  process().ack_pending.push_back(&qp);
+}
+
+void queue(Request &q, Response response) {
+  // Acknowledges are cumulative: a newer one replaces one still waiting.
+  auto &list = q.r.responses;
+  if (response.kind == Response::Kind::ack && !list.empty() &&
+      list.back().kind == Response::Kind::ack) {
+    if (psn_diff(response.psn, list.back().psn) > 0) list.back().psn = response.psn;
+  } else {
+    list.push_back(std::move(response));
+  }
+  list_for_push(q.qp);
+}
+
+void acknowledge(Request &q, u32 psn) {
+  if (!acknowledged_service(q.qp)) return;
+  Response a;
+  a.psn = psn;
+  queue(q, std::move(a));
+}
+
+void negative(Request &q, Nak nak, u32 psn) {
+  if (!acknowledged_service(q.qp)) return;
+  Response n;
+  n.kind = Response::Kind::nak;
+  n.nak = nak;
+  n.psn = psn;
+  n.timer = q.qp.attr.min_rnr_timer;
+  q.r.nak_sent = true;
+  queue(q, std::move(n));
+}
+
+// A request that cannot be executed ends the connection: the QP, or for a DC
+// target only the connection of this initiator.
+void refuse(Request &q, Nak nak, EventType event) {
+  q.r.in_message = false;
+  q.r.wqe.taken = false;
+  // An unreliable connection has nobody to tell: the message is dropped.
+  if (q.qp.type == QpType::uc) return;
+  negative(q, nak, q.r.expected_psn);
+  if (q.qp.type == QpType::dct) {
+    q.r.dead = true;
+    return;
+  }
+  (void)qp_run_responder(q.qp);   // the NAK goes out before the state changes
+  qp_fail(q.qp, event);
+}
+
+Srq *receive_srq(const Request &q) {
+  if (q.h.service != Service::xrc) return q.qp.srq;
+  const auto it = process().srqs.find(q.h.xrc_srqn);
+  if (it == process().srqs.end() || it->second->xrcd != q.qp.xrcd) return nullptr;
+  return it->second;
+}
+
+void advance(Request &q) { q.r.expected_psn = psn_add(q.r.expected_psn, q.h.npsn); }
+
+// Puts a small message into the CQE when the queue was created for that.
+bool fits_cqe(const Qp &qp, const Srq *srq, u32 bytes) {
+  if (!qp.scatter_to_cqe_responder || bytes == 0) return false;
+  const Cq *cq = srq != nullptr && srq->cq != nullptr ? srq->cq : qp.recv_cq;
+  if (cq == nullptr) return false;
+  // A DC target scatters only into 128-byte completions.
+  if (cq->cqe_size == 128) return bytes <= 64;
+  return qp.type != QpType::dct && bytes <= 32;
+}
+
+// False: no receive WQE, the sender was told to wait.
+bool take_or_rnr(Request &q, Srq *srq, u64 bytes) {
+  if (take_receive_wqe(q.qp, srq, bytes, q.r.wqe)) return true;
+  if (acknowledged_service(q.qp)) negative(q, Nak::rnr, q.r.expected_psn);
+  return false;
+}
+
+void do_send(Request &q) {
+  Responder &r = q.r;
+  Srq *srq = receive_srq(q);
+  if (q.h.service == Service::xrc && srq == nullptr)
+    return refuse(q, Nak::invalid_request, EventType::qp_req_err);
+  if (q.first()) {
+    if (!take_or_rnr(q, srq, q.h.message_bytes)) return;
+    r.in_message = true;
+    r.received = 0;
+    r.opcode = q.opcode();
+  }
+  ReceiveWqe &wqe = r.wqe;
+  Syndrome s = wqe.status;
+  Nak nak = Nak::remote_operation;
+  if (u64{r.received} + q.h.payload > wqe.capacity) {
+    s = Syndrome::local_length;
+    nak = Nak::invalid_request;
+  }
+  const bool in_cqe = q.first() && q.last() && fits_cqe(q.qp, srq, q.h.payload);
+  if (s == Syndrome::ok && !in_cqe && q.h.payload != 0 &&
+      !write_spans(wqe.spans, r.received, q.payload, q.h.payload))
+    s = Syndrome::local_protection;
+  if (s == Syndrome::ok && q.last() && (q.h.flags & packet_inv) != 0 &&
+      !invalidate(process().mkeys, q.h.imm, {q.qp.pdn, q.qp.qpn}, true)) {
+    // The data has arrived but the key may not be invalidated.
+    complete_receive_error(q.qp, srq, wqe, Syndrome::local_access);
+    return refuse(q, Nak::remote_access, EventType::qp_access_err);
+  }
+  if (s != Syndrome::ok) {
+    complete_receive_error(q.qp, srq, wqe, s);
+    if (q.qp.type == QpType::uc) return qp_fail(q.qp, EventType::qp_fatal);
+    return refuse(q, nak, nak == Nak::invalid_request ? EventType::qp_req_err : EventType::qp_fatal);
+  }
+  r.received += q.h.payload;
+  advance(q);
+  if (!q.last()) return;
+  r.in_message = false;
+  wqe.taken = false;
+  CqeOpcode op = CqeOpcode::resp_send;
+  if ((q.h.flags & packet_imm) != 0) op = CqeOpcode::resp_send_imm;
+  if ((q.h.flags & packet_inv) != 0) op = CqeOpcode::resp_send_inv;
+  complete_receive(q.qp, srq, wqe, op, q.h, r.received, in_cqe ? q.payload : nullptr,
+                   in_cqe ? q.h.payload : 0);
+  acknowledge(q, psn_add(r.expected_psn, 0xffffff));
+}
+
+void do_write(Request &q) {
+  Responder &r = q.r;
+  const bool with_imm = q.opcode() == WqeOpcode::rdma_write_imm;
+  Srq *srq = nullptr;
+  if (with_imm && q.last()) {
+    srq = receive_srq(q);
+    if (q.h.service == Service::xrc && srq == nullptr)
+      return refuse(q, Nak::invalid_request, EventType::qp_req_err);
+  }
+  if (q.first()) {
+    r.target.clear();
+    r.received = 0;
+    r.opcode = q.opcode();
+    const u32 bytes = q.h.message_bytes;
+    if ((q.qp.attr.access & access_remote_write) == 0 ||
+        (bytes != 0 && resolve(process().mkeys, q.h.rkey, q.h.remote_address, bytes,
+                               access_remote_write, {q.qp.pdn, q.qp.qpn}, r.target) != Syndrome::ok))
+      return refuse(q, Nak::remote_access, EventType::qp_access_err);
+    r.in_message = true;
+  }
+  // The receive WQE of the immediate data is taken before the last bytes are
+  // written, so that an RNR leaves nothing half done.
+  if (with_imm && q.last() && !take_or_rnr(q, srq, 0)) {
+    if (q.first()) r.in_message = false;
+    return;
+  }
+  if (u64{r.received} + q.h.payload > total_length(r.target) ||
+      (q.h.payload != 0 && !write_spans(r.target, r.received, q.payload, q.h.payload)))
+    return refuse(q, Nak::remote_operation, EventType::qp_access_err);
+  r.received += q.h.payload;
+  advance(q);
+  if (!q.last()) return;
+  r.in_message = false;
+  if (with_imm) {
+    r.wqe.taken = false;
+    if (r.wqe.status != Syndrome::ok) {
+      complete_receive_error(q.qp, srq, r.wqe, r.wqe.status);
+      return refuse(q, Nak::remote_operation, EventType::qp_fatal);
+    }
+    complete_receive(q.qp, srq, r.wqe, CqeOpcode::resp_rdma_write_imm, q.h, r.received);
+  }
+  acknowledge(q, psn_add(r.expected_psn, 0xffffff));
+}
+
+void queue_read(Request &q) {
+  Response read;
+  read.kind = Response::Kind::read;
+  read.psn = q.h.psn;
+  read.length = q.h.message_bytes;
+  read.base = q.h.offset;
+  if ((q.qp.attr.access & access_remote_read) == 0 ||
+      (read.length != 0 &&
+       resolve(process().mkeys, q.h.rkey, q.h.remote_address, read.length, access_remote_read,
+               {q.qp.pdn, q.qp.qpn}, read.spans) != Syndrome::ok))
+    return refuse(q, Nak::remote_access, EventType::qp_access_err);
+  queue(q, std::move(read));
+}
+
+void do_read(Request &q) {
+  const u32 before = q.r.expected_psn;
+  queue_read(q);
+  if (q.r.nak_sent || q.qp.state == QpState::err || q.r.dead) return;
+  q.r.expected_psn = psn_add(before, q.h.npsn);
+}
+
+void queue_atomic_result(Request &q, u32 psn, const u8 *result, u8 bytes) {
+  Response a;
+  a.kind = Response::Kind::atomic;
+  a.psn = psn;
+  a.result_bytes = bytes;
+  std::memcpy(a.result, result, bytes);
+  queue(q, std::move(a));
+}
+
+void do_atomic(Request &q) {
+  const u32 size = q.h.atomic_size;
+  const bool compare_masks = q.opcode() == WqeOpcode::masked_cs;
+  const u32 operands = compare_masks ? 4 * size : 2 * size;
+  SpanList target;
+  if (size < 4 || size > 32 || (size & (size - 1)) != 0 || q.h.payload < operands)
+    return refuse(q, Nak::invalid_request, EventType::qp_req_err);
+  if ((q.h.remote_address & (size - 1)) != 0)
+    return refuse(q, Nak::invalid_request, EventType::qp_req_err);
+  if ((q.qp.attr.access & access_remote_atomic) == 0 ||
+      resolve(process().mkeys, q.h.rkey, q.h.remote_address, size, access_remote_atomic,
+              {q.qp.pdn, q.qp.qpn}, target) != Syndrome::ok)
+    return refuse(q, Nak::remote_access, EventType::qp_access_err);
+  u8 result[32];
+  switch (execute_atomic(target, q.h.remote_address, q.opcode(), size, q.payload, result)) {
+    case Syndrome::ok: break;
+    case Syndrome::remote_invalid_request:
+      return refuse(q, Nak::invalid_request, EventType::qp_req_err);
+    default: return refuse(q, Nak::remote_access, EventType::qp_access_err);
+  }
+  // A lost response must not execute the atomic twice.
+  Responder::Replay replay{q.h.psn, static_cast<u8>(size), {}};
+  std::memcpy(replay.result, result, size);
+  q.r.atomics.push_back(replay);
+  if (q.r.atomics.size() > atomic_replays) q.r.atomics.pop_front();
+  queue_atomic_result(q, q.h.psn, result, static_cast<u8>(size));
+  advance(q);
+}
+
+void execute(Request &q) {
+  switch (q.opcode()) {
+    case WqeOpcode::send:
+    case WqeOpcode::send_imm:
+    case WqeOpcode::send_inv: return do_send(q);
+    case WqeOpcode::rdma_write:
+    case WqeOpcode::rdma_write_imm: return do_write(q);
+    case WqeOpcode::rdma_read: return do_read(q);
+    case WqeOpcode::atomic_cs:
+    case WqeOpcode::atomic_fa:
+    case WqeOpcode::masked_cs:
+    case WqeOpcode::masked_fa: return do_atomic(q);
+    default: return refuse(q, Nak::invalid_request, EventType::qp_req_err);
+  }
+}
+
+// A request that was seen before: answer it again without executing it twice.
+void duplicate(Request &q) {
+  switch (q.opcode()) {
+    case WqeOpcode::rdma_read: return queue_read(q);
+    case WqeOpcode::atomic_cs:
+    case WqeOpcode::atomic_fa:
+    case WqeOpcode::masked_cs:
+    case WqeOpcode::masked_fa:
+      for (const auto &replay : q.r.atomics)
+        if (replay.psn == q.h.psn) return queue_atomic_result(q, replay.psn, replay.result, replay.bytes);
+      return;
+    default:
+      if (q.last()) acknowledge(q, psn_add(q.r.expected_psn, 0xffffff));
+  }
+}
+
+// Whether the packet was sent to this port: a wrong LID or GID leads nowhere.
+bool addressed_here(const Qp &qp, const PacketHeader &h) {
+  const u8 port = std::max<u8>(qp.attr.port, 1);
+  const Device &device = *qp.device;
+  if (!device.port(port).active) return false;
+  if (!device.ethernet(port)) return h.dst_lid == device.port(port).lid;
+  for (const GidEntry &entry : device.gids[port - 1u])
+    if (entry.valid && std::memcmp(entry.gid.data(), h.dgid, 16) == 0) return true;
+  return false;
+}
+
+bool service_matches(const Qp &qp, Service s) {
+  switch (qp.type) {
+    case QpType::rc: return s == Service::rc;
+    case QpType::uc: return s == Service::uc;
+    case QpType::ud: return s == Service::ud;
+    case QpType::xrc_tgt: return s == Service::xrc;
+    case QpType::dct: return s == Service::dc;
+    default: return false;
+  }
+}
+
+Responder *dc_connection(Qp &qp, const PacketHeader &h) {
+  // A wrong access key is not answered: to the initiator it looks like a
+  // target that is not there.
+  if (h.key != qp.dc_key) {
+    SOFTHCA_LOG(debug, "DCT %#x: access key violation by QP %#x", qp.qpn, h.src_qpn);
+    ++qp.dc_key_violations;
+    return nullptr;
+  }
+  auto &slot = qp.responder->connections[h.src_qpn];
+  if (!slot || slot->connection != h.connection) {
+    if ((h.flags & packet_connect) == 0) {
+      if (!slot) qp.responder->connections.erase(h.src_qpn);
+      return nullptr;   // left over from a connection that is gone
+    }
+    slot = std::make_unique<Responder>();
+    slot->connection = h.connection;
+    slot->expected_psn = h.psn;
+  }
+  return slot.get();
+}
+
+void execute_in_order(Request &q) {
+  Responder &r = q.r;
+  const i32 gap = psn_diff(q.h.psn, r.expected_psn);
+  if (q.qp.type == QpType::uc) {
+    // A gap drops the message it is in; the next first packet resynchronises.
+    if (gap != 0) r.in_message = false;
+    if (!q.first() && !r.in_message) return;
+    r.expected_psn = q.h.psn;
+  } else if (gap < 0) {
+    return duplicate(q);
+  } else if (gap > 0) {
+    if (!r.nak_sent) negative(q, Nak::sequence, r.expected_psn);
+    return;
+  }
+  r.nak_sent = false;
+  if (q.first() == r.in_message && !(q.first() && q.qp.type == QpType::uc)) {
+    // A message begins inside another one, or goes on without a beginning.
+    return refuse(q, Nak::invalid_request, EventType::qp_req_err);
+  }
+  execute(q);
+}
+
+bool push(Qp &qp, Responder &r) {
+  while (!r.responses.empty()) {
+    Response &next = r.responses.front();
+    PacketHeader h{};
+    h.src_qpn = qp.qpn;
+    h.dst_qpn = r.peer_qpn;
+    h.connection = r.connection;
+    const u16 slot = slot_of_qpn(r.peer_qpn);
+    if (next.kind == Response::Kind::read) {
+      h.kind = PacketKind::read_response;
+      h.psn = next.psn;
+      h.offset = next.base + next.offset;
+      h.payload = std::min(next.length - next.offset, burst_bytes);
+      const Sent sent = transmit(slot, h, &next.spans, next.offset, nullptr);
+      if (sent == Sent::full) return false;
+      if (sent == Sent::fault) {
+        h.kind = PacketKind::ack;
+        h.nak = Nak::remote_operation;
+        h.payload = 0;
+        (void)transmit(slot, h, nullptr, 0, nullptr);
+        r.responses.pop_front();
+        continue;
+      }
+      next.offset += h.payload;
+      if (next.offset < next.length) continue;
+    } else if (next.kind == Response::Kind::atomic) {
+      h.kind = PacketKind::atomic_response;
+      h.psn = next.psn;
+      h.payload = next.result_bytes;
+      if (transmit(slot, h, nullptr, 0, next.result) == Sent::full) return false;
+    } else {
+      h.kind = PacketKind::ack;
+      h.nak = next.nak;
+      h.timer = next.timer;
+      h.psn = next.psn;
+      if (transmit(slot, h, nullptr, 0, nullptr) == Sent::full) return false;
+    }
+    r.responses.pop_front();
+  }
+  return true;
+}
+
+}  // namespace
+
+void qp_receive_request(Qp &qp, const PacketHeader &h, const u8 *payload) {
+  if (qp.state < QpState::rtr || qp.state == QpState::err || !service_matches(qp, h.service) ||
+      !addressed_here(qp, h) || !qp.responder)
+    return;   // not for us: silence, the sender's timer runs
+
+  if (h.kind == PacketKind::datagram) return receive_datagram(qp, h, payload);
+
+  Responder *r = qp.responder.get();
+  if (qp.type == QpType::dct) {
+    r = dc_connection(qp, h);
+    if (r == nullptr || r->dead) return;
+  } else if (h.src_qpn != qp.attr.dest_qpn) {
+    return;
+  }
+  if (qp.state == QpState::rtr && qp.type != QpType::dct && !qp.comm_est_raised) {
+    qp.comm_est_raised = true;
+    qp_event(qp, EventType::comm_est);
+  }
+  r->peer_qpn = h.src_qpn;
+  Request request{qp, *r, h, payload};
+  execute_in_order(request);
+}
+
+void qp_receive_multicast(Qp &qp, const PacketHeader &h, const u8 *payload) {
+  receive_datagram(qp, h, payload);
+}
+
+bool qp_run_responder(Qp &qp) {
+  if (!qp.responder) return true;
+  bool all = push(qp, *qp.responder);
+  for (auto it = qp.responder->connections.begin(); it != qp.responder->connections.end();) {
+    Responder &r = *it->second;
+    all &= push(qp, r);
+    if (r.dead && r.responses.empty())
+      it = qp.responder->connections.erase(it);
+    else
+      ++it;
+  }
+  return all;
+}
+
+void qp_dc_disconnect(Qp &qp, const PacketHeader &h) {
+  if (qp.type != QpType::dct || !qp.responder) return;
+  auto &connections = qp.responder->connections;
+  const auto it = connections.find(h.src_qpn);
+  if (it != connections.end() && it->second->connection == h.connection &&
+      it->second->responses.empty())
+    connections.erase(it);
+}
+
+u32 qp_live_rq_psn(const Qp &qp) {
+  return qp.responder ? qp.responder->expected_psn : qp.attr.rq_psn;
+}
+
+}  // namespace softhca

@@ -1,0 +1,86 @@
+// The receive side of a QP (or of one DC connection). Private to the model.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/types.h"
+#include "model/memory.h"
+#include "model/prm.h"
+#include "model/qp.h"
+#include "wire/packet.h"
+
+namespace softhca {
+
+// A receive WQE taken from the RQ or SRQ.
+struct ReceiveWqe {
+  u16 counter = 0;
+  bool taken = false;
+  u64 capacity = 0;
+  std::vector<Span> spans;      // resolved for the bytes asked for
+  Syndrome status = Syndrome::ok;
+};
+
+// One thing to send back, in order.
+struct Response {
+  enum class Kind : u8 { ack, nak, read, atomic } kind = Kind::ack;
+  Nak nak = Nak::none;
+  u8 timer = 0;
+  u32 psn = 0;
+  u32 length = 0;               // read: bytes asked for,
+  u32 base = 0;                 // where they start in the whole READ,
+  u32 offset = 0;               // and how many are sent
+  SpanList spans;
+  u8 result[32] = {};           // atomic
+  u8 result_bytes = 0;
+};
+
+struct Responder {
+  u32 expected_psn = 0;
+  bool nak_sent = false;        // a gap is reported; wait for the expected PSN
+  bool dead = false;            // DC: connection failed, ignore until reconnect
+  u32 connection = 0;           // DC
+
+  // The message being received.
+  bool in_message = false;
+  WqeOpcode opcode = WqeOpcode::nop;
+  u32 received = 0;
+  ReceiveWqe wqe;
+  SpanList target;              // RDMA WRITE
+
+  std::deque<Response> responses;
+  struct Replay { u32 psn; u8 bytes; u8 result[32]; };
+  std::deque<Replay> atomics;   // results kept for duplicate requests
+
+  // Who asked: the way back.
+  u32 peer_qpn = 0;
+  u16 peer_lid = 0;
+  u8 peer_gid[16] = {};
+
+  // DC target: one responder per initiator.
+  std::unordered_map<u32, std::unique_ptr<Responder>> connections;
+};
+
+constexpr size_t atomic_replays = 64;
+
+// Takes the next receive WQE and resolves its scatter list for `bytes`.
+// False when none is posted.
+bool take_receive_wqe(Qp &, Srq *, u64 bytes, ReceiveWqe &out);
+// Completes a taken receive WQE.
+void complete_receive(Qp &, Srq *, const ReceiveWqe &, CqeOpcode, const PacketHeader &, u32 bytes,
+                      const u8 *inline_data = nullptr, u32 inline_bytes = 0);
+void complete_receive_error(Qp &, Srq *, const ReceiveWqe &, Syndrome);
+
+// Unreliable datagrams, unicast and multicast.
+void receive_datagram(Qp &, const PacketHeader &, const u8 *payload);
+
+// Executes an atomic on `target` (one span list of `size` bytes). `operands`
+// are big-endian as in the WQE. Returns ok, remote_invalid_request or
+// remote_access; `result` receives what the requester's buffer gets.
+Syndrome execute_atomic(const SpanList &target, u64 address, WqeOpcode, u32 size,
+                        const u8 *operands, u8 *result);
+
+}  // namespace softhca

@@ -1,0 +1,17 @@
+#include "model/srq.h"
+
+namespace softhca {
+
+u16 srq_available(const Srq &srq) {
+  return static_cast<u16>(read_doorbell(&srq.dbrec[0]) - srq.consumed);
+}
+
+void srq_check_limit(Srq &srq) {
+  if (srq.limit == 0 || srq_available(srq) >= srq.limit) return;
+  srq.limit = 0;
+  if (srq.async.channel == nullptr) return;
+  srq.async.channel->post_async(srq.user_handle, EventType::srq_limit);
+  ++srq.async.posted;
+}
+
+}  // namespace softhca
