@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/types.h"
 
 namespace softhca {
@@ -47,6 +48,7 @@ struct FaultRule {
 };
 
 struct Config {
+  LogLevel log = LogLevel::warn;
   std::string fabric = "default";   // processes of one fabric see one another
   u16 host = 1;                     // 1..250
   std::vector<DeviceConfig> devices;
