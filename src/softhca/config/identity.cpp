@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <cstdio>
 
 namespace softhca {
 
@@ -41,6 +42,24 @@ u64 port_guid(const Config &c, u32 device, u32 port) { return node_guid(c, devic
 std::array<u8, 6> port_mac(const Config &c, u32 device, u32 port) {
   return {mac_prefix[0],           mac_prefix[1],           mac_prefix[2],
           static_cast<u8>(c.host), static_cast<u8>(device), static_cast<u8>(port)};
+}
+
+std::string ModelIdentity::fw_version() const {
+  char text[24];
+  std::snprintf(text, sizeof text, "%u.%u.%04u", fw_major, fw_minor, fw_sub);
+  return text;
+}
+
+const ModelIdentity &model_identity(Model m) {
+  static constexpr ModelIdentity cx4{4115, "MT4115", "MT_2190110032", 12, 28, 2006};
+  static constexpr ModelIdentity cx5{4119, "MT4119", "MT_0000000012", 16, 35, 2000};
+  static constexpr ModelIdentity cx6{4123, "MT4123", "MT_0000000223", 20, 35, 2000};
+  switch (m) {
+    case Model::connectx4: return cx4;
+    case Model::connectx5: return cx5;
+    case Model::connectx6: break;
+  }
+  return cx6;
 }
 
 bool parse_ipv4(const std::string &text, std::array<u8, 4> &out) {

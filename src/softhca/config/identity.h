@@ -40,6 +40,29 @@ std::array<u8, 6> port_mac(const Config &, u32 device, u32 port);
 //           2 RoCE v1 and 3 RoCE v2 of the IPv4 address (::ffff:a.b.c.d).
 std::vector<PortGid> port_gids(const Config &, u32 device, u32 port);
 
+// What a model calls itself. The PCI device number is also vendor_part_id.
+struct ModelIdentity {
+  u32 part_id;
+  const char *hca_type;
+  const char *board_id;
+  u16 fw_major, fw_minor, fw_sub;
+  std::string fw_version() const;   // "20.35.2000"
+};
+const ModelIdentity &model_identity(Model);
+
+constexpr u32 pci_vendor = 0x15b3;
+
+// Table sizes as ConnectX reports them.
+constexpr u32 gid_table_size(LinkLayer l) { return l == LinkLayer::infiniband ? 8 : 255; }
+constexpr u32 pkey_table_size(LinkLayer l) { return l == LinkLayer::infiniband ? 128 : 1; }
+
+// Every port runs at EDR on four lanes (100 Gb/s): values of query_port.
+constexpr u8 active_speed_edr = 32;
+constexpr u8 active_width_4x = 2;
+
+// port_cap_flags: CM, and what the link layer is known for.
+constexpr u32 port_cap_mask(LinkLayer l) { return l == LinkLayer::infiniband ? 0x2651e848 : 0x04010000; }
+
 // Dotted quad to its four bytes; false when it is none.
 bool parse_ipv4(const std::string &, std::array<u8, 4> &out);
 
