@@ -85,7 +85,7 @@ __extension__ enum ibv_exp_device_cap_flags {
 	/* IBV_EXP_ACCESS_ALLOCATE_MR */
 	IBV_EXP_DEVICE_MR_ALLOCATE              = IBV_EXP_START_FLAG << 30,
 	/* ibv_exp_reg_shared_mr() */
-	IBV_EXP_DEVICE_SHARED_MR                = IBV_EXP_START_FLAG << 31,
+	IBV_EXP_DEVICE_SHARED_MR                = 1ULL << 63,
 };
 
 /*

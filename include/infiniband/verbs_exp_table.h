@@ -25,53 +25,99 @@ extern "C" {
 
 /*
  * lib_ slots are called from outside, drv_ slots are their inner halves in
- * the original; a slot with neither prefix is called directly.
+ * the original; a slot with neither prefix is called directly. Parameters are
+ * those of the call of the same name, but exp_create_cq is not given the
+ * cq_context: the caller stores it.
  */
 struct verbs_context_exp {
-	struct ibv_exp_dm *(*exp_alloc_dm)(struct ibv_context *, struct ibv_exp_alloc_dm_attr *);
+	struct ibv_exp_dm *(*exp_alloc_dm)(
+		struct ibv_context *, struct ibv_exp_alloc_dm_attr *);
 	int (*exp_free_dm)(struct ibv_exp_dm *);
-	int (*exp_memcpy_dm)(struct ibv_exp_dm *, struct ibv_exp_memcpy_dm_attr *);
-	int (*exp_post_srq_ops)(struct ibv_srq *, struct ibv_exp_ops_wr *, struct ibv_exp_ops_wr **);
-	struct ibv_srq *(*exp_create_srq)(struct ibv_context *, struct ibv_exp_create_srq_attr *);
-	int (*drv_exp_set_context_attr)(struct ibv_context *, struct ibv_exp_open_device_attr *);
-	struct ibv_ah *(*drv_exp_ibv_create_kah)(struct ibv_pd *, struct ibv_exp_ah_attr *);
+	int (*exp_memcpy_dm)(
+		struct ibv_exp_dm *, struct ibv_exp_memcpy_dm_attr *);
+	int (*exp_post_srq_ops)(
+		struct ibv_srq *, struct ibv_exp_ops_wr *,
+		struct ibv_exp_ops_wr **);
+	struct ibv_srq *(*exp_create_srq)(
+		struct ibv_context *, struct ibv_exp_create_srq_attr *);
+	int (*drv_exp_set_context_attr)(
+		struct ibv_context *, struct ibv_exp_open_device_attr *);
+	struct ibv_ah *(*drv_exp_ibv_create_kah)(
+		struct ibv_pd *, struct ibv_exp_ah_attr *);
 	int (*exp_peer_peek_cq)(struct ibv_cq *, struct ibv_exp_peer_peek *);
-	int (*exp_peer_abort_peek_cq)(struct ibv_cq *, struct ibv_exp_peer_abort_peek *);
-	int (*exp_peer_commit_qp)(struct ibv_qp *, struct ibv_exp_peer_commit *);
-	int (*exp_rollback_send)(struct ibv_qp *, struct ibv_exp_rollback_ctx *);
-	int (*ec_update_sync)(struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, uint8_t *, uint8_t *);
-	int (*ec_update_async)(struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, uint8_t *, uint8_t *, struct ibv_exp_ec_comp *);
-	struct ibv_exp_ec_calc *(*alloc_ec_calc)(struct ibv_pd *, struct ibv_exp_ec_calc_init_attr *);
+	int (*exp_peer_abort_peek_cq)(
+		struct ibv_cq *, struct ibv_exp_peer_abort_peek *);
+	int (*exp_peer_commit_qp)(
+		struct ibv_qp *, struct ibv_exp_peer_commit *);
+	int (*exp_rollback_send)(
+		struct ibv_qp *, struct ibv_exp_rollback_ctx *);
+	int (*ec_update_sync)(
+		struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, uint8_t *,
+		uint8_t *);
+	int (*ec_update_async)(
+		struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, uint8_t *,
+		uint8_t *, struct ibv_exp_ec_comp *);
+	struct ibv_exp_ec_calc *(*alloc_ec_calc)(
+		struct ibv_pd *, struct ibv_exp_ec_calc_init_attr *);
 	void (*dealloc_ec_calc)(struct ibv_exp_ec_calc *);
-	int (*ec_encode_async)(struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, struct ibv_exp_ec_comp *);
-	int (*ec_encode_sync)(struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *);
-	int (*ec_decode_async)(struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, uint8_t *, uint8_t *, struct ibv_exp_ec_comp *);
-	int (*ec_decode_sync)(struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, uint8_t *, uint8_t *);
+	int (*ec_encode_async)(
+		struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *,
+		struct ibv_exp_ec_comp *);
+	int (*ec_encode_sync)(
+		struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *);
+	int (*ec_decode_async)(
+		struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, uint8_t *,
+		uint8_t *, struct ibv_exp_ec_comp *);
+	int (*ec_decode_sync)(
+		struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, uint8_t *,
+		uint8_t *);
 	int (*ec_poll)(struct ibv_exp_ec_calc *, int);
-	int (*ec_encode_send)(struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *, struct ibv_exp_ec_stripe *, struct ibv_exp_ec_stripe *);
-	int (*exp_query_gid_attr)(struct ibv_context *, uint8_t, unsigned int, struct ibv_exp_gid_attr *);
+	int (*ec_encode_send)(
+		struct ibv_exp_ec_calc *, struct ibv_exp_ec_mem *,
+		struct ibv_exp_ec_stripe *, struct ibv_exp_ec_stripe *);
+	int (*exp_query_gid_attr)(
+		struct ibv_context *, uint8_t, unsigned int,
+		struct ibv_exp_gid_attr *);
 	int (*exp_destroy_rwq_ind_table)(struct ibv_exp_rwq_ind_table *);
-	struct ibv_exp_rwq_ind_table *(*exp_create_rwq_ind_table)(struct ibv_context *, struct ibv_exp_rwq_ind_table_init_attr *);
+	struct ibv_exp_rwq_ind_table *(*exp_create_rwq_ind_table)(
+		struct ibv_context *, struct ibv_exp_rwq_ind_table_init_attr *);
 	int (*exp_destroy_wq)(struct ibv_exp_wq *);
 	int (*exp_modify_wq)(struct ibv_exp_wq *, struct ibv_exp_wq_attr *);
-	struct ibv_exp_wq *(*exp_create_wq)(struct ibv_context *, struct ibv_exp_wq_init_attr *);
-	int (*drv_exp_poll_dc_info)(struct ibv_context *, struct ibv_exp_dc_info_ent *, int, int);
-	void *(*exp_query_intf)(struct ibv_context *, struct ibv_exp_query_intf_params *, enum ibv_exp_query_intf_status *);
-	int (*exp_release_intf)(struct ibv_context *, void *, struct ibv_exp_release_intf_params *);
-	struct ibv_exp_res_domain *(*exp_create_res_domain)(struct ibv_context *, struct ibv_exp_res_domain_init_attr *);
-	int (*exp_destroy_res_domain)(struct ibv_context *, struct ibv_exp_res_domain *, struct ibv_exp_destroy_res_domain_attr *);
+	struct ibv_exp_wq *(*exp_create_wq)(
+		struct ibv_context *, struct ibv_exp_wq_init_attr *);
+	int (*drv_exp_poll_dc_info)(
+		struct ibv_context *, struct ibv_exp_dc_info_ent *, int, int);
+	void *(*exp_query_intf)(
+		struct ibv_context *, struct ibv_exp_query_intf_params *,
+		enum ibv_exp_query_intf_status *);
+	int (*exp_release_intf)(
+		struct ibv_context *, void *,
+		struct ibv_exp_release_intf_params *);
+	struct ibv_exp_res_domain *(*exp_create_res_domain)(
+		struct ibv_context *, struct ibv_exp_res_domain_init_attr *);
+	int (*exp_destroy_res_domain)(
+		struct ibv_context *, struct ibv_exp_res_domain *,
+		struct ibv_exp_destroy_res_domain_attr *);
 	int (*lib_exp_use_priv_env)(struct ibv_context *);
-	int (*lib_exp_setenv)(struct ibv_context *, const char *, const char *, int);
+	int (*lib_exp_setenv)(
+		struct ibv_context *, const char *, const char *, int);
 	struct verbs_environment *venv; /* data, not a function */
 	int (*drv_exp_dereg_mr)(struct ibv_mr *, struct ibv_exp_dereg_out *);
-	void (*ABI_placeholder2)(void); /* exp_rereg_mr up to MLNX_OFED 3.4 */
-	void (*ABI_placeholder1)(void); /* drv_exp_rereg_mr up to MLNX_OFED 3.4 */
-	int (*drv_exp_prefetch_mr)(struct ibv_mr *, struct ibv_exp_prefetch_attr *);
-	int (*lib_exp_prefetch_mr)(struct ibv_mr *, struct ibv_exp_prefetch_attr *);
-	struct ibv_exp_mkey_list_container *(*drv_exp_alloc_mkey_list_memory)(struct ibv_exp_mkey_list_container_attr *);
-	struct ibv_exp_mkey_list_container *(*lib_exp_alloc_mkey_list_memory)(struct ibv_exp_mkey_list_container_attr *);
-	int (*drv_exp_dealloc_mkey_list_memory)(struct ibv_exp_mkey_list_container *);
-	int (*lib_exp_dealloc_mkey_list_memory)(struct ibv_exp_mkey_list_container *);
+	/* Up to MLNX_OFED 3.4: exp_rereg_mr and drv_exp_rereg_mr. */
+	void (*ABI_placeholder2)(void);
+	void (*ABI_placeholder1)(void);
+	int (*drv_exp_prefetch_mr)(
+		struct ibv_mr *, struct ibv_exp_prefetch_attr *);
+	int (*lib_exp_prefetch_mr)(
+		struct ibv_mr *, struct ibv_exp_prefetch_attr *);
+	struct ibv_exp_mkey_list_container *(*drv_exp_alloc_mkey_list_memory)(
+		struct ibv_exp_mkey_list_container_attr *);
+	struct ibv_exp_mkey_list_container *(*lib_exp_alloc_mkey_list_memory)(
+		struct ibv_exp_mkey_list_container_attr *);
+	int (*drv_exp_dealloc_mkey_list_memory)(
+		struct ibv_exp_mkey_list_container *);
+	int (*lib_exp_dealloc_mkey_list_memory)(
+		struct ibv_exp_mkey_list_container *);
 	int (*drv_exp_query_mkey)(struct ibv_mr *, struct ibv_exp_mkey_attr *);
 	int (*lib_exp_query_mkey)(struct ibv_mr *, struct ibv_exp_mkey_attr *);
 	struct ibv_mr *(*drv_exp_create_mr)(struct ibv_exp_create_mr_in *);
@@ -80,37 +126,64 @@ struct verbs_context_exp {
 	int (*lib_exp_arm_dct)(struct ibv_exp_dct *, struct ibv_exp_arm_attr *);
 	int (*drv_exp_bind_mw)(struct ibv_exp_mw_bind *);
 	int (*lib_exp_bind_mw)(struct ibv_exp_mw_bind *);
-	int (*drv_exp_post_send)(struct ibv_qp *, struct ibv_exp_send_wr *, struct ibv_exp_send_wr **);
+	int (*drv_exp_post_send)(
+		struct ibv_qp *, struct ibv_exp_send_wr *,
+		struct ibv_exp_send_wr **);
 	struct ibv_mr *(*drv_exp_reg_mr)(struct ibv_exp_reg_mr_in *);
 	struct ibv_mr *(*lib_exp_reg_mr)(struct ibv_exp_reg_mr_in *);
-	struct ibv_ah *(*drv_exp_ibv_create_ah)(struct ibv_pd *, struct ibv_exp_ah_attr *);
-	int (*drv_exp_query_values)(struct ibv_context *, int, struct ibv_exp_values *);
-	struct ibv_cq *(*exp_create_cq)(struct ibv_context *, int, struct ibv_comp_channel *, int, struct ibv_exp_cq_init_attr *);
-	int (*drv_exp_ibv_poll_cq)(struct ibv_cq *, int, struct ibv_exp_wc *, uint32_t);
+	struct ibv_ah *(*drv_exp_ibv_create_ah)(
+		struct ibv_pd *, struct ibv_exp_ah_attr *);
+	int (*drv_exp_query_values)(
+		struct ibv_context *, int, struct ibv_exp_values *);
+	struct ibv_cq *(*exp_create_cq)(
+		struct ibv_context *, int, struct ibv_comp_channel *, int,
+		struct ibv_exp_cq_init_attr *);
+	int (*drv_exp_ibv_poll_cq)(
+		struct ibv_cq *, int, struct ibv_exp_wc *, uint32_t);
 	void *(*drv_exp_get_legacy_xrc)(struct ibv_srq *);
 	void (*drv_exp_set_legacy_xrc)(struct ibv_srq *, void *);
-	struct ibv_mr *(*drv_exp_ibv_reg_shared_mr)(struct ibv_exp_reg_shared_mr_in *);
-	struct ibv_mr *(*lib_exp_ibv_reg_shared_mr)(struct ibv_exp_reg_shared_mr_in *);
-	int (*drv_exp_modify_qp)(struct ibv_qp *, struct ibv_exp_qp_attr *, uint64_t);
-	int (*lib_exp_modify_qp)(struct ibv_qp *, struct ibv_exp_qp_attr *, uint64_t);
-	int (*drv_exp_post_task)(struct ibv_context *, struct ibv_exp_task *, struct ibv_exp_task **);
-	int (*lib_exp_post_task)(struct ibv_context *, struct ibv_exp_task *, struct ibv_exp_task **);
-	int (*drv_exp_modify_cq)(struct ibv_cq *, struct ibv_exp_cq_attr *, int);
-	int (*lib_exp_modify_cq)(struct ibv_cq *, struct ibv_exp_cq_attr *, int);
+	struct ibv_mr *(*drv_exp_ibv_reg_shared_mr)(
+		struct ibv_exp_reg_shared_mr_in *);
+	struct ibv_mr *(*lib_exp_ibv_reg_shared_mr)(
+		struct ibv_exp_reg_shared_mr_in *);
+	int (*drv_exp_modify_qp)(
+		struct ibv_qp *, struct ibv_exp_qp_attr *, uint64_t);
+	int (*lib_exp_modify_qp)(
+		struct ibv_qp *, struct ibv_exp_qp_attr *, uint64_t);
+	int (*drv_exp_post_task)(
+		struct ibv_context *, struct ibv_exp_task *,
+		struct ibv_exp_task **);
+	int (*lib_exp_post_task)(
+		struct ibv_context *, struct ibv_exp_task *,
+		struct ibv_exp_task **);
+	int (*drv_exp_modify_cq)(
+		struct ibv_cq *, struct ibv_exp_cq_attr *, int);
+	int (*lib_exp_modify_cq)(
+		struct ibv_cq *, struct ibv_exp_cq_attr *, int);
 	int (*drv_exp_ibv_destroy_flow)(struct ibv_exp_flow *);
 	int (*lib_exp_ibv_destroy_flow)(struct ibv_exp_flow *);
-	struct ibv_exp_flow *(*drv_exp_ibv_create_flow)(struct ibv_qp *, struct ibv_exp_flow_attr *);
-	struct ibv_exp_flow *(*lib_exp_ibv_create_flow)(struct ibv_qp *, struct ibv_exp_flow_attr *);
-	int (*drv_exp_query_port)(struct ibv_context *, uint8_t, struct ibv_exp_port_attr *);
-	int (*lib_exp_query_port)(struct ibv_context *, uint8_t, struct ibv_exp_port_attr *);
-	struct ibv_exp_dct *(*create_dct)(struct ibv_context *, struct ibv_exp_dct_init_attr *);
+	struct ibv_exp_flow *(*drv_exp_ibv_create_flow)(
+		struct ibv_qp *, struct ibv_exp_flow_attr *);
+	struct ibv_exp_flow *(*lib_exp_ibv_create_flow)(
+		struct ibv_qp *, struct ibv_exp_flow_attr *);
+	int (*drv_exp_query_port)(
+		struct ibv_context *, uint8_t, struct ibv_exp_port_attr *);
+	int (*lib_exp_query_port)(
+		struct ibv_context *, uint8_t, struct ibv_exp_port_attr *);
+	struct ibv_exp_dct *(*create_dct)(
+		struct ibv_context *, struct ibv_exp_dct_init_attr *);
 	int (*destroy_dct)(struct ibv_exp_dct *);
 	int (*query_dct)(struct ibv_exp_dct *, struct ibv_exp_dct_attr *);
-	int (*drv_exp_query_device)(struct ibv_context *, struct ibv_exp_device_attr *);
-	int (*lib_exp_query_device)(struct ibv_context *, struct ibv_exp_device_attr *);
-	struct ibv_qp *(*drv_exp_create_qp)(struct ibv_context *, struct ibv_exp_qp_init_attr *);
-	struct ibv_qp *(*lib_exp_create_qp)(struct ibv_context *, struct ibv_exp_qp_init_attr *);
-	size_t sz; /* bytes of the library's table, this word included; stays last */
+	int (*drv_exp_query_device)(
+		struct ibv_context *, struct ibv_exp_device_attr *);
+	int (*lib_exp_query_device)(
+		struct ibv_context *, struct ibv_exp_device_attr *);
+	struct ibv_qp *(*drv_exp_create_qp)(
+		struct ibv_context *, struct ibv_exp_qp_init_attr *);
+	struct ibv_qp *(*lib_exp_create_qp)(
+		struct ibv_context *, struct ibv_exp_qp_init_attr *);
+	/* Bytes of the library's table, this word included. Stays last. */
+	size_t sz;
 };
 
 /* The two words of a verbs_context directly in front of its ibv_context. */

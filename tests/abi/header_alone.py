@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Compile the public headers as a user would, with warnings as errors.
+
+    header_alone.py COMPILER STANDARD INCLUDE_DIR NAMES_JSON [SYSTEM_INCLUDE]
+
+One compiler and one language standard per run; every order of inclusion, both
+ways to call.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+EXP = "infiniband/verbs_exp.h"
+BASE = "infiniband/verbs.h"
+PEER = "infiniband/peer_ops.h"
+OFA = "infiniband/ofa_verbs.h"
+EXTERN = ["-DIBVEXP_EXTERN_CALLS"]
+
+INCLUSIONS = {
+    "alone": [EXP],
+    "after verbs.h": [BASE, EXP],
+    "before verbs.h": [EXP, BASE],
+    "peer_ops.h alone": [PEER],
+    "peer_ops.h first": [PEER, EXP, BASE],
+    "ofa_verbs.h alone": [OFA],
+    "ofa_verbs.h first": [OFA, EXP],
+    "twice": [EXP, PEER, EXP, PEER],
+    "with rdma_cma.h and mlx5dv.h": ["rdma/rdma_cma.h", EXP,
+                                     "infiniband/mlx5dv.h"],
+    "before rdma_cma.h and mlx5dv.h": [EXP, "rdma/rdma_cma.h",
+                                       "infiniband/mlx5dv.h"],
+}
+
+# External under either way to call: they have no slot.
+ALWAYS_EXTERNAL = {"ibv_exp_get_device_list", "ibv_exp_rereg_mr"}
+# Inline under either way to call.
+ALWAYS_INLINE = {"verbs_get_exp_ctx"}
+# Declared elsewhere or not at all, see differences.json.
+NOT_DECLARED = {"rdma_establish", "rdma_init_qp_attr"}
+
+
+def entry_points(names_json):
+    names = json.loads(pathlib.Path(names_json).read_text())["entry_points"]
+    return sorted(n for n in names
+                  if not n.startswith(("ibv_exp_cmd_", "ibv_cmd_"))
+                  and n not in NOT_DECLARED)
+
+
+def source(includes, body=""):
+    return "".join(f"#include <{i}>\n" for i in includes) + body + \
+        "int main(void) { return 0; }\n"
+
+
+def uses(names):
+    """Takes every function's address, so that each body is compiled."""
+    table = ", ".join(f"(function *)&{n}" for n in names)
+    # The tables are read through a volatile pointer: nothing is optimised out.
+    return ("typedef void function(void);\n"
+            f"function *const volatile used[] = {{ {table} }};\n"
+            "extern function *const volatile *used_table;\n"
+            "function *const volatile *used_table = used;\n")
+
+
+class Compiler:
+    def __init__(self, command, standard, include, system, scratch):
+        language = "c++" if "++" in standard else "c"
+        self.prefix = [command, f"-std={standard}", "-Wall", "-Wextra",
+                       "-pedantic", "-Werror", f"-I{include}"]
+        if system and system != "/usr/include":
+            self.prefix += ["-isystem", system]
+        self.language = ["-x", language]
+        self.scratch = pathlib.Path(scratch)
+        self.failures = 0
+
+    def run(self, what, text, *options):
+        path = self.scratch / "t.txt"
+        path.write_text(text)
+        done = subprocess.run([*self.prefix, *options, *self.language, str(path)],
+                              capture_output=True, text=True)
+        if done.returncode:
+            self.failures += 1
+            print(f"--- {what}\n{done.stderr}")
+        return not done.returncode
+
+    def fail(self, what):
+        self.failures += 1
+        print(f"--- {what}")
+
+
+def undefined(path):
+    out = subprocess.run(["nm", "-u", str(path)], capture_output=True, text=True,
+                         check=True).stdout
+    return {line.split()[-1] for line in out.splitlines()}
+
+
+def check_symbols(compiler, names):
+    """A legacy binary contains no ibv_exp_ symbol; door B contains them all."""
+    names = set(names)
+    text = source([EXP, PEER], uses(sorted(names)))
+    obj = compiler.scratch / "t.o"
+    # Casting between function types is the point here.
+    options = ["-O2", "-Wno-cast-function-type", "-c", "-o", str(obj)]
+    xrc_and_cm = {n for n in names
+                  if not n.startswith("ibv_exp_")} - ALWAYS_INLINE
+    for what, flags, expected in (
+            ("inline calls", [], ALWAYS_EXTERNAL | xrc_and_cm),
+            ("external calls", EXTERN, names - ALWAYS_INLINE)):
+        if not compiler.run(f"all functions, {what}", text, *options, *flags):
+            continue
+        found = undefined(obj)
+        wrong = (found & names) ^ expected
+        if wrong:
+            compiler.fail(f"{what}: unexpected or missing symbols {sorted(wrong)}")
+
+
+def main():
+    command, standard, include, names_json, system = (sys.argv + [""])[1:6]
+    with tempfile.TemporaryDirectory() as scratch:
+        compiler = Compiler(command, standard, include, system, scratch)
+        for what, includes in INCLUSIONS.items():
+            for flags in ([], EXTERN):
+                compiler.run(f"{what} {' '.join(flags)}", source(includes),
+                             "-fsyntax-only", *flags)
+        check_symbols(compiler, entry_points(names_json))
+    return 1 if compiler.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
