@@ -35,8 +35,9 @@ class Fabric {
   // Claims a slot in fabric `name`; nullptr and errno on failure (ENOSPC when
   // all slots are taken, or shared memory is exhausted).
   static Fabric *join(const std::string &name, u32 ring_bytes);
-  // Gives up the slot and removes its file. With `forked`, only closes what
-  // the child inherited: the parent's files stay.
+  // Gives up the slot, removes its file and deletes this object; no thread may
+  // be in wait(). With `forked`, only forgets what the child inherited: the
+  // parent's files stay.
   void leave(bool forked);
 
   u16 slot() const;
@@ -62,8 +63,9 @@ class Fabric {
   void set_multicast_groups(u32 n);
   u32 multicast_slots(u16 *out, u32 capacity);
 
-  // Sleeps until a record arrives, wake() is called or `ns` have passed.
-  // Returns at once when there is something to receive.
+  // Sleeps until a record arrives, wake() is called or `ns` (~0: for ever) have
+  // passed. Returns at once when there is something to receive or wake() was
+  // called since the last wait(). May also return early for no reason.
   void wait(u64 ns);
   void wake();
 

@@ -1,0 +1,508 @@
+#include "wire/fabric.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <ctime>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "wire/layout.h"
+#include "wire/slot_file.h"
+
+namespace softhca {
+
+namespace {
+
+constexpr size_t bitmap_words = max_slots / 64;
+constexpr u64 retry_missing_ns = 1'000'000;        // how long "nobody there" is believed
+constexpr u64 retry_failed_ns = 100'000'000;       // after running out of memory or descriptors
+constexpr u64 check_alive_ns = 50'000'000;         // while sending
+constexpr u32 quiet_polls = 2048;                  // empty polls, over all rings, before a bit is cleared
+
+u64 clock_ns(clockid_t id) {
+  timespec t;
+  clock_gettime(id, &t);
+  return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
+}
+u64 now_ns() { return clock_ns(CLOCK_MONOTONIC); }
+u64 coarse_now_ns() { return clock_ns(CLOCK_MONOTONIC_COARSE); }
+
+void futex_wait(std::atomic<u32> &word, u32 seen, const timespec *timeout) {
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, timeout, nullptr, 0);
+}
+
+// Sequential consistency with wait(): either we see the sleeper, or the
+// sleeper sees what we published before.
+void ring_bell(Control &c) {
+  if (c.sleeping.load(std::memory_order_seq_cst) == 0) return;
+  if (c.rung.exchange(1, std::memory_order_seq_cst) != 0) return;   // somebody is waking it
+  c.bell.fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, &c.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void mark_active(Control &c, u16 sender) {
+  const u64 bit = u64{1} << sender % 64;
+  auto &word = c.active[sender / 64];
+  if ((word.load(std::memory_order_seq_cst) & bit) == 0)
+    word.fetch_or(bit, std::memory_order_seq_cst);
+}
+
+// Our sending side towards one slot.
+struct Outgoing {
+  Control *control = nullptr;
+  u8 *data = nullptr;           // our segment; null until the first record
+  FileIdentity identity;
+  u32 ring_bytes = 0;
+  u32 generation = 0;
+  bool ready = false;           // the receiver listens to our generation
+  bool complained = false;
+  u64 head = 0, tail = 0;       // tail: as last seen
+  u64 retry_at = 0;             // nothing mapped: when to look again
+  u64 check_at = 0;             // mapped: when to look whether it still lives
+};
+
+// Our receiving side from one slot.
+struct Incoming {
+  u8 *data = nullptr;           // kept for the next process in that slot
+  u64 tail = 0;
+  u32 generation = 0;
+  u32 quiet = 0;                // empty polls since the last record
+  bool complained = false;
+};
+
+}  // namespace
+
+struct Fabric::State {
+  std::string directory;
+  u16 slot = 0;
+  Control *control = nullptr;
+  FileIdentity identity;
+  std::atomic<bool> woken{false};
+  std::array<Outgoing, max_slots> out{};
+  std::array<Incoming, max_slots> in{};
+
+  // The record handed out by receive(); the header is a copy, so that nothing
+  // its sender still writes changes what was checked.
+  PacketHeader header;
+  u16 current = 0;              // its sender, 0: none
+  u64 current_end = 0;
+  u16 last_served = 0;
+
+  u64 listed_at = 0;            // existing slots, for multicast
+  u64 listed[bitmap_words] = {};
+
+  bool connect(u16 dst);
+  bool open_segment(u16 dst);
+  void drop(u16 dst);
+  bool verify(u16 dst);
+  bool usable(u16 dst);
+  bool poll(u16 src, const u8 *&payload);
+  void adopt(u16 src);
+  bool next_record(u16 src, u64 head, const u8 *&payload);
+  void discard(u16 src, u64 head, const char *why);
+  void note_quiet(u16 src, u32 limit);
+  bool something_pending() const;
+};
+
+// --- sending ---------------------------------------------------------------
+
+bool Fabric::State::connect(u16 dst) {
+  Outgoing &o = out[dst];
+  const u64 now = now_ns();
+  if (now < o.retry_at) return false;
+  o.control = map_control(directory, dst, o.identity);
+  if (o.control == nullptr) {
+    o.retry_at = now + (errno == ESRCH ? retry_missing_ns : retry_failed_ns);
+    if (errno != ESRCH && !o.complained) {
+      o.complained = true;
+      SOFTHCA_LOG(warn, "fabric: cannot map slot %u: %s", dst, strerror(errno));
+    }
+    return false;
+  }
+  o.ring_bytes = o.control->ring_bytes;
+  o.check_at = coarse_now_ns() + check_alive_ns;
+  return true;
+}
+
+bool Fabric::State::open_segment(u16 dst) {
+  Outgoing &o = out[dst];
+  const u64 now = now_ns();
+  if (now < o.retry_at) return false;
+  o.data = map_segment(directory, dst, o.identity, slot, o.ring_bytes, true);
+  if (o.data == nullptr) {
+    const int error = errno;
+    if (error == ESRCH || error == ENOENT) {
+      drop(dst);
+      return false;
+    }
+    o.retry_at = now + retry_failed_ns;
+    if (!o.complained) {
+      o.complained = true;
+      SOFTHCA_LOG(warn, "fabric: no shared memory for a ring to slot %u: %s", dst, strerror(error));
+    }
+    return false;
+  }
+  // Continue where the former sender in our slot stopped and tell the owner,
+  // who forgets what that one left behind.
+  RingMeta &ring = o.control->rings[slot];
+  ring.head.store(align_up(ring.head.load(std::memory_order_relaxed), cache_line),
+                  std::memory_order_relaxed);
+  u32 generation = static_cast<u32>(now) ^ static_cast<u32>(getpid()) << 16;
+  while (generation == 0 || generation == ring.generation.load(std::memory_order_relaxed) ||
+         generation == ring.confirmed.load(std::memory_order_relaxed))
+    ++generation;
+  o.generation = generation;
+  o.ready = false;
+  o.complained = false;
+  ring.generation.store(generation, std::memory_order_seq_cst);
+  mark_active(*o.control, slot);
+  ring_bell(*o.control);
+  return true;
+}
+
+void Fabric::State::drop(u16 dst) {
+  Outgoing &o = out[dst];
+  if (o.data != nullptr) munmap(o.data, o.ring_bytes);
+  if (o.control != nullptr) munmap(o.control, control_bytes);
+  const bool complained = o.complained;
+  o = Outgoing{};
+  o.complained = complained;
+}
+
+// Whether what we have mapped still belongs to a live process; forgets it if not.
+bool Fabric::State::verify(u16 dst) {
+  Outgoing &o = out[dst];
+  FileIdentity found;
+  if (o.control->closed.load(std::memory_order_acquire) == 0 &&
+      live_identity(directory, dst, found) && found == o.identity) {
+    o.check_at = coarse_now_ns() + check_alive_ns;
+    return true;
+  }
+  drop(dst);
+  return false;
+}
+
+// Maps `dst` if needed; false when nobody is there.
+bool Fabric::State::usable(u16 dst) {
+  Outgoing &o = out[dst];
+  if (o.control != nullptr) {
+    const bool suspicious = o.control->closed.load(std::memory_order_acquire) != 0 ||
+                            coarse_now_ns() >= o.check_at;
+    if (!suspicious || verify(dst)) return true;
+  }
+  return connect(dst);
+}
+
+Fabric::Reserve Fabric::reserve(u16 dst, u32 payload, Slot &room) {
+  State &s = *s_;
+  if (dst == 0 || dst >= max_slots || payload > burst_bytes || !s.usable(dst)) return Reserve::no_peer;
+  Outgoing &o = s.out[dst];
+  if (o.data == nullptr && !s.open_segment(dst)) return Reserve::no_peer;
+  RingMeta &ring = o.control->rings[s.slot];
+  if (!o.ready) {
+    if (ring.confirmed.load(std::memory_order_acquire) != o.generation) return Reserve::full;
+    o.ready = true;
+    o.head = ring.head.load(std::memory_order_relaxed);
+    o.tail = ring.tail.load(std::memory_order_acquire);
+  }
+
+  const u32 need = record_bytes(payload);
+  const u32 at = static_cast<u32>(o.head & (o.ring_bytes - 1));
+  const u32 skip = o.ring_bytes - at < need ? o.ring_bytes - at : 0;
+  const u64 end = o.head + skip + need;
+  if (end - o.tail > o.ring_bytes) {
+    o.tail = ring.tail.load(std::memory_order_acquire);
+    if (end - o.tail > o.ring_bytes) return Reserve::full;
+  }
+  u8 *record = o.data + at;
+  if (skip != 0) {
+    const RecordFrame filler{skip, RecordFrame::skip};
+    std::memcpy(record, &filler, sizeof filler);
+    record = o.data;
+  }
+  const RecordFrame frame{need, RecordFrame::data};
+  std::memcpy(record, &frame, sizeof frame);
+  room.header = reinterpret_cast<PacketHeader *>(record + cache_line);
+  room.payload = record + record_overhead;
+  room.ring = o.control;
+  room.next_head = end;
+  return Reserve::ok;
+}
+
+u64 Fabric::commit(u16 dst, Slot &room) {
+  Outgoing &o = s_->out[dst];
+  // The peer may have been found dead since reserve(): as lost on the wire.
+  if (o.control == nullptr || room.ring != o.control) return 0;
+  room.header->src_slot = s_->slot;
+  o.head = room.next_head;
+  Control &c = *o.control;
+  c.rings[s_->slot].head.store(o.head, std::memory_order_seq_cst);
+  mark_active(c, s_->slot);
+  ring_bell(c);
+  return o.head;
+}
+
+bool Fabric::consumed(u16 dst, u64 position) {
+  State &s = *s_;
+  if (dst == 0 || dst >= max_slots) return true;
+  Outgoing &o = s.out[dst];
+  // A position ahead of us was given out for a former mapping.
+  if (!o.ready || position > o.head) return true;
+  if (o.tail < position) o.tail = o.control->rings[s.slot].tail.load(std::memory_order_acquire);
+  if (o.tail >= position) return true;
+  return coarse_now_ns() >= o.check_at && !s.verify(dst);
+}
+
+bool Fabric::alive(u16 dst) {
+  if (dst == 0 || dst >= max_slots) return false;
+  Outgoing &o = s_->out[dst];
+  if (o.control != nullptr && s_->verify(dst)) return true;
+  FileIdentity identity;
+  return live_identity(s_->directory, dst, identity);   // perhaps a successor
+}
+
+// --- receiving -------------------------------------------------------------
+
+// A new process sends from `src`: what the former one left is dropped.
+void Fabric::State::adopt(u16 src) {
+  RingMeta &ring = control->rings[src];
+  Incoming &i = in[src];
+  i.generation = ring.generation.load(std::memory_order_acquire);
+  i.complained = false;
+  i.quiet = 0;
+  i.tail = ring.head.load(std::memory_order_acquire);
+  ring.tail.store(i.tail, std::memory_order_release);
+  ring.confirmed.store(i.generation, std::memory_order_seq_cst);
+}
+
+void Fabric::State::discard(u16 src, u64 head, const char *why) {
+  Incoming &i = in[src];
+  if (!i.complained)
+    SOFTHCA_LOG(error, "fabric: ring of slot %u is unusable (%s); its contents are dropped", src, why);
+  i.complained = true;
+  i.tail = head;
+  control->rings[src].tail.store(head, std::memory_order_release);
+}
+
+// Checks everything read from the ring before it is used: its writer may be
+// broken, and a broken peer must look like a lossy wire.
+bool Fabric::State::next_record(u16 src, u64 head, const u8 *&payload) {
+  Incoming &i = in[src];
+  const u32 ring_bytes = control->ring_bytes;
+  for (;;) {
+    const u64 used = head - i.tail;
+    if (used == 0) return false;
+    if (used > ring_bytes || used % cache_line != 0 || i.tail % cache_line != 0) {
+      discard(src, head, "position");
+      return false;
+    }
+    const u32 at = static_cast<u32>(i.tail & (ring_bytes - 1));
+    RecordFrame frame;
+    std::memcpy(&frame, i.data + at, sizeof frame);
+    const bool fits = frame.length <= used && frame.length <= ring_bytes - at;
+    if (frame.kind == RecordFrame::skip) {
+      if (!fits || frame.length != ring_bytes - at) {
+        discard(src, head, "skip");
+        return false;
+      }
+      i.tail += frame.length;
+      control->rings[src].tail.store(i.tail, std::memory_order_release);
+      continue;
+    }
+    if (frame.kind != RecordFrame::data || !fits || frame.length < record_overhead) {
+      discard(src, head, "frame");
+      return false;
+    }
+    std::memcpy(&header, i.data + at + cache_line, sizeof header);
+    if (header.payload > burst_bytes || record_bytes(header.payload) > frame.length) {
+      discard(src, head, "payload length");
+      return false;
+    }
+    header.src_slot = src;
+    payload = i.data + at + record_overhead;
+    current = src;
+    current_end = i.tail + frame.length;
+    return true;
+  }
+}
+
+bool Fabric::State::poll(u16 src, const u8 *&payload) {
+  RingMeta &ring = control->rings[src];
+  Incoming &i = in[src];
+  if (ring.generation.load(std::memory_order_acquire) != i.generation) adopt(src);
+  const u64 head = ring.head.load(std::memory_order_acquire);
+  if (head == i.tail || i.generation == 0) return false;
+  if (i.data == nullptr) {
+    // Kept from then on. Without descriptors or address space the ring is a
+    // lossy wire rather than a stalled one.
+    i.data = map_segment(directory, slot, identity, src, control->ring_bytes, false);
+    if (i.data == nullptr) {
+      discard(src, head, strerror(errno));
+      return false;
+    }
+  }
+  return next_record(src, head, payload);
+}
+
+// Stops looking at a ring that has been quiet. Clear first, then look again:
+// the sender publishes first and then looks at the bit.
+void Fabric::State::note_quiet(u16 src, u32 limit) {
+  Incoming &i = in[src];
+  if (++i.quiet < limit) return;
+  i.quiet = 0;
+  const u64 bit = u64{1} << src % 64;
+  control->active[src / 64].fetch_and(~bit, std::memory_order_seq_cst);
+  RingMeta &ring = control->rings[src];
+  if (ring.head.load(std::memory_order_seq_cst) != i.tail ||
+      ring.generation.load(std::memory_order_seq_cst) != i.generation)
+    control->active[src / 64].fetch_or(bit, std::memory_order_seq_cst);
+}
+
+bool Fabric::receive(const PacketHeader *&header, const u8 *&payload) {
+  State &s = *s_;
+  if (s.current != 0) release();
+  u64 active[bitmap_words];
+  u32 senders = 0;
+  for (size_t w = 0; w < bitmap_words; ++w) {
+    active[w] = s.control->active[w].load(std::memory_order_acquire);
+    senders += static_cast<u32>(std::popcount(active[w]));
+  }
+  if (senders == 0) return false;
+
+  // Round robin: every active sender once, beginning behind the last served.
+  const u32 limit = std::max(quiet_polls / senders, 4u);
+  const u32 begin = s.last_served + 1u;
+  for (u32 step = 0; step < max_slots;) {
+    const u32 at = (begin + step) % max_slots;
+    const u64 rest = active[at / 64] >> at % 64;
+    if (rest == 0) {
+      step += 64 - at % 64;
+      continue;
+    }
+    step += static_cast<u32>(std::countr_zero(rest));
+    if (step >= max_slots) break;
+    const u16 src = static_cast<u16>((begin + step) % max_slots);
+    ++step;
+    if (s.poll(src, payload)) {
+      s.in[src].quiet = 0;
+      s.last_served = src;
+      header = &s.header;
+      return true;
+    }
+    s.note_quiet(src, limit);
+  }
+  return false;
+}
+
+void Fabric::release() {
+  State &s = *s_;
+  if (s.current == 0) return;
+  s.in[s.current].tail = s.current_end;
+  s.control->rings[s.current].tail.store(s.current_end, std::memory_order_release);
+  s.current = 0;
+}
+
+// --- sleeping --------------------------------------------------------------
+
+// Called without the device lock: touches shared words only.
+bool Fabric::State::something_pending() const {
+  for (size_t w = 0; w < bitmap_words; ++w) {
+    u64 bits = control->active[w].load(std::memory_order_seq_cst);
+    for (; bits != 0; bits &= bits - 1) {
+      const RingMeta &ring = control->rings[w * 64 + static_cast<size_t>(std::countr_zero(bits))];
+      if (ring.head.load(std::memory_order_seq_cst) != ring.tail.load(std::memory_order_acquire) ||
+          ring.generation.load(std::memory_order_seq_cst) != ring.confirmed.load(std::memory_order_acquire))
+        return true;
+    }
+  }
+  return false;
+}
+
+void Fabric::wait(u64 ns) {
+  State &s = *s_;
+  Control &c = *s.control;
+  c.rung.store(0, std::memory_order_seq_cst);
+  const u32 seen = c.bell.load(std::memory_order_seq_cst);
+  c.sleeping.fetch_add(1, std::memory_order_seq_cst);
+  if (!s.woken.load(std::memory_order_seq_cst) && !s.something_pending()) {
+    const timespec timeout{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    futex_wait(c.bell, seen, ns == ~u64{0} ? nullptr : &timeout);
+  }
+  c.sleeping.fetch_sub(1, std::memory_order_seq_cst);
+  s.woken.store(false, std::memory_order_seq_cst);
+}
+
+// Sticky: a wake() between the caller's last look and its wait() counts.
+void Fabric::wake() {
+  s_->woken.store(true, std::memory_order_seq_cst);
+  ring_bell(*s_->control);
+}
+
+// --- membership ------------------------------------------------------------
+
+Fabric *Fabric::join(const std::string &name, u32 ring_bytes) {
+  ring_bytes = round_up_pow2(std::clamp(ring_bytes, min_ring_bytes, max_ring_bytes));
+  std::string directory = fabric_directory(name);
+  if (directory.empty()) return nullptr;
+  u16 slot = 0;
+  Control *control = claim_slot(directory, ring_bytes, slot);
+  if (control == nullptr) return nullptr;
+  auto *s = new State;
+  s->directory = std::move(directory);
+  s->slot = slot;
+  s->control = control;
+  if (!live_identity(s->directory, slot, s->identity)) {   // removed behind our back
+    munmap(control, control_bytes);
+    delete s;
+    errno = EIO;
+    return nullptr;
+  }
+  return new Fabric(s);
+}
+
+void Fabric::leave(bool forked) {
+  // A forked child inherits none of the mappings: see slot_file.h.
+  if (!forked) {
+    s_->control->closed.store(1, std::memory_order_release);
+    unlink(slot_path(s_->directory, s_->slot).c_str());
+    for (u16 dst = 0; dst < max_slots; ++dst) s_->drop(dst);
+    for (Incoming &i : s_->in)
+      if (i.data != nullptr) munmap(i.data, s_->control->ring_bytes);
+    munmap(s_->control, control_bytes);
+  }
+  delete s_;
+  delete this;
+}
+
+u16 Fabric::slot() const { return s_->slot; }
+
+void Fabric::set_multicast_groups(u32 n) {
+  s_->control->multicast_groups.store(n, std::memory_order_release);
+}
+
+u32 Fabric::multicast_slots(u16 *list, u32 capacity) {
+  State &s = *s_;
+  const u64 now = now_ns();
+  if (now >= s.listed_at + retry_missing_ns) {
+    existing_slots(s.directory, s.listed);
+    s.listed_at = now;
+  }
+  u32 n = 0;
+  for (size_t w = 0; w < bitmap_words; ++w)
+    for (u64 bits = s.listed[w]; bits != 0 && n < capacity; bits &= bits - 1) {
+      const u16 dst = static_cast<u16>(w * 64 + static_cast<size_t>(std::countr_zero(bits)));
+      if (s.usable(dst) &&
+          s.out[dst].control->multicast_groups.load(std::memory_order_acquire) != 0)
+        list[n++] = dst;
+    }
+  return n;
+}
+
+}  // namespace softhca
