@@ -32,6 +32,17 @@ bool write_spans(const SpanList &spans, u64 offset, const void *from, u64 length
 bool read_application(u64 address, void *to, u64 length);
 bool write_application(u64 address, const void *from, u64 length);
 
+// How application memory is reached. The default is process_vm; the others
+// take over by themselves where a sandbox denies it.
+enum class MemoryAccess : u8 {
+  process_vm,  // process_vm_readv/writev on ourselves: one system call per copy
+  pipe,        // through a pipe: the kernel copies, so faults are errors here too
+  plain,       // checked, then copied: a mapping removed in between is a crash
+};
+void set_memory_access(bool process_vm);     // false: never use process_vm
+void force_memory_access(MemoryAccess);      // for tests
+MemoryAccess memory_access();
+
 // Pins in spirit: populates the range and says whether it is mapped with the
 // rights needed. Returns 0, EFAULT, EINVAL (wraps around) or ENOMEM.
 int probe(u64 address, u64 length, bool writable);
