@@ -39,7 +39,8 @@ struct Mkey {
   u32 index = 0;
   u8 tag = 0;               // low 8 bits of the key
   u32 pdn = 0;
-  u32 access = 0;           // Access bits; local read always allowed
+  u32 access = 0;           // Access bits
+  bool local_read = true;   // off only where DEVX or a UMR says so
   Kind kind = Kind::direct;
   bool free = false;        // no access until a UMR sets it valid
   bool umr_en = true;
@@ -48,17 +49,23 @@ struct Mkey {
   u64 start = 0;            // first valid virtual address
   u64 length = 0;
   u64 host_base = 0;        // address of `start` for direct and device
-  u64 ksm_bytes = 0;        // indirect: fixed entity size, 0 for KLM
+  u64 ksm_bytes = 0;        // indirect: fixed entity size, 0 for KLM; rules over Entry::bytes
   u32 max_entries = 0;      // room for translations (16-byte units)
   u64 repeat_count = 0;
   std::vector<Entry> entries;
+  std::vector<u64> ends;    // running totals of the entries' bytes, see set_entries()
 
+  // Replaces the translations; offsets are then found by binary search.
+  void set_entries(std::vector<Entry>);
   u32 key() const { return index << 8 | tag; }
 };
 
 class MkeyTable {
  public:
   MkeyTable();
+  ~MkeyTable();
+  MkeyTable(const MkeyTable &) = delete;
+  MkeyTable &operator=(const MkeyTable &) = delete;
   Mkey *create(u32 pdn);                 // nullptr: table full
   void destroy(Mkey *);
   Mkey *find(u32 key) const;             // by index; the tag is not compared
@@ -81,6 +88,12 @@ struct Requester {
 Syndrome resolve(const MkeyTable &, u32 key, u64 address, u64 length, u32 need,
                  const Requester &, SpanList &out);
 
+// Writes `count` translation octowords (KLM, KSM or a repeat block, big-endian)
+// from position `offset` on, as UMR and DEVX CREATE_MKEY do. Nothing before
+// and behind them changes. False, and no change, when they are malformed or
+// exceed max_entries.
+bool write_translations(Mkey &, u64 offset, const u8 *octowords, u32 count);
+
 // Executes a UMR WQE (linearised, `ds` 16-byte units) for the QP `qpn` of `pdn`.
 // Returns ok, local_qp_op (malformed), mw_bind (check failed) or
 // local_protection (entry list unreadable).
@@ -89,8 +102,10 @@ Syndrome execute_umr(MkeyTable &, const u8 *wqe, u32 ds, const Requester &);
 // LOCAL_INV and SEND_INV: frees the key. False when it cannot be invalidated.
 bool invalidate(MkeyTable &, u32 key, const Requester &, bool remote);
 
-// CREATE_MKEY of DEVX: `mkc` points at the 64-byte mkey context. The key
-// belongs to the PD named in it.
+// CREATE_MKEY of DEVX: `mkc` points at the 64-byte mkey context,
+// `translation_octowords` is what the command carries behind it (to be put in
+// with write_translations). The key belongs to the PD named in it. nullptr: a
+// context that is not KLM or KSM, asks for signature or crypto, or is invalid.
 Mkey *create_devx_mkey(MkeyTable &, const u8 *mkc, u32 translation_octowords);
 
 }  // namespace softhca
