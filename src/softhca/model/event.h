@@ -30,14 +30,17 @@ class EventChannel {
   void flush();                                    // retries the overflow queue
   bool has_overflow() const { return !overflow_.empty(); }
 
-  // Removes queued events of `element`; returns how many were removed.
+  // Removes queued events of `element`; returns how many were removed. 0 when
+  // the application's end is gone, or its number names another file by now.
   u32 purge(u64 element);
 
  private:
-  EventChannel(int app, int dev) : app_fd_(app), dev_fd_(dev) {}
+  EventChannel(int app, int dev, u64 cookie) : app_fd_(app), dev_fd_(dev), app_cookie_(cookie) {}
   void post(const void *event, size_t size);
+  bool application_end_is_ours() const;
   int app_fd_;
   int dev_fd_;
+  u64 app_cookie_;                 // identity of the socket behind app_fd_
   u32 holders_ = 1;
   std::deque<std::vector<u8>> overflow_;
 };

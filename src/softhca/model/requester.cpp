@@ -575,13 +575,8 @@ void flush_send(Qp &qp) {
     send.blocked = false;
     send.rnr_until_ns = 0;
     for (auto &w : inflight) {
-      if (w->done && w->status == Syndrome::ok) {
-        complete(qp, *w);
-      } else if (w->done && w->status != Syndrome::flush) {
-        complete(qp, *w);
-      } else {
-        flush_one(w->counter, w->opcode);
-      }
+      // What is not retired lies behind a failure, even if it is already done.
+      flush_one(w->counter, w->opcode);
       recycle(std::move(w));
     }
   }

@@ -40,6 +40,10 @@ void queue(Request &q, Response response) {
   } else {
     list.push_back(std::move(response));
   }
+  if (q.qp.type == QpType::dct && !q.r.listed) {
+    q.r.listed = true;
+    q.qp.responder->pending.push_back(q.h.src_qpn);
+  }
   list_for_push(q.qp);
 }
 
@@ -422,16 +426,25 @@ void qp_receive_multicast(Qp &qp, const PacketHeader &h, const u8 *payload) {
 
 bool qp_run_responder(Qp &qp) {
   if (!qp.responder) return true;
-  bool all = push(qp, *qp.responder);
-  for (auto it = qp.responder->connections.begin(); it != qp.responder->connections.end();) {
-    Responder &r = *it->second;
-    all &= push(qp, r);
-    if (r.dead && r.responses.empty())
-      it = qp.responder->connections.erase(it);
-    else
-      ++it;
+  if (qp.type != QpType::dct) return push(qp, *qp.responder);
+
+  auto &connections = qp.responder->connections;
+  auto &pending = qp.responder->pending;
+  for (size_t i = 0; i < pending.size();) {
+    const auto it = connections.find(pending[i]);
+    if (it != connections.end()) {
+      Responder &r = *it->second;
+      if (!push(qp, r)) {
+        ++i;
+        continue;
+      }
+      r.listed = false;
+      if (r.dead) connections.erase(it);
+    }
+    pending[i] = pending.back();
+    pending.pop_back();
   }
-  return all;
+  return pending.empty();
 }
 
 void qp_dc_disconnect(Qp &qp, const PacketHeader &h) {

@@ -62,6 +62,8 @@ struct Responder {
 
   // DC target: one responder per initiator.
   std::unordered_map<u32, std::unique_ptr<Responder>> connections;
+  std::vector<u32> pending;     // initiators with responses to push
+  bool listed = false;          // this connection is in `pending`
 };
 
 constexpr size_t atomic_replays = 64;

@@ -1,0 +1,32 @@
+#include "model/capabilities.h"
+
+#include "config/identity.h"
+
+namespace softhca {
+
+namespace {
+
+constexpr CapabilityRow rows[] = {
+#define CAPABILITY(name, first, description) \
+  {#name, Model::first, &Capabilities::name, description},
+#include "model/capabilities.def"
+#undef CAPABILITY
+};
+
+}  // namespace
+
+std::span<const CapabilityRow> capability_rows() { return rows; }
+
+Capabilities capabilities_of(const DeviceConfig &config) {
+  Capabilities caps;
+  caps.vendor_part_id = model_identity(config.model).part_id;
+  for (const CapabilityRow &row : rows)
+    caps.*row.flag = config.model >= row.first && config.hide.count(row.name) == 0;
+  // What cannot be had without something else.
+  caps.extended_atomics = caps.extended_atomics && caps.atomics;
+  caps.cqe_128_compression = caps.cqe_128_compression && caps.cqe_compression;
+  if (!caps.device_memory) caps.max_dm_bytes = 0;
+  return caps;
+}
+
+}  // namespace softhca

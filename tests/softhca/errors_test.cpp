@@ -1,0 +1,286 @@
+// Every way a request can fail: syndromes, vendor syndromes, states, flushes.
+#include "rig.h"
+
+using namespace softhca;
+using namespace softhca::test;
+
+namespace {
+
+void expect_error(TestCq &cq, Syndrome s, u8 vendor, u16 index) {
+  const Completion c = cq.expect();
+  CHECK(c.opcode() == static_cast<u8>(CqeOpcode::req_err));
+  CHECK(c.syndrome() == static_cast<u8>(s));
+  CHECK(c.vendor() == vendor);
+  CHECK(c.wqe_counter() == index);
+}
+
+}  // namespace
+
+TEST_CASE("A bad local key is a local protection error and flushes the queues", "[error]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, full_access), to(64, full_access);
+  p.a.post_receive({{64, from.key(), from.address()}});
+  const u16 good = p.a.post(Wqe(WqeOpcode::rdma_write).unsignaled().remote(to.address(), to.key()).data(8, from.key(), from.address()));
+  (void)good;
+  u32 lkey = from.key();
+  u64 address = from.address();
+  u32 bytes = 8;
+  SECTION("unknown key") { lkey = 0x00dead00; }
+  SECTION("wrong tag") { lkey ^= 0x5a; }
+  SECTION("outside the region") { bytes = 65; }
+  SECTION("before the region") { address -= 1; }
+  const u16 bad = p.a.post(Wqe(WqeOpcode::rdma_write).remote(to.address(), to.key()).data(bytes, lkey, address));
+  const u16 next = p.a.post(Wqe(WqeOpcode::rdma_write).unsignaled().remote(to.address(), to.key()).data(8, from.key(), from.address()));
+  rig.step();
+  expect_error(p.a_cq, Syndrome::local_protection, 0x52, bad);
+  expect_error(p.a_cq, Syndrome::flush, 0xf5, next);
+  const Completion r = p.a_cq.expect();
+  CHECK(r.opcode() == static_cast<u8>(CqeOpcode::resp_err));
+  CHECK(r.syndrome() == static_cast<u8>(Syndrome::flush));
+  CHECK(r.vendor() == 0xf9);
+  CHECK(p.a.qp->state == QpState::err);
+
+  // Work posted in the error state flushes at once.
+  const u16 late = p.a.post(Wqe(WqeOpcode::nop).unsignaled());
+  qp_wake(*p.a.qp);
+  rig.step();
+  expect_error(p.a_cq, Syndrome::flush, 0xf5, late);
+}
+
+TEST_CASE("A read into memory without local write is refused", "[error]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, access_remote_read), to(64, full_access);
+  p.a.post(Wqe(WqeOpcode::rdma_read).remote(to.address(), to.key()).data(8, from.key(), from.address()));
+  rig.step();
+  expect_error(p.a_cq, Syndrome::local_protection, 0x52, 0);
+}
+
+TEST_CASE("A key of another protection domain is refused on both sides", "[error]") {
+  Rig rig;
+  Pair p(rig);
+  Region foreign(64, full_access, pdn + 1), ours(64, full_access);
+  SECTION("local") {
+    p.a.post(Wqe(WqeOpcode::rdma_write).remote(ours.address(), ours.key()).data(8, foreign.key(), foreign.address()));
+    rig.step();
+    expect_error(p.a_cq, Syndrome::local_protection, 0x52, 0);
+  }
+  SECTION("remote") {
+    p.a.post(Wqe(WqeOpcode::rdma_write).remote(foreign.address(), foreign.key()).data(8, ours.key(), ours.address()));
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+  }
+}
+
+TEST_CASE("Remote access violations", "[error]") {
+  Rig rig;
+  Region from(64, full_access);
+  SECTION("the key lacks the right") {
+    Pair p(rig);
+    Region to(64, access_local_write | access_remote_read);
+    p.a.post(Wqe(WqeOpcode::rdma_write).remote(to.address(), to.key()).data(8, from.key(), from.address()));
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+    CHECK(p.b.qp->state == QpState::err);
+  }
+  SECTION("the QP lacks the right") {
+    QpOptions o;
+    o.access = access_remote_write;
+    Pair p(rig, {}, o);
+    Region to(64, full_access);
+    p.a.post(Wqe(WqeOpcode::rdma_read).remote(to.address(), to.key()).data(8, from.key(), from.address()));
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+  }
+  SECTION("an atomic beyond the end") {
+    Pair p(rig);
+    Region to(64, full_access);
+    p.a.post(Wqe(WqeOpcode::atomic_fa).remote(to.address(64), to.key()).be(1, 8).be(0, 8).data(8, from.key(), from.address()));
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+  }
+  SECTION("a misaligned atomic") {
+    Pair p(rig);
+    Region to(64, full_access);
+    p.a.post(Wqe(WqeOpcode::atomic_fa).remote(to.address(4), to.key()).be(1, 8).be(0, 8).data(8, from.key(), from.address()));
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_invalid_request, 0x8a, 0);
+  }
+}
+
+TEST_CASE("A message longer than the receive buffer", "[error]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(4096, full_access), to(64, full_access);
+  p.b.post_receive({{64, to.key(), to.address()}});
+  p.b.post_receive({{64, to.key(), to.address()}});
+  p.a.post(Wqe(WqeOpcode::send).data(65, from.key(), from.address()));
+  rig.step();
+  Completion r = p.b_cq.expect();
+  CHECK(r.opcode() == static_cast<u8>(CqeOpcode::resp_err));
+  CHECK(r.syndrome() == static_cast<u8>(Syndrome::local_length));
+  CHECK(p.b_cq.expect().syndrome() == static_cast<u8>(Syndrome::flush));
+  expect_error(p.a_cq, Syndrome::remote_invalid_request, 0x8a, 0);
+  CHECK(p.a.qp->state == QpState::err);
+  CHECK(p.b.qp->state == QpState::err);
+}
+
+TEST_CASE("A bad key in the receive WQE", "[error]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, full_access), to(64, full_access);
+  p.b.post_receive({{8, to.key(), to.address()}, {8, 0xbad00, to.address()}});
+  SECTION("is an error when its memory is needed") {
+    p.a.post(Wqe(WqeOpcode::send).data(9, from.key(), from.address()));
+    rig.step();
+    CHECK(p.b_cq.expect().syndrome() == static_cast<u8>(Syndrome::local_protection));
+    expect_error(p.a_cq, Syndrome::remote_operation, 0x89, 0);
+  }
+  SECTION("does not matter when it is not") {
+    p.a.post(Wqe(WqeOpcode::send).data(8, from.key(), from.address()));
+    rig.step();
+    CHECK(p.b_cq.expect().byte_count() == 8);
+    CHECK(p.a_cq.expect().opcode() == 0);
+  }
+}
+
+TEST_CASE("RNR: the sender waits, retries and gives up", "[error][rnr]") {
+  Rig rig;
+  Region from(64, full_access), to(64, full_access);
+  SECTION("a receive posted in time is found") {
+    QpOptions o;
+    o.rnr_retry = 7;
+    Pair p(rig, o);
+    p.a.post(Wqe(WqeOpcode::send).data(64, from.key(), from.address()));
+    for (int i = 0; i < 20; ++i) rig.step(1'000'000);
+    p.a_cq.expect_none();
+    p.b.post_receive({{64, to.key(), to.address()}});
+    rig.step(1'000'000);
+    CHECK(p.a_cq.expect().opcode() == 0);
+    CHECK(p.b_cq.expect().byte_count() == 64);
+  }
+  SECTION("otherwise the retries run out") {
+    QpOptions o;
+    o.rnr_retry = 2;
+    Pair p(rig, o);
+    p.a.post(Wqe(WqeOpcode::send).data(64, from.key(), from.address()));
+    for (int i = 0; i < 4; ++i) rig.step(1'000'000);
+    expect_error(p.a_cq, Syndrome::rnr_retry_exceeded, 0x82, 0);
+    CHECK(p.b.qp->state == QpState::rts);
+  }
+  SECTION("write with immediate, too, and nothing arrives twice") {
+    QpOptions o;
+    o.rnr_retry = 7;
+    Pair p(rig, o);
+    Region big(40000, full_access), target(40000, full_access);
+    big.fill(3);
+    p.a.post(Wqe(WqeOpcode::rdma_write_imm).imm(5).remote(target.address(), target.key()).data(40000, big.key(), big.address()));
+    p.a.post(Wqe(WqeOpcode::rdma_write_imm).imm(6).remote(target.address(), target.key()).data(8, big.key(), big.address()));
+    rig.step(1'000'000);
+    p.b_cq.expect_none();
+    p.b.post_receive({});
+    p.b.post_receive({});
+    for (int i = 0; i < 4; ++i) rig.step(1'000'000);
+    CHECK(p.b_cq.expect().imm_raw() == 5);
+    CHECK(p.b_cq.expect().imm_raw() == 6);
+    p.b_cq.expect_none();
+    CHECK(std::memcmp(big.data(), target.data(), 40000) == 0);
+  }
+}
+
+TEST_CASE("No peer: retries, then retry exceeded", "[error]") {
+  Rig rig;
+  TestCq cq;
+  QpOptions o;
+  o.retry = 3;
+  TestQp a(rig, cq, cq, o);
+  a.connect(a.qp->qpn + 500, rig.device().port(1).lid);   // no such QP
+  Region from(64, full_access);
+  const u16 index = a.post(Wqe(WqeOpcode::rdma_write).remote(0x1000, 5).data(8, from.key(), from.address()));
+  for (int i = 0; i < 3; ++i) {
+    rig.step(70'000'000);
+    cq.expect_none();
+  }
+  rig.step(70'000'000);
+  expect_error(cq, Syndrome::retry_exceeded, 0x81, index);
+}
+
+TEST_CASE("Malformed WQEs never get past the parser", "[error][wqe]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, full_access), to(64, full_access);
+  SECTION("unknown opcode") { p.a.post(Wqe(static_cast<WqeOpcode>(0x3e))); }
+  SECTION("RDMA without its segment") { p.a.post(Wqe(WqeOpcode::rdma_write)); }
+  SECTION("atomic without operands") {
+    p.a.post(Wqe(WqeOpcode::atomic_cs).remote(to.address(), to.key()));
+  }
+  SECTION("inline bytes beyond the WQE") {
+    u8 s[16] = {};
+    store_be32(s, 0x80000000 | 500);
+    p.a.post(Wqe(WqeOpcode::send).raw(s, 16));
+  }
+  SECTION("inline data on a read") {
+    p.a.post(Wqe(WqeOpcode::rdma_read).remote(to.address(), to.key()).inline_data("x", 1));
+  }
+  SECTION("a plain atomic with an extended size") {
+    p.a.post(Wqe(WqeOpcode::atomic_fa, 9).remote(to.address(), to.key()).be(1, 8).be(0, 8).data(8, from.key(), from.address()));
+  }
+  rig.step();
+  expect_error(p.a_cq, Syndrome::local_qp_op, 0x68, 0);
+  CHECK(p.a.qp->state == QpState::err);
+}
+
+TEST_CASE("Send with invalidate", "[error][mw]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, full_access), to(64, full_access);
+  // Only keys that were bound by a UMR can be invalidated.
+  Region window(64, full_access);
+  window.mkey().kind = Mkey::Kind::indirect;
+  window.mkey().max_entries = 4;
+  window.mkey().entries = {{64, to.key(), to.address(), 0}};
+  p.b.post_receive({{64, to.key(), to.address()}});
+  SECTION("frees a key that allows it") {
+    window.mkey().remote_invalidate = true;
+    p.a.post(Wqe(WqeOpcode::send_inv).imm(swap32(window.key())).data(8, from.key(), from.address()));
+    rig.step();
+    const Completion r = p.b_cq.expect();
+    CHECK(r.opcode() == static_cast<u8>(CqeOpcode::resp_send_inv));
+    CHECK(load_be32(r.raw + 36) == window.key());
+    CHECK(window.mkey().free);
+    p.a.post(Wqe(WqeOpcode::rdma_write).remote(window.address(), window.key()).data(8, from.key(), from.address()));
+    rig.step();
+    p.a_cq.expect();
+    CHECK(p.a_cq.expect().syndrome() == static_cast<u8>(Syndrome::remote_access));
+  }
+  SECTION("is refused for a key that does not") {
+    window.mkey().remote_invalidate = false;
+    p.a.post(Wqe(WqeOpcode::send_inv).imm(swap32(window.key())).data(8, from.key(), from.address()));
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+    CHECK_FALSE(window.mkey().free);
+  }
+}
+
+TEST_CASE("RESET forgets everything", "[fsm]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, full_access);
+  p.a.post(Wqe(WqeOpcode::send).data(64, from.key(), from.address()));   // stuck in RNR
+  rig.step();
+  qp_set_state(*p.a.qp, QpState::reset);
+  rig.step(1'000'000'000);
+  p.a_cq.expect_none();
+  CHECK(p.a.qp->sq_consumed == 0);
+}
+
+TEST_CASE("An idle QP goes to ERR without completions, posted work with them", "[fsm]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, full_access);
+  p.a.post_receive({{8, from.key(), from.address()}});
+  qp_set_state(*p.a.qp, QpState::err);
+  CHECK(p.a_cq.expect().syndrome() == static_cast<u8>(Syndrome::flush));
+  p.a_cq.expect_none();
+}
