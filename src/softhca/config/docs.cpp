@@ -56,9 +56,11 @@ std::string config_reference() {
   rows(out, device_fields(), "devices[*].");
   rows(out, port_fields(), "devices[*].ports[*].");
 
-  out += "\nCapabilities that `hide` takes away:\n\n| Name | Capability |\n| --- | --- |\n";
+  static constexpr const char *models[] = {"cx4", "cx5", "cx6"};
+  out += "\nCapabilities that `hide` takes away:\n\n";
+  out += "| Name | Capability | First model |\n| --- | --- | --- |\n";
   for (const CapabilityName &c : capability_names())
-    out += "| " + code(c.name) + " | " + c.help + " |\n";
+    out += "| " + code(c.name) + " | " + c.help + " | " + models[static_cast<int>(c.first)] + " |\n";
 
   static constexpr struct { FaultRule::Kind kind; const char *title; } kinds[] = {
       {FaultRule::Kind::command, "command"},

@@ -299,19 +299,9 @@ const Fields<FaultRule> &fault_fields(FaultRule::Kind kind) {
 
 const std::vector<CapabilityName> &capability_names() {
   static const auto &names = *new std::vector<CapabilityName>{
-      {"dc", "Dynamically connected transport"},
-      {"xrc", "Extended reliable connections"},
-      {"atomics", "64-bit atomics"},
-      {"extended_atomics", "Masked atomics and atomics of 4..32 bytes"},
-      {"odp", "On-demand paging"},
-      {"device_memory", "Memory on the device"},
-      {"umr", "User-mode memory registration"},
-      {"memory_windows", "Memory windows, types 1 and 2"},
-      {"null_mkey", "Null memory region"},
-      {"timestamps", "Completion timestamps and the clock page"},
-      {"cq_moderation", "Completion event moderation"},
-      {"cqe_compression", "Compressed completions"},
-      {"cqe_128_compression", "Compressed completions with 128-byte CQEs"},
+#define CAPABILITY(name, first, help) {#name, Model::first, help},
+#include "model/capabilities.def"
+#undef CAPABILITY
   };
   return names;
 }

@@ -36,7 +36,7 @@ const Fields<PortConfig> &port_fields();
 const Fields<FaultRule> &fault_kind_fields();  // "kind" alone
 const Fields<FaultRule> &fault_fields(FaultRule::Kind);
 
-struct CapabilityName { const char *name; const char *help; };
+struct CapabilityName { const char *name; Model first; const char *help; };
 const std::vector<CapabilityName> &capability_names();
 
 struct Option {

@@ -1,0 +1,160 @@
+// Descriptors: commands, duplicates, mappings and their end.
+#include <fcntl.h>
+#include <rdma/rdma_user_ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdarg>
+
+#include "preload/calls.h"
+#include "preload/real.h"
+#include "uverbs/file.h"
+#include "uverbs/state.h"
+
+using namespace softhca;
+
+REAL(int, ioctl, int, unsigned long, ...);
+REAL(int, close, int);
+REAL(int, close_range, unsigned, unsigned, int);
+REAL(void, closefrom, int);
+REAL(int, dup, int);
+REAL(int, dup2, int, int);
+REAL(int, dup3, int, int, int);
+REAL(int, fcntl, int, int, ...);
+REAL(int, fcntl64, int, int, ...);
+REAL(int, socket, int, int, int);
+REAL(void *, mmap, void *, size_t, int, int, int, off_t);
+REAL(void *, mmap64, void *, size_t, int, int, int, off64_t);
+
+namespace {
+
+// Until a device is opened, closing anything costs nothing.
+std::atomic<bool> g_opened{false};
+
+// The device behind a descriptor as the program sees it.
+File *device_file(int fd) {
+  File *f = uverbs_file(fd);
+  return f && !inside_device() ? f : nullptr;
+}
+
+// What `fd` was is over: a device's file, or one that events are read from.
+void forget(int fd) {
+  if (!g_opened.load(std::memory_order_relaxed) || inside_device() || !own_process()) return;
+  in_device_void([&] {
+    if (uverbs_file(fd)) [[unlikely]]
+      uverbs_close(fd);
+    else
+      uverbs_event_fd_closing(fd);
+  });
+}
+
+int duplicated(File *f, int from, int to) {
+  if (f && to >= 0 && own_process()) {
+    in_device_void([&] { uverbs_dup(from, to); });
+  }
+  return to;
+}
+
+void forget_range(unsigned first, unsigned last) {
+  if (!g_opened.load(std::memory_order_relaxed)) return;
+  const i64 end = std::min<i64>(i64{last} + 1, std::min(getdtablesize(), 1 << 20));
+  for (i64 fd = first; fd < end; ++fd) forget(static_cast<int>(fd));
+}
+
+}  // namespace
+
+namespace softhca {
+
+void device_opened() { g_opened.store(true, std::memory_order_relaxed); }
+
+}  // namespace softhca
+
+INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
+  va_list args;
+  va_start(args, request);
+  void *argument = va_arg(args, void *);
+  va_end(args);
+  File *f = device_file(fd);
+  // The rest (FIOCLEX and its like) is answered by the kernel for any file.
+  if (!f || request != RDMA_VERBS_IOCTL) [[likely]] return real_ioctl(fd, request, argument);
+  return in_device([&] { return uverbs_ioctl(f, static_cast<ib_uverbs_ioctl_hdr *>(argument)); });
+}
+
+INTERPOSE(int, close, int fd) {
+  forget(fd);
+  return real_close(fd);
+}
+
+INTERPOSE(int, close_range, unsigned first, unsigned last, int flags) {
+  // With a flag set nothing is closed now, or not in this table.
+  if (flags == 0) forget_range(first, last);
+  return real_close_range(first, last, flags);
+}
+
+INTERPOSE(void, closefrom, int first) {
+  forget_range(static_cast<unsigned>(std::max(first, 0)), ~0u);
+  real_closefrom(first);
+}
+
+INTERPOSE(int, dup, int fd) { return duplicated(device_file(fd), fd, real_dup(fd)); }
+
+// The descriptor that dup2 and dup3 replace is closed by them, if they succeed.
+INTERPOSE(int, dup2, int from, int to) {
+  if (from != to && real_fcntl(from, F_GETFD) >= 0) forget(to);
+  const int fd = real_dup2(from, to);
+  return from == to ? fd : duplicated(device_file(from), from, fd);
+}
+
+INTERPOSE(int, dup3, int from, int to, int flags) {
+  if (from != to && (flags & ~O_CLOEXEC) == 0 && real_fcntl(from, F_GETFD) >= 0) forget(to);
+  return duplicated(device_file(from), from, real_dup3(from, to, flags));
+}
+
+#define FCNTL(name)                                                              \
+  INTERPOSE(int, name, int fd, int command, ...) {                               \
+    va_list args;                                                                \
+    va_start(args, command);                                                     \
+    void *argument = va_arg(args, void *);                                       \
+    va_end(args);                                                                \
+    const int result = real_##name(fd, command, argument);                       \
+    if (command != F_DUPFD && command != F_DUPFD_CLOEXEC) [[likely]] return result; \
+    return duplicated(device_file(fd), fd, result);                              \
+  }
+FCNTL(fcntl)
+FCNTL(fcntl64)
+
+// libibverbs looks for devices by netlink first, where a host with RDMA
+// hardware would answer. Refused, it turns to sysfs, which is ours.
+INTERPOSE(int, socket, int domain, int type, int protocol) {
+  constexpr int netlink_rdma = 20;
+  if (domain == AF_NETLINK && protocol == netlink_rdma && !inside_device()) {
+    errno = EPROTONOSUPPORT;
+    return -1;
+  }
+  return real_socket(domain, type, protocol);
+}
+
+// Mapping works without our help (uverbs/file.h); here are the refusals of the
+// kernel's driver: the clock pages are one page each and read-only.
+#define MMAP(name, offset_type)                                                          \
+  INTERPOSE(void *, name, void *address, size_t length, int protection, int flags, int fd, \
+            offset_type offset) {                                                        \
+    if (fd >= 0 && device_file(fd)) [[unlikely]] {                                       \
+      const auto page = static_cast<u64>(offset) / page_size;                            \
+      if (page == uverbs::core_clock_page || page == uverbs::clock_info_page) {          \
+        const int error = length != page_size          ? EINVAL                          \
+                          : (protection & PROT_WRITE) ? EPERM                            \
+                                                      : 0;                               \
+        if (error != 0) {                                                                \
+          errno = error;                                                                 \
+          return MAP_FAILED;                                                             \
+        }                                                                                \
+      }                                                                                  \
+    }                                                                                    \
+    return real_##name(address, length, protection, flags, fd, offset);                  \
+  }
+MMAP(mmap, off_t)
+MMAP(mmap64, off64_t)

@@ -1,0 +1,43 @@
+#include "preload/paths.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "preload/sysfs_tree.h"
+#include "uverbs/file.h"
+
+namespace softhca {
+
+int device_node(const char *path) {
+  constexpr char node_prefix[] = "/dev/infiniband/uverbs";
+  constexpr size_t length = sizeof node_prefix - 1;
+  if (std::strncmp(path, node_prefix, length) != 0) return -1;
+  const char *digits = path + length;
+  const size_t count = std::strspn(digits, "0123456789");
+  if (count == 0 || count > 4 || digits[count] != '\0' || (count > 1 && digits[0] == '0'))
+    return -1;
+  const int n = std::atoi(digits);
+  return n < static_cast<int>(uverbs_device_count()) ? n : -1;
+}
+
+Redirected::Redirected(const char *path) {
+  // The character behind the prefix tells "/dev/infiniband_x" from ours.
+  if (!std::strncmp(path, dev_prefix, sizeof dev_prefix - 1) &&
+      path[sizeof dev_prefix - 1] != '\0' && path[sizeof dev_prefix - 1] != '/') {
+    ok_ = std::snprintf(buffer_, sizeof buffer_, "%s", path) < static_cast<int>(sizeof buffer_);
+    if (!ok_) errno = ENAMETOOLONG;
+    return;
+  }
+  const int saved = errno;
+  const char *root = sysfs_root();
+  if (!root) return;
+  errno = saved;
+  const bool sysfs = path[1] == 's';
+  const int n = std::snprintf(buffer_, sizeof buffer_, "%s%s", root,
+                              path + (sysfs ? std::strlen("/sys") : 0));
+  ok_ = n < static_cast<int>(sizeof buffer_);
+  if (!ok_) errno = ENAMETOOLONG;
+}
+
+}  // namespace softhca
