@@ -277,7 +277,7 @@ u32 fetch_wqe(Qp &qp, SendWqe &out) {
     const WqeFault fault = fault_wqe(opcode_name(out.opcode));
     if (fault.syndrome != 0) {
       out.status = static_cast<Syndrome>(fault.syndrome);
-      out.vendor = fault.vendor;
+      out.vendor = fault.vendor != 0 ? fault.vendor : vendor_syndrome(out.status, false);
     }
   }
   return blocks;
