@@ -23,7 +23,7 @@
  *   verbs_exp_intf.h    resource domains and accelerated function families
  *   verbs_exp_ec.h      erasure coding
  *   verbs_exp_table.h   the operation table and how it is found
- *   verbs_exp_inline.h  the dispatching bodies
+ *   verbs_exp_inline*.h the dispatching bodies
  *   ofa_verbs.h         XRC domains as they were before libibverbs 1.2
  *
  * TWO WAYS TO CALL

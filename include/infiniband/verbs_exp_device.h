@@ -75,7 +75,8 @@ __extension__ enum ibv_exp_device_cap_flags {
 	IBV_EXP_DEVICE_PHYSICAL_RANGE_MR        = IBV_EXP_START_FLAG << 19,
 	IBV_EXP_DEVICE_CAPI                     = IBV_EXP_START_FLAG << 20,
 	IBV_EXP_DEVICE_MEM_MGT_EXTENSIONS       = IBV_EXP_START_FLAG << 21,
-	IBV_EXP_DEVICE_DC_INFO                  = IBV_EXP_START_FLAG << 22, /* ibv_exp_poll_dc_info() */
+	/* ibv_exp_poll_dc_info() */
+	IBV_EXP_DEVICE_DC_INFO                  = IBV_EXP_START_FLAG << 22,
 	IBV_EXP_DEVICE_MW_TYPE_2A               = IBV_EXP_START_FLAG << 23,
 	IBV_EXP_DEVICE_MW_TYPE_2B               = IBV_EXP_START_FLAG << 24,
 	IBV_EXP_DEVICE_UMR_FIXED_SIZE           = IBV_EXP_START_FLAG << 25,

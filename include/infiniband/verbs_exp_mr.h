@@ -38,7 +38,8 @@ __extension__ enum ibv_exp_access_flags {
 	IBV_EXP_ACCESS_ON_DEMAND             = IBV_EXP_START_FLAG << 14, /* pages are not pinned */
 	/* may cover more than was asked; needs ON_DEMAND */
 	IBV_EXP_ACCESS_RELAXED               = IBV_EXP_START_FLAG << 15,
-	IBV_EXP_ACCESS_PHYSICAL_ADDR         = IBV_EXP_START_FLAG << 16, /* addresses are physical */
+	/* addresses are physical */
+	IBV_EXP_ACCESS_PHYSICAL_ADDR         = IBV_EXP_START_FLAG << 16,
 	IBV_EXP_ACCESS_TUNNELED_ATOMIC       = IBV_EXP_START_FLAG << 17,
 	/* PCI relaxed ordering; since MLNX_OFED 4.9 */
 	IBV_EXP_ACCESS_RELAXED_ORDERING      = IBV_EXP_START_FLAG << 18,

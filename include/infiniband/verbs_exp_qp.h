@@ -43,12 +43,14 @@ enum ibv_exp_qp_init_attr_comp_mask {
 /* ibv_exp_qp_init_attr.exp_create_flags; not the bits of ibv_qp_create_flags */
 enum ibv_exp_qp_create_flags {
 	IBV_EXP_QP_CREATE_CROSS_CHANNEL            = 1 << 2,
-	IBV_EXP_QP_CREATE_MANAGED_SEND             = 1 << 3, /* sends wait for IBV_EXP_WR_SEND_ENABLE */
+	/* sends wait for IBV_EXP_WR_SEND_ENABLE */
+	IBV_EXP_QP_CREATE_MANAGED_SEND             = 1 << 3,
 	/* receives wait for IBV_EXP_WR_RECV_ENABLE */
 	IBV_EXP_QP_CREATE_MANAGED_RECV             = 1 << 4,
 	IBV_EXP_QP_CREATE_IGNORE_SQ_OVERFLOW       = 1 << 6,
 	IBV_EXP_QP_CREATE_IGNORE_RQ_OVERFLOW       = 1 << 7,
-	IBV_EXP_QP_CREATE_ATOMIC_BE_REPLY          = 1 << 8, /* the program swaps big-endian replies */
+	/* the program swaps big-endian replies */
+	IBV_EXP_QP_CREATE_ATOMIC_BE_REPLY          = 1 << 8,
 	IBV_EXP_QP_CREATE_UMR                      = 1 << 9, /* will be used for IBV_EXP_WR_UMR_* */
 	IBV_EXP_QP_CREATE_EC_PARITY_EN             = 1 << 10,
 	IBV_EXP_QP_CREATE_RX_END_PADDING           = 1 << 11,
@@ -264,10 +266,13 @@ __extension__ enum ibv_exp_send_flags {
 	IBV_EXP_SEND_SIGNALED          = 1 << 1,
 	IBV_EXP_SEND_SOLICITED         = 1 << 2,
 	IBV_EXP_SEND_INLINE            = 1 << 3,
-	IBV_EXP_SEND_IP_CSUM           = IBV_EXP_START_FLAG, /* compute IP and TCP or UDP checksums */
-	IBV_EXP_SEND_WITH_CALC         = IBV_EXP_START_FLAG << 1, /* op.calc: reduce while sending */
+	/* compute IP and TCP or UDP checksums */
+	IBV_EXP_SEND_IP_CSUM           = IBV_EXP_START_FLAG,
+	/* op.calc: reduce while sending */
+	IBV_EXP_SEND_WITH_CALC         = IBV_EXP_START_FLAG << 1,
 	IBV_EXP_SEND_WAIT_EN_LAST      = IBV_EXP_START_FLAG << 2,
-	IBV_EXP_SEND_EXT_ATOMIC_INLINE = IBV_EXP_START_FLAG << 3, /* operands are in the work request */
+	/* operands are in the work request */
+	IBV_EXP_SEND_EXT_ATOMIC_INLINE = IBV_EXP_START_FLAG << 3,
 };
 
 /* ibv_exp_send_wr.comp_mask */

@@ -42,7 +42,8 @@ enum ibv_exp_vlan_offloads {
 enum ibv_exp_wq_init_attr_flags {
 	IBV_EXP_CREATE_WQ_FLAG_RX_END_PADDING = 1 << 0, /* pad writes to whole cache lines */
 	IBV_EXP_CREATE_WQ_FLAG_SCATTER_FCS    = 1 << 1, /* deliver the Ethernet FCS */
-	IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP     = 1 << 2, /* wait before dropping for want of buffers */
+	/* wait before dropping for want of buffers */
+	IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP     = 1 << 2,
 	IBV_EXP_CREATE_WQ_FLAG_RESERVED       = 1 << 3,
 };
 
