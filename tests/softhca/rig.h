@@ -306,6 +306,10 @@ class TestQp {
     __atomic_store_n(&dbrec_[1], swap32(producer_), __ATOMIC_RELEASE);
     return at;
   }
+  // Doorbells with any value, right or wrong.
+  void ring(u16 producer) { __atomic_store_n(&dbrec_[1], swap32(producer), __ATOMIC_RELEASE); }
+  void ring_receive(u16 producer) { __atomic_store_n(&dbrec_[0], swap32(producer), __ATOMIC_RELEASE); }
+
   void post_receive(std::initializer_list<std::tuple<u32, u32, u64>> sges) {
     u8 *w = rq_.data() + (received_ & (qp->rq_wqes - 1)) * stride;
     std::memset(w, 0, stride);
