@@ -1,6 +1,6 @@
 // Malformed work requests and garbage commands: an error completion or an
-// errno, never a crash, and the device works afterwards. SOFTHCA_FUZZ_ROUNDS
-// and SOFTHCA_FUZZ_SEED make longer campaigns out of the short default.
+// errno, never a crash, and the device works afterwards. FUZZ_ROUNDS
+// and FUZZ_SEED make longer campaigns out of the short default.
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -23,8 +23,8 @@ u64 from_environment(const char *name, u64 fallback) {
   const char *v = std::getenv(name);
   return v != nullptr ? std::strtoull(v, nullptr, 0) : fallback;
 }
-u64 rounds() { return from_environment("SOFTHCA_FUZZ_ROUNDS", 20000); }
-u64 seed() { return from_environment("SOFTHCA_FUZZ_SEED", 1); }
+u64 rounds() { return from_environment("FUZZ_ROUNDS", 20000); }
+u64 seed() { return from_environment("FUZZ_SEED", 1); }
 
 void check_alive(Rig &rig) {
   Pair p(rig);
