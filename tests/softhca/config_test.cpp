@@ -112,9 +112,9 @@ TEST_CASE("All keys of a document are read") {
 
 TEST_CASE("Variables win over the document") {
   const std::string document = R"({"host": 3, "devices": [{"model": "cx5"}, {"ports": [{}, {}]}]})";
-  const Config c = parsed(document, {"SOFTHCA_HOST=9", "SOFTHCA_LINK=eth", "SOFTHCA_MODEL=cx4",
-                                     "SOFTHCA_FABRIC=123", "SOFTHCA_LOG=trace", "HOME=/",
-                                     "SOFTHCA_CONFIG=ignored here"});
+  const Config c = parsed(
+      document, {"SOFTHCA_HOST=9", "SOFTHCA_LINK=eth", "SOFTHCA_MODEL=cx4", "SOFTHCA_FABRIC=123",
+                 "SOFTHCA_LOG=trace", "HOME=/", "SOFTHCA_CONFIG=ignored here"});
   CHECK(c.host == 9);
   CHECK(c.fabric == "123");
   CHECK(c.log == LogLevel::trace);
@@ -124,13 +124,14 @@ TEST_CASE("Variables win over the document") {
   }
   CHECK(c.devices[0].ports[0].lid == 9);
 
-  SECTION("an empty variable counts as not set") {
-    CHECK(parsed("", {"SOFTHCA_HOST="}).host == 1);
-  }
+  SECTION("an empty variable counts as not set") { CHECK(parsed("", {"SOFTHCA_HOST="}).host == 1); }
 }
 
 TEST_CASE("A refusal names the key, the value and what is allowed") {
-  struct { const char *document; const char *message; } const cases[] = {
+  struct {
+    const char *document;
+    const char *message;
+  } const cases[] = {
       {R"({"hots": 1})",
        "hots: unknown key; allowed: log, fabric, host, ring_bytes, process_vm, inline_step, "
        "enforce_memlock, devices, faults"},
@@ -142,7 +143,8 @@ TEST_CASE("A refusal names the key, the value and what is allowed") {
       {R"({"log": "loud"})",
        "log: \"loud\" is not allowed; allowed: error, warn, info, debug, trace"},
       {R"({"process_vm": 1})", "process_vm: 1 is not allowed; allowed: true, false"},
-      {R"({"devices": []})", "devices: 0 elements is not allowed; allowed: a list of 1..16 objects"},
+      {R"({"devices": []})",
+       "devices: 0 elements is not allowed; allowed: a list of 1..16 objects"},
       {R"({"devices": {}})", "devices: {} is not allowed; allowed: a list of 1..16 objects"},
       {R"({"devices": [3]})", "devices[0]: 3 is not allowed; allowed: an object"},
       {R"({"devices": [{}, {"ports": [{}, {"link": "iwarp"}]}]})",
@@ -168,7 +170,8 @@ TEST_CASE("A refusal names the key, the value and what is allowed") {
        "mw_bind, bad_response, local_access, remote_invalid_request, remote_access, "
        "remote_operation, retry_exceeded, rnr_retry_exceeded, remote_aborted"},
       {R"({"faults": [{"kind": "wqe", "match": "SEND", "error": "EIO"}]})",
-       "faults[0].error: unknown key; allowed: match, nth, repeat, syndrome, vendor_syndrome, kind"},
+       "faults[0].error: unknown key; allowed: match, nth, repeat, syndrome, vendor_syndrome, "
+       "kind"},
       {R"({"faults": [{"kind": "packet", "match": "SYN"}]})",
        "faults[0].match: \"SYN\" is not allowed; allowed: *, REQUEST, ACK, READ_RESPONSE, "
        "ATOMIC_RESPONSE, DATAGRAM"},
@@ -252,9 +255,9 @@ TEST_CASE("Identities are unique in a fabric") {
       std::string devices;
       for (u32 d = 0; d < max_devices; ++d)
         devices += std::string(d ? "," : "") + R"({"ports": [{}, {}]})";
-      const Config c = parsed("{\"devices\": [" + devices + "]}",
-                              {"SOFTHCA_HOST=" + std::to_string(host),
-                               std::string("SOFTHCA_LINK=") + link});
+      const Config c =
+          parsed("{\"devices\": [" + devices + "]}",
+                 {"SOFTHCA_HOST=" + std::to_string(host), std::string("SOFTHCA_LINK=") + link});
       for (u32 d = 0; d < max_devices; ++d) {
         for (u32 p = 1; p <= max_ports; ++p) {
           for (const PortGid &g : port_gids(c, d, p))

@@ -116,7 +116,7 @@ DeviceConfig read_device(const Json &object, const std::string &path) {
   read_object(device_fields(), object, path, {"ports"}, device);
   for_elements(object, "ports", path, 1, max_ports, [&](const Json &port, const std::string &at) {
     PortConfig p;
-    p.lid = 0;   // not given
+    p.lid = 0;  // not given
     read_object(port_fields(), port, at, {}, p);
     device.ports.push_back(p);
   });
@@ -168,7 +168,7 @@ void apply_variable(const std::string &entry, Config &out) {
   const std::string value = entry.substr(equals + 1);
   for (const Option &o : options()) {
     if (name != o.name) continue;
-    if (value.empty()) return;   // as if it were not set
+    if (value.empty()) return;  // as if it were not set
     switch (o.scope) {
       case Option::Scope::file: return;
       case Option::Scope::top: read_variable(top_fields(), o, value, out); return;

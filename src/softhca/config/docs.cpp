@@ -12,7 +12,7 @@ std::string code(const std::string &s) { return '`' + s + '`'; }
 template <class T>
 void rows(std::string &out, const Fields<T> &fields, const std::string &prefix) {
   for (const Field<T> &f : fields) {
-    std::string standard = f.required            ? "required"
+    std::string standard = f.required           ? "required"
                            : f.standard.empty() ? code(f.derived)
                                                 : code(f.standard);
     // Long lists stand in a section of their own.
@@ -22,7 +22,8 @@ void rows(std::string &out, const Fields<T> &fields, const std::string &prefix) 
   }
 }
 
-constexpr const char *table_head = "| Key | Allowed | Default | Meaning |\n| --- | --- | --- | --- |\n";
+constexpr const char *table_head =
+    "| Key | Allowed | Default | Meaning |\n| --- | --- | --- | --- |\n";
 
 template <class Names>
 void name_list(std::string &out, const char *title, const Names &names) {
@@ -60,9 +61,13 @@ std::string config_reference() {
   out += "\nCapabilities that `hide` takes away:\n\n";
   out += "| Name | Capability | First model |\n| --- | --- | --- |\n";
   for (const CapabilityName &c : capability_names())
-    out += "| " + code(c.name) + " | " + c.help + " | " + models[static_cast<int>(c.first)] + " |\n";
+    out +=
+        "| " + code(c.name) + " | " + c.help + " | " + models[static_cast<int>(c.first)] + " |\n";
 
-  static constexpr struct { FaultRule::Kind kind; const char *title; } kinds[] = {
+  static constexpr struct {
+    FaultRule::Kind kind;
+    const char *title;
+  } kinds[] = {
       {FaultRule::Kind::command, "command"},
       {FaultRule::Kind::wqe, "wqe"},
       {FaultRule::Kind::packet, "packet"},

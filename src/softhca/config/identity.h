@@ -20,11 +20,11 @@ namespace softhca {
 
 constexpr u32 max_hosts = 250;
 constexpr u32 max_devices = 16;
-constexpr u32 max_ports = 2;   // per device
+constexpr u32 max_ports = 2;  // per device
 
 struct PortGid {
   std::array<u8, 16> gid{};
-  u8 type = 0;   // enum ib_uverbs_gid_type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2
+  u8 type = 0;  // enum ib_uverbs_gid_type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2
 };
 
 u64 default_node_guid(u16 host, u32 device);
@@ -46,7 +46,7 @@ struct ModelIdentity {
   const char *hca_type;
   const char *board_id;
   u16 fw_major, fw_minor, fw_sub;
-  std::string fw_version() const;   // "20.35.2000"
+  std::string fw_version() const;  // "20.35.2000"
 };
 const ModelIdentity &model_identity(Model);
 
@@ -61,7 +61,9 @@ constexpr u8 active_speed_edr = 32;
 constexpr u8 active_width_4x = 2;
 
 // port_cap_flags: CM, and what the link layer is known for.
-constexpr u32 port_cap_mask(LinkLayer l) { return l == LinkLayer::infiniband ? 0x2651e848 : 0x04010000; }
+constexpr u32 port_cap_mask(LinkLayer l) {
+  return l == LinkLayer::infiniband ? 0x2651e848 : 0x04010000;
+}
 
 // Dotted quad to its four bytes; false when it is none.
 bool parse_ipv4(const std::string &, std::array<u8, 4> &out);

@@ -43,7 +43,12 @@ Field<T> choice(const char *key, M T::*member, Choices<T, M> choices, const char
 template <class T, class M>
 Field<T> number(const char *key, M T::*member, u64 low, u64 high, const char *standard,
                 const char *derived, const char *help) {
-  return {key, std::to_string(low) + ".." + std::to_string(high), standard, derived, false, help,
+  return {key,
+          std::to_string(low) + ".." + std::to_string(high),
+          standard,
+          derived,
+          false,
+          help,
           [=](const Json &j, T &t) {
             if (!j.is_number_unsigned()) return false;
             const u64 v = j.get<u64>();
@@ -76,7 +81,12 @@ Field<T> text(const char *key, std::string T::*member, bool (*valid)(const std::
 template <class T>
 Field<T> hex64(const char *key, u64 T::*member, const char *standard, const char *derived,
                const char *help) {
-  return {key, "\"0x\" and 1..16 hexadecimal digits", standard, derived, false, help,
+  return {key,
+          "\"0x\" and 1..16 hexadecimal digits",
+          standard,
+          derived,
+          false,
+          help,
           [=](const Json &j, T &t) {
             if (!j.is_string()) return false;
             const std::string &s = j.get_ref<const std::string &>();
@@ -121,8 +131,13 @@ Field<FaultRule> match(std::span<const std::string_view> names, const char *help
 }
 
 Field<FaultRule> errno_name() {
-  return {"error", "an errno name such as ENOMEM or EBUSY", "", "", true,
-          "What the command answers", [](const Json &j, FaultRule &r) {
+  return {"error",
+          "an errno name such as ENOMEM or EBUSY",
+          "",
+          "",
+          true,
+          "What the command answers",
+          [](const Json &j, FaultRule &r) {
             if (!j.is_string()) return false;
             constexpr int last_errno = 133;
             for (int e = 1; e <= last_errno; ++e) {
@@ -152,14 +167,14 @@ Field<FaultRule> syndrome() {
   SYNDROME(rnr_retry_exceeded);
   SYNDROME(remote_aborted);
 #undef SYNDROME
-  return required(choice("syndrome", &FaultRule::syndrome, choices, "",
-                         "Syndrome of the error completion"));
+  return required(
+      choice("syndrome", &FaultRule::syndrome, choices, "", "Syndrome of the error completion"));
 }
 
 Fields<FaultRule> fault_rule_fields(FaultRule::Kind kind) {
   constexpr u64 most = std::numeric_limits<u32>::max();
-  const auto nth = number("nth", &FaultRule::nth, 1, most, "1", "",
-                          "Fires at the nth match in a process");
+  const auto nth =
+      number("nth", &FaultRule::nth, 1, most, "1", "", "Fires at the nth match in a process");
   const auto repeat = boolean("repeat", &FaultRule::repeat, "false", "Fires at all later ones too");
   constexpr u64 minute_us = 60'000'000;
   switch (kind) {
@@ -181,7 +196,7 @@ Fields<FaultRule> fault_rule_fields(FaultRule::Kind kind) {
                      "Microseconds, with action delay")};
     case FaultRule::Kind::event: {
       Field<FaultRule> name = match(fault_event_names, "Async event raised by the device");
-      name.allowed.erase(0, fault_match_any.size() + 2);   // one event, not all of them
+      name.allowed.erase(0, fault_match_any.size() + 2);  // one event, not all of them
       name.read = [read = name.read](const Json &j, FaultRule &r) {
         return read(j, r) && r.match != fault_match_any;
       };
@@ -234,7 +249,12 @@ const Fields<DeviceConfig> &device_fields() {
         std::vector<std::string> names;
         for (const CapabilityName &c : capability_names()) names.emplace_back(c.name);
         return Field<DeviceConfig>{
-            "hide", "list of " + join(names), "[]", "", false, "Capabilities taken away",
+            "hide",
+            "list of " + join(names),
+            "[]",
+            "",
+            false,
+            "Capabilities taken away",
             [names](const Json &j, DeviceConfig &d) {
               if (!j.is_array()) return false;
               d.hide.clear();

@@ -17,12 +17,12 @@ using Json = nlohmann::json;
 template <class T>
 struct Field {
   std::string key;
-  std::string allowed;    // for people
-  std::string standard;   // default as JSON; empty: derived, or none
-  std::string derived;    // how it is derived when `standard` is empty
+  std::string allowed;   // for people
+  std::string standard;  // default as JSON; empty: derived, or none
+  std::string derived;   // how it is derived when `standard` is empty
   bool required = false;
   std::string help;
-  std::function<bool(const Json &, T &)> read;   // false: value not allowed
+  std::function<bool(const Json &, T &)> read;  // false: value not allowed
 };
 
 template <class T>
@@ -30,13 +30,17 @@ using Fields = std::vector<Field<T>>;
 
 // Without "devices" and "faults", which hold the objects described below.
 const Fields<Config> &top_fields();
-const Fields<DeviceConfig> &device_fields();   // without "ports"
+const Fields<DeviceConfig> &device_fields();  // without "ports"
 const Fields<PortConfig> &port_fields();
 // Of all rules, and of the rules of one kind.
 const Fields<FaultRule> &fault_kind_fields();  // "kind" alone
 const Fields<FaultRule> &fault_fields(FaultRule::Kind);
 
-struct CapabilityName { const char *name; Model first; const char *help; };
+struct CapabilityName {
+  const char *name;
+  Model first;
+  const char *help;
+};
 const std::vector<CapabilityName> &capability_names();
 
 struct Option {

@@ -10,7 +10,10 @@ namespace softhca {
 // to answer, or 0.
 int fault_command(const char *name);
 
-struct WqeFault { u8 syndrome = 0; u8 vendor = 0; };
+struct WqeFault {
+  u8 syndrome = 0;
+  u8 vendor = 0;
+};
 // Name of the send opcode ("SEND", "RDMA_WRITE", ...), "RECV" for receives.
 WqeFault fault_wqe(const char *opcode);
 
@@ -24,7 +27,10 @@ PacketFault fault_packet(const char *kind);
 
 // Async events due now (name as in the rules, e.g. "PORT_ERR"), one per call;
 // nullptr when none. `now_ns` is the device clock, `open_ns` when it started.
-struct EventFault { const char *name = nullptr; u32 port = 1; };
+struct EventFault {
+  const char *name = nullptr;
+  u32 port = 1;
+};
 EventFault fault_event(u64 now_ns, u64 open_ns);
 
 // False when no rule exists: the hot paths skip the calls above.

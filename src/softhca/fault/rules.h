@@ -24,7 +24,7 @@ class FaultRules {
   struct Counted {
     FaultRule rule;
     u64 matches = 0;
-    bool done = false;   // events
+    bool done = false;  // events
   };
   // Counts the match for every rule it concerns; calls `apply` for those that fire.
   template <class F>

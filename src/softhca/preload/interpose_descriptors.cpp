@@ -79,7 +79,8 @@ INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
   va_end(args);
   File *f = device_file(fd);
   // The rest (FIOCLEX and its like) is answered by the kernel for any file.
-  if (!f || request != RDMA_VERBS_IOCTL) [[likely]] return real_ioctl(fd, request, argument);
+  if (!f || request != RDMA_VERBS_IOCTL) [[likely]]
+    return real_ioctl(fd, request, argument);
   return in_device([&] { return uverbs_ioctl(f, static_cast<ib_uverbs_ioctl_hdr *>(argument)); });
 }
 
@@ -113,15 +114,16 @@ INTERPOSE(int, dup3, int from, int to, int flags) {
   return duplicated(device_file(from), from, real_dup3(from, to, flags));
 }
 
-#define FCNTL(name)                                                              \
-  INTERPOSE(int, name, int fd, int command, ...) {                               \
-    va_list args;                                                                \
-    va_start(args, command);                                                     \
-    void *argument = va_arg(args, void *);                                       \
-    va_end(args);                                                                \
-    const int result = real_##name(fd, command, argument);                       \
-    if (command != F_DUPFD && command != F_DUPFD_CLOEXEC) [[likely]] return result; \
-    return duplicated(device_file(fd), fd, result);                              \
+#define FCNTL(name)                                                  \
+  INTERPOSE(int, name, int fd, int command, ...) {                   \
+    va_list args;                                                    \
+    va_start(args, command);                                         \
+    void *argument = va_arg(args, void *);                           \
+    va_end(args);                                                    \
+    const int result = real_##name(fd, command, argument);           \
+    if (command != F_DUPFD && command != F_DUPFD_CLOEXEC) [[likely]] \
+      return result;                                                 \
+    return duplicated(device_file(fd), fd, result);                  \
   }
 FCNTL(fcntl)
 FCNTL(fcntl64)
@@ -139,22 +141,20 @@ INTERPOSE(int, socket, int domain, int type, int protocol) {
 
 // Mapping works without our help (uverbs/file.h); here are the refusals of the
 // kernel's driver: the clock pages are one page each and read-only.
-#define MMAP(name, offset_type)                                                          \
-  INTERPOSE(void *, name, void *address, size_t length, int protection, int flags, int fd, \
-            offset_type offset) {                                                        \
-    if (fd >= 0 && device_file(fd)) [[unlikely]] {                                       \
-      const auto page = static_cast<u64>(offset) / page_size;                            \
-      if (page == uverbs::core_clock_page || page == uverbs::clock_info_page) {          \
-        const int error = length != page_size          ? EINVAL                          \
-                          : (protection & PROT_WRITE) ? EPERM                            \
-                                                      : 0;                               \
-        if (error != 0) {                                                                \
-          errno = error;                                                                 \
-          return MAP_FAILED;                                                             \
-        }                                                                                \
-      }                                                                                  \
-    }                                                                                    \
-    return real_##name(address, length, protection, flags, fd, offset);                  \
+#define MMAP(name, offset_type)                                                                 \
+  INTERPOSE(void *, name, void *address, size_t length, int protection, int flags, int fd,      \
+            offset_type offset) {                                                               \
+    if (fd >= 0 && device_file(fd)) [[unlikely]] {                                              \
+      const auto page = static_cast<u64>(offset) / page_size;                                   \
+      if (page == uverbs::core_clock_page || page == uverbs::clock_info_page) {                 \
+        const int error = length != page_size ? EINVAL : (protection & PROT_WRITE) ? EPERM : 0; \
+        if (error != 0) {                                                                       \
+          errno = error;                                                                        \
+          return MAP_FAILED;                                                                    \
+        }                                                                                       \
+      }                                                                                         \
+    }                                                                                           \
+    return real_##name(address, length, protection, flags, fd, offset);                         \
   }
 MMAP(mmap, off_t)
 MMAP(mmap64, off64_t)

@@ -40,7 +40,8 @@ namespace {
   }
   const Redirected redirected(path);
   if (!redirected.get()) return -1;
-  const int fd = real_open(redirected.get(), (flags & ~(O_ACCMODE | O_CREAT | O_TRUNC | O_EXCL)) | O_RDONLY);
+  const int fd =
+      real_open(redirected.get(), (flags & ~(O_ACCMODE | O_CREAT | O_TRUNC | O_EXCL)) | O_RDONLY);
   if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY) {
     // The files are shared by all processes, and no attribute can be written.
     real_close(fd);
@@ -56,66 +57,65 @@ mode_t mode_argument(int flags, va_list args) {
 
 }  // namespace
 
-#define OPEN(name)                                                         \
-  INTERPOSE(int, name, const char *path, int flags, ...) {                 \
-    if (is_device_path(path)) [[unlikely]]                                 \
-      return open_device_path(path, flags);                                \
-    va_list args;                                                          \
-    va_start(args, flags);                                                 \
-    const mode_t mode = mode_argument(flags, args);                        \
-    va_end(args);                                                          \
-    return real_##name(path, flags, mode);                                 \
+#define OPEN(name)                                         \
+  INTERPOSE(int, name, const char *path, int flags, ...) { \
+    if (is_device_path(path)) [[unlikely]]                 \
+      return open_device_path(path, flags);                \
+    va_list args;                                          \
+    va_start(args, flags);                                 \
+    const mode_t mode = mode_argument(flags, args);        \
+    va_end(args);                                          \
+    return real_##name(path, flags, mode);                 \
   }
 OPEN(open)
 OPEN(open64)
 
 // The directory does not matter: device paths are absolute.
-#define OPENAT(name)                                                       \
-  INTERPOSE(int, name, int dir, const char *path, int flags, ...) {        \
-    if (is_device_path(path)) [[unlikely]]                                 \
-      return open_device_path(path, flags);                                \
-    va_list args;                                                          \
-    va_start(args, flags);                                                 \
-    const mode_t mode = mode_argument(flags, args);                        \
-    va_end(args);                                                          \
-    return real_##name(dir, path, flags, mode);                            \
+#define OPENAT(name)                                                \
+  INTERPOSE(int, name, int dir, const char *path, int flags, ...) { \
+    if (is_device_path(path)) [[unlikely]]                          \
+      return open_device_path(path, flags);                         \
+    va_list args;                                                   \
+    va_start(args, flags);                                          \
+    const mode_t mode = mode_argument(flags, args);                 \
+    va_end(args);                                                   \
+    return real_##name(dir, path, flags, mode);                     \
   }
 OPENAT(openat)
 OPENAT(openat64)
 
 // What fortified programs call when no mode is given.
-#define OPEN_2(name)                                                       \
-  INTERPOSE(int, name, const char *path, int flags) {                      \
-    return is_device_path(path) ? open_device_path(path, flags)            \
-                                : real_##name(path, flags);                \
+#define OPEN_2(name)                                                                        \
+  INTERPOSE(int, name, const char *path, int flags) {                                       \
+    return is_device_path(path) ? open_device_path(path, flags) : real_##name(path, flags); \
   }
 OPEN_2(__open_2)
 OPEN_2(__open64_2)
 
-#define OPENAT_2(name)                                                     \
-  INTERPOSE(int, name, int dir, const char *path, int flags) {             \
-    return is_device_path(path) ? open_device_path(path, flags)            \
-                                : real_##name(dir, path, flags);           \
+#define OPENAT_2(name)                                                                           \
+  INTERPOSE(int, name, int dir, const char *path, int flags) {                                   \
+    return is_device_path(path) ? open_device_path(path, flags) : real_##name(dir, path, flags); \
   }
 OPENAT_2(__openat_2)
 OPENAT_2(__openat64_2)
 
 // Character devices are not opened through stdio: only sysfs matters here.
-#define FOPEN(name)                                                        \
-  INTERPOSE(FILE *, name, const char *path, const char *mode) {            \
+#define FOPEN(name)                                                           \
+  INTERPOSE(FILE *, name, const char *path, const char *mode) {               \
     return with_path(path, static_cast<FILE *>(nullptr), [&](const char *p) { \
-      if (p != path && mode[0] != 'r') {                                   \
-        errno = EACCES;                                                    \
-        return static_cast<FILE *>(nullptr);                               \
-      }                                                                    \
-      return real_##name(p, mode);                                         \
-    });                                                                    \
+      if (p != path && mode[0] != 'r') {                                      \
+        errno = EACCES;                                                       \
+        return static_cast<FILE *>(nullptr);                                  \
+      }                                                                       \
+      return real_##name(p, mode);                                            \
+    });                                                                       \
   }
 FOPEN(fopen)
 FOPEN(fopen64)
 
 INTERPOSE(DIR *, opendir, const char *path) {
-  return with_path(path, static_cast<DIR *>(nullptr), [](const char *p) { return real_opendir(p); });
+  return with_path(path, static_cast<DIR *>(nullptr),
+                   [](const char *p) { return real_opendir(p); });
 }
 
 INTERPOSE(int, scandir, const char *path, dirent ***list, int (*select)(const dirent *),

@@ -42,6 +42,10 @@ REAL(ssize_t, __readlinkat_chk, int, const char *, char *, size_t, size_t);
 REAL(char *, realpath, const char *, char *);
 REAL(char *, __realpath_chk, const char *, char *, size_t);
 REAL(char *, canonicalize_file_name, const char *);
+REAL(ssize_t, getxattr, const char *, const char *, void *, size_t);
+REAL(ssize_t, lgetxattr, const char *, const char *, void *, size_t);
+REAL(ssize_t, listxattr, const char *, char *, size_t);
+REAL(ssize_t, llistxattr, const char *, char *, size_t);
 
 namespace {
 
@@ -71,7 +75,8 @@ int as_device(int result, struct statx *st, u32 device) {
 
 template <class Stat, class Call>
 int stat_path(const char *path, Stat *st, Call call) {
-  if (!is_device_path(path)) [[likely]] return call(path);
+  if (!is_device_path(path)) [[likely]]
+    return call(path);
   const int node = device_node(path);
   const int result = with_redirected(path, -1, call);
   return node >= 0 ? as_device(result, st, static_cast<u32>(node)) : result;
@@ -80,7 +85,8 @@ int stat_path(const char *path, Stat *st, Call call) {
 template <class Stat>
 int stat_descriptor(int fd, Stat *st, int result) {
   const File *f = uverbs_file(fd);
-  if (!f || inside_device()) [[likely]] return result;
+  if (!f || inside_device()) [[likely]]
+    return result;
   return as_device(result, st, f->device_number);
 }
 
@@ -99,31 +105,31 @@ char *canonical_node(const char *path, char *resolved) {
 
 }  // namespace
 
-#define STAT(name, type)                                                               \
-  INTERPOSE(int, name, const char *path, type *st) {                                   \
-    return stat_path(path, st, [&](const char *p) { return real_##name(p, st); });     \
+#define STAT(name, type)                                                           \
+  INTERPOSE(int, name, const char *path, type *st) {                               \
+    return stat_path(path, st, [&](const char *p) { return real_##name(p, st); }); \
   }
 STAT(stat, struct stat)
 STAT(stat64, struct stat64)
 STAT(lstat, struct stat)
 STAT(lstat64, struct stat64)
 
-#define FSTAT(name, type)                                                              \
+#define FSTAT(name, type) \
   INTERPOSE(int, name, int fd, type *st) { return stat_descriptor(fd, st, real_##name(fd, st)); }
 FSTAT(fstat, struct stat)
 FSTAT(fstat64, struct stat64)
 
-#define FSTATAT(name, type)                                                            \
-  INTERPOSE(int, name, int dir, const char *path, type *st, int flags) {               \
-    return stat_at(dir, path, st, flags,                                               \
-                   [&](const char *p) { return real_##name(dir, p, st, flags); });     \
+#define FSTATAT(name, type)                                                        \
+  INTERPOSE(int, name, int dir, const char *path, type *st, int flags) {           \
+    return stat_at(dir, path, st, flags,                                           \
+                   [&](const char *p) { return real_##name(dir, p, st, flags); }); \
   }
 FSTATAT(fstatat, struct stat)
 FSTATAT(fstatat64, struct stat64)
 
 // The same under the names that programs built before glibc 2.33 use.
-#define XSTAT(name, type)                                                              \
-  INTERPOSE(int, name, int version, const char *path, type *st) {                      \
+#define XSTAT(name, type)                                                                   \
+  INTERPOSE(int, name, int version, const char *path, type *st) {                           \
     return stat_path(path, st, [&](const char *p) { return real_##name(version, p, st); }); \
   }
 XSTAT(__xstat, struct stat)
@@ -131,16 +137,16 @@ XSTAT(__xstat64, struct stat64)
 XSTAT(__lxstat, struct stat)
 XSTAT(__lxstat64, struct stat64)
 
-#define FXSTAT(name, type)                                                             \
-  INTERPOSE(int, name, int version, int fd, type *st) {                                \
-    return stat_descriptor(fd, st, real_##name(version, fd, st));                      \
+#define FXSTAT(name, type)                                        \
+  INTERPOSE(int, name, int version, int fd, type *st) {           \
+    return stat_descriptor(fd, st, real_##name(version, fd, st)); \
   }
 FXSTAT(__fxstat, struct stat)
 FXSTAT(__fxstat64, struct stat64)
 
-#define FXSTATAT(name, type)                                                           \
-  INTERPOSE(int, name, int version, int dir, const char *path, type *st, int flags) {  \
-    return stat_at(dir, path, st, flags,                                               \
+#define FXSTATAT(name, type)                                                                \
+  INTERPOSE(int, name, int version, int dir, const char *path, type *st, int flags) {       \
+    return stat_at(dir, path, st, flags,                                                    \
                    [&](const char *p) { return real_##name(version, dir, p, st, flags); }); \
   }
 FXSTATAT(__fxstatat, struct stat)
@@ -151,9 +157,9 @@ INTERPOSE(int, statx, int dir, const char *path, int flags, unsigned mask, struc
                  [&](const char *p) { return real_statx(dir, p, flags, mask, st); });
 }
 
-#define ACCESS(name)                                                                   \
-  INTERPOSE(int, name, const char *path, int mode) {                                   \
-    return with_path(path, -1, [&](const char *p) { return real_##name(p, mode); });   \
+#define ACCESS(name)                                                                 \
+  INTERPOSE(int, name, const char *path, int mode) {                                 \
+    return with_path(path, -1, [&](const char *p) { return real_##name(p, mode); }); \
   }
 ACCESS(access)
 ACCESS(eaccess)
@@ -183,23 +189,44 @@ INTERPOSE(ssize_t, __readlinkat_chk, int dir, const char *path, char *to, size_t
                    [&](const char *p) { return real___readlinkat_chk(dir, p, to, size, room); });
 }
 
-// Of sysfs the answer lies in the generated tree: a path that works with any
-// function, also those that we do not stand in front of.
-INTERPOSE(char *, realpath, const char *path, char *resolved) {
-  if (is_device_path(path) && device_node(path) >= 0) return canonical_node(path, resolved);
-  return with_path(path, static_cast<char *>(nullptr),
-                   [&](const char *p) { return real_realpath(p, resolved); });
+// The answer names the path below /sys, as programs that look for a bus address
+// in it expect.
+template <class Call>
+char *canonical(const char *path, char *resolved, Call call) {
+  if (!is_device_path(path)) [[likely]]
+    return call(path);
+  if (device_node(path) >= 0) return canonical_node(path, resolved);
+  char *result = with_redirected(path, static_cast<char *>(nullptr), call);
+  if (result) restore_path(result);
+  return result;
 }
 
+INTERPOSE(char *, realpath, const char *path, char *resolved) {
+  return canonical(path, resolved, [&](const char *p) { return real_realpath(p, resolved); });
+}
+
+// `room` is at least PATH_MAX, or the call ends the program.
 INTERPOSE(char *, __realpath_chk, const char *path, char *resolved, size_t room) {
-  if (is_device_path(path) && device_node(path) >= 0 && room >= PATH_MAX)
-    return canonical_node(path, resolved);
-  return with_path(path, static_cast<char *>(nullptr),
+  return canonical(path, resolved,
                    [&](const char *p) { return real___realpath_chk(p, resolved, room); });
 }
 
 INTERPOSE(char *, canonicalize_file_name, const char *path) {
-  if (is_device_path(path) && device_node(path) >= 0) return canonical_node(path, nullptr);
-  return with_path(path, static_cast<char *>(nullptr),
-                   [](const char *p) { return real_canonicalize_file_name(p); });
+  return canonical(path, nullptr, [](const char *p) { return real_canonicalize_file_name(p); });
 }
+
+// Nothing here has extended attributes, but `ls -l` asks.
+#define GETXATTR(name)                                                                       \
+  INTERPOSE(ssize_t, name, const char *path, const char *attribute, void *to, size_t size) { \
+    return with_path(path, ssize_t{-1},                                                      \
+                     [&](const char *p) { return real_##name(p, attribute, to, size); });    \
+  }
+GETXATTR(getxattr)
+GETXATTR(lgetxattr)
+
+#define LISTXATTR(name)                                                                           \
+  INTERPOSE(ssize_t, name, const char *path, char *to, size_t size) {                             \
+    return with_path(path, ssize_t{-1}, [&](const char *p) { return real_##name(p, to, size); }); \
+  }
+LISTXATTR(listxattr)
+LISTXATTR(llistxattr)

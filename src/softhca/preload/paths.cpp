@@ -22,13 +22,6 @@ int device_node(const char *path) {
 }
 
 Redirected::Redirected(const char *path) {
-  // The character behind the prefix tells "/dev/infiniband_x" from ours.
-  if (!std::strncmp(path, dev_prefix, sizeof dev_prefix - 1) &&
-      path[sizeof dev_prefix - 1] != '\0' && path[sizeof dev_prefix - 1] != '/') {
-    ok_ = std::snprintf(buffer_, sizeof buffer_, "%s", path) < static_cast<int>(sizeof buffer_);
-    if (!ok_) errno = ENAMETOOLONG;
-    return;
-  }
   const int saved = errno;
   const char *root = sysfs_root();
   if (!root) return;
@@ -38,6 +31,22 @@ Redirected::Redirected(const char *path) {
                               path + (sysfs ? std::strlen("/sys") : 0));
   ok_ = n < static_cast<int>(sizeof buffer_);
   if (!ok_) errno = ENAMETOOLONG;
+}
+
+void restore_path(char *path) {
+  const char *root = sysfs_root();
+  if (!root) return;
+  const size_t length = std::strlen(root);
+  if (std::strncmp(path, root, length) != 0 || path[length] != '/') return;
+  const char *rest = path + length;
+  const size_t kept = std::strlen(rest) + 1;
+  if (!std::strncmp(rest, "/dev/", 5)) {
+    std::memmove(path, rest, kept);
+    return;
+  }
+  // Always shorter: the tree lies in a directory of the fabric.
+  std::memmove(path + 4, rest, kept);
+  std::memcpy(path, "/sys", 4);
 }
 
 }  // namespace softhca

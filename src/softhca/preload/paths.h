@@ -9,15 +9,24 @@
 
 namespace softhca {
 
-inline constexpr char sysfs_prefix[] = "/sys/class/infiniband";   // also infiniband_verbs, ...
-inline constexpr char dev_prefix[] = "/dev/infiniband";
+struct PathPrefix {
+  const char *text;
+  size_t length;
+  bool whole_name;  // nothing but '/' or the end may follow
+};
+inline constexpr PathPrefix device_prefixes[] = {
+    {"/sys/class/infiniband", 21, false},  // also infiniband_verbs, infiniband_mad, ...
+    {"/sys/devices/pci5348:", 21, false},  // where its links lead, see sysfs_tree.cpp
+    {"/dev/infiniband", 15, true},
+};
 
 // Fast refusal of all other paths. The device's own accesses pass.
 inline bool is_device_path(const char *path) {
-  if (!path || path[0] != '/') [[likely]] return false;
-  return (!std::strncmp(path, sysfs_prefix, sizeof sysfs_prefix - 1) ||
-          !std::strncmp(path, dev_prefix, sizeof dev_prefix - 1)) &&
-         !inside_device();
+  if (!path || path[0] != '/') return false;
+  for (const PathPrefix &p : device_prefixes)
+    if (!std::strncmp(path, p.text, p.length)) [[unlikely]]
+      return (!p.whole_name || path[p.length] == '/' || path[p.length] == '\0') && !inside_device();
+  return false;
 }
 
 // Number of the device for "/dev/infiniband/uverbs<n>", -1 for other paths and
@@ -35,6 +44,9 @@ class Redirected {
   char buffer_[PATH_MAX];
 };
 
+// The opposite for results: a path in the tree becomes the one below /sys.
+void restore_path(char *path);
+
 // call(path) with the path to use; `failed` and errno if there is none.
 template <class R, class Call>
 [[gnu::noinline]] R with_redirected(const char *path, R failed, Call call) {
@@ -44,7 +56,8 @@ template <class R, class Call>
 
 template <class R, class Call>
 R with_path(const char *path, R failed, Call call) {
-  if (!is_device_path(path)) [[likely]] return call(path);
+  if (!is_device_path(path)) [[likely]]
+    return call(path);
   return with_redirected(path, failed, call);
 }
 

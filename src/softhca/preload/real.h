@@ -45,6 +45,6 @@ class Real {
 // INTERPOSE(int, close, int fd) { ... } defines the exported `close`. In C++ it
 // has another name: the declarations of the C library's headers promise the
 // compiler what a caller of ours need not keep (no null pointers, say).
-#define INTERPOSE(R, name, ...)                                                                 \
-  extern "C" [[gnu::visibility("default")]] R interposed_##name(__VA_ARGS__) __asm__(#name);    \
+#define INTERPOSE(R, name, ...)                                                              \
+  extern "C" [[gnu::visibility("default")]] R interposed_##name(__VA_ARGS__) __asm__(#name); \
   R interposed_##name(__VA_ARGS__)

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A PCI domain that no machine has.
+// A PCI domain that no machine has; paths.h redirects its directory.
 std::string pci_address(u32 device) {
   char text[16];
   std::snprintf(text, sizeof text, "5348:%02x:00.0", device);
@@ -157,14 +157,27 @@ class TreeWriter {
     for (u32 i = 0; i < pkey_table_size(pc.link); ++i)
       file(dir + "/pkeys/" + std::to_string(i), i == 0 ? "0xffff" : "0x0000");
 
-    for (const char *counter :
-         {"VL15_dropped", "excessive_buffer_overrun_errors", "link_downed",
-          "link_error_recovery", "local_link_integrity_errors", "multicast_rcv_packets",
-          "multicast_xmit_packets", "port_rcv_constraint_errors", "port_rcv_data",
-          "port_rcv_errors", "port_rcv_packets", "port_rcv_remote_physical_errors",
-          "port_rcv_switch_relay_errors", "port_xmit_constraint_errors", "port_xmit_data",
-          "port_xmit_discards", "port_xmit_packets", "port_xmit_wait", "symbol_error",
-          "unicast_rcv_packets", "unicast_xmit_packets"})
+    for (const char *counter : {"VL15_dropped",
+                                "excessive_buffer_overrun_errors",
+                                "link_downed",
+                                "link_error_recovery",
+                                "local_link_integrity_errors",
+                                "multicast_rcv_packets",
+                                "multicast_xmit_packets",
+                                "port_rcv_constraint_errors",
+                                "port_rcv_data",
+                                "port_rcv_errors",
+                                "port_rcv_packets",
+                                "port_rcv_remote_physical_errors",
+                                "port_rcv_switch_relay_errors",
+                                "port_xmit_constraint_errors",
+                                "port_xmit_data",
+                                "port_xmit_discards",
+                                "port_xmit_packets",
+                                "port_xmit_wait",
+                                "symbol_error",
+                                "unicast_rcv_packets",
+                                "unicast_xmit_packets"})
       file(dir + "/counters/" + counter, "0");
   }
 
@@ -178,7 +191,7 @@ u64 content_hash(const std::vector<TreeEntry> &entries) {
   u64 hash = 0xcbf29ce484222325;
   const auto add = [&hash](const std::string &s) {
     for (const char c : s) hash = (hash ^ static_cast<u8>(c)) * 0x100000001b3;
-    hash = (hash ^ 0xff) * 0x100000001b3;   // no character: ends the string
+    hash = (hash ^ 0xff) * 0x100000001b3;  // no character: ends the string
   };
   for (const TreeEntry &e : entries) {
     add(e.path);
@@ -258,7 +271,8 @@ std::vector<TreeEntry> sysfs_entries(const Config &c, const std::vector<dev_t> &
 
 std::string make_tree(const std::string &directory, const std::vector<TreeEntry> &entries) {
   const fs::path root =
-      fs::path(directory) / format("sysfs-%016llx", static_cast<unsigned long long>(content_hash(entries)));
+      fs::path(directory) /
+      format("sysfs-%016llx", static_cast<unsigned long long>(content_hash(entries)));
   std::error_code ec;
   if (fs::is_directory(root, ec)) return root;
 
@@ -266,7 +280,7 @@ std::string make_tree(const std::string &directory, const std::vector<TreeEntry>
   static std::atomic<u32> attempt{0};
   const fs::path fresh =
       root.string() + format(".new.%d.%u", static_cast<int>(getpid()), attempt.fetch_add(1));
-  fs::remove_all(fresh, ec);   // of an earlier process with our number
+  fs::remove_all(fresh, ec);  // of an earlier process with our number
   int error = write_entries(fresh, entries);
   if (error == 0) {
     fs::rename(fresh, root, ec);

@@ -19,8 +19,8 @@ namespace softhca {
 
 struct TreeEntry {
   enum class Kind { file, link, directory } kind;
-  std::string path;      // relative to the root, parents created on demand
-  std::string content;   // file: content, link: target
+  std::string path;     // relative to the root, parents created on demand
+  std::string content;  // file: content, link: target
 };
 
 // What the tree holds; `device_numbers` are those of the uverbs devices.
