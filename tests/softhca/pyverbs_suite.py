@@ -1,0 +1,136 @@
+#!/usr/bin/python3
+"""Runs rdma-core's own Python tests on the software HCA, with an InfiniBand and
+with an Ethernet port: pyverbs_suite.py LIBSOFTHCA CACHE-DIRECTORY
+
+Nothing may fail, and THRESHOLD different tests must pass with one link layer
+or the other. The interpreter is Debian's: its python3-pyverbs is built for it.
+"""
+import collections
+import glob
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+THRESHOLD = 175   # of 273; what the feasibility study had reached
+TIMEOUT = 120     # seconds per link layer
+PACKAGE = 'python3-pyverbs'
+SKIP = 77         # what Meson understands as skipped
+
+RESULT = re.compile(r"^(test\w*) \(([\w.]+)\)(?:\n.*?)?? \.\.\. "
+                    r"(?:(?!^test\w* \().*?)"
+                    r"(ok|skipped ['\"](.*?)['\"]|FAIL|ERROR|expected failure|unexpected success)$",
+                    re.M | re.S)
+
+
+def package_version():
+    query = subprocess.run(['dpkg-query', '-W', '-f', '${Version}', PACKAGE],
+                           capture_output=True, text=True, check=False)
+    return query.stdout.strip() if query.returncode == 0 else None
+
+
+def unpack(source, target):
+    """Copies the tests; Debian compresses the longer ones."""
+    os.makedirs(target)
+    for path in sorted(glob.glob(os.path.join(source, '*'))):
+        name = os.path.join(target, os.path.basename(path))
+        if path.endswith('.gz'):
+            with gzip.open(path) as packed, open(name[:-3], 'wb') as plain:
+                shutil.copyfileobj(packed, plain)
+        elif os.path.isfile(path):
+            shutil.copy(path, name)
+
+
+def tests_folder(version, cache):
+    """The package's documentation holds the tests. Slim images leave it out
+    when they install a package, so the archive itself is asked."""
+    folder = os.path.join(cache, f'pyverbs-tests-{version}')
+    if os.path.exists(os.path.join(folder, 'tests', 'run_tests.py')):
+        return folder
+    os.makedirs(cache, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as work:
+        subprocess.run(['apt-get', '-qq', 'download', f'{PACKAGE}={version}'], cwd=work,
+                       check=True, stderr=subprocess.DEVNULL)
+        archive, = glob.glob(os.path.join(work, '*.deb'))
+        subprocess.run(['dpkg', '-x', archive, os.path.join(work, 'tree')], check=True)
+        unpack(os.path.join(work, 'tree/usr/share/doc/rdma-core/tests'),
+               os.path.join(work, 'folder', 'tests'))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(os.path.join(work, 'folder'), folder)
+    return folder
+
+
+def run(library, folder, link):
+    """Returns {test: result or skip reason} and the whole output."""
+    fabric = f'pyverbs-{link}-{os.getpid()}'
+    environment = dict(os.environ, SOFTHCA_LINK=link, SOFTHCA_FABRIC=fabric, PYTHONUNBUFFERED='1',
+                       LD_PRELOAD=':'.join(filter(None, [library, os.environ.get('LD_PRELOAD')])))
+    command = ['/usr/bin/python3', 'run_tests.py', '--dev', 'mlx5_0', '-v']
+    try:
+        done = subprocess.run(command, cwd=os.path.join(folder, 'tests'), env=environment,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors='replace', timeout=TIMEOUT, check=False)
+        output, status = done.stdout, done.returncode
+    except subprocess.TimeoutExpired as late:
+        output, status = (late.stdout or b'').decode(errors='replace'), 'time-out'
+    finally:
+        for left in glob.glob(f'/dev/shm/softhca-*-{fabric}'):
+            shutil.rmtree(left, ignore_errors=True)
+
+    results = {}
+    for name, where, result, reason in RESULT.findall(output):
+        test = where if where.endswith('.' + name) else f'{where}.{name}'
+        results[test] = f'skipped: {reason}' if reason else result
+    ran = re.search(r'^Ran (\d+) tests? in', output, re.M)
+    problems = [f'{test}: {result}' for test, result in results.items()
+                if result in ('FAIL', 'ERROR', 'unexpected success')]
+    if status != 0:
+        problems.append(f'run_tests.py ended with {status}')
+    if not ran:
+        problems.append('run_tests.py did not finish')
+    elif int(ran[1]) != len(results):
+        problems.append(f'{ran[1]} tests ran, {len(results)} results were understood')
+    return results, problems, output
+
+
+def main():
+    library, cache = map(os.path.abspath, sys.argv[1:3])
+    version = package_version()
+    if version is None:
+        print(f'{PACKAGE} is not installed')
+        return SKIP
+    folder = tests_folder(version, cache)
+
+    passed, every, good = set(), set(), True
+    reasons = collections.defaultdict(lambda: collections.Counter())
+    for link in ('ib', 'eth'):
+        results, problems, output = run(library, folder, link)
+        ok = {test for test, result in results.items() if result == 'ok'}
+        skipped = {test: r for test, r in results.items() if r.startswith('skipped')}
+        print(f'{link}: {len(ok)} passed, {len(problems)} problems, {len(skipped)} skipped')
+        if problems:
+            print(output)
+            print(*problems, sep='\n')
+            good = False
+        passed |= ok
+        every |= set(results)
+        for test, reason in skipped.items():
+            reasons[test][reason.partition(': ')[2]] += 1
+
+    grouped = collections.Counter()
+    for test in every - passed:
+        for reason in reasons[test]:
+            grouped[reason] += 1
+    print(f'\n{len(passed)} of {len(every)} tests pass with one link layer or the other; '
+          f'{THRESHOLD} have to')
+    print('Why the others are skipped:')
+    for reason, count in grouped.most_common():
+        print(f'{count:5}  {reason}')
+    return 0 if good and len(passed) >= THRESHOLD else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())
