@@ -1,0 +1,87 @@
+// The matrix for programs: every column of every row under its own name.
+#include "matrix.h"
+
+#include "compat.h"
+#include "matrix_count.h"
+
+#include <nlohmann/json.hpp>
+
+namespace ibvexp::tool {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json words(std::string_view list, char separator) {
+  Json out = Json::array();
+  for_each_word(list, separator, [&](std::string_view word) { out.push_back(word); });
+  return out;
+}
+
+// Columns common to entry points and features.
+void add_answer(Json &row, const Answer &a) {
+  row["verdict"] = name_of(a.verdict);
+  row["state"] = name_of(a.state);
+  row["beyond"] = is_switch(a.beyond) ? Json(name_of(a.beyond)) : Json();
+  row["target"] = a.target.empty() ? Json() : Json(a.target);
+  row["min_rdma_core"] = a.min_core == 0 ? Json() : Json(a.min_core);
+  row["errno"] = a.refusal == 0 ? Json() : Json(a.refusal == EINVAL ? "EINVAL" : "ENOTSUP");
+  row["migration_rows"] = words(a.rows, ' ');
+  row["note"] = a.note;
+}
+
+Json counts(const Count &n) {
+  Json out;
+  for (std::size_t v = 0; v < verdict_count; ++v) out[std::string(names_of_Verdict[v])] = n.by_verdict[v];
+  out["rows"] = n.rows;
+  out["done"] = n.done;
+  return out;
+}
+
+Json family_rows(Family family) {
+  const FamilyInfo &f = info(family);
+  Json out{{"family", f.token}, {"title", f.title}, {"summary", f.summary}};
+  out["counts"] = counts(count(family));
+  out["entries"] = Json::array();
+  for (const Entry &e : entries_of(family)) {
+    Json row{{"name", e.name},
+             {"door", name_of(e.door)},
+             {"version_node", name_of(e.node)},
+             {"error_shape", name_of(e.shape)}};
+    add_answer(row, e.answer);
+    out["entries"].push_back(std::move(row));
+  }
+  out["features"] = Json::array();
+  for (const Feature &x : features_of(family)) {
+    Json row{{"name", x.name}, {"owner", x.owner}, {"kind", name_of(x.kind)}};
+    add_answer(row, x.answer);
+    out["features"].push_back(std::move(row));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string matrix_json() {
+  Json out;
+  out["counts"] = counts(count_all());
+  out["families"] = Json::array();
+  for (std::size_t f = 0; f < families.size(); ++f)
+    out["families"].push_back(family_rows(static_cast<Family>(f)));
+  out["switches"] = Json::array();
+  for (const BeyondSwitch &s : beyond_switches)
+    out["switches"].push_back({{"name", s.name}, {"status", name_of(s.status)},
+                               {"min_rdma_core", s.since}, {"route", s.route}, {"help", s.help}});
+  out["options"] = Json::array();
+  for (const Option &o : options)
+    out["options"].push_back({{"name", o.name}, {"type", name_of(o.type)},
+                              {"default", o.default_value}, {"allowed", words(o.allowed, ',')},
+                              {"help", o.help}});
+  out["slots"] = Json::array();
+  for (const Slot &s : slots)
+    out["slots"].push_back({{"name", s.name}, {"offset", offset_of(s)},
+                            {"holds", s.fill == Fill::function ? s.entry : name_of(s.fill)},
+                            {"note", s.note}});
+  return out.dump(1) + "\n";
+}
+
+}  // namespace ibvexp::tool

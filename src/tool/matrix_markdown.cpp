@@ -1,0 +1,225 @@
+// The human-readable matrix: a summary, then one section per feature family.
+#include "matrix.h"
+
+#include "compat.h"
+#include "compat_rules.h"  // a build makes this file, so it checks the tables
+#include "matrix_count.h"
+
+#include <cctype>
+#include <initializer_list>
+
+namespace ibvexp::tool {
+namespace {
+
+std::string escaped(std::string_view text, std::string_view special) {
+  std::string out;
+  for (const char c : text) {
+    if (special.find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+// A bar would end the table cell, asterisks would set off the text between them.
+std::string cell(std::string_view text) { return escaped(text, "|*"); }
+
+std::string code(std::string_view text) {
+  return text.empty() ? std::string() : "`" + escaped(text, "|") + "`";
+}
+
+// Heading -> fragment, as GitHub forms it.
+std::string anchor(std::string_view heading) {
+  std::string out;
+  for (const char c : heading) {
+    const auto u = static_cast<unsigned char>(c);
+    if (std::isalnum(u) != 0) out += static_cast<char>(std::tolower(u));
+    else if (c == ' ' || c == '-') out += '-';
+  }
+  return out;
+}
+
+void line(std::string &out, std::initializer_list<std::string> cells) {
+  for (const auto &c : cells) out += "| " + c + (c.empty() ? "" : " ");
+  out += "|\n";
+}
+
+std::string_view words(Verdict v) {
+  switch (v) {
+  case Verdict::noop: return "no-op";
+  case Verdict::query_only: return "query only";
+  default: return name_of(v);
+  }
+}
+
+std::string verdict(const Answer &a) {
+  std::string out(words(a.verdict));
+  if (a.verdict == Verdict::query_only && a.target.empty()) out = "never reported";
+  if (is_switch(a.beyond)) out += " (" + code(name_of(a.beyond)) + ")";
+  return out;
+}
+
+std::string release(int version) {
+  return version == 0 ? std::string() : "v" + std::to_string(version);
+}
+
+std::string_view errno_name(int value) {
+  switch (value) {
+  case ENOTSUP: return "ENOTSUP";
+  case EINVAL: return "EINVAL";
+  default: return {};
+  }
+}
+
+// How a refusal of this entry point looks to its caller.
+std::string refusal(const Entry &e) {
+  const std::string name(errno_name(e.answer.refusal == 0 ? ENOTSUP : e.answer.refusal));
+  std::string how;
+  switch (e.shape) {
+  case Shape::positive: how = name; break;
+  case Shape::positive_and_errno: how = name + ", errno too"; break;
+  case Shape::positive_bad: how = name + ", bad pointer set"; break;
+  case Shape::negative: how = "-" + name; break;
+  case Shape::negative_and_errno: how = "-" + name + ", errno too"; break;
+  case Shape::minus_one: how = "-1, errno " + name; break;
+  case Shape::null_errno: how = "NULL, errno " + name; break;
+  case Shape::null_status: how = "NULL, status"; break;
+  case Shape::null: how = "NULL"; break;
+  case Shape::void_errno: how = "errno " + name; break;
+  case Shape::zero: how = "0"; break;
+  case Shape::no_symbol: how = "no such symbol"; break;
+  }
+  return how;
+}
+
+std::string ids(const Answer &a) {
+  std::string out;
+  for_each_word(a.rows, ' ', [&](std::string_view id) {
+    if (!out.empty()) out += ", ";
+    out += code(id);
+  });
+  return out;
+}
+
+void write_summary(std::string &out) {
+  out += "## Summary\n\n| Family |";
+  std::string rule = "| --- |";
+  for (std::size_t v = 0; v < verdict_count; ++v) {
+    out += " " + std::string(words(static_cast<Verdict>(v))) + " |";
+    rule += " ---: |";
+  }
+  out += " rows | done |\n" + rule + " ---: | ---: |\n";
+  const auto write = [&](const std::string &title, const Count &n) {
+    out += "| " + title + " |";
+    for (const int k : n.by_verdict) out += (k == 0 ? std::string() : " " + std::to_string(k)) + " |";
+    out += " " + std::to_string(n.rows) + " | " + std::to_string(n.done) + " |\n";
+  };
+  for (std::size_t f = 0; f < families.size(); ++f) {
+    const std::string title(families[f].title);
+    write("[" + title + "](#" + anchor(title) + ")", count(static_cast<Family>(f)));
+  }
+  write("**All**", count_all());
+  out += "\n";
+}
+
+void write_entries(std::string &out, std::span<const Entry> rows) {
+  if (rows.empty()) return;
+  out += "| Entry point | Verdict | State | Modern target | Since | Refusal | Migration rows | Note |\n"
+         "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  for (const Entry &e : rows)
+    line(out, {code(e.name), verdict(e.answer), std::string(name_of(e.answer.state)),
+               cell(e.answer.target), release(e.answer.min_core), refusal(e), ids(e.answer),
+               cell(e.answer.note)});
+  out += "\n";
+}
+
+// Rows of one enum or structure follow each other; its name is written once.
+void write_features(std::string &out, std::span<const Feature> rows) {
+  if (rows.empty()) return;
+  out += "| Feature | Verdict | State | Modern target | Since | errno | Migration rows | Note |\n"
+         "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  std::string_view owner;
+  for (const Feature &f : rows) {
+    if (f.owner != owner) {
+      owner = f.owner;
+      line(out, {"*" + std::string(owner) + "*", "", "", "", "", "", "", ""});
+    }
+    line(out, {code(f.name), verdict(f.answer), std::string(name_of(f.answer.state)),
+               cell(f.answer.target), release(f.answer.min_core),
+               std::string(errno_name(f.answer.refusal)), ids(f.answer), cell(f.answer.note)});
+  }
+  out += "\n";
+}
+
+void write_families(std::string &out) {
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    const auto family = static_cast<Family>(i);
+    const FamilyInfo &f = families[i];
+    const Count n = count(family);
+    out += "## " + std::string(f.title) + "\n\n" + std::string(f.summary) + " " +
+           std::to_string(n.done) + " of " + std::to_string(n.rows) + " rows done.\n\n";
+    write_entries(out, entries_of(family));
+    write_features(out, features_of(family));
+  }
+}
+
+void write_switches(std::string &out) {
+  out += "## Features that can be switched on\n\n"
+         "Names for `IBVEXP_BEYOND`. *planned*: not available yet. *open*: a route is known, nobody\n"
+         "has decided to build it. *declined*: a route is known and not taken.\n\n"
+         "| Switch | Status | Since | Route | Meaning |\n| --- | --- | --- | --- | --- |\n";
+  for (const BeyondSwitch &s : beyond_switches)
+    line(out, {code(s.name), std::string(name_of(s.status)), release(s.since), cell(s.route),
+               cell(s.help)});
+  out += "\n";
+}
+
+void write_options(std::string &out) {
+  out += "## Environment variables of this library\n\n"
+         "| Variable | Type | Default | Allowed | Meaning |\n| --- | --- | --- | --- | --- |\n";
+  for (const Option &o : options)
+    line(out, {code(o.name), std::string(name_of(o.type)), code(o.default_value), cell(o.allowed),
+               cell(o.help)});
+  out += "\n";
+}
+
+void write_slots(std::string &out) {
+  out += "## The operation table\n\n"
+         "Words of `struct verbs_context_exp`, by offset. Inlines find them by their distance from\n"
+         "the end, which is the same in every release from 3.1 to 4.9.\n\n"
+         "| Offset | From the end | Slot | Holds | Note |\n| ---: | ---: | --- | --- | --- |\n";
+  const std::size_t size = slots.size() * sizeof(void *);
+  for (const Slot &s : slots)
+    line(out, {std::to_string(offset_of(s)), std::to_string(size - offset_of(s)), code(s.name),
+               s.fill == Fill::function ? code(s.entry) : std::string(name_of(s.fill)),
+               cell(s.note)});
+}
+
+}  // namespace
+
+std::string matrix_markdown() {
+  std::string out =
+      "# Compatibility matrix\n\n"
+      "<!-- Generated from src/exp/*.def by ibvexp-matrix; do not edit. Run: ninja matrix -->\n\n"
+      "What the experimental verbs API (MLNX_OFED 4.9 and before) offers and what this library\n"
+      "makes of it on rdma-core.\n\n"
+      "- **native**: rdma-core has the same thing. **translated**: done by other means, the caller\n"
+      "  sees what he expects. **partial**: translated, but some requests are refused; the note says\n"
+      "  which. **no-op**: accepted, nothing to do. **query only**: only ever reported, from the\n"
+      "  target; **never reported**: the bit stays clear and asking is no error.\n"
+      "- **unsupported**: refused. **beyond**: refused unless the switch in brackets is named in\n"
+      "  `IBVEXP_BEYOND`. A switch on any other verdict changes that answer too. **sentinel**: a\n"
+      "  constant of validation or numbering, not a request.\n"
+      "- **State**: *done* is what callers get. *planned* is not implemented yet: such an entry point\n"
+      "  or request is refused with ENOTSUP, such a bit is not reported.\n"
+      "- **Since**: first rdma-core release with the target; v12 is the first of all.\n"
+      "- **Refusal**: how the verb fails, in its own convention. **Migration rows**: ids of the rows\n"
+      "  of the migration guide.\n\n";
+  write_summary(out);
+  write_families(out);
+  write_switches(out);
+  write_options(out);
+  write_slots(out);
+  return out;
+}
+
+}  // namespace ibvexp::tool
