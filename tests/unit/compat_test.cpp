@@ -1,0 +1,122 @@
+// Look-up in the tables and the answer that follows from a row.
+#include "compat.h"
+
+#include <catch.h>
+
+#include <string>
+#include <vector>
+
+using namespace ibvexp;
+
+namespace {
+
+constexpr Answer answer(Verdict verdict, State state, Beyond beyond = Beyond::none,
+                        int refusal = 0) {
+  return {verdict, state, beyond, 0, refusal, "target", "", ""};
+}
+
+}  // namespace
+
+TEST_CASE("rows are found by id and by name") {
+  CHECK(row(EntryId::ibv_exp_create_qp).name == "ibv_exp_create_qp");
+  CHECK(row(FeatureId::IBV_EXP_CQ_TIMESTAMP).name == "IBV_EXP_CQ_TIMESTAMP");
+  CHECK(row(FeatureId::dc_post_send_addr).name == "ibv_exp_send_wr.dc");
+  CHECK(find_entry("ibv_exp_poll_cq") == &row(EntryId::ibv_exp_poll_cq));
+  CHECK(find_feature("IBV_EXP_WR_NOP") == &row(FeatureId::IBV_EXP_WR_NOP));
+  CHECK(find_slot("sz") == &slots.back());
+  CHECK(find_option("IBVEXP_STRICT") != nullptr);
+  CHECK(find_switch("masked_atomics") == &info(Beyond::masked_atomics));
+  CHECK(find_entry("ibv_exp_nothing") == nullptr);
+  CHECK(find_feature("") == nullptr);
+}
+
+TEST_CASE("families hold every row exactly once") {
+  std::size_t entry_rows = 0, feature_rows = 0;
+  for (std::size_t f = 0; f < families.size(); ++f) {
+    const auto family = static_cast<Family>(f);
+    entry_rows += entries_of(family).size();
+    feature_rows += features_of(family).size();
+    CHECK(entries_of(family).size() + features_of(family).size() > 0);
+  }
+  CHECK(entry_rows == entries.size());
+  CHECK(feature_rows == features.size());
+}
+
+TEST_CASE("words of a list") {
+  const auto split = [](std::string_view list, char separator) {
+    std::vector<std::string> out;
+    for_each_word(list, separator, [&](std::string_view w) { out.emplace_back(w); });
+    return out;
+  };
+  CHECK(split("", ' ').empty());
+  CHECK(split("a", ' ') == std::vector<std::string>{"a"});
+  CHECK(split("a.b c.d", ' ') == std::vector<std::string>{"a.b", "c.d"});
+  CHECK(split(",x,,y,", ',') == std::vector<std::string>{"x", "y"});
+}
+
+TEST_CASE("a planned row is refused, whatever it promises") {
+  for (const Verdict v : {Verdict::native, Verdict::translated, Verdict::partial, Verdict::noop,
+                          Verdict::unsupported}) {
+    const Effective e = effective(answer(v, State::planned));
+    INFO(name_of(v));
+    CHECK(e.verdict == Verdict::unsupported);
+    CHECK(e.refusal == ENOTSUP);
+  }
+}
+
+TEST_CASE("a planned query is not refused but tells nothing") {
+  const Answer a = answer(Verdict::query_only, State::planned);
+  CHECK(effective(a).verdict == Verdict::query_only);
+  CHECK(effective(a).refusal == 0);
+  CHECK_FALSE(reportable(a));
+  CHECK(reportable(answer(Verdict::query_only, State::done)));
+}
+
+TEST_CASE("a done row answers as its verdict says") {
+  CHECK(effective(answer(Verdict::translated, State::done)).verdict == Verdict::translated);
+  const Effective partial = effective(answer(Verdict::partial, State::done, Beyond::none, ENOTSUP));
+  CHECK(partial.verdict == Verdict::partial);
+  CHECK(partial.refusal == ENOTSUP);
+}
+
+TEST_CASE("a bit without a source is never reported") {
+  Answer a = answer(Verdict::query_only, State::done);
+  a.target = "";
+  CHECK_FALSE(reportable(a));
+}
+
+TEST_CASE("a switch counts only when it is done") {
+  const Answer request = answer(Verdict::beyond, State::done, Beyond::shared_mr, ENOTSUP);
+  const Answer bit = answer(Verdict::beyond, State::done, Beyond::shared_mr);
+  // Declined, so naming it in IBVEXP_BEYOND changes nothing.
+  CHECK(effective(request, true).verdict == Verdict::unsupported);
+  CHECK(effective(bit, true).verdict == Verdict::query_only);
+  CHECK_FALSE(reportable(bit, true));
+}
+
+TEST_CASE("switches that are done change the answer only when switched on") {
+  for (const Feature &f : features) {
+    const Answer &a = f.answer;
+    if (a.verdict != Verdict::beyond || a.state != State::done ||
+        info(a.beyond).status != SwitchStatus::done)
+      continue;
+    INFO(f.name);
+    CHECK(effective(a, false).verdict != Verdict::translated);
+    CHECK(effective(a, true).refusal == 0);
+  }
+}
+
+TEST_CASE("enumerators have their names") {
+  CHECK(name_of(Verdict::query_only) == "query_only");
+  CHECK(name_of(Shape::null_errno) == "null_errno");
+  CHECK(name_of(Family::dc) == "dc");
+  CHECK(name_of(Beyond::none) == "none");
+  CHECK(name_of(Beyond::by_default) == "by_default");
+  CHECK(name_of(Beyond::nop) == "nop");
+}
+
+TEST_CASE("the table has the legacy size and ends in its size word") {
+  CHECK(slots.size() * sizeof(void *) == 664);
+  CHECK(offset_of(slots.front()) == 0);
+  CHECK(offset_of(slots.back()) == 656);
+}

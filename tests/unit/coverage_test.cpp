@@ -1,0 +1,117 @@
+// Nothing of the legacy API is without a row, and no row speaks of something
+// that does not exist.
+#include "compat.h"
+#include "facts.h"
+
+#include <catch.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+using namespace ibvexp;
+
+namespace {
+
+const std::string facts_dir = FACTS_DIR;
+
+std::vector<facts::Fact> facts_of(const std::string &name) {
+  return facts::read(facts_dir + "/" + name + ".txt");
+}
+
+std::set<std::string> names(const std::vector<facts::Fact> &facts) {
+  std::set<std::string> out;
+  for (const auto &fact : facts) out.insert(fact.name);
+  return out;
+}
+
+// Migration row -> answers of the table rows that carry its id.
+std::multimap<std::string, const Answer *> answers_by_migration_row() {
+  std::multimap<std::string, const Answer *> out;
+  const auto add = [&](const Answer &a) {
+    for_each_word(a.rows, ' ', [&](std::string_view id) { out.emplace(id, &a); });
+  };
+  for (const Entry &e : entries) add(e.answer);
+  for (const Feature &f : features) add(f.answer);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("every migration row is carried by a table row") {
+  const auto covered = answers_by_migration_row();
+  const auto rows = facts_of("migration_rows");
+  REQUIRE(rows.size() == 294);
+  for (const auto &row : rows) {
+    INFO(row.name);
+    CHECK(covered.count(row.name) > 0);
+  }
+}
+
+TEST_CASE("table rows name only migration rows that exist") {
+  const auto known = names(facts_of("migration_rows"));
+  for (const auto &[id, answer] : answers_by_migration_row()) {
+    INFO(id << " in: " << answer->note);
+    CHECK(known.count(id) == 1);
+  }
+}
+
+TEST_CASE("every route beyond the guide is accounted for") {
+  const auto covered = answers_by_migration_row();
+  int routes = 0;
+  for (const auto &row : facts_of("migration_rows")) {
+    if (row.detail != "beyond") continue;
+    ++routes;
+    const auto [first, last] = covered.equal_range(row.name);
+    INFO(row.name);
+    CHECK(std::all_of(first, last, [](const auto &r) { return r.second->beyond != Beyond::none; }));
+  }
+  CHECK(routes == 89);
+}
+
+TEST_CASE("every switch is used by a row") {
+  std::set<Beyond> used;
+  for (const Entry &e : entries) used.insert(e.answer.beyond);
+  for (const Feature &f : features) used.insert(f.answer.beyond);
+  for (std::size_t i = 0; i < beyond_switches.size(); ++i) {
+    INFO(beyond_switches[i].name);
+    CHECK(used.count(static_cast<Beyond>(i + 2)) == 1);
+  }
+}
+
+TEST_CASE("entry points and their rows are the same set") {
+  const auto legacy = names(facts_of("entry_points"));
+  std::set<std::string> ours;
+  for (const Entry &e : entries) ours.emplace(e.name);
+  CHECK(ours == legacy);
+}
+
+TEST_CASE("slots and their rows agree in name, order and offset") {
+  const auto legacy = facts_of("slots");
+  REQUIRE(slots.size() == legacy.size());
+  for (std::size_t i = 0; i < legacy.size(); ++i) {
+    CHECK(slots[i].name == legacy[i].name);
+    CHECK(std::to_string(offset_of(slots[i])) == legacy[i].detail);
+  }
+}
+
+TEST_CASE("every constant has a row") {
+  for (const auto &constant : facts_of("constants")) {
+    INFO(constant.name);
+    const Feature *f = find_feature(constant.name);
+    REQUIRE(f != nullptr);
+    const bool named_enum = constant.detail != "macro" && !constant.detail.starts_with("anon:");
+    if (named_enum) CHECK(f->owner == constant.detail);
+  }
+}
+
+TEST_CASE("enumerator rows are constants of the specification or listed here") {
+  const auto known = names(facts_of("constants"));
+  // New in MLNX_OFED 4.9; the specification describes 4.6.
+  const std::set<std::string> later = {"IBV_EXP_ACCESS_RELAXED_ORDERING"};
+  for (const Feature &f : features) {
+    if (!f.enumerator) continue;
+    INFO(f.name);
+    CHECK(known.count(std::string(f.name)) + later.count(std::string(f.name)) == 1);
+  }
+}

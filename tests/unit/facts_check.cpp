@@ -1,0 +1,97 @@
+// Compares the lists in facts/ with the specification they were made from, or
+// makes them anew:
+//
+//   facts_check SPEC_DIR FACTS_DIR [--write]
+//
+// SPEC_DIR holds migration-table.json and verbs.json. It is not part of this
+// repository; without it the comparison is skipped (exit 77).
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int skipped = 77;
+
+Json load(const fs::path &path) {
+  std::ifstream file(path);
+  return Json::parse(file);
+}
+
+// Detail "beyond": the table knows a route outside the migration guide.
+std::string migration_rows(const Json &table) {
+  std::string out = "# Rows of migration-table.json: id, and whether it names a beyond route.\n";
+  for (const Json &row : table) {
+    out += row["id"].get<std::string>();
+    if (row["beyond"].is_object()) out += " beyond";
+    out += "\n";
+  }
+  return out;
+}
+
+std::string entry_points(const Json &verbs) {
+  std::string out = "# Entry points of verbs.json: name and kind.\n";
+  for (const Json &e : verbs["entry_points"])
+    out += e["name"].get<std::string>() + " " + e["kind"].get<std::string>() + "\n";
+  return out;
+}
+
+std::string slots(const Json &verbs) {
+  std::string out = "# Slots of verbs.json: name and offset.\n";
+  for (const Json &s : verbs["context_slots"])
+    out += s["slot"].get<std::string>() + " " + std::to_string(s["offset"].get<int>()) + "\n";
+  return out;
+}
+
+std::string constants(const Json &verbs) {
+  std::string out = "# Constants of verbs.json: name and enum.\n";
+  for (const Json &e : verbs["enums"])
+    for (const Json &c : e["constants"])
+      out += c["name"].get<std::string>() + " " + e["enum"].get<std::string>() + "\n";
+  for (const Json &m : verbs["other_macros"]) out += m["name"].get<std::string>() + " macro\n";
+  return out;
+}
+
+bool equal(const fs::path &path, const std::string &want) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream have;
+  have << file.rdbuf();
+  if (file && have.str() == want) return true;
+  std::cerr << path.string() << " differs from the specification; facts_check --write renews it\n";
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  if (argc < 3 || argc > 4 || (argc == 4 && std::string(argv[3]) != "--write")) {
+    std::cerr << "usage: facts_check SPEC_DIR FACTS_DIR [--write]\n";
+    return 2;
+  }
+  const fs::path spec = argv[1], facts = argv[2];
+  const fs::path migration = spec / "migration-table.json", verbs_file = spec / "verbs.json";
+  if (!fs::exists(migration) || !fs::exists(verbs_file)) {
+    std::cout << "no specification in " << spec.string() << ", nothing to compare with\n";
+    return skipped;
+  }
+
+  const Json verbs = load(verbs_file);
+  const std::pair<const char *, std::string> files[] = {
+      {"migration_rows.txt", migration_rows(load(migration))},
+      {"entry_points.txt", entry_points(verbs)},
+      {"slots.txt", slots(verbs)},
+      {"constants.txt", constants(verbs)},
+  };
+  bool ok = true;
+  for (const auto &[name, text] : files) {
+    if (argc == 4) std::ofstream(facts / name, std::ios::binary) << text;
+    ok = equal(facts / name, text) && ok;
+  }
+  return ok ? 0 : 1;
+}
