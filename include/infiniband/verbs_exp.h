@@ -70,6 +70,17 @@
 #ifndef INFINIBAND_VERBS_EXP_H
 #define INFINIBAND_VERBS_EXP_H
 
+#ifdef __cplusplus
+/*
+ * The legacy headers could be included inside extern "C", and C++ programs
+ * did so. rdma-core's verbs.h includes <limits>, whose templates cannot stand
+ * there: have it included already.
+ */
+extern "C++" {
+#include <limits>
+}
+#endif
+
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>

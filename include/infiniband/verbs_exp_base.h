@@ -42,7 +42,9 @@ __extension__ enum ibv_exp_start_values {
  * extended from outside. Values that a program stores into a member or passes
  * to a call are casts to the right type, because C++ does not convert; values
  * that are only compared are plain integers, because some lie outside the
- * range that C++ grants the enumeration.
+ * range that C++ grants the enumeration. Compilers warn about case labels and,
+ * in C++, comparisons outside the enumeration: switch on an integer, compare
+ * integers.
  */
 
 /* enum ibv_qp_type; 5 is the old XRC initiator, see ofa_verbs.h. */
@@ -58,11 +60,9 @@ __extension__ enum ibv_exp_start_values {
 #define IBV_QP_INIT_ATTR_RESERVED 4
 
 /* enum ibv_event_type: asynchronous events of DC targets. */
-enum {
-	IBV_EXP_EVENT_DCT_KEY_VIOLATION = 32,
-	IBV_EXP_EVENT_DCT_ACCESS_ERR    = 33,
-	IBV_EXP_EVENT_DCT_REQ_ERR       = 34,
-};
+#define IBV_EXP_EVENT_DCT_KEY_VIOLATION 32
+#define IBV_EXP_EVENT_DCT_ACCESS_ERR 33
+#define IBV_EXP_EVENT_DCT_REQ_ERR 34
 
 /* Or-ed to the event type when the QP is an XRC receive QP. */
 __extension__ enum ibv_event_flags {
@@ -70,14 +70,12 @@ __extension__ enum ibv_event_flags {
 };
 
 /* enum ibv_node_type, enum ibv_transport_type and link layers: Xeon Phi. */
-enum {
-	IBV_EXP_NODE_TYPE_START      = 32,
-	IBV_EXP_NODE_MIC             = 32,
-	IBV_EXP_TRANSPORT_TYPE_START = 32,
-	IBV_EXP_TRANSPORT_SCIF       = 32,
-	IBV_EXP_LINK_LAYER_START     = 32,
-	IBV_EXP_LINK_LAYER_SCIF      = 32,
-};
+#define IBV_EXP_NODE_TYPE_START 32
+#define IBV_EXP_NODE_MIC 32
+#define IBV_EXP_TRANSPORT_TYPE_START 32
+#define IBV_EXP_TRANSPORT_SCIF 32
+#define IBV_EXP_LINK_LAYER_START 32
+#define IBV_EXP_LINK_LAYER_SCIF 32
 
 /*
  * enum ibv_port_cap_flags; rdma-core calls this bit

@@ -4,7 +4,7 @@
     header_alone.py COMPILER STANDARD INCLUDE_DIR NAMES_JSON [SYSTEM_INCLUDE]
 
 One compiler and one language standard per run; every order of inclusion, both
-ways to call.
+ways to call, and the ways in which programs use them (idioms.h).
 """
 
 import json
@@ -66,7 +66,8 @@ def uses(names):
 
 class Compiler:
     def __init__(self, command, standard, include, system, scratch):
-        language = "c++" if "++" in standard else "c"
+        self.cplusplus = "++" in standard
+        language = "c++" if self.cplusplus else "c"
         self.prefix = [command, f"-std={standard}", "-Wall", "-Wextra",
                        "-pedantic", "-Werror", f"-I{include}"]
         if system and system != "/usr/include":
@@ -124,6 +125,14 @@ def main():
             for flags in ([], EXTERN):
                 compiler.run(f"{what} {' '.join(flags)}", source(includes),
                              "-fsyntax-only", *flags)
+        idioms = pathlib.Path(__file__).with_name("idioms.h").read_text()
+        for flags in ([], EXTERN):
+            # Optimised: the warnings that need data flow come with it.
+            compiler.run(f"idioms {' '.join(flags)}", source([EXP], idioms),
+                         "-O2", "-S", "-o", "/dev/null", *flags)
+        if compiler.cplusplus:
+            compiler.run('inside extern "C"', f'extern "C" {{\n'
+                         f"{source([EXP, PEER])}}}\n", "-fsyntax-only")
         check_symbols(compiler, entry_points(names_json))
     return 1 if compiler.failures else 0
 
