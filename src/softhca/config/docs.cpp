@@ -15,8 +15,8 @@ void rows(std::string &out, const Fields<T> &fields, const std::string &prefix) 
     std::string standard = f.required           ? "required"
                            : f.standard.empty() ? code(f.derived)
                                                 : code(f.standard);
-    // Long lists stand in a section of their own.
-    const bool is_list = f.allowed.size() > 140;
+    // Long lists stand in sections of their own.
+    const bool is_list = f.key == "hide" || f.key == "match";
     out += "| " + code(prefix + f.key) + " | " + (is_list ? "see below" : f.allowed) + " | " +
            standard + " | " + f.help + " |\n";
   }
