@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <mutex>
@@ -255,22 +256,19 @@ bool copy_one(Direction direction, u64 address, u8 *device, u64 length) {
 
 // --- probing ---------------------------------------------------------------
 
-// MADV_POPULATE_* came with Linux 5.14; EINVAL also means "no such right".
+// MADV_POPULATE_* came with Linux 5.14; their EINVAL also says "no such right".
 bool populate_supported() {
-  static const bool supported = [] {
-    static char page[1];
-    const u64 at = reinterpret_cast<u64>(page) & ~u64{page_size - 1};
-    return madvise(reinterpret_cast<void *>(at), page_size, MADV_POPULATE_READ) == 0;
-  }();
-  return supported;
+  static char page[1];
+  const u64 at = reinterpret_cast<u64>(page) & ~u64{page_size - 1};
+  return madvise(reinterpret_cast<void *>(at), page_size, MADV_POPULATE_READ) == 0;
 }
 
-// For old kernels: whether /proc/self/maps shows the whole range with the
+// What old kernels offer instead: whether /proc/self/maps shows the whole range with the
 // rights needed. True too when there is no such file to ask.
 bool mapped_with_rights(u64 begin, u64 end, bool writable) {
   const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return true;
-  char buffer[4096];
+  char buffer[2 * 4096];   // longer than any line: a path is at most 4096
   size_t fill = 0;
   bool ok = false, more = true;
   while (more && !ok) {
@@ -298,12 +296,13 @@ bool mapped_with_rights(u64 begin, u64 end, bool writable) {
     }
     fill -= static_cast<size_t>(line - buffer);
     std::memmove(buffer, line, fill);
-    if (fill == sizeof buffer) fill = 0;   // the rest of an over-long file name
   }
   close(fd);
   return ok;
 }
 
+// Reading one byte per page brings it in; rights are only looked up, for a
+// write could undo what another thread stores meanwhile.
 int probe_by_touching(u64 begin, u64 end, bool writable) {
   if (!mapped_with_rights(begin, end, writable)) return EFAULT;
   if (memory_access() == MemoryAccess::plain) return 0;
@@ -350,13 +349,13 @@ int probe(u64 address, u64 length, bool writable) {
   if (wraps(address, length) || address + (length - 1) > ~u64{page_size - 1} - 1) return EINVAL;
   const u64 begin = address & ~u64{page_size - 1};
   const u64 end = align_up(address + length, page_size);
-  if (!populate_supported()) return probe_by_touching(begin, end, writable);
   while (madvise(reinterpret_cast<void *>(begin), end - begin,
                  writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     // ENOMEM says "not mapped" or "out of memory"; msync tells them apart.
     if (errno == ENOMEM && msync(reinterpret_cast<void *>(begin), end - begin, MS_ASYNC) == 0)
       return ENOMEM;
+    if (errno == EINVAL && !populate_supported()) return probe_by_touching(begin, end, writable);
     return EFAULT;
   }
   return 0;
