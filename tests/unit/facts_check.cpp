@@ -1,15 +1,17 @@
 // Compares the lists in facts/ with the specification they were made from, or
 // makes them anew:
 //
-//   facts_check SPEC_DIR FACTS_DIR [--write]
+//   facts_check SOURCE_DIR FACTS_DIR [--write]
 //
-// SPEC_DIR holds migration-table.json and verbs.json. It is not part of this
-// repository; without it the comparison is skipped (exit 77).
+// SOURCE_DIR holds the specification (spec/) and the measured legacy interface
+// (abi/). It is not part of this repository; without it the comparison is skipped
+// (exit 77).
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <sstream>
 
 namespace {
@@ -58,6 +60,31 @@ std::string constants(const Json &verbs) {
   return out;
 }
 
+// Enumerators and macros of the last release's headers that belong to the
+// experimental API by name, wherever they are declared.
+std::string header_names(const Json &abi) {
+  std::set<std::string> names;
+  const auto add = [&](const Json &constants) {
+    for (const auto &[name, value] : constants.items())
+      if (name.find("_EXP_") != std::string::npos) names.insert(name);
+  };
+  for (const Json &e : abi["enums"]) add(e["constants"]);
+  for (const Json &e : abi["anonymous_enums"]) add(e["constants"]);
+  add(abi["macro_constants"]);
+  std::string out = "# Constants of the MLNX_OFED 4.9 headers with EXP in their name.\n";
+  for (const std::string &name : names) out += name + "\n";
+  return out;
+}
+
+std::string lost_symbols(const Json &abi) {
+  std::string out = "# Symbols of the legacy libibverbs that rdma-core 44 does not export.\n";
+  for (const auto &[name, symbol] : abi["exported_symbols"].items())
+    if (symbol.value("absent_from_rdma_core_44", false) &&
+        symbol.value("defined_in_legacy_library", false))
+      out += name + "\n";
+  return out;
+}
+
 bool equal(const fs::path &path, const std::string &want) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream have;
@@ -71,22 +98,24 @@ bool equal(const fs::path &path, const std::string &want) {
 
 int main(int argc, char **argv) {
   if (argc < 3 || argc > 4 || (argc == 4 && std::string(argv[3]) != "--write")) {
-    std::cerr << "usage: facts_check SPEC_DIR FACTS_DIR [--write]\n";
+    std::cerr << "usage: facts_check SOURCE_DIR FACTS_DIR [--write]\n";
     return 2;
   }
-  const fs::path spec = argv[1], facts = argv[2];
-  const fs::path migration = spec / "migration-table.json", verbs_file = spec / "verbs.json";
-  if (!fs::exists(migration) || !fs::exists(verbs_file)) {
-    std::cout << "no specification in " << spec.string() << ", nothing to compare with\n";
+  const fs::path source = argv[1], facts = argv[2];
+  if (!fs::exists(source / "spec") || !fs::exists(source / "abi")) {
+    std::cout << "no specification in " << source.string() << ", nothing to compare with\n";
     return skipped;
   }
 
-  const Json verbs = load(verbs_file);
+  const Json verbs = load(source / "spec" / "verbs.json");
   const std::pair<const char *, std::string> files[] = {
-      {"migration_rows.txt", migration_rows(load(migration))},
+      {"migration_rows.txt", migration_rows(load(source / "spec" / "migration-table.json"))},
       {"entry_points.txt", entry_points(verbs)},
       {"slots.txt", slots(verbs)},
       {"constants.txt", constants(verbs)},
+      {"header_names.txt", header_names(load(source / "abi" / "mlnx-ofed-4.9.json"))},
+      // Which symbols the library really defined was measured for 4.6 only.
+      {"lost_symbols.txt", lost_symbols(load(source / "abi" / "mlnx-ofed-4.6.json"))},
   };
   bool ok = true;
   for (const auto &[name, text] : files) {
