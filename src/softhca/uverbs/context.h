@@ -1,0 +1,9 @@
+#pragma once
+
+#include "base/types.h"
+
+namespace softhca::uverbs {
+
+u32 completion_vectors();
+
+}  // namespace softhca::uverbs

@@ -1,0 +1,223 @@
+// Firmware commands from user space (mlx5/devx.c): capabilities, indirect
+// memory keys, and what can be asked about a DCT.
+//
+// A command that firmware does not know or refuses fails with EREMOTEIO, and
+// the output box says why: status in byte 0, syndrome in bytes 4-7.
+#include <rdma/mlx5_user_ioctl_cmds.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "uverbs/context.h"
+#include "uverbs/dispatch.h"
+#include "uverbs/hca_caps.h"
+
+namespace softhca::uverbs {
+
+namespace {
+
+enum Opcode : u16 {
+  query_hca_cap = 0x100,
+  create_mkey = 0x200,
+  query_dct = 0x713,
+  arm_dct = 0x714,
+  nop = 0x80d,
+};
+
+enum class Status : u8 { ok = 0x0, bad_op = 0x2, bad_param = 0x3, bad_resource = 0x5, no_resources = 0xf };
+
+constexpr u16 header_bytes = 16;   // of every input and output box
+constexpr u32 mkc_offset = 16, mkc_bytes = 64, actual_octowords_offset = 96;
+
+struct Command {
+  std::vector<u8> in;
+  std::vector<u8> out;
+  u16 out_id = 0;
+  u16 opcode() const { return load_be16(in.data()); }
+  u32 op_mod() const { return load_be16(in.data() + 6); }
+};
+
+int read(const File &file, const Attrs &attrs, u16 in_id, u16 out_id, Command &c) {
+  // The context must have been opened for firmware commands.
+  if (!file.devx) return EINVAL;
+  if (const int error = attrs.bytes(in_id, c.in); error != 0) return error;
+  c.out.assign(attrs.length(out_id), 0);
+  c.out_id = out_id;
+  return 0;
+}
+
+int reply(const Attrs &attrs, Command &c, Status status) {
+  c.out[0] = static_cast<u8>(status);
+  if (status != Status::ok) {
+    std::fill(c.out.begin() + 1, c.out.end(), u8{0});
+    // Firmware's syndromes are opaque; ours names the opcode.
+    store_be32(c.out.data() + 4, 0x534800u << 8 | c.opcode());
+    SOFTHCA_LOG(info, "firmware command %#x, op_mod %#x: status %u", c.opcode(), c.op_mod(),
+                static_cast<u32>(status));
+  }
+  const int error = attrs.write(c.out_id, c.out.data(), static_cast<u32>(c.out.size()));
+  return error != 0 ? error : status != Status::ok ? EREMOTEIO : 0;
+}
+
+int other(File &file, Attrs &attrs) {
+  Command c;
+  if (const int error = read(file, attrs, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, c);
+      error != 0)
+    return error;
+  switch (c.opcode()) {
+    case nop: return reply(attrs, c, Status::ok);
+    case query_hca_cap: {
+      const std::vector<u8> page = hca_caps(file.device(), c.op_mod() >> 1);
+      if (page.empty()) return reply(attrs, c, Status::bad_param);
+      std::copy_n(page.begin(), std::min(page.size(), c.out.size() - header_bytes),
+                  c.out.begin() + header_bytes);
+      return reply(attrs, c, Status::ok);
+    }
+    default: return reply(attrs, c, Status::bad_op);
+  }
+}
+
+int object_create(File &file, Attrs &attrs) {
+  Command c;
+  if (const int error = read(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN,
+                             MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, c);
+      error != 0)
+    return error;
+  if (c.opcode() != create_mkey || !file.caps().umr) return reply(attrs, c, Status::bad_op);
+  if (c.in.size() < mkc_offset + mkc_bytes) return EINVAL;
+  const u8 *mkc = c.in.data() + mkc_offset;
+  const u32 octowords = c.in.size() >= actual_octowords_offset + 4
+                            ? load_be32(c.in.data() + actual_octowords_offset)
+                            : 0;
+  auto object = std::make_unique<DevxObject>(file, create_devx_mkey(process().mkeys, mkc, octowords));
+  if (!object->key) return reply(attrs, c, Status::bad_param);
+  store_be32(c.out.data() + 8, object->key->index);
+  if (const int error = reply(attrs, c, Status::ok); error != 0) return error;
+  return commit(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, std::move(object));
+}
+
+int object_destroy(File &file, Attrs &attrs) {
+  return destroy(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE);
+}
+
+// The DCT that a command is about. The number in it must be that of the
+// object whose handle was given (devx_is_valid_obj_id).
+Qp *dct_of(Object *o, const Command &c) {
+  if (o->object_class != ObjectClass::qp) return nullptr;
+  Qp *qp = static_cast<QpObject *>(o)->qp;
+  const u32 number = load_be32(c.in.data() + 8) & 0xffffff;
+  return qp->type == QpType::dct && qp->state == QpState::rtr && qp->qpn == number ? qp : nullptr;
+}
+
+// dct_context of mlx5_ifc.h, the fields that mean something here.
+void describe_dct(const Qp &qp, u8 *ctx) {
+  const QpAttributes &a = qp.attr;
+  store_be32(ctx + 0x04, qp.uidx);
+  store_be32(ctx + 0x08, qp.recv_cq->cqn);
+  ctx[0x0d] = static_cast<u8>(((a.access & access_remote_read) != 0 ? 8 : 0) |
+                              ((a.access & access_remote_write) != 0 ? 4 : 0) |
+                              ((a.access & access_remote_atomic) != 0 ? 2 : 0));
+  ctx[0x12] = a.min_rnr_timer;
+  store_be32(ctx + 0x14, qp.srq->srqn);
+  store_be32(ctx + 0x18, qp.pdn);
+  store_be32(ctx + 0x1c, u32{a.av.traffic_class} << 24 | a.av.flow_label);
+  store_be64(ctx + 0x20, qp.dc_key);
+  ctx[0x28] = a.path_mtu;
+  ctx[0x29] = a.port;
+  store_be16(ctx + 0x2a, a.pkey_index);
+  ctx[0x2d] = a.av.sgid_index;
+  ctx[0x2f] = a.av.hop_limit;
+  store_be32(ctx + 0x30, static_cast<u32>(qp.dc_key_violations));
+}
+
+int object_query(File &file, Attrs &attrs) {
+  constexpr size_t dct_context_bytes = 64;
+  Command c;
+  if (const int error = read(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN,
+                             MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, c);
+      error != 0)
+    return error;
+  if (c.opcode() != query_dct) return reply(attrs, c, Status::bad_op);
+  const Qp *qp = dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE), c);
+  if (qp == nullptr) return EINVAL;
+  std::array<u8, dct_context_bytes> ctx{};
+  describe_dct(*qp, ctx.data());
+  std::copy_n(ctx.begin(), std::min(ctx.size(), c.out.size() - header_bytes),
+              c.out.begin() + header_bytes);
+  return reply(attrs, c, Status::ok);
+}
+
+int object_modify(File &file, Attrs &attrs) {
+  Command c;
+  if (const int error = read(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
+                             MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, c);
+      error != 0)
+    return error;
+  if (c.opcode() != arm_dct) return reply(attrs, c, Status::bad_op);
+  if (dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE), c) == nullptr) return EINVAL;
+  // The event goes to subscribers of DCTs made by firmware command only, of
+  // which there are none.
+  return reply(attrs, c, Status::ok);
+}
+
+int query_eqn(File &file, Attrs &attrs) {
+  u32 vector = 0;
+  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector); error != 0) return error;
+  if (vector >= completion_vectors()) return EINVAL;
+  constexpr u32 first_completion_queue = 8;   // the low ones are the driver's
+  const u32 eqn = first_completion_queue + vector;
+  return attrs.out(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, eqn);
+}
+
+// UARs are dynamic: user and device index are the same.
+int query_uar(File &file, Attrs &attrs) {
+  u32 index = 0;
+  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX, index); error != 0) return error;
+  if (file.uars.count(index) == 0) return EINVAL;
+  return attrs.out(MLX5_IB_ATTR_DEVX_QUERY_UAR_DEV_IDX, index);
+}
+
+constexpr AttrSpec other_specs[] = {
+    in_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, header_bytes),
+    out_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, header_bytes),
+};
+constexpr AttrSpec create_specs[] = {
+    created(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE),
+    in_bytes(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, header_bytes),
+    out_bytes(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, header_bytes),
+};
+constexpr AttrSpec destroy_specs[] = {
+    destroyed(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, ObjectClass::devx_object)};
+constexpr AttrSpec modify_specs[] = {
+    object(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, ObjectClass::any),
+    in_bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, header_bytes),
+    out_bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, header_bytes),
+};
+constexpr AttrSpec query_specs[] = {
+    object(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, ObjectClass::any),
+    in_bytes(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, header_bytes),
+    out_bytes(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, header_bytes),
+};
+constexpr AttrSpec eqn_specs[] = {
+    in<u32>(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC),
+    out<u32>(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN),
+};
+constexpr AttrSpec uar_specs[] = {
+    in<u32>(MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX),
+    out<u32>(MLX5_IB_ATTR_DEVX_QUERY_UAR_DEV_IDX),
+};
+constexpr Method methods[] = {
+    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, "DEVX/OTHER", other, other_specs},
+    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN, "DEVX/QUERY_EQN", query_eqn, eqn_specs},
+    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_UAR, "DEVX/QUERY_UAR", query_uar, uar_specs},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE, "DEVX_OBJ/CREATE", object_create, create_specs},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY, "DEVX_OBJ/DESTROY", object_destroy, destroy_specs},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, "DEVX_OBJ/MODIFY", object_modify, modify_specs},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY, "DEVX_OBJ/QUERY", object_query, query_specs},
+};
+
+}  // namespace
+
+constinit const Family devx_family = {methods, {}};
+
+}  // namespace softhca::uverbs

@@ -1,0 +1,33 @@
+// Finds the handler of an ioctl message and runs it.
+#pragma once
+
+#include <span>
+
+#include "uverbs/attrs.h"
+#include "uverbs/state.h"
+
+namespace softhca::uverbs {
+
+// 0 or an errno. Device lock held.
+int dispatch(File &file, const ib_uverbs_ioctl_hdr *message);
+
+// The methods and commands of each family, from the file of that name.
+struct Family {
+  std::span<const Method> methods;
+  std::span<const WriteCommand> commands;
+};
+extern const Family context_family, device_family, pd_family, mr_family, mw_family, cq_family,
+    qp_create_family, qp_modify_family, qp_query_family, srq_family, xrc_family, ah_family,
+    mcast_family, dm_family, devx_family, uar_family, refused_family;
+
+// Ends a creation: reports the handle in attribute `id` and enters the object.
+// When the application cannot be told, the object is destroyed again.
+int commit(File &, Attrs &, u16 id, std::unique_ptr<Object> object);
+
+// Destroys the object of attribute `id`, see ObjectTable::destroy().
+int destroy(File &, Attrs &, u16 id);
+
+// Handler of everything that is refused on purpose, see refused.cpp.
+int refuse(File &, Attrs &);
+
+}  // namespace softhca::uverbs

@@ -1,0 +1,138 @@
+#include "uverbs/hca_caps.h"
+
+#include "config/identity.h"
+#include "uverbs/limits.h"
+
+namespace softhca::uverbs {
+
+namespace {
+
+constexpr size_t page_bytes = 4096;
+
+// Page types (bits 1.. of op_mod).
+enum Type : u32 { general = 0, odp = 2, atomic = 3 };
+
+u32 log2_up(u64 n) { return n <= 1 ? 0 : 64 - static_cast<u32>(__builtin_clzll(n - 1)); }
+
+// Bit `offset` counts from the most significant bit of the first byte, as the
+// structures of mlx5_ifc.h do. Fields do not cross 32-bit words.
+class Page {
+ public:
+  Page() : bytes_(page_bytes) {}
+  void set(u32 offset, u32 width, u32 value) {
+    u8 *word = bytes_.data() + offset / 32 * 4;
+    const u32 shift = 32 - offset % 32 - width;
+    const u32 mask = width == 32 ? ~0u : (1u << width) - 1;
+    store_be32(word, (load_be32(word) & ~(mask << shift)) | (value & mask) << shift);
+  }
+  std::vector<u8> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<u8> bytes_;
+};
+
+// Fields of cmd_hca_cap that providers and middleware look at; all others stay
+// zero, which means "not there".
+std::vector<u8> general_page(const Device &device) {
+  const Capabilities &c = device.caps;
+  const LinkLayer link = device.port(1).link;
+  Page p;
+  p.set(0x80, 8, log2_up(c.max_srq_wr + 1));   // log_max_srq_sz
+  p.set(0x88, 8, log2_up(c.max_qp_wr));        // log_max_qp_sz
+  p.set(0x9b, 5, log2_up(c.max_qp));           // log_max_qp
+  p.set(0xab, 5, log2_up(c.max_srq));          // log_max_srq
+  p.set(0xc8, 8, log2_up(c.max_cqe));          // log_max_cq_sz
+  p.set(0xdb, 5, log2_up(c.max_cq));           // log_max_cq
+  p.set(0xea, 6, log2_up(c.max_mr));           // log_max_mkey
+  if (c.umr) {
+    p.set(0x100, 8, 4);                        // max_indirection
+    p.set(0x108, 1, 1);                        // fixed_buffer_size: KSM keys
+    p.set(0x118, 1, 1);                        // umr_extended_translation_offset
+    p.set(0x11a, 6, 16);                       // log_max_klm_list_size
+  } else {
+    p.set(0x209, 1, 1);                        // umr_indirect_mkey_disabled
+  }
+  p.set(0x119, 1, c.null_mkey);
+  p.set(0x12a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_req_dc
+  p.set(0x13a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_res_dc
+  p.set(0x14a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_req_qp
+  p.set(0x15a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_res_qp
+  p.set(0x1ab, 5, 16);                         // local_ca_ack_delay
+  p.set(0x1b6, 2, link == LinkLayer::ethernet);   // port_type
+  p.set(0x1b8, 8, device.port_count());        // num_ports
+  p.set(0x1fc, 4, 1);                          // cqe_version
+  p.set(0x200, 1, 1);                          // compact_address_vector
+  p.set(0x20c, 1, c.dc);                       // dc_req_sctr_data_cqe
+  p.set(0x215, 1, 1);                          // sctr_data_cqe
+  p.set(0x21a, 1, c.dc);                       // dct
+  p.set(0x21d, 1, link == LinkLayer::ethernet);   // roce
+  p.set(0x21e, 1, c.atomics);                  // atomic
+  p.set(0x220, 1, 1);                          // cq_oi
+  p.set(0x221, 1, 1);                          // cq_resize
+  p.set(0x222, 1, c.cq_moderation);
+  p.set(0x227, 1, c.odp);                      // pg
+  p.set(0x228, 1, 1);                          // block_lb_mc
+  p.set(0x23c, 1, c.xrc);
+  p.set(0x23d, 1, 1);                          // ud
+  p.set(0x23e, 1, 1);                          // uc
+  p.set(0x23f, 1, 1);                          // rc
+  p.set(0x240, 1, 1);                          // uar_4k
+  p.set(0x260, 1, 1);                          // bf
+  p.set(0x26b, 5, 9);                          // log_bf_reg_size
+  p.set(0x290, 16, 1024);                      // max_wqe_sz_sq
+  p.set(0x2b0, 16, 512);                       // max_wqe_sz_rq
+  p.set(0x2d0, 16, 1024);                      // max_wqe_sz_sq_dc
+  p.set(0x2e7, 25, c.max_mcast_attach);        // max_qp_mcg
+  p.set(0x318, 8, log2_up(c.max_mcast_group)); // log_max_mcg
+  p.set(0x32b, 5, log2_up(c.max_pd));          // log_max_pd
+  p.set(0x33b, 5, c.xrc ? 16 : 0);             // log_max_xrcd
+  p.set(0x4e0, 32, c.timestamps ? 1'000'000 : 0);   // device_frequency_khz
+  p.set(0x5bc, 1, c.cqe_compression);          // mini_cqe_resp_stride_index
+  p.set(0x5bd, 1, 1);                          // cqe_128_always
+  p.set(0x5be, 1, c.cqe_128_compression);      // cqe_compression_128b
+  p.set(0x5bf, 1, c.cqe_compression);
+  p.set(0x5d0, 16, c.cqe_compression ? 64 : 0);   // cqe_compression_max_num
+  return p.take();
+}
+
+std::vector<u8> odp_page(const Capabilities &c) {
+  Page p;
+  if (!c.odp) return p.take();
+  const auto transport = [&](u32 offset, u32 what) {
+    // The bits of ib_odp_transport_cap_bits, first one first.
+    for (u32 bit = 0; bit < 6; ++bit) p.set(offset + bit, 1, what >> bit & 1);
+  };
+  const u32 connected = odp_connected | (c.atomics ? odp_atomic : 0);
+  transport(0x80, connected);                // RC
+  transport(0xc0, odp_datagram);             // UD
+  if (c.xrc) transport(0xe0, connected);
+  if (c.dc) transport(0x100, connected);
+  return p.take();
+}
+
+std::vector<u8> atomic_page(const Capabilities &c) {
+  constexpr u32 compare_swap = 1, fetch_add = 2, extended_compare_swap = 4, extended_fetch_add = 8;
+  constexpr u32 bytes_8 = 8, bytes_4_to_32 = 4 | 8 | 16 | 32;
+  Page p;
+  if (!c.atomics) return p.take();
+  u32 operations = compare_swap | fetch_add;
+  if (c.extended_atomics) operations |= extended_compare_swap | extended_fetch_add;
+  const u32 sizes = c.extended_atomics ? bytes_4_to_32 : bytes_8;
+  p.set(0x90, 16, operations);
+  p.set(0xb0, 16, sizes);                    // atomic_size_qp
+  p.set(0xd0, 16, sizes);                    // atomic_size_dc
+  return p.take();
+}
+
+}  // namespace
+
+std::vector<u8> hca_caps(const Device &device, u32 type) {
+  switch (type) {
+    case general: return general_page(device);
+    case odp: return odp_page(device.caps);
+    case atomic: return atomic_page(device.caps);
+    default: return {};
+  }
+}
+
+}  // namespace softhca::uverbs

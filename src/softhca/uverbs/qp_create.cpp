@@ -1,0 +1,307 @@
+// Creating and destroying QPs: core/uverbs_std_types_qp.c, then the chain of
+// checks of mlx5_ib_create_qp in its order.
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+
+#include <optional>
+
+#include "uverbs/dispatch.h"
+#include "uverbs/privilege.h"
+#include "uverbs/queue.h"
+
+namespace softhca::uverbs {
+
+namespace {
+
+constexpr u32 no_bfreg = 1u << 31;   // bfreg_index of QPs on dynamic UARs
+constexpr u32 scatter_flags = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
+constexpr u32 dc_flags = MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT;
+
+// Everything that one creation is about.
+struct Request {
+  u64 type = 0;                // enum ib_uverbs_qp_type
+  QpType kind = QpType::rc;
+  u64 user_handle = 0;
+  ib_uverbs_qp_cap cap{};
+  u32 flags = 0;
+  mlx5_ib_create_qp driver{};
+  PdObject *pd = nullptr;
+  XrcdObject *xrcd = nullptr;
+  CqObject *send_cq = nullptr, *recv_cq = nullptr;
+  SrqObject *srq = nullptr;
+
+  bool has_rq() const {
+    return kind != QpType::xrc_ini && kind != QpType::xrc_tgt && kind != QpType::dct &&
+           srq == nullptr && cap.max_recv_wr != 0;
+  }
+};
+
+// The part of the handler above the driver: which objects belong to the type.
+int read_objects(Attrs &attrs, Request &r) {
+  r.pd = attrs.object<PdObject>(UVERBS_ATTR_CREATE_QP_PD_HANDLE);
+  r.xrcd = attrs.object<XrcdObject>(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE);
+  r.send_cq = attrs.object<CqObject>(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE);
+  r.recv_cq = attrs.object<CqObject>(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
+  r.srq = attrs.object<SrqObject>(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
+  switch (r.type) {
+    case IB_UVERBS_QPT_XRC_TGT:
+      if (r.pd != nullptr || r.send_cq != nullptr || r.recv_cq != nullptr) return EINVAL;
+      return r.xrcd == nullptr ? ENOENT : 0;
+    case IB_UVERBS_QPT_RAW_PACKET:
+      if (!has_capability(CAP_NET_RAW)) return EPERM;
+      break;
+    case IB_UVERBS_QPT_RC:
+    case IB_UVERBS_QPT_UC:
+    case IB_UVERBS_QPT_UD:
+    case IB_UVERBS_QPT_XRC_INI:
+    case IB_UVERBS_QPT_DRIVER: break;
+    default: return EINVAL;
+  }
+  if (r.xrcd != nullptr || (r.srq != nullptr && r.type == IB_UVERBS_QPT_XRC_INI)) return EINVAL;
+  if (r.pd == nullptr || r.send_cq == nullptr) return ENOENT;
+  if (r.type == IB_UVERBS_QPT_XRC_INI) r.recv_cq = nullptr;
+  else if (r.recv_cq == nullptr) return ENOENT;
+  return 0;
+}
+
+int read_flags(Attrs &attrs, Request &r) {
+  constexpr u32 allowed = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK |
+                          IB_UVERBS_QP_CREATE_SCATTER_FCS | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING |
+                          IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING | IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
+  if (const int error = attrs.flags(UVERBS_ATTR_CREATE_QP_FLAGS, allowed, r.flags); error != 0)
+    return error;
+  const u32 special = r.flags & ~u32{IB_UVERBS_QP_CREATE_SQ_SIG_ALL};
+  if (special == 0 || r.type == IB_UVERBS_QPT_DRIVER) return 0;
+  return r.type == IB_UVERBS_QPT_RAW_PACKET || r.type == IB_UVERBS_QPT_UD ? 0 : EINVAL;
+}
+
+int check_srq_type(const Request &r) {
+  if (r.srq == nullptr) return 0;
+  const bool xrc = r.srq->srq.type == SrqType::xrc;
+  return xrc == (r.type == IB_UVERBS_QPT_XRC_TGT) ? 0 : EINVAL;
+}
+
+// Driver step 1: the kind of QP (check_qp_type).
+int choose_kind(const Capabilities &caps, Request &r) {
+  const u32 dc = r.driver.flags & dc_flags;
+  switch (r.type) {
+    case IB_UVERBS_QPT_RC: r.kind = QpType::rc; break;
+    case IB_UVERBS_QPT_UC: r.kind = QpType::uc; break;
+    case IB_UVERBS_QPT_UD: r.kind = QpType::ud; break;
+    case IB_UVERBS_QPT_XRC_INI: r.kind = QpType::xrc_ini; break;
+    case IB_UVERBS_QPT_XRC_TGT: r.kind = QpType::xrc_tgt; break;
+    // Raw Ethernet is not there yet.
+    case IB_UVERBS_QPT_RAW_PACKET: return EOPNOTSUPP;
+    default:
+      if (!caps.dc) return EOPNOTSUPP;
+      if (dc != MLX5_QP_FLAG_TYPE_DCI && dc != MLX5_QP_FLAG_TYPE_DCT) return EINVAL;
+      r.kind = dc == MLX5_QP_FLAG_TYPE_DCI ? QpType::dci : QpType::dct;
+      return 0;
+  }
+  if (dc != 0) return EINVAL;
+  const bool xrc = r.kind == QpType::xrc_ini || r.kind == QpType::xrc_tgt;
+  return xrc && !caps.xrc ? EOPNOTSUPP : 0;
+}
+
+bool uses_uar(const Request &r) { return r.kind != QpType::dct && r.kind != QpType::xrc_tgt; }
+
+// Driver steps 3 to 7.
+int check_driver_data(const File &file, const Request &r) {
+  constexpr u32 known = dc_flags | scatter_flags | MLX5_QP_FLAG_SIGNATURE |
+                        MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+  const mlx5_ib_create_qp &d = r.driver;
+  if ((d.flags & ~known) != 0) return EINVAL;
+  // The first version of extended connection establishment is a trigger that
+  // drivers without it ignore; reserved bytes and DCI streams are not.
+  if (d.reserved != 0 || d.dci_streams.log_num_concurent != 0 || d.dci_streams.log_num_errored != 0)
+    return EINVAL;
+  if (r.kind != QpType::xrc_tgt)
+    if (const int error = check_uidx(d.uidx); error != 0) return error;
+
+  const u32 special = r.flags & ~u32{IB_UVERBS_QP_CREATE_SQ_SIG_ALL};
+  if (r.kind == QpType::dct && special != 0) return EINVAL;
+  if ((special & ~u32{IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK}) != 0) return EOPNOTSUPP;
+
+  if (r.kind == QpType::dct && (r.srq == nullptr || r.recv_cq == nullptr)) return EINVAL;
+  if (r.kind == QpType::dci && (r.cap.max_recv_wr != 0 || r.cap.max_recv_sge != 0)) return EINVAL;
+  if (uses_uar(r)) {
+    // With dynamic UARs there is no table of bfregs to index.
+    if ((d.flags & (MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX)) != MLX5_QP_FLAG_UAR_PAGE_INDEX ||
+        file.uars.count(d.bfreg_index) == 0)
+      return EINVAL;
+  }
+  return 0;
+}
+
+constexpr bool power_of_two(u32 n) { return n != 0 && (n & (n - 1)) == 0; }
+
+// Driver step 8 (set_rq_size, set_user_buf_size, and what firmware refuses).
+int check_sizes(const Capabilities &caps, const Request &r) {
+  const mlx5_ib_create_qp &d = r.driver;
+  constexpr u32 min_rq_shift = 4, max_rq_shift = 11;
+  if (!uses_uar(r)) return 0;   // no queues of its own: not looked at
+  if (r.cap.max_recv_wr > caps.max_qp_wr) return EINVAL;
+  if (r.has_rq()) {
+    if (!power_of_two(d.rq_wqe_count) || d.rq_wqe_count > caps.max_qp_wr) return EINVAL;
+    if (d.rq_wqe_shift < min_rq_shift || d.rq_wqe_shift > max_rq_shift) return EINVAL;
+    const bool signature = (d.flags & MLX5_QP_FLAG_SIGNATURE) != 0;
+    if (signature && d.rq_wqe_shift == min_rq_shift) return EINVAL;   // no room for data
+  } else if (d.rq_wqe_count != 0 || d.rq_wqe_shift != 0) {
+    return EINVAL;
+  }
+  if (d.sq_wqe_count != 0 && (!power_of_two(d.sq_wqe_count) || d.sq_wqe_count > caps.max_qp_wr))
+    return EINVAL;
+  return 0;
+}
+
+int claim_queues(const Request &r, Qp &qp) {
+  const mlx5_ib_create_qp &d = r.driver;
+  const u64 rq_bytes = u64{d.rq_wqe_count} << d.rq_wqe_shift;
+  const u64 bytes = rq_bytes + u64{d.sq_wqe_count} * wqe_bb;
+  if (const int error = claim_buffer(d.buf_addr, bytes); error != 0) return error;
+  if (const int error = claim_doorbell(d.db_addr); error != 0) return error;
+  qp.dbrec = reinterpret_cast<u32 *>(d.db_addr);
+  qp.rq_wqes = d.rq_wqe_count;
+  qp.rq_stride = r.has_rq() ? 1u << d.rq_wqe_shift : 0;
+  qp.rq = reinterpret_cast<u8 *>(d.buf_addr);
+  qp.sq_wqebbs = d.sq_wqe_count;
+  qp.sq = qp.rq + rq_bytes;
+  return 0;
+}
+
+// Driver step 10: who writes small payloads into completions.
+void choose_scatter(const Request &r, Qp &qp) {
+  const u32 flags = r.driver.flags;
+  if ((flags & MLX5_QP_FLAG_SCATTER_CQE) == 0) return;
+  if (r.kind == QpType::rc || r.kind == QpType::uc) qp.scatter_to_cqe_responder = true;
+  if (r.kind == QpType::dct) qp.scatter_to_cqe_responder = r.recv_cq->cq.cqe_size == 128;
+  if (r.kind == QpType::rc || r.kind == QpType::dci)
+    qp.scatter_to_cqe_requester =
+        qp.sq_signal_all || (flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE) != 0;
+}
+
+std::unique_ptr<Qp> build(const File &file, const Request &r) {
+  auto qp = std::make_unique<Qp>();
+  qp->device = &file.device();
+  qp->type = r.kind;
+  qp->pdn = r.pd != nullptr ? r.pd->pdn : 0;
+  qp->uidx = r.kind == QpType::xrc_tgt ? unused_uidx : r.driver.uidx;
+  qp->user_handle = r.user_handle;
+  qp->dc_key = r.kind == QpType::dct ? r.driver.access_key : 0;
+  qp->xrcd = r.xrcd != nullptr ? r.xrcd->domain->number : 0;
+  qp->cap_max_send_wr = r.cap.max_send_wr;
+  qp->cap_max_send_sge = r.cap.max_send_sge;
+  qp->cap_max_inline = r.cap.max_inline_data;
+  qp->sq_signal_all = (r.flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL) != 0;
+  qp->wqe_signature = (r.driver.flags & MLX5_QP_FLAG_SIGNATURE) != 0;
+  qp->block_multicast_loopback = (r.flags & IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK) != 0;
+  qp->send_cq = r.send_cq != nullptr ? &r.send_cq->cq : nullptr;
+  qp->recv_cq = r.recv_cq != nullptr ? &r.recv_cq->cq : nullptr;
+  qp->srq = r.srq != nullptr ? &r.srq->srq : nullptr;
+  choose_scatter(r, *qp);
+  return qp;
+}
+
+int reply(Attrs &attrs, const Request &r, const Qp &qp) {
+  mlx5_ib_create_qp_resp driver{};
+  if (uses_uar(r)) driver.bfreg_index = no_bfreg;
+  if (const int error = driver_respond(attrs, driver); error != 0) return error;
+  ib_uverbs_qp_cap cap = r.cap;   // send sizes are the library's own business
+  if (!r.has_rq()) cap.max_recv_wr = cap.max_recv_sge = 0;
+  if (const int error = attrs.out(UVERBS_ATTR_CREATE_QP_RESP_CAP, cap); error != 0) return error;
+  // A DCT gets its number when it reaches RTR.
+  const u32 number = r.kind == QpType::dct ? 0 : qp.qpn;
+  return attrs.out(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, number);
+}
+
+int read_request(File &file, Attrs &attrs, Request &r) {
+  if (const int error = attrs.in(UVERBS_ATTR_CREATE_QP_CAP, r.cap); error != 0) return error;
+  if (const int error = attrs.in(UVERBS_ATTR_CREATE_QP_USER_HANDLE, r.user_handle); error != 0) return error;
+  attrs.constant(UVERBS_ATTR_CREATE_QP_TYPE, r.type);
+  if (const int error = read_objects(attrs, r); error != 0) return error;
+  if (const int error = read_flags(attrs, r); error != 0) return error;
+  // Underlay QPs (source_qpn) belong to IPoIB, which is not emulated.
+  if (attrs.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN)) return EOPNOTSUPP;
+  if (const int error = check_srq_type(r); error != 0) return error;
+
+  if (const int error = driver_request(attrs, r.driver, offsetof(mlx5_ib_create_qp, ece_options));
+      error != 0)
+    return error;
+  if (const int error = choose_kind(file.caps(), r); error != 0) return error;
+  if (const int error = check_driver_data(file, r); error != 0) return error;
+  return check_sizes(file.caps(), r);
+}
+
+int qp_create(File &file, Attrs &attrs) {
+  Request r;
+  if (const int error = read_request(file, attrs, r); error != 0) return error;
+  if (const int error = start_device(); error != 0) return error;
+  auto qp = build(file, r);
+  if (uses_uar(r))
+    if (const int error = claim_queues(r, *qp); error != 0) return error;
+
+  auto object = std::make_unique<QpObject>(file);
+  object->qp = qp_register(std::move(qp));
+  if (object->qp == nullptr) return ENOMEM;
+  object->user_handle = r.user_handle;
+  object->pd.reset(r.pd);
+  object->send_cq.reset(r.send_cq);
+  object->recv_cq.reset(r.recv_cq);
+  object->srq.reset(r.srq);
+  EventChannel *events = async_channel(file, attrs, UVERBS_ATTR_CREATE_QP_EVENT_FD);
+  if (r.kind == QpType::xrc_tgt) {
+    auto *shared = new SharedQp{object->qp, r.xrcd->domain, 0, 0};
+    r.xrcd->domain->targets[object->qp->qpn] = shared;
+    object->open_target(shared, r.xrcd, r.user_handle, events);
+  } else {
+    attach_events(object->qp->async, events);
+  }
+  if (const int error = reply(attrs, r, *object->qp); error != 0) return error;
+  return commit(file, attrs, UVERBS_ATTR_CREATE_QP_HANDLE, std::move(object));
+}
+
+int qp_destroy(File &file, Attrs &attrs) {
+  auto *object = attrs.object<QpObject>(UVERBS_ATTR_DESTROY_QP_HANDLE);
+  if (const int error = object->can_destroy(); error != 0) return error;
+  ib_uverbs_destroy_qp_resp resp{};
+  resp.events_reported = object->end_events();
+  file.objects.destroy(object);
+  return attrs.out(UVERBS_ATTR_DESTROY_QP_RESP, resp);
+}
+
+constexpr AttrSpec create_specs[] = {
+    created(UVERBS_ATTR_CREATE_QP_HANDLE),
+    object(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, ObjectClass::xrcd).optional(),
+    object(UVERBS_ATTR_CREATE_QP_PD_HANDLE, ObjectClass::pd).optional(),
+    object(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, ObjectClass::srq).optional(),
+    object(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, ObjectClass::cq).optional(),
+    object(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, ObjectClass::cq).optional(),
+    object(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, ObjectClass::ind_table).optional(),
+    in<u64>(UVERBS_ATTR_CREATE_QP_USER_HANDLE),
+    in_struct<ib_uverbs_qp_cap>(UVERBS_ATTR_CREATE_QP_CAP,
+                                SOFTHCA_END_OF(ib_uverbs_qp_cap, max_inline_data)),
+    constant(UVERBS_ATTR_CREATE_QP_TYPE),
+    flags(UVERBS_ATTR_CREATE_QP_FLAGS),
+    in<u32>(UVERBS_ATTR_CREATE_QP_SOURCE_QPN).optional(),
+    async_fd(UVERBS_ATTR_CREATE_QP_EVENT_FD),
+    out_struct<ib_uverbs_qp_cap>(UVERBS_ATTR_CREATE_QP_RESP_CAP,
+                                 SOFTHCA_END_OF(ib_uverbs_qp_cap, max_inline_data)),
+    out<u32>(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM),
+};
+constexpr AttrSpec destroy_specs[] = {
+    destroyed(UVERBS_ATTR_DESTROY_QP_HANDLE, ObjectClass::qp),
+    out_struct<ib_uverbs_destroy_qp_resp>(UVERBS_ATTR_DESTROY_QP_RESP,
+                                          SOFTHCA_END_OF(ib_uverbs_destroy_qp_resp, events_reported)),
+};
+constexpr Method methods[] = {
+    {UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, "QP/CREATE", qp_create, create_specs, true},
+    {UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, "QP/DESTROY", qp_destroy, destroy_specs},
+};
+
+}  // namespace
+
+constinit const Family qp_create_family = {methods, {}};
+
+}  // namespace softhca::uverbs

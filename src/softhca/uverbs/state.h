@@ -1,0 +1,60 @@
+// The state behind one open /dev/infiniband/uverbsN, and the layout of the
+// memory file that the application maps.
+#pragma once
+
+#include <bitset>
+#include <set>
+#include <vector>
+
+#include "base/types.h"
+#include "model/device.h"
+#include "uverbs/objects.h"
+
+namespace softhca {
+
+struct EventDescriptor;
+
+namespace uverbs {
+
+// mmap offsets of the driver, in pages: command in bits 8-15, index in bits
+// 0-7 (enum mlx5_ib_mmap_cmd). Dynamic UARs may have any offset: they share
+// the pages of command 0. Nobody reads them; they are apart only to keep
+// doorbell writes of different QPs on different cache lines.
+constexpr u32 uar_pages = 256;
+constexpr u32 core_clock_page = 5 << 8;
+constexpr u32 clock_info_page = 7 << 8;
+constexpr u32 dm_first_page = 8 << 8;
+constexpr u32 dm_pages = 128;
+constexpr u32 bar_pages = dm_first_page + 256;
+constexpr u32 hca_core_clock_offset = 0;   // of the two clock words in their page
+
+}  // namespace uverbs
+
+class File {
+ public:
+  u32 device_number = 0;
+  bool open = false;               // false: on the free list
+  bool has_context = false;        // GET_CONTEXT was done
+  bool devx = false;               // may issue firmware commands
+  bool inherited = false;          // from the parent process of a fork
+  std::set<int> descriptors;
+  u8 *bar = nullptr;               // the whole memory file, mapped by the device
+  uverbs::ObjectTable objects;
+  EventChannel *async = nullptr;   // default for async events: the first descriptor
+  std::bitset<uverbs::dm_pages> dm_used;
+  std::set<u32> uars;              // page numbers handed out
+  std::vector<EventDescriptor *> events;
+
+  Device &device() const { return process().devices[device_number]; }
+  const Capabilities &caps() const { return device().caps; }
+  bool valid_port(u64 port) const { return port >= 1 && port <= device().port_count(); }
+
+  // The event channel behind one of this file's descriptors, or nullptr.
+  EventChannel *channel(int fd, bool completion) const;
+  // Makes one and its descriptor; nullptr and errno.
+  EventChannel *create_channel(bool completion);
+  // Undoes create_channel() when its result cannot be reported.
+  void abandon_channel(EventChannel *);
+};
+
+}  // namespace softhca
