@@ -16,18 +16,18 @@ extern "C" {
 #endif
 
 /*
- * What the peer shall do. Values and capability bits below were renumbered
- * once, when STORE_DWORD changed its operands: 1 is not used again.
+ * What the peer shall do. STORE_DWORD was 1 in MLNX_OFED 3.3, with other
+ * operands; the value is not used again.
  */
 enum ibv_exp_peer_op {
 	IBV_EXP_PEER_OP_RESERVED1      = 0x01,
 	IBV_EXP_PEER_OP_FENCE          = 0x00,
-	IBV_EXP_PEER_OP_STORE_DWORD    = 0x04, /* *target = data, 32 bits */
-	IBV_EXP_PEER_OP_STORE_QWORD    = 0x02, /* *target = data, 64 bits */
+	IBV_EXP_PEER_OP_STORE_DWORD    = 0x04,
+	IBV_EXP_PEER_OP_STORE_QWORD    = 0x02,
 	IBV_EXP_PEER_OP_COPY_BLOCK     = 0x03,
-	IBV_EXP_PEER_OP_POLL_AND_DWORD = 0x0c, /* wait until *target & data */
-	IBV_EXP_PEER_OP_POLL_NOR_DWORD = 0x0d, /* wait until ~(*target | data) */
-	IBV_EXP_PEER_OP_POLL_GEQ_DWORD = 0x0e, /* wait until *target - data is not negative */
+	IBV_EXP_PEER_OP_POLL_AND_DWORD = 0x0c,
+	IBV_EXP_PEER_OP_POLL_NOR_DWORD = 0x0d,
+	IBV_EXP_PEER_OP_POLL_GEQ_DWORD = 0x0e,
 };
 
 /* ibv_exp_peer_direct_attr.caps: bit n is operation n. */
@@ -108,7 +108,7 @@ struct ibv_exp_peer_buf {
 	uint32_t comp_mask;
 };
 
-/* Stands for the buffer in register_va() if the memory is the device's own. */
+/* In place of a buffer in register_va(): memory of the device. */
 #define IBV_EXP_PEER_IOMEMORY ((struct ibv_exp_peer_buf *)-1UL)
 
 /* ibv_exp_peer_direct_attr.comp_mask */
@@ -124,11 +124,11 @@ enum ibv_exp_peer_direct_attr_mask {
  */
 struct ibv_exp_peer_direct_attr {
 	uint64_t peer_id; /* passed to the callbacks */
-	/* Allocate memory; NULL lets the library allocate its own. */
+	/* Allocate and free memory that the peer can reach. */
 	struct ibv_exp_peer_buf *(*buf_alloc)(
 		struct ibv_exp_peer_buf_alloc_attr *attr);
 	int (*buf_release)(struct ibv_exp_peer_buf *pb);
-	/* Make memory known to the peer; returns its target_id, 0 on failure. */
+	/* Make memory known to the peer; the result goes into target_id. */
 	uint64_t (*register_va)(void *start, size_t length, uint64_t peer_id,
 				struct ibv_exp_peer_buf *pb);
 	int (*unregister_va)(uint64_t target_id, uint64_t peer_id);
@@ -155,11 +155,11 @@ struct ibv_exp_peer_commit {
  * Rule: legacy inline.
  */
 IBVEXP_CALL int ibv_exp_peer_commit_qp(struct ibv_qp *qp,
-					 struct ibv_exp_peer_commit *peer);
+				       struct ibv_exp_peer_commit *peer);
 
 enum ibv_exp_rollback_flags {
-	IBV_EXP_ROLLBACK_ABORT_UNCOMMITED = 1 << 0, /* also take back what was not committed */
-	IBV_EXP_ROLLBACK_ABORT_LATE       = 1 << 1, /* also take back later commits */
+	IBV_EXP_ROLLBACK_ABORT_UNCOMMITED = 1 << 0,
+	IBV_EXP_ROLLBACK_ABORT_LATE       = 1 << 1,
 };
 
 struct ibv_exp_rollback_ctx {
@@ -172,12 +172,11 @@ struct ibv_exp_rollback_ctx {
  * ibv_exp_rollback_qp - take back a commit that the peer has not executed
  *
  * Threads: not concurrently on the same QP, nor with posting to it.
- * Returns: 0; -ERANGE if there were later commits or requests and @flags do
- * not allow for them. ENOSYS (positive): no operation table.
+ * Returns: 0, or -ERANGE. ENOSYS (positive): no operation table.
  * Rule: legacy inline.
  */
 IBVEXP_CALL int ibv_exp_rollback_qp(struct ibv_qp *qp,
-				      struct ibv_exp_rollback_ctx *rollback);
+				    struct ibv_exp_rollback_ctx *rollback);
 
 /* ibv_exp_peer_peek.whence */
 enum {
@@ -205,7 +204,7 @@ struct ibv_exp_peer_peek {
  * not.
  */
 IBVEXP_CALL int ibv_exp_peer_peek_cq(struct ibv_cq *cq,
-				       struct ibv_exp_peer_peek *peek_ctx);
+				     struct ibv_exp_peer_peek *peek_ctx);
 
 struct ibv_exp_peer_abort_peek {
 	uint64_t peek_id; /* from ibv_exp_peer_peek_cq() */

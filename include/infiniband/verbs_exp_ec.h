@@ -4,9 +4,9 @@
  * m code blocks, or restores lost blocks, with a matrix over a Galois field
  * of w-bit symbols.
  *
- * Threads: calls on one ibv_exp_ec_calc may run at the same time. Matrices,
- * vectors and memory lists given to an asynchronous call must stay until it
- * has reported.
+ * Whatever an asynchronous call is given must stay until it has reported.
+ * rdma-core has no successor; descriptions are as far as the interface itself
+ * tells.
  */
 #ifndef INFINIBAND_VERBS_EXP_EC_H
 #define INFINIBAND_VERBS_EXP_EC_H
@@ -41,9 +41,9 @@ struct ibv_exp_ec_calc_init_attr {
 	int w; /* bits of a symbol */
 	int max_data_sge; /* elements of a data list */
 	int max_code_sge; /* elements of a code list */
-	uint8_t *encode_matrix; /* m rows of k symbols */
-	int affinity_hint; /* which completion vector */
-	int polling; /* completions are taken by ibv_exp_ec_poll() */
+	uint8_t *encode_matrix;
+	int affinity_hint;
+	int polling;
 };
 
 enum ibv_exp_ec_status {
@@ -119,9 +119,9 @@ IBVEXP_CALL int ibv_exp_ec_encode_sync(struct ibv_exp_ec_calc *calc,
 /*
  * ibv_exp_ec_decode_async - restore lost blocks, report through @ec_comp
  *
- * @erasures       a byte per block, data blocks first: not 0 if lost. (Up to
- *                 MLNX_OFED 3.2 a bitmap passed by value stood here.)
- * @decode_matrix  inverse of the surviving rows of the encoding matrix
+ * @erasures       byte map of the lost blocks. (Up to MLNX_OFED 3.2 a bitmap
+ *                 passed by value stood here.)
+ * @decode_matrix  matrix that restores them
  *
  * Returns: 0 once started, or a positive errno value.
  * Rule: legacy inline.
@@ -148,8 +148,8 @@ IBVEXP_CALL int ibv_exp_ec_decode_sync(struct ibv_exp_ec_calc *calc,
 /*
  * ibv_exp_ec_update_async - update code blocks after changes to data blocks
  *
- * @data_updates  a byte per data block: not 0 if it changed
- * @code_updates  a byte per code block: not 0 if it is to be updated
+ * @data_updates  byte map of the data blocks that changed
+ * @code_updates  byte map of the code blocks to update
  *
  * Returns: 0 once started, or a negative errno value (-ENOSYS: no operation
  * table).

@@ -194,8 +194,8 @@ enum ibv_exp_qp_burst_family_flags {
 /*
  * IBV_EXP_INTF_QP_BURST, version 0. The pending functions write requests and
  * leave the doorbell to send_flush; send_burst rings it. send_burst and
- * recv_burst use one element per message. lengths are in bytes; addresses of
- * the inline variants are copied from at once. All return 0 or an error.
+ * recv_burst use one element per message. Lengths are in bytes; the inline
+ * variants copy the data before they return. All return 0 or an error.
  */
 struct ibv_exp_qp_burst_family {
 	int (*send_pending)(struct ibv_qp *qp, uint64_t addr, uint32_t length,
@@ -267,8 +267,8 @@ enum ibv_exp_cq_family_flags {
  * poll_cnt takes up to @max completions and returns how many, -1 on error; an
  * erroneous completion stays for ibv_poll_cq(). The others take one
  * completion of a receive and return its bytes, 0 if there is none, -1 on
- * error or for any other completion. @buf receives data that arrived inline
- * in the completion, in which case *inl is set.
+ * error or for any other completion. @buf and @inl are for data that arrived
+ * inside the completion.
  */
 struct ibv_exp_cq_family {
 	int32_t (*poll_cnt)(struct ibv_cq *cq, uint32_t max);
@@ -279,7 +279,7 @@ struct ibv_exp_cq_family {
 
 /*
  * IBV_EXP_INTF_CQ, version 1: multi-packet buffers (@offset is the packet's
- * place in the buffer, in bytes), stripped VLAN tags, timestamps.
+ * place in the buffer), stripped VLAN tags, timestamps.
  */
 struct ibv_exp_cq_family_v1 {
 	int32_t (*poll_cnt)(struct ibv_cq *cq, uint32_t max);

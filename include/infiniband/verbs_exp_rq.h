@@ -200,8 +200,10 @@ enum ibv_exp_rx_hash_function_flags {
 	IBV_EXP_RX_HASH_FUNC_XOR      = 1 << 1,
 };
 
-/* ibv_exp_rx_hash_conf.rx_hash_fields_mask; IPv4 and IPv6, as well as TCP and
- * UDP, exclude each other. */
+/*
+ * ibv_exp_rx_hash_conf.rx_hash_fields_mask; IPv4 and IPv6, as well as TCP and
+ * UDP, exclude each other.
+ */
 enum ibv_exp_rx_hash_fields {
 	IBV_EXP_RX_HASH_SRC_IPV4     = 1 << 0,
 	IBV_EXP_RX_HASH_DST_IPV4     = 1 << 1,
