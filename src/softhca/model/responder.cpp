@@ -88,6 +88,13 @@ Srq *receive_srq(const Request &q) {
   return it->second;
 }
 
+// Whose memory a remote key may name. Every XRC request names an SRQ, and the
+// keys are checked against its protection domain: the target QP has none.
+Requester remote_requester(const Request &q) {
+  const Srq *srq = q.h.service == Service::xrc ? receive_srq(q) : nullptr;
+  return {srq != nullptr ? srq->pdn : q.qp.pdn, q.qp.qpn};
+}
+
 void advance(Request &q) { q.r.expected_psn = psn_add(q.r.expected_psn, q.h.npsn); }
 
 // Puts a small message into the CQE when the queue was created for that.
@@ -110,8 +117,6 @@ bool take_or_rnr(Request &q, Srq *srq, u64 bytes) {
 void do_send(Request &q) {
   Responder &r = q.r;
   Srq *srq = receive_srq(q);
-  if (q.h.service == Service::xrc && srq == nullptr)
-    return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   if (q.first()) {
     if (!take_or_rnr(q, srq, q.h.message_bytes)) return;
     r.in_message = true;
@@ -130,7 +135,7 @@ void do_send(Request &q) {
       !write_spans(wqe.spans, r.received, q.payload, q.h.payload))
     s = Syndrome::local_protection;
   if (s == Syndrome::ok && q.last() && (q.h.flags & packet_inv) != 0 &&
-      !invalidate(process().mkeys, q.h.imm, {q.qp.pdn, q.qp.qpn}, true)) {
+      !invalidate(process().mkeys, q.h.imm, remote_requester(q), true)) {
     // The data has arrived but the key may not be invalidated.
     complete_receive_error(q.qp, srq, wqe, Syndrome::local_access);
     return refuse(q, Nak::remote_access, EventType::qp_access_err);
@@ -156,12 +161,7 @@ void do_send(Request &q) {
 void do_write(Request &q) {
   Responder &r = q.r;
   const bool with_imm = q.opcode() == WqeOpcode::rdma_write_imm;
-  Srq *srq = nullptr;
-  if (with_imm && q.last()) {
-    srq = receive_srq(q);
-    if (q.h.service == Service::xrc && srq == nullptr)
-      return refuse(q, Nak::invalid_request, EventType::qp_req_err);
-  }
+  Srq *srq = with_imm && q.last() ? receive_srq(q) : nullptr;
   if (q.first()) {
     r.target.clear();
     r.received = 0;
@@ -169,7 +169,7 @@ void do_write(Request &q) {
     const u32 bytes = q.h.message_bytes;
     if ((q.qp.attr.access & access_remote_write) == 0 ||
         (bytes != 0 && resolve(process().mkeys, q.h.rkey, q.h.remote_address, bytes,
-                               access_remote_write, {q.qp.pdn, q.qp.qpn}, r.target) != Syndrome::ok))
+                               access_remote_write, remote_requester(q), r.target) != Syndrome::ok))
       return refuse(q, Nak::remote_access, EventType::qp_access_err);
     r.in_message = true;
   }
@@ -206,7 +206,7 @@ void queue_read(Request &q) {
   if ((q.qp.attr.access & access_remote_read) == 0 ||
       (read.length != 0 &&
        resolve(process().mkeys, q.h.rkey, q.h.remote_address, read.length, access_remote_read,
-               {q.qp.pdn, q.qp.qpn}, read.spans) != Syndrome::ok))
+               remote_requester(q), read.spans) != Syndrome::ok))
     return refuse(q, Nak::remote_access, EventType::qp_access_err);
   queue(q, std::move(read));
 }
@@ -238,7 +238,7 @@ void do_atomic(Request &q) {
     return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   if ((q.qp.attr.access & access_remote_atomic) == 0 ||
       resolve(process().mkeys, q.h.rkey, q.h.remote_address, size, access_remote_atomic,
-              {q.qp.pdn, q.qp.qpn}, target) != Syndrome::ok)
+              remote_requester(q), target) != Syndrome::ok)
     return refuse(q, Nak::remote_access, EventType::qp_access_err);
   u8 result[32];
   switch (execute_atomic(target, q.h.remote_address, q.opcode(), size, q.payload, result)) {
@@ -257,6 +257,8 @@ void do_atomic(Request &q) {
 }
 
 void execute(Request &q) {
+  if (q.h.service == Service::xrc && receive_srq(q) == nullptr)
+    return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   switch (q.opcode()) {
     case WqeOpcode::send:
     case WqeOpcode::send_imm:
