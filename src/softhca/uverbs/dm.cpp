@@ -72,7 +72,7 @@ int dm_mr_reg(File &file, Attrs &attrs) {
   if (const int error = check_mr_access(file, access); error != 0) return error;
   auto *dm = attrs.object<DmObject>(UVERBS_ATTR_REG_DM_MR_DM_HANDLE);
   if ((access & access_zero_based) == 0) return EINVAL;
-  if (offset > dm->length || length > dm->length - offset) return EINVAL;
+  if (offset > dm->requested || length > dm->requested - offset) return EINVAL;
   constexpr u32 allowed = access_local_write | access_remote_write | access_remote_read |
                           access_remote_atomic | access_zero_based | access_optional_mask;
   if ((access & ~allowed) != 0) return EINVAL;

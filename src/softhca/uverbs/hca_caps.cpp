@@ -10,7 +10,7 @@ namespace {
 constexpr size_t page_bytes = 4096;
 
 // Page types (bits 1.. of op_mod).
-enum Type : u32 { general = 0, odp = 2, atomic = 3 };
+enum Type : u32 { general = 0, odp = 2, atomic = 3, device_memory = 0xf, last = 0x20 };
 
 u32 log2_up(u64 n) { return n <= 1 ? 0 : 64 - static_cast<u32>(__builtin_clzll(n - 1)); }
 
@@ -124,6 +124,16 @@ std::vector<u8> atomic_page(const Capabilities &c) {
   return p.take();
 }
 
+std::vector<u8> device_memory_page(const Capabilities &c) {
+  Page p;
+  if (!c.device_memory) return p.take();
+  p.set(0x00, 1, 1);                         // memic
+  p.set(0x2b, 5, 6);                         // log_min_memic_alloc_size
+  p.set(0x80, 32, c.max_dm_bytes);           // memic_bar_size
+  p.set(0xa0, 32, c.max_dm_bytes);           // max_memic_size
+  return p.take();
+}
+
 }  // namespace
 
 std::vector<u8> hca_caps(const Device &device, u32 type) {
@@ -131,8 +141,13 @@ std::vector<u8> hca_caps(const Device &device, u32 type) {
     case general: return general_page(device);
     case odp: return odp_page(device.caps);
     case atomic: return atomic_page(device.caps);
-    default: return {};
+    case device_memory: return device_memory_page(device.caps);
+    default: break;
   }
+  // Pages of features that are not there are zero; only firmware's future is
+  // an error.
+  if (type > last) return {};
+  return Page().take();
 }
 
 }  // namespace softhca::uverbs
