@@ -39,7 +39,7 @@ class Child {
     if (pipe(up_) != 0 || pipe(down_) != 0) std::abort();
     pid_ = fork();
     if (pid_ == 0) {
-      alarm(60);   // never outlives a failed test by much
+      alarm(60);  // never outlives a failed test by much
       in_child_ = true;
       current_ = this;
       _exit(body());
@@ -60,18 +60,29 @@ class Child {
     waitpid(pid_, nullptr, 0);
     pid_ = -1;
   }
-  int status() {   // exit status, or 256 + signal
+  int status() {  // exit status, or 256 + signal
     int s = 0;
     waitpid(pid_, &s, 0);
     pid_ = -1;
     return WIFEXITED(s) ? WEXITSTATUS(s) : 256 + WTERMSIG(s);
   }
   // Parent's side of the two pipes.
-  u32 hear() const { u32 v = ~0u; return read(up_[0], &v, 4) == 4 ? v : ~0u; }
-  void tell(u32 v) const { if (write(down_[1], &v, 4) != 4) std::abort(); }
+  u32 hear() const {
+    u32 v = ~0u;
+    return read(up_[0], &v, 4) == 4 ? v : ~0u;
+  }
+  void tell(u32 v) const {
+    if (write(down_[1], &v, 4) != 4) std::abort();
+  }
   // Child's side.
-  static void report(u32 v) { if (write(current_->up_[1], &v, 4) != 4) _exit(90); }
-  static u32 await() { u32 v; if (read(current_->down_[0], &v, 4) != 4) _exit(91); return v; }
+  static void report(u32 v) {
+    if (write(current_->up_[1], &v, 4) != 4) _exit(90);
+  }
+  static u32 await() {
+    u32 v;
+    if (read(current_->down_[0], &v, 4) != 4) _exit(91);
+    return v;
+  }
 
  private:
   int up_[2], down_[2];
@@ -81,7 +92,9 @@ class Child {
 };
 
 // Content that tells its sender, its number and every lost byte.
-inline u8 pattern(u32 seed, u32 at) { return static_cast<u8>((seed * 2654435761u >> 13) + at * 31 + (at >> 8)); }
+inline u8 pattern(u32 seed, u32 at) {
+  return static_cast<u8>((seed * 2654435761u >> 13) + at * 31 + (at >> 8));
+}
 inline u32 size_of_message(u32 n) {
   constexpr u32 sizes[] = {0, 1, 63, 64, 65, 200, 1024, 4096, 9000, burst_bytes - 1, burst_bytes};
   return sizes[(n * 7 + n / 11) % std::size(sizes)];
@@ -111,10 +124,10 @@ inline bool intact(const PacketHeader &h, const u8 *payload, u32 number) {
 // Sends as soon as there is room; false when the peer has gone.
 inline bool send_patiently(Fabric &f, u16 to, u32 number, u32 payload) {
   for (;;) switch (send(f, to, number, payload)) {
-    case Fabric::Reserve::ok: return true;
-    case Fabric::Reserve::no_peer: return false;
-    case Fabric::Reserve::full: usleep(10);
-  }
+      case Fabric::Reserve::ok: return true;
+      case Fabric::Reserve::no_peer: return false;
+      case Fabric::Reserve::full: usleep(10);
+    }
 }
 
 // Makes `sender`'s ring at `receiver` ready: announced and confirmed.

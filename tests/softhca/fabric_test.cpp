@@ -163,7 +163,8 @@ TEST_CASE("a full ring says so until something was taken", "[fabric]") {
   while ((r = send(*a, 2, sent, 1000)) == Reserve::ok) ++sent;
   CHECK(r == Reserve::full);
   CHECK(sent == ring / record_bytes(1000));
-  CHECK(send(*a, 2, 0, 0) == (ring % record_bytes(1000) >= record_bytes(0) ? Reserve::ok : Reserve::full));
+  CHECK(send(*a, 2, 0, 0) ==
+        (ring % record_bytes(1000) >= record_bytes(0) ? Reserve::ok : Reserve::full));
   CHECK(take(*b, 0, 1));
   CHECK(send(*a, 2, sent, 1000) == Reserve::ok);
   Fabric::Slot room;
@@ -361,15 +362,15 @@ TEST_CASE("what a killed sender left does not reach its successor's reader", "[f
       f->release();
     }
   REQUIRE(first.hear() == 1);
-  REQUIRE(f->receive(h, p));   // held while the sender dies
+  REQUIRE(f->receive(h, p));  // held while the sender dies
   first.kill9();
   Child second(sender(1000));
   REQUIRE(second.hear() == 2);
-  CHECK(intact(*h, p, 3));     // the successor must not have touched it
+  CHECK(intact(*h, p, 3));  // the successor must not have touched it
   f->release();
   for (u32 i = 0; i < 20;)
     if (f->receive(h, p)) {
-      if (h->psn < 1000) {     // taken before the newcomer was seen: legitimate
+      if (h->psn < 1000) {  // taken before the newcomer was seen: legitimate
         REQUIRE(intact(*h, p, ++taken));
       } else {
         REQUIRE(intact(*h, p, 1000 + i++));
@@ -404,15 +405,42 @@ TEST_CASE("a damaged ring is dropped with one line and heals", "[fabric]") {
   };
   {
     Captured log;
-    SECTION("unknown kind") { REQUIRE(send(*a, 2, 1, 50) == Reserve::ok); damage(256, 0x1234, 50); }
-    SECTION("length too long") { REQUIRE(send(*a, 2, 1, 50) == Reserve::ok); damage(0x7fffffc0, RecordFrame::data, 50); }
-    SECTION("length too short") { REQUIRE(send(*a, 2, 1, 50) == Reserve::ok); damage(64, RecordFrame::data, 50); }
-    SECTION("length zero") { REQUIRE(send(*a, 2, 1, 50) == Reserve::ok); damage(0, RecordFrame::skip, 50); }
-    SECTION("payload beyond the record") { REQUIRE(send(*a, 2, 1, 50) == Reserve::ok); damage(256, RecordFrame::data, 5000); }
-    SECTION("payload beyond any burst") { REQUIRE(send(*a, 2, 1, 50) == Reserve::ok); damage(256, RecordFrame::data, ~0u); }
-    SECTION("head far ahead") { REQUIRE(send(*a, 2, 1, 50) == Reserve::ok); control->rings[1].head.store(good + 64 * ring); }
-    SECTION("head behind") { REQUIRE(send(*a, 2, 1, 50) == Reserve::ok); control->rings[1].head.store(good - 64); }
-    SECTION("head astray") { REQUIRE(send(*a, 2, 1, 50) == Reserve::ok); control->rings[1].head.store(good + 13); }
+    SECTION("unknown kind") {
+      REQUIRE(send(*a, 2, 1, 50) == Reserve::ok);
+      damage(256, 0x1234, 50);
+    }
+    SECTION("length too long") {
+      REQUIRE(send(*a, 2, 1, 50) == Reserve::ok);
+      damage(0x7fffffc0, RecordFrame::data, 50);
+    }
+    SECTION("length too short") {
+      REQUIRE(send(*a, 2, 1, 50) == Reserve::ok);
+      damage(64, RecordFrame::data, 50);
+    }
+    SECTION("length zero") {
+      REQUIRE(send(*a, 2, 1, 50) == Reserve::ok);
+      damage(0, RecordFrame::skip, 50);
+    }
+    SECTION("payload beyond the record") {
+      REQUIRE(send(*a, 2, 1, 50) == Reserve::ok);
+      damage(256, RecordFrame::data, 5000);
+    }
+    SECTION("payload beyond any burst") {
+      REQUIRE(send(*a, 2, 1, 50) == Reserve::ok);
+      damage(256, RecordFrame::data, ~0u);
+    }
+    SECTION("head far ahead") {
+      REQUIRE(send(*a, 2, 1, 50) == Reserve::ok);
+      control->rings[1].head.store(good + 64 * ring);
+    }
+    SECTION("head behind") {
+      REQUIRE(send(*a, 2, 1, 50) == Reserve::ok);
+      control->rings[1].head.store(good - 64);
+    }
+    SECTION("head astray") {
+      REQUIRE(send(*a, 2, 1, 50) == Reserve::ok);
+      control->rings[1].head.store(good + 13);
+    }
     for (int i = 0; i < 10; ++i) CHECK(nothing(*b));
     CHECK(log.lines_with("unusable") == 1);
   }
@@ -452,7 +480,7 @@ TEST_CASE("random garbage in a ring never crashes the receiver", "[fabric]") {
     for (int i = 0; i < 100 && b->receive(h, p); ++i) {
       u32 sum = 0;
       for (u32 k = 0; k < h->payload; ++k) sum += p[k];
-      if (sum == 1) send(*b, 2, 0, 0);   // the payload is readable
+      if (sum == 1) send(*b, 2, 0, 0);  // the payload is readable
       b->release();
     }
   }
@@ -519,7 +547,7 @@ TEST_CASE("sleeping processes play ping-pong without losing a wake-up", "[fabric
   const auto receive_one = [](Fabric &me, u32 number) {
     const PacketHeader *h;
     const u8 *p;
-    while (!me.receive(h, p)) me.wait(20'000'000'000);   // a lost wake-up shows as time
+    while (!me.receive(h, p)) me.wait(20'000'000'000);  // a lost wake-up shows as time
     const bool ok = intact(*h, p, number);
     me.release();
     return ok;
@@ -553,7 +581,7 @@ TEST_CASE("racing processes get different slots", "[fabric]") {
   CHECK(slots.size() == children.size());
   CHECK(*slots.begin() == 1);
   CHECK(*slots.rbegin() == children.size());
-  children.clear();   // killed
+  children.clear();  // killed
 
   // The next start reclaims what all of them left, not just the slot it takes.
   Fabric *f = Fabric::join(n.name, ring);
@@ -708,7 +736,8 @@ TEST_CASE("without shared memory left there is no peer, and no SIGBUS", "[fabric
       CHECK(status == 0);
   };
   SECTION("not even for the control file") {
-    on_tmpfs("size=20k", [&] { return Fabric::join(n.name, ring) == nullptr && errno == ENOSPC ? 0 : 1; });
+    on_tmpfs("size=20k",
+             [&] { return Fabric::join(n.name, ring) == nullptr && errno == ENOSPC ? 0 : 1; });
   }
   SECTION("not for a ring") {
     // Two control files and one ring fit, a second ring does not.

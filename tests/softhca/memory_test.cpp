@@ -29,8 +29,8 @@ constexpr u64 page = page_size;
 class Region {
  public:
   explicit Region(u64 pages, int protection = PROT_READ | PROT_WRITE) : pages_(pages) {
-    base_ = static_cast<u8 *>(mmap(nullptr, (pages + 2) * page, PROT_NONE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ = static_cast<u8 *>(
+        mmap(nullptr, (pages + 2) * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(data(), pages * page, PROT_READ | PROT_WRITE);
     for (u64 i = 0; i < pages * page; ++i) data()[i] = static_cast<u8>(i * 7 + i / 256);
     mprotect(data(), pages * page, protection);
@@ -102,23 +102,24 @@ TEST_CASE("faults are refusals", "[memory]") {
   Region r(3), fixed(1, PROT_READ), hidden(1, PROT_NONE);
   u8 buffer[3 * page + 16] = {};
   const auto both = [&](u64 address, u64 length) {
-    return std::pair(read_application(address, buffer, length), write_application(address, buffer, length));
+    return std::pair(read_application(address, buffer, length),
+                     write_application(address, buffer, length));
   };
   const std::pair yes(true, true), no(false, false), read_only(true, false);
   CHECK(both(r.at(), r.size()) == yes);
   CHECK(both(r.at(r.size()), 1) == no);
-  CHECK(both(r.at(r.size() - 1), 2) == no);          // starts well, ends badly
+  CHECK(both(r.at(r.size() - 1), 2) == no);  // starts well, ends badly
   CHECK(both(r.at() - 1, 2) == no);
   CHECK(both(0, 1) == no);
   CHECK(both(~u64{0} - 10, 11) == no);
-  CHECK(both(~u64{0} - 10, 12) == no);               // wraps to 0
-  CHECK(both(~u64{0} - 10, 4096) == no);             // wraps around
-  CHECK(both(u64{1} << 63, 8) == no);                // not canonical
+  CHECK(both(~u64{0} - 10, 12) == no);    // wraps to 0
+  CHECK(both(~u64{0} - 10, 4096) == no);  // wraps around
+  CHECK(both(u64{1} << 63, 8) == no);     // not canonical
   CHECK(both(fixed.at(100), 50) == read_only);
   CHECK(both(hidden.at(100), 50) == no);
-  CHECK(both(0, 0) == yes);                          // nothing is asked for
+  CHECK(both(0, 0) == yes);  // nothing is asked for
   CHECK(both(hidden.at(), 0) == yes);
-  munmap(r.data() + page, page);                     // a hole
+  munmap(r.data() + page, page);  // a hole
   CHECK(both(r.at(), r.size()) == no);
   CHECK(both(r.at(), page) == yes);
   CHECK(both(r.at(2 * page), page) == yes);
@@ -160,8 +161,9 @@ TEST_CASE("span lists are walked from any offset", "[memory]") {
   u8 own[300];
   for (u32 i = 0; i < sizeof own; ++i) own[i] = static_cast<u8>(200 + i);
   const SpanList spans = {
-      {r.at(10), 100}, {r.at(500), 0}, {0, 50, Span::Kind::null},
-      {reinterpret_cast<u64>(own), 300, Span::Kind::direct}, {r.at(4000), 1000}, {r.at(0), 1}};
+      {r.at(10), 100},           {r.at(500), 0},
+      {0, 50, Span::Kind::null}, {reinterpret_cast<u64>(own), 300, Span::Kind::direct},
+      {r.at(4000), 1000},        {r.at(0), 1}};
   std::vector<u8> flat;
   for (const Span &s : spans)
     for (u64 i = 0; i < s.length; ++i)
@@ -172,7 +174,8 @@ TEST_CASE("span lists are walked from any offset", "[memory]") {
     for (u64 length : {u64{0}, u64{1}, u64{60}, u64{333}, flat.size() - offset}) {
       if (offset + length > flat.size()) continue;
       REQUIRE(read_spans(spans, offset, got.data(), length));
-      REQUIRE(std::equal(got.begin(), got.begin() + static_cast<long>(length), flat.begin() + static_cast<long>(offset)));
+      REQUIRE(std::equal(got.begin(), got.begin() + static_cast<long>(length),
+                         flat.begin() + static_cast<long>(offset)));
     }
   CHECK_FALSE(read_spans(spans, 0, got.data(), flat.size() + 1));
   CHECK_FALSE(read_spans(spans, flat.size(), got.data(), 1));
@@ -195,7 +198,8 @@ TEST_CASE("more pieces than one system call takes", "[memory]") {
   for (u64 i = 0; i < 3 * IOV_MAX; ++i) spans.push_back({r.at(i * 16 + i % 3), i % 5});
   std::vector<u8> flat, got(total_length(spans));
   for (const Span &s : spans)
-    flat.insert(flat.end(), reinterpret_cast<u8 *>(s.address), reinterpret_cast<u8 *>(s.address) + s.length);
+    flat.insert(flat.end(), reinterpret_cast<u8 *>(s.address),
+                reinterpret_cast<u8 *>(s.address) + s.length);
   REQUIRE(read_spans(spans, 0, got.data(), got.size()));
   CHECK(got == flat);
   spans[2 * IOV_MAX] = {r.at(r.size()), 5};
@@ -219,10 +223,11 @@ TEST_CASE("large copies", "[memory]") {
 TEST_CASE("a forked child sees its own memory", "[memory]") {
   const Access a(each_way());
   Region r(1);
-  REQUIRE(write_application(r.at(), "parent", 6));   // the parent's pipe exists
+  REQUIRE(write_application(r.at(), "parent", 6));  // the parent's pipe exists
   CHECK(in_child([&] {
           char seen[6];
-          if (!write_application(r.at(), "child!", 6) || !read_application(r.at(), seen, 6)) return 1;
+          if (!write_application(r.at(), "child!", 6) || !read_application(r.at(), seen, 6))
+            return 1;
           return std::memcmp(seen, "child!", 6) == 0 && round_trip() ? 0 : 2;
         }) == 0);
   CHECK(std::memcmp(r.data(), "parent", 6) == 0);
@@ -230,7 +235,7 @@ TEST_CASE("a forked child sees its own memory", "[memory]") {
 }
 
 TEST_CASE("copies work without privileges", "[memory]") {
-  if (geteuid() != 0) return;   // then every other test shows it
+  if (geteuid() != 0) return;  // then every other test shows it
   CHECK(in_child([] {
           if (setgid(65534) != 0 || setuid(65534) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) return 1;
           if (!round_trip() || memory_access() != MemoryAccess::process_vm) return 2;
@@ -248,9 +253,10 @@ TEST_CASE("what a sandbox denies is replaced", "[memory]") {
           return memory_access() == MemoryAccess::pipe ? 0 : 3;
         }) == 0);
   CHECK(in_child([&] {
-          if (!deny({SYS_process_vm_readv, SYS_process_vm_writev, SYS_pipe, SYS_pipe2}, error)) return 1;
+          if (!deny({SYS_process_vm_readv, SYS_process_vm_writev, SYS_pipe, SYS_pipe2}, error))
+            return 1;
           const int quiet = open("/dev/null", O_WRONLY);
-          dup2(quiet, 2);   // the announced error line
+          dup2(quiet, 2);  // the announced error line
           if (!round_trip()) return 2;
           return memory_access() == MemoryAccess::plain ? 0 : 3;
         }) == 0);
@@ -274,7 +280,7 @@ TEST_CASE("the pipe survives a program that closes and reuses descriptors", "[me
           unlink(path);
           for (int i = 0; i < 60; ++i) (void)!dup(file);
           if (!round_trip()) return 2;
-          return lseek(file, 0, SEEK_END) == 0 ? 0 : 3;   // nothing went into the file
+          return lseek(file, 0, SEEK_END) == 0 ? 0 : 3;  // nothing went into the file
         }) == 0);
 }
 

@@ -26,7 +26,8 @@ namespace {
 
 constexpr u32 pd = 7;
 constexpr Requester us{pd, 100};
-constexpr u32 all_access = access_local_write | access_remote_write | access_remote_read | access_remote_atomic;
+constexpr u32 all_access =
+    access_local_write | access_remote_write | access_remote_read | access_remote_atomic;
 constexpr Syndrome refused = Syndrome::local_protection;
 
 struct Keys {
@@ -76,8 +77,13 @@ TEST_CASE("a region translates addresses inside it", "[mkey]") {
   CHECK(keys(k, 0x10123, 5) == Syndrome::ok);
   CHECK(keys.out == SpanList{{0x7000123, 5}});
   CHECK(keys(k, 0x11fff, 1) == Syndrome::ok);
-  for (auto [address, length] : {std::pair<u64, u64>{0xffff, 2}, {0x10000, 0x2001}, {0x12000, 1}, {0x11fff, 2},
-                                 {0x11fff, ~u64{0}}, {0, 1}, {~u64{0}, 2}}) {
+  for (auto [address, length] : {std::pair<u64, u64>{0xffff, 2},
+                                 {0x10000, 0x2001},
+                                 {0x12000, 1},
+                                 {0x11fff, 2},
+                                 {0x11fff, ~u64{0}},
+                                 {0, 1},
+                                 {~u64{0}, 2}}) {
     CHECK(keys(k, address, length) == refused);
     CHECK(keys.out.empty());
   }
@@ -112,10 +118,22 @@ TEST_CASE("rights", "[mkey]") {
   CHECK(keys(k, 0, 1, access_remote_write) == refused);
   CHECK(keys(k, 0, 1, access_remote_atomic) == refused);
   CHECK(keys(k, 0, 1, access_remote_read | access_remote_write) == refused);
-  SECTION("another protection domain") { keys.who.pdn = pd + 1; CHECK(keys(k, 0, 1) == refused); }
-  SECTION("a free key") { k->free = true; CHECK(keys(k, 0, 1) == refused); }
-  SECTION("a window of another QP") { k->qpn = us.qpn + 1; CHECK(keys(k, 0, 1) == refused); }
-  SECTION("a window of this QP") { k->qpn = us.qpn; CHECK(keys(k, 0, 1) == Syndrome::ok); }
+  SECTION("another protection domain") {
+    keys.who.pdn = pd + 1;
+    CHECK(keys(k, 0, 1) == refused);
+  }
+  SECTION("a free key") {
+    k->free = true;
+    CHECK(keys(k, 0, 1) == refused);
+  }
+  SECTION("a window of another QP") {
+    k->qpn = us.qpn + 1;
+    CHECK(keys(k, 0, 1) == refused);
+  }
+  SECTION("a window of this QP") {
+    k->qpn = us.qpn;
+    CHECK(keys(k, 0, 1) == Syndrome::ok);
+  }
   SECTION("no local read") {
     k->local_read = false;
     CHECK(keys(k, 0, 1) == refused);
@@ -155,7 +173,8 @@ TEST_CASE("kinds of memory", "[mkey]") {
 TEST_CASE("lists", "[mkey]") {
   Keys keys;
   Mkey *a = keys.direct(0x10000, 0x1000, 0x100000), *b = keys.direct(0x20000, 0x1000, 0x200000);
-  Mkey *k = keys.list({{100, a->key(), 0x10010}, {50, b->key(), 0x20000}, {10, a->key(), 0x10074}}, 0x5000, 160);
+  Mkey *k = keys.list({{100, a->key(), 0x10010}, {50, b->key(), 0x20000}, {10, a->key(), 0x10074}},
+                      0x5000, 160);
   CHECK(keys(k, 0x5000, 160) == Syndrome::ok);
   CHECK(keys.out == SpanList{{0x100010, 100}, {0x200000, 50}, {0x100074, 10}});
   CHECK(keys(k, 0x5000 + 99, 2) == Syndrome::ok);
@@ -214,7 +233,7 @@ TEST_CASE("a refusal leaves the list of spans as it was", "[mkey]") {
   Keys keys;
   Mkey *a = keys.direct(0, 100, 0x1000);
   Mkey *k = keys.list({{10, a->key(), 50}, {10, 0xbad00, 0}});
-  SpanList out = {{0x1000 + 40, 10}};   // which the first entry would extend
+  SpanList out = {{0x1000 + 40, 10}};  // which the first entry would extend
   const SpanList before = out;
   CHECK(resolve(keys.table, k->key(), 0, 20, 0, us, out) == refused);
   CHECK(out == before);
@@ -225,7 +244,8 @@ TEST_CASE("a refusal leaves the list of spans as it was", "[mkey]") {
 TEST_CASE("fixed-size entries", "[mkey]") {
   Keys keys;
   Mkey *a = keys.direct(0, 1 << 20, 0x100000);
-  Mkey *k = keys.list({{0, a->key(), 0x3000}, {0, a->key(), 0x1000}, {0, a->key(), 0x2000}}, 0x8000, 0x2800);
+  Mkey *k = keys.list({{0, a->key(), 0x3000}, {0, a->key(), 0x1000}, {0, a->key(), 0x2000}}, 0x8000,
+                      0x2800);
   k->ksm_bytes = 0x1000;
   CHECK(keys(k, 0x8000, 0x2800) == Syndrome::ok);
   CHECK(keys.out == SpanList{{0x103000, 0x1000}, {0x101000, 0x1800}});
@@ -241,7 +261,12 @@ TEST_CASE("repeat blocks", "[mkey]") {
   Mkey *a = keys.direct(0, 1 << 20, 0x100000), *b = keys.direct(0, 1 << 20, 0x800000);
   Mkey *k = keys.repeat({{8, a->key(), 0x100, 64}, {4, b->key(), 0, 4}}, 3);
   CHECK(keys(k, 0, 36) == Syndrome::ok);
-  CHECK(keys.out == SpanList{{0x100100, 8}, {0x800000, 4}, {0x100140, 8}, {0x800004, 4}, {0x100180, 8}, {0x800008, 4}});
+  CHECK(keys.out == SpanList{{0x100100, 8},
+                             {0x800000, 4},
+                             {0x100140, 8},
+                             {0x800004, 4},
+                             {0x100180, 8},
+                             {0x800008, 4}});
   CHECK(keys(k, 13, 12) == Syndrome::ok);
   CHECK(keys.out == SpanList{{0x100141, 7}, {0x800004, 4}, {0x100180, 1}});
   CHECK(keys(k, 0, 37) == refused);
@@ -278,7 +303,8 @@ TEST_CASE("random access into long lists and patterns is fast", "[mkey]") {
   Mkey *a = keys.direct(0, 1ull << 40, 0x100000);
   std::vector<Mkey::Entry> entries(60000, {10, a->key(), 0});
   for (size_t i = 0; i < entries.size(); ++i) entries[i].address = i * 100;
-  Mkey *k = keys.list(entries), *r = keys.repeat({{64, a->key(), 0, 128}, {64, a->key(), 1 << 30, 128}}, 1u << 30);
+  Mkey *k = keys.list(entries),
+       *r = keys.repeat({{64, a->key(), 0, 128}, {64, a->key(), 1 << 30, 128}}, 1u << 30);
   std::mt19937_64 random(1);
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < 20000; ++i) {
@@ -308,7 +334,7 @@ TEST_CASE("numbers", "[mkey]") {
   std::set<u32> seen = {index};
   for (int i = 0; i < 10000; ++i) {
     Mkey *k = table.create(pd);
-    CHECK(seen.insert(k->index).second);   // rests, and is unique
+    CHECK(seen.insert(k->index).second);  // rests, and is unique
     if (i % 2) table.destroy(k);
   }
   CHECK(table.size() == 5000);
@@ -334,7 +360,8 @@ TEST_CASE("processes number differently", "[mkey]") {
   std::set<u32> firsts;
   for (int i = 0; i < 16; ++i) firsts.insert(first_index());
   REQUIRE(firsts.size() == 16);
-  for (auto it = firsts.begin(); std::next(it) != firsts.end(); ++it) CHECK(*std::next(it) - *it > 20000);
+  for (auto it = firsts.begin(); std::next(it) != firsts.end(); ++it)
+    CHECK(*std::next(it) - *it > 20000);
 }
 
 TEST_CASE("invalidation", "[mkey]") {
@@ -344,8 +371,14 @@ TEST_CASE("invalidation", "[mkey]") {
   k->qpn = us.qpn;
   k->remote_invalidate = true;
   const u32 key = k->key();
-  SECTION("locally") { CHECK(invalidate(keys.table, key, us, false)); CHECK(k->free); }
-  SECTION("remotely") { CHECK(invalidate(keys.table, key, us, true)); CHECK(k->free); }
+  SECTION("locally") {
+    CHECK(invalidate(keys.table, key, us, false));
+    CHECK(k->free);
+  }
+  SECTION("remotely") {
+    CHECK(invalidate(keys.table, key, us, true));
+    CHECK(k->free);
+  }
   SECTION("twice") {
     CHECK(invalidate(keys.table, key, us, true));
     CHECK_FALSE(invalidate(keys.table, key, us, true));
@@ -442,9 +475,13 @@ TEST_CASE("CREATE_MKEY", "[mkey]") {
 
 namespace {
 
-struct Byte { Span::Kind kind; u64 address; };
+struct Byte {
+  Span::Kind kind;
+  u64 address;
+};
 
-std::optional<Byte> naive(const MkeyTable &table, u32 key, u64 address, u32 need, const Requester &who, int depth = 0) {
+std::optional<Byte> naive(const MkeyTable &table, u32 key, u64 address, u32 need,
+                          const Requester &who, int depth = 0) {
   const Mkey *k = table.find(key);
   if (k == nullptr || k->key() != key || k->free) return {};
   const bool leaf = k->kind != Mkey::Kind::indirect && k->kind != Mkey::Kind::repeat;
@@ -468,7 +505,8 @@ std::optional<Byte> naive(const MkeyTable &table, u32 key, u64 address, u32 need
   for (u64 c = 0; c < cycles; ++c)
     for (const Mkey::Entry &e : k->entries) {
       const u64 bytes = k->ksm_bytes != 0 ? k->ksm_bytes : e.bytes;
-      if (offset < bytes) return naive(table, e.key, e.address + c * e.stride + offset, below, who, depth + 1);
+      if (offset < bytes)
+        return naive(table, e.key, e.address + c * e.stride + offset, below, who, depth + 1);
       offset -= bytes;
     }
   return {};
@@ -485,7 +523,8 @@ TEST_CASE("resolve agrees with a naive model", "[mkey]") {
     Keys keys;
     std::vector<Mkey *> made;
     for (int i = 0; i < 4; ++i) {
-      Mkey *k = keys.direct(upto(3) * 16, 64 + upto(200), 0x100000u * (i + 1), upto(3) ? all_access : upto(15));
+      Mkey *k = keys.direct(upto(3) * 16, 64 + upto(200), 0x100000u * (i + 1),
+                            upto(3) ? all_access : upto(15));
       if (rarely()) k->kind = Mkey::Kind::null;
       if (rarely()) k->kind = Mkey::Kind::implicit;
       if (rarely()) k->kind = Mkey::Kind::device;
@@ -496,7 +535,8 @@ TEST_CASE("resolve agrees with a naive model", "[mkey]") {
       const bool repeats = upto(2) == 0;
       for (u32 n = upto(rarely() ? 40 : 5) + 1; n != 0; --n) {
         const Mkey *target = made[random() % made.size()];
-        entries.push_back({upto(20), target->key(), target->start + upto(40), repeats ? upto(9) : 0});
+        entries.push_back(
+            {upto(20), target->key(), target->start + upto(40), repeats ? upto(9) : 0});
       }
       Mkey *k = keys.list(entries, upto(1) * 1000);
       k->access = upto(3) ? all_access : upto(15);
@@ -518,7 +558,8 @@ TEST_CASE("resolve agrees with a naive model", "[mkey]") {
     for (int i = 0; i < 300; ++i) {
       const Mkey *k = made[random() % made.size()];
       const u64 address = k->start + upto(120) - (rarely() ? 3 : 0), length = 1 + upto(60);
-      const u32 needs[] = {0, access_local_write, access_remote_write, access_remote_read, access_remote_atomic};
+      const u32 needs[] = {0, access_local_write, access_remote_write, access_remote_read,
+                           access_remote_atomic};
       const u32 need = needs[random() % 5];
       std::vector<Byte> expected;
       for (u64 b = 0; b < length; ++b)
@@ -544,8 +585,9 @@ TEST_CASE("resolve agrees with a naive model", "[mkey]") {
           REQUIRE(expected[b].kind == span.kind);
           if (span.kind != Span::Kind::null) REQUIRE(expected[b].address == span.address + j);
         }
-        if (s != 0 && keys.out[s - 1].kind == span.kind)   // nothing left to merge
-          REQUIRE((span.kind != Span::Kind::null && keys.out[s - 1].address + keys.out[s - 1].length != span.address));
+        if (s != 0 && keys.out[s - 1].kind == span.kind)  // nothing left to merge
+          REQUIRE((span.kind != Span::Kind::null &&
+                   keys.out[s - 1].address + keys.out[s - 1].length != span.address));
       }
       REQUIRE(b == length);
     }

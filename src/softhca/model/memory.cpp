@@ -30,7 +30,7 @@ namespace {
 
 enum class Direction { from_application, to_application };
 
-constexpr size_t batch_spans = 64;   // iovecs per system call, on the stack
+constexpr size_t batch_spans = 64;  // iovecs per system call, on the stack
 
 std::atomic<MemoryAccess> g_access{MemoryAccess::process_vm};
 
@@ -39,10 +39,32 @@ void degrade(MemoryAccess denied, MemoryAccess next, const char *why) {
   MemoryAccess expected = denied;
   if (!g_access.compare_exchange_strong(expected, next)) return;
   if (next == MemoryAccess::plain)
-    SOFTHCA_LOG(error, "memory: no pipe (%s): application memory is copied directly from now on; "
-                "unmapping memory in use will crash", why);
+    SOFTHCA_LOG(error,
+                "memory: no pipe (%s): application memory is copied directly from now on; "
+                "unmapping memory in use will crash",
+                why);
   else
     SOFTHCA_LOG(info, "memory: process_vm access is denied (%s), using a pipe", why);
+}
+
+// A child must reach its own memory, not its parent's, and asking for the pid
+// each time is a system call. The kernel clears this page at fork.
+pid_t own_pid() {
+  static std::atomic<pid_t> *const cached = [] {
+    void *p = mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p != MAP_FAILED && madvise(p, page_size, MADV_WIPEONFORK) != 0) {
+      munmap(p, page_size);
+      p = MAP_FAILED;
+    }
+    return p == MAP_FAILED ? nullptr : static_cast<std::atomic<pid_t> *>(p);
+  }();
+  if (cached == nullptr) return getpid();
+  pid_t pid = cached->load(std::memory_order_relaxed);
+  if (pid == 0) {
+    pid = getpid();
+    cached->store(pid, std::memory_order_relaxed);
+  }
+  return pid;
 }
 
 // --- the pipe --------------------------------------------------------------
@@ -88,13 +110,13 @@ std::atomic<Pipe *> g_pipe{nullptr};
 // The pipe of this process: a forked child must not share its parent's, nor
 // wait for a mutex that a thread of the parent held.
 Pipe &process_pipe() {
-  const pid_t pid = getpid();
+  const pid_t pid = own_pid();
   Pipe *pipe = g_pipe.load(std::memory_order_acquire);
   while (pipe == nullptr || pipe->pid != pid) {
     auto *fresh = new Pipe;
     fresh->pid = pid;
     if (g_pipe.compare_exchange_strong(pipe, fresh, std::memory_order_acq_rel)) {
-      if (pipe != nullptr) pipe->abandon();   // the child's copies of the parent's ends
+      if (pipe != nullptr) pipe->abandon();  // the child's copies of the parent's ends
       return *fresh;
     }
     delete fresh;
@@ -125,7 +147,7 @@ Outcome pipe_copy(Direction direction, u8 *application, u8 *device, u64 length) 
       if (got <= 0) {
         if (got < 0 && errno == EINTR) continue;
         const bool fault = got < 0 && errno == EFAULT;
-        pipe.abandon();   // with what is still in it
+        pipe.abandon();  // with what is still in it
         return fault ? Outcome::fault : Outcome::unavailable;
       }
       target += got;
@@ -141,9 +163,9 @@ Outcome pipe_copy(Direction direction, u8 *application, u8 *device, u64 length) 
 
 bool by_process_vm(Direction direction, iovec *spans, size_t count, u8 *device, u64 length,
                    u64 &done) {
-  const long call = direction == Direction::from_application ? SYS_process_vm_readv
-                                                              : SYS_process_vm_writev;
-  const pid_t self = getpid();   // not cached: a child must not reach its parent's memory
+  const long call =
+      direction == Direction::from_application ? SYS_process_vm_readv : SYS_process_vm_writev;
+  const pid_t self = own_pid();
   while (done < length) {
     const iovec local{device + done, length - done};
     const long n = syscall(call, self, &local, 1ul, spans, count, 0ul);
@@ -207,7 +229,7 @@ bool wraps(u64 address, u64 length) { return length != 0 && address + (length - 
 bool copy_spans(Direction direction, const SpanList &list, u64 offset, u8 *device, u64 length) {
   iovec batch[batch_spans];
   size_t count = 0;
-  u64 pending = 0;   // bytes of the batch; they start at `device`
+  u64 pending = 0;  // bytes of the batch; they start at `device`
   const auto flush = [&] {
     const bool ok = count == 0 || transfer(direction, batch, count, device, pending);
     device += pending;
@@ -268,7 +290,7 @@ bool populate_supported() {
 bool mapped_with_rights(u64 begin, u64 end, bool writable) {
   const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return true;
-  char buffer[2 * 4096];   // longer than any line: a path is at most 4096
+  char buffer[2 * 4096];  // longer than any line: a path is at most 4096
   size_t fill = 0;
   bool ok = false, more = true;
   while (more && !ok) {
@@ -276,7 +298,8 @@ bool mapped_with_rights(u64 begin, u64 end, bool writable) {
     if (n <= 0) break;
     fill += static_cast<size_t>(n);
     char *line = buffer;
-    while (auto *newline = static_cast<char *>(std::memchr(line, '\n', fill - static_cast<size_t>(line - buffer)))) {
+    while (auto *newline = static_cast<char *>(
+               std::memchr(line, '\n', fill - static_cast<size_t>(line - buffer)))) {
       *newline = 0;
       char *rest = nullptr;
       const u64 low = strtoull(line, &rest, 16);
@@ -340,8 +363,8 @@ bool read_application(u64 address, void *to, u64 length) {
 }
 
 bool write_application(u64 address, const void *from, u64 length) {
-  return copy_one(Direction::to_application, address,
-                  static_cast<u8 *>(const_cast<void *>(from)), length);
+  return copy_one(Direction::to_application, address, static_cast<u8 *>(const_cast<void *>(from)),
+                  length);
 }
 
 int probe(u64 address, u64 length, bool writable) {

@@ -16,12 +16,11 @@ constexpr u32 index_limit = 1 << 24;
 constexpr u32 index_count = index_limit - first_index;
 
 constexpr u32 any_qpn = 0xffffff;
-constexpr u32 max_indirection = 4;           // levels below the key of the request
-constexpr size_t max_spans = 1 << 24;        // 400 MB of list: refuse, do not exhaust memory
+constexpr u32 max_indirection = 4;     // levels below the key of the request
+constexpr size_t max_spans = 1 << 24;  // 400 MB of list: refuse, do not exhaust memory
 constexpr u32 max_devx_octowords = 1 << 22;
 
-constexpr u32 access_modify =
-    access_local_write | access_remote_write | access_remote_atomic;
+constexpr u32 access_modify = access_local_write | access_remote_write | access_remote_atomic;
 
 bool indirect_kind(const Mkey &k) {
   return k.kind == Mkey::Kind::indirect || k.kind == Mkey::Kind::repeat;
@@ -50,9 +49,7 @@ class Walk {
     if (k == nullptr || !permitted(*k, key, need, depth)) return false;
     if (out_.size() > max_spans) return refuse(key, "list of memory pieces too long");
     switch (k->kind) {
-      case Mkey::Kind::null:
-        append(out_, Span::Kind::null, 0, length);
-        return true;
+      case Mkey::Kind::null: append(out_, Span::Kind::null, 0, length); return true;
       case Mkey::Kind::implicit:
         if (address + (length - 1) < address) return refuse(key, "wraps around");
         append(out_, Span::Kind::application, address, length);
@@ -87,8 +84,7 @@ class Walk {
 
   const Mkey *find(u32 key, u32 depth) {
     Recent &recent = recent_[depth];
-    if (recent.mkey == nullptr || recent.index != key >> 8)
-      recent = {key >> 8, table_.find(key)};
+    if (recent.mkey == nullptr || recent.index != key >> 8) recent = {key >> 8, table_.find(key)};
     if (recent.mkey == nullptr || recent.mkey->tag != (key & 0xff)) {
       refuse(key, "no such key");
       return nullptr;
@@ -130,7 +126,8 @@ class Walk {
     if (cycle_bytes == 0) return refuse(k.key(), "no translations");
     u64 cycle = offset / cycle_bytes;
     const u64 in_cycle = offset % cycle_bytes;
-    auto i = static_cast<size_t>(std::upper_bound(k.ends.begin(), k.ends.end(), in_cycle) - k.ends.begin());
+    auto i = static_cast<size_t>(std::upper_bound(k.ends.begin(), k.ends.end(), in_cycle) -
+                                 k.ends.begin());
     u64 within = in_cycle - (k.ends[i] - k.entries[i].bytes);
     for (; length != 0; ++cycle, i = 0) {
       if (cycle >= cycles) return refuse(k.key(), "beyond its translations");
@@ -138,14 +135,18 @@ class Walk {
         const Mkey::Entry &e = k.entries[i];
         const u64 here = std::min(e.bytes - within, length);
         if (here == 0) continue;
-        if (!visit(e.key, e.address + cycle * e.stride + within, here, need, depth + 1)) return false;
+        if (!visit(e.key, e.address + cycle * e.stride + within, here, need, depth + 1))
+          return false;
         length -= here;
       }
     }
     return true;
   }
 
-  struct Recent { u32 index = 0; const Mkey *mkey = nullptr; };
+  struct Recent {
+    u32 index = 0;
+    const Mkey *mkey = nullptr;
+  };
   const MkeyTable &table_;
   const Requester &who_;
   SpanList &out_;
@@ -165,7 +166,8 @@ void Mkey::set_entries(std::vector<Entry> list) {
 // Numbers start where the process id puts them, so that a key used in the
 // wrong process is refused there instead of finding a namesake.
 MkeyTable::MkeyTable()
-    : next_(first_index + static_cast<u32>(u64{static_cast<u32>(getpid())} * 0x9e3779b1 % index_count)) {}
+    : next_(first_index +
+            static_cast<u32>(u64{static_cast<u32>(getpid())} * 0x9e3779b1 % index_count)) {}
 
 MkeyTable::~MkeyTable() {
   for (const auto &[index, mkey] : keys_) delete mkey;
@@ -197,7 +199,7 @@ Mkey *MkeyTable::find(u32 key) const {
 
 Syndrome resolve(const MkeyTable &table, u32 key, u64 address, u64 length, u32 need,
                  const Requester &who, SpanList &out) {
-  if (length == 0) return Syndrome::ok;   // InfiniBand: the key of an empty access is not checked
+  if (length == 0) return Syndrome::ok;  // InfiniBand: the key of an empty access is not checked
   const size_t size = out.size();
   const u64 last = size == 0 ? 0 : out.back().length;
   if (Walk(table, who, out).visit(key, address, length, need, 0)) return Syndrome::ok;
@@ -209,7 +211,7 @@ Syndrome resolve(const MkeyTable &table, u32 key, u64 address, u64 length, u32 n
 bool invalidate(MkeyTable &table, u32 key, const Requester &who, bool remote) {
   Mkey *k = table.find(key);
   if (k == nullptr || k->tag != (key & 0xff) || k->pdn != who.pdn || k->free) return false;
-  if (!indirect_kind(*k) || !k->umr_en) return false;   // memory regions are deregistered instead
+  if (!indirect_kind(*k) || !k->umr_en) return false;  // memory regions are deregistered instead
   if (k->qpn != any_qpn && k->qpn != who.qpn) return false;
   if (remote && !k->remote_invalidate) return false;
   k->free = true;
@@ -219,7 +221,12 @@ bool invalidate(MkeyTable &table, u32 key, const Requester &who, bool remote) {
 
 Mkey *create_devx_mkey(MkeyTable &table, const u8 *mkc, u32 translation_octowords) {
   enum : u32 { mode_klm = 2, mode_ksm = 3 };
-  enum : u32 { bsf_en = 1u << 30, length64 = 1u << 31, expected_sigerr = 1u << 26, en_rinval = 1u << 24 };
+  enum : u32 {
+    bsf_en = 1u << 30,
+    length64 = 1u << 31,
+    expected_sigerr = 1u << 26,
+    en_rinval = 1u << 24
+  };
   const u32 flags = load_be32(mkc), qpn_tag = load_be32(mkc + 4), flags_pd = load_be32(mkc + 12);
   const u32 mode = (flags >> 24 & 0x1c) | (flags >> 8 & 3);
   const u32 room = load_be32(mkc + 52);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr u32 any_qpn = 0xffffff;
 constexpr u32 octoword = 16;
-constexpr u32 repeat_opcode = 0x400;           // in the place of an entry's key
-constexpr u64 largest_entry = u64{1} << 31;    // a byte count of 0 in a KLM
+constexpr u32 repeat_opcode = 0x400;         // in the place of an entry's key
+constexpr u64 largest_entry = u64{1} << 31;  // a byte count of 0 in a KLM
 
 // Offsets in the WQE: control segment, UMR control segment, mkey context, list.
 constexpr u32 control_at = 16, context_at = 64, list_at = 128;
@@ -167,7 +167,8 @@ bool write_translations(Mkey &k, u64 offset, const u8 *octowords, u32 count) {
   if (offset == 0 && end >= present) return parse_octowords(k, octowords, count);
   std::vector<u8> raw = octowords_of(k);
   raw.resize(std::max<u64>(raw.size(), end * octoword));
-  std::copy_n(octowords, u64{count} * octoword, raw.begin() + static_cast<std::ptrdiff_t>(offset * octoword));
+  std::copy_n(octowords, u64{count} * octoword,
+              raw.begin() + static_cast<std::ptrdiff_t>(offset * octoword));
   return parse_octowords(k, raw.data(), raw.size() / octoword);
 }
 
@@ -200,8 +201,7 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
 
   if ((flags & flag_fail_if_not_free) != 0 && !k->free)
     return refuse(Syndrome::mw_bind, key, "is not free");
-  if ((flags & flag_fail_if_free) != 0 && k->free)
-    return refuse(Syndrome::mw_bind, key, "is free");
+  if ((flags & flag_fail_if_free) != 0 && k->free) return refuse(Syndrome::mw_bind, key, "is free");
   // Keys that no QP owns pass: libmlx5 sets this flag on every LOCAL_INV, also
   // of keys of mlx5dv_create_mkey, and rdma-core's tests see that succeed.
   if ((flags & flag_check_qpn) != 0 && k->qpn != any_qpn && k->qpn != who.qpn)

@@ -68,7 +68,8 @@ bool owner_alive(int fd) {
 FileIdentity identity_of(const struct stat &st) { return {st.st_dev, st.st_ino}; }
 
 void *map_shared(int fd, u64 offset, u64 bytes) {
-  void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+  void *p =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (p == MAP_FAILED) return nullptr;
   // A child must not keep its parent's lock or rings, nor fill core files.
   madvise(p, bytes, MADV_DONTFORK);
@@ -120,7 +121,8 @@ Control *create_slot_file(const std::string &directory, u16 slot, u32 ring_bytes
   if (!fd) return nullptr;
   int error = 0;
   void *p = nullptr;
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 ||
+      ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     error = errno;
   else if ((error = reserve_bytes(fd.get(), 0, control_bytes)) == 0) {
     p = map_shared(fd.get(), 0, control_bytes);
@@ -177,7 +179,8 @@ void existing_slots(const std::string &directory, u64 (&bits)[max_slots / 64]) {
     const std::string_view digits = file.substr(sizeof slot_prefix - 1);
     unsigned slot = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), slot);
-    if (error == std::errc{} && end == digits.data() + digits.size() && slot > 0 && slot < max_slots)
+    if (error == std::errc{} && end == digits.data() + digits.size() && slot > 0 &&
+        slot < max_slots)
       bits[slot / 64] |= u64{1} << slot % 64;
   }
   closedir(dir);
@@ -205,7 +208,7 @@ Control *claim_slot(const std::string &directory, u32 ring_bytes, u16 &slot) {
   else
     errno = ENOSPC;
   const int saved = errno;
-  flock(claim.get(), LOCK_UN);   // a child forked meanwhile shares the lock: closing is not enough
+  flock(claim.get(), LOCK_UN);  // a child forked meanwhile shares the lock: closing is not enough
   errno = saved;
   slot = free_slot;
   return control;
@@ -243,12 +246,13 @@ Control *map_control(const std::string &directory, u16 slot, FileIdentity &ident
   return control;
 }
 
-u8 *map_segment(const std::string &directory, u16 slot, const FileIdentity &identity,
-                u16 sender, u32 ring_bytes, bool allocate) {
+u8 *map_segment(const std::string &directory, u16 slot, const FileIdentity &identity, u16 sender,
+                u32 ring_bytes, bool allocate) {
   const Descriptor fd = open_slot(directory, slot);
   struct stat st;
   if (!fd || fstat(fd.get(), &st) != 0) return nullptr;
-  if (identity_of(st) != identity || static_cast<u64>(st.st_size) < control_file_bytes(ring_bytes)) {
+  if (identity_of(st) != identity ||
+      static_cast<u64>(st.st_size) < control_file_bytes(ring_bytes)) {
     errno = ESRCH;
     return nullptr;
   }

@@ -35,8 +35,8 @@ Control *map_control(const std::string &directory, u16 slot, FileIdentity &ident
 // Maps the segment of `sender` in the file of `slot`, which must still be
 // `identity`; with `allocate`, reserves its memory first so that touching it
 // cannot fail. nullptr and errno on failure (ESRCH: another file by now).
-u8 *map_segment(const std::string &directory, u16 slot, const FileIdentity &identity,
-                u16 sender, u32 ring_bytes, bool allocate);
+u8 *map_segment(const std::string &directory, u16 slot, const FileIdentity &identity, u16 sender,
+                u32 ring_bytes, bool allocate);
 
 // Identity of the live process in `slot`. False when there is none.
 bool live_identity(const std::string &directory, u16 slot, FileIdentity &identity);
