@@ -109,6 +109,7 @@ struct Fabric::State {
   void discard(u16 src, u64 head, const char *why);
   void note_quiet(u16 src, u32 limit);
   bool something_pending() const;
+  u32 interested(u16 *list, u32 capacity, std::atomic<u32> Control::*count);
 };
 
 // --- sending ---------------------------------------------------------------
@@ -487,19 +488,28 @@ void Fabric::set_multicast_groups(u32 n) {
   s_->control->multicast_groups.store(n, std::memory_order_release);
 }
 
+void Fabric::set_flow_rules(u32 n) { s_->control->flow_rules.store(n, std::memory_order_release); }
+
 u32 Fabric::multicast_slots(u16 *list, u32 capacity) {
-  State &s = *s_;
+  return s_->interested(list, capacity, &Control::multicast_groups);
+}
+
+u32 Fabric::ethernet_slots(u16 *list, u32 capacity) {
+  return s_->interested(list, capacity, &Control::flow_rules);
+}
+
+// Slots of live processes whose `count` is not zero, in ascending order.
+u32 Fabric::State::interested(u16 *list, u32 capacity, std::atomic<u32> Control::*count) {
   const u64 now = now_ns();
-  if (now >= s.listed_at + retry_missing_ns) {
-    existing_slots(s.directory, s.listed);
-    s.listed_at = now;
+  if (now >= listed_at + retry_missing_ns) {
+    existing_slots(directory, listed);
+    listed_at = now;
   }
   u32 n = 0;
   for (size_t w = 0; w < bitmap_words; ++w)
-    for (u64 bits = s.listed[w]; bits != 0 && n < capacity; bits &= bits - 1) {
+    for (u64 bits = listed[w]; bits != 0 && n < capacity; bits &= bits - 1) {
       const u16 dst = static_cast<u16>(w * 64 + static_cast<size_t>(std::countr_zero(bits)));
-      if (s.usable(dst) &&
-          s.out[dst].control->multicast_groups.load(std::memory_order_acquire) != 0)
+      if (usable(dst) && (out[dst].control->*count).load(std::memory_order_acquire) != 0)
         list[n++] = dst;
     }
   return n;

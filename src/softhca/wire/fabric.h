@@ -62,6 +62,9 @@ class Fabric {
   // slots of live processes with any interest, own slot included.
   void set_multicast_groups(u32 n);
   u32 multicast_slots(u16 *out, u32 capacity);
+  // The same for Ethernet frames: number of flow rules of this process.
+  void set_flow_rules(u32 n);
+  u32 ethernet_slots(u16 *out, u32 capacity);
 
   // Sleeps until a record arrives, wake() is called or `ns` (~0: for ever) have
   // passed. Returns at once when there is something to receive or wake() was

@@ -14,7 +14,7 @@
 namespace softhca {
 
 constexpr u32 control_magic = 0x53484341;   // "SHCA"
-constexpr u32 control_version = 1;
+constexpr u32 control_version = 2;
 constexpr u32 cache_line = 64;
 constexpr u32 min_ring_bytes = 64 * 1024;   // two bursts and a skip always fit
 constexpr u32 max_ring_bytes = 64 * 1024 * 1024;
@@ -35,6 +35,7 @@ struct Control {
   u32 pid, ring_bytes;
   std::atomic<u32> closed;                     // owner: about to leave
   std::atomic<u32> multicast_groups;           // owner
+  std::atomic<u32> flow_rules;                 // owner
   alignas(cache_line) std::atomic<u32> bell;   // futex; incremented to wake the owner
   alignas(cache_line) std::atomic<u32> sleeping;  // owner: threads in wait()
   std::atomic<u32> rung;                       // a wake-up is under way
