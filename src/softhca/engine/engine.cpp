@@ -15,6 +15,8 @@
 #include "engine/clock.h"
 #include "fault/faults.h"
 #include "model/device.h"
+#include "model/eth_flow.h"
+#include "model/eth_queue.h"
 #include "model/transmit.h"
 
 namespace softhca {
@@ -54,6 +56,7 @@ void dispatch_multicast(Process &p, const PacketHeader &h, const u8 *payload) {
 }
 
 void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
+  if (h.kind == PacketKind::ethernet) return receive_frame(h, payload);
   if (h.kind == PacketKind::datagram && h.dst_qpn == 0xffffff)
     return dispatch_multicast(p, h, payload);
   const auto it = p.qps.find(h.dst_qpn);
@@ -160,9 +163,13 @@ bool engine_step(u64 now_ns) {
   Process &p = process();
   if (!p.started) return false;
   bool any = receive_all(p);
+  // Acknowledges leave before anything that the application sends in answer
+  // to what they acknowledge: a ping-pong program counts on its send being
+  // complete when the pong is there.
+  if (!p.ack_pending.empty()) any |= push_responses(p);
   sweep(p);
   any |= run_hot(p, now_ns);
-  if (!p.ack_pending.empty()) any |= push_responses(p);
+  any |= flush_failed_wqs();
   while (!p.compressing.empty()) cq_flush_compressed(*p.compressing.back());
   if (!p.watched.empty()) check_watched(p, now_ns);
   if (!p.overflowing.empty()) flush_channels(p);
@@ -267,6 +274,7 @@ void engine_forget() {
   p.overflowing.clear();
   p.next_qpn = 0;
   p.free_qpns.clear();
+  flow_forget();
 }
 
 void engine_find_provider() {

@@ -1,5 +1,7 @@
 #include "model/capabilities.h"
 
+#include <algorithm>
+
 #include "config/identity.h"
 
 namespace softhca {
@@ -26,6 +28,12 @@ Capabilities capabilities_of(const DeviceConfig &config) {
   caps.extended_atomics = caps.extended_atomics && caps.atomics;
   caps.cqe_128_compression = caps.cqe_128_compression && caps.cqe_compression;
   if (!caps.device_memory) caps.max_dm_bytes = 0;
+  const bool ethernet = std::any_of(config.ports.begin(), config.ports.end(), [](const PortConfig &p) {
+    return p.link == LinkLayer::ethernet;
+  });
+  caps.raw_ethernet = caps.raw_ethernet && ethernet;
+  for (bool Capabilities::*flag : {&Capabilities::striding_rq, &Capabilities::tso, &Capabilities::packet_pacing})
+    caps.*flag = caps.*flag && caps.raw_ethernet;
   return caps;
 }
 

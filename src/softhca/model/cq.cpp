@@ -63,7 +63,7 @@ bool continues(const std::vector<Cqe> &run, const Cqe &next) {
   if (run.empty()) return true;
   const u8 *a = run.front().raw, *b = next.raw;
   const u16 expected = static_cast<u16>(load_be16(a + 60) + run.size());
-  return load_be16(b + 60) == expected && std::memcmp(a + 16, b + 16, 4) == 0 &&
+  return load_be16(b + 60) == expected && std::memcmp(a, b, 12) == 0 && std::memcmp(a + 16, b + 16, 4) == 0 &&
          std::memcmp(a + 22, b + 22, 22) == 0 && std::memcmp(a + 56, b + 56, 4) == 0;
 }
 

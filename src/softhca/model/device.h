@@ -50,6 +50,12 @@ struct Capabilities {
   u32 max_dm_bytes = 131072;
   u32 max_message_bytes = 1u << 30;
   u32 max_inline_mask = 0;
+  u32 max_tso = 1u << 18;
+  u32 max_rq = 1u << 23;
+  u32 max_indirection_tables = 1u << 20;
+  u32 max_indirection_entries = 2048;
+  u32 min_rate_kbps = 1, max_rate_kbps = 100'000'000;
+  u32 log_max_memcpy = 20;
   bool dc = true;
   bool xrc = true;
   bool atomics = true;
@@ -63,6 +69,11 @@ struct Capabilities {
   bool timestamps = true;
   bool null_mkey = true;
   bool cq_moderation = true;
+  bool raw_ethernet = true;       // raw packet QPs, WQs, RSS, flow steering
+  bool striding_rq = true;
+  bool tso = true;
+  bool packet_pacing = true;
+  bool dma_memcpy = true;
 };
 
 struct Device {

@@ -15,6 +15,7 @@ namespace {
 constexpr u32 max_wqe_bytes = 1024;   // max_sq_desc_sz
 constexpr u32 av_bytes = 48;
 constexpr u32 inline_flag = 0x80000000;
+constexpr size_t max_kept_inline = 16 * 1024;   // large TSO buffers are given back
 
 // A linearised WQE and a read position behind the segments already taken.
 struct Reader {
@@ -132,6 +133,9 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
 }
 
 bool opcode_allowed(const Qp &qp, WqeOpcode op) {
+  if (qp.type == QpType::raw_packet)
+    return op == WqeOpcode::nop || op == WqeOpcode::send ||
+           (op == WqeOpcode::tso && qp.device->caps.tso);
   switch (op) {
     case WqeOpcode::nop:
     case WqeOpcode::umr:
@@ -147,8 +151,19 @@ bool opcode_allowed(const Qp &qp, WqeOpcode op) {
     case WqeOpcode::masked_cs:
     case WqeOpcode::masked_fa:
       return qp.device->caps.atomics && qp.type != QpType::ud && qp.type != QpType::uc;
+    case WqeOpcode::mmo:
+      return qp.device->caps.dma_memcpy && qp.type != QpType::ud && qp.type != QpType::uc;
     default: return false;
   }
+}
+
+Syndrome parse_frames(Qp &qp, Reader &r, SendWqe &out) {
+  const u32 bytes = eth_segment_bytes(r.at, static_cast<size_t>(r.end - r.at));
+  const u8 *segment;
+  if (bytes == 0 || !r.take(bytes, segment)) return refuse(out, Syndrome::local_qp_op);
+  if (parse_data(qp, r, out) != Syndrome::ok) return out.status;
+  const Syndrome s = prepare_frames(qp, segment, out);
+  return s == Syndrome::ok ? s : refuse(out, s);
 }
 
 Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
@@ -169,8 +184,14 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
       if (invalidate(process().mkeys, load_be32(wqe + 12), {qp.pdn, qp.qpn}, false))
         return Syndrome::ok;
       return refuse(out, Syndrome::mw_bind);
+    case WqeOpcode::mmo: {
+      out.local = true;
+      const Syndrome s = execute_memcpy(qp, wqe, ds);
+      return s == Syndrome::ok ? s : refuse(out, s);
+    }
     default: break;
   }
+  if (qp.type == QpType::raw_packet) return parse_frames(qp, r, out);
 
   if (qp.type == QpType::ud || qp.type == QpType::dci) {
     if (!r.take(av_bytes, segment)) return refuse(out, Syndrome::local_qp_op);
@@ -208,6 +229,7 @@ void SendWqe::clear() {
   std::vector<u8> kept_inline = std::move(inline_data);
   kept_spans.clear();
   kept_inline.clear();
+  if (kept_inline.capacity() > max_kept_inline) kept_inline = {};
   *this = SendWqe();
   spans = std::move(kept_spans);        // keep the capacity: WQEs are recycled
   inline_data = std::move(kept_inline);
@@ -230,6 +252,7 @@ const char *opcode_name(WqeOpcode op) {
     case WqeOpcode::local_inv: return "LOCAL_INV";
     case WqeOpcode::set_psv: return "SET_PSV";
     case WqeOpcode::umr: return "UMR";
+    case WqeOpcode::mmo: return "MMO";
   }
   return "UNKNOWN";
 }

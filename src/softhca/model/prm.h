@@ -11,7 +11,7 @@ enum class WqeOpcode : u8 {
   nop = 0x00, send_inv = 0x01, rdma_write = 0x08, rdma_write_imm = 0x09,
   send = 0x0a, send_imm = 0x0b, tso = 0x0e, rdma_read = 0x10,
   atomic_cs = 0x11, atomic_fa = 0x12, masked_cs = 0x14, masked_fa = 0x15,
-  local_inv = 0x1b, set_psv = 0x20, umr = 0x25,
+  local_inv = 0x1b, set_psv = 0x20, umr = 0x25, mmo = 0x2f,
 };
 
 enum class CqeOpcode : u8 {

@@ -3,6 +3,7 @@
 #include "model/qp.h"
 
 #include "base/log.h"
+#include "model/eth_queue.h"
 #include "model/device.h"
 #include "model/requester.h"
 #include "model/responder.h"
@@ -14,7 +15,10 @@ Qp::~Qp() = default;
 
 namespace {
 
-bool receives(const Qp &qp) { return qp.type != QpType::dci && qp.type != QpType::xrc_ini; }
+// Raw packet QPs have no transport: their frames go where flow rules say.
+bool receives(const Qp &qp) {
+  return qp.type != QpType::dci && qp.type != QpType::xrc_ini && qp.type != QpType::raw_packet;
+}
 
 void enter_reset(Qp &qp) {
   qp.sq_consumed = 0;

@@ -17,6 +17,7 @@
 namespace softhca {
 
 struct Device;
+struct EthQp;        // what a raw packet QP has beside, see eth_queue.h
 struct SendEngine;   // requester state, allocated when the QP reaches RTS
 struct Responder;    // responder state, allocated when the QP reaches RTR
 
@@ -60,7 +61,8 @@ struct QpAttributes {
   u8 alt_timeout = 0;
   u8 retry_count = 0;
   u8 rnr_retry = 0;
-  u32 rate_limit = 0;
+  u32 rate_limit = 0;          // kbit/s, 0: as fast as the wire goes
+  u16 udp_sport = 0;           // RoCE v2, 0: derived from the QP numbers
 };
 
 struct Qp {
@@ -100,6 +102,7 @@ struct Qp {
   u16 rq_consumed = 0;         // receive WQEs taken
   bool last_wqe_raised = false;
   bool comm_est_raised = false;
+  std::unique_ptr<EthQp> eth;  // raw packet only
   std::unique_ptr<SendEngine> send;
   std::unique_ptr<Responder> responder;
 

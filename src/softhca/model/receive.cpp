@@ -16,8 +16,8 @@ u16 rq_available(const Qp &qp) {
   return static_cast<u16>(read_doorbell(&qp.dbrec[0]) - qp.rq_consumed);
 }
 
-// Resolves the scatter list as far as `bytes` reach: like the hardware, an
-// entry that is not needed is not looked at.
+}  // namespace
+
 void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &who,
                      ReceiveWqe &out) {
   MkeyTable &keys = process().mkeys;
@@ -35,8 +35,6 @@ void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &
     out.capacity += length;
   }
 }
-
-}  // namespace
 
 bool take_receive_wqe(Qp &qp, Srq *srq, u64 bytes, ReceiveWqe &out) {
   out.spans.clear();

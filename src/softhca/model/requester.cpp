@@ -44,7 +44,9 @@ void recycle(std::unique_ptr<SendWqe> w) {
   if (wqe_pool().size() < 1024) wqe_pool().push_back(std::move(w));
 }
 
-bool reliable(const Qp &qp) { return qp.type != QpType::uc && qp.type != QpType::ud; }
+bool reliable(const Qp &qp) {
+  return qp.type != QpType::uc && qp.type != QpType::ud && qp.type != QpType::raw_packet;
+}
 
 Service service_of(const Qp &qp) {
   switch (qp.type) {
@@ -99,7 +101,7 @@ bool retire(Qp &qp) {
     recycle(std::move(w));
     if (failed) {
       // Datagram services stop only their send queue.
-      if (qp.type == QpType::ud)
+      if (qp.type == QpType::ud || qp.type == QpType::raw_packet)
         qp_set_state(qp, QpState::sqe);
       else
         qp_fail(qp);
@@ -348,6 +350,11 @@ bool transmit_all(Qp &qp, u64 now_ns) {
     if (qp.type == QpType::ud) {
       if (!transmit_datagram(qp, w, now_ns)) break;
       moved = true;
+    } else if (qp.type == QpType::raw_packet) {
+      const u32 before = w.eth.segment;
+      const bool all = transmit_frames(qp, w, now_ns);
+      moved |= all || w.eth.segment != before;
+      if (!all) break;
     } else {
       if (qp.type == QpType::dci && !switch_target(qp, w)) break;
       // READs and atomics share the responder's resources: more than

@@ -33,6 +33,17 @@ struct Destination {
   }
 };
 
+// A raw packet WQE. Its inline_data is one frame, or with TSO the headers and
+// all of the payload.
+struct EthWork {
+  u8 checksums = 0;          // cs_flags of the Ethernet segment
+  u16 mss = 0;
+  u32 header_bytes = 0;
+  u32 segments = 0;          // frames to transmit; 0: the wire does not take them
+  u32 segment = 0;           // the next one
+  u16 next_slot = 0;         // the first receiver that does not have it yet
+};
+
 struct SendWqe {
   u16 counter = 0;           // index of its first basic block, as in the CQE
   WqeOpcode opcode = WqeOpcode::nop;
@@ -55,6 +66,7 @@ struct SendWqe {
   u32 xrc_srqn = 0;
   u64 stalled_ns = 0;        // datagrams: since when the ring has been full
   Destination dest;
+  EthWork eth;               // raw packet only
   SpanList spans;            // gather list, or scatter list of the response
   std::vector<u8> inline_data;   // inline payload, or operands of an atomic
 
@@ -79,6 +91,7 @@ struct SendEngine {
   u64 timer_ns = 0;          // last progress, 0 while nothing is outstanding
   u64 stalled_since_ns = 0;  // outstanding without progress since
   u64 rnr_until_ns = 0;      // nothing is transmitted before
+  u64 pace_ns = 0;           // raw packet: no frame leaves before
   u64 wire_position = 0;     // of the last record sent, for Fabric::consumed
   u16 wire_slot = 0;
 
@@ -100,6 +113,17 @@ u32 fetch_wqe(Qp &, SendWqe &out);
 
 // The payload size of one packet on this QP's path, in bytes.
 u32 path_mtu_bytes(const Qp &);
+
+// Raw packet QPs: the size of the Ethernet segment at the start of `room`
+// bytes (0: malformed), and what a WQE with its data resolved makes of it.
+u32 eth_segment_bytes(const u8 *segment, size_t room);
+Syndrome prepare_frames(const Qp &, const u8 *segment, SendWqe &);
+// Transmits what is left of the WQE. False when the wire or the rate limit
+// lets nothing more through for now.
+bool transmit_frames(Qp &, SendWqe &, u64 now_ns);
+
+// Executes a memory copy WQE (linearised).
+Syndrome execute_memcpy(const Qp &, const u8 *wqe, u32 ds);
 
 // Completes all fetched and posted send WQEs with flush errors.
 void flush_send(Qp &);

@@ -9,6 +9,7 @@
 
 #include "base/types.h"
 #include "model/memory.h"
+#include "model/mkey.h"
 #include "model/prm.h"
 #include "model/qp.h"
 #include "wire/packet.h"
@@ -68,6 +69,9 @@ struct Responder {
 
 constexpr size_t atomic_replays = 64;
 
+// Resolves a scatter list as far as `bytes` reach: like the hardware, an entry
+// that is not needed is not looked at.
+void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &, ReceiveWqe &out);
 // Takes the next receive WQE and resolves its scatter list for `bytes`.
 // False when none is posted.
 bool take_receive_wqe(Qp &, Srq *, u64 bytes, ReceiveWqe &out);
