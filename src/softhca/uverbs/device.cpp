@@ -3,6 +3,8 @@
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
 
 #include <algorithm>
 
@@ -17,14 +19,14 @@ namespace {
 constexpr u32 mellanox_oui = 0x02c9;
 constexpr u32 clock_khz = 1'000'000;   // the device counts nanoseconds
 
-// Only what behaves: no path migration, no P_Key / Q_Key counters, no
-// checksum offload.
+// Only what behaves: no path migration, no P_Key / Q_Key counters.
 u32 device_cap_flags(const Capabilities &caps) {
   u32 f = IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT | IB_UVERBS_DEVICE_SYS_IMAGE_GUID |
           IB_UVERBS_DEVICE_RC_RNR_NAK_GEN;
   if (caps.xrc) f |= IB_UVERBS_DEVICE_XRC;
   if (caps.memory_windows) f |= IB_UVERBS_DEVICE_MEM_WINDOW | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B;
   if (caps.umr) f |= IB_UVERBS_DEVICE_MEM_MGT_EXTENSIONS;
+  if (caps.raw_ethernet) f |= IB_UVERBS_DEVICE_RAW_IP_CSUM | IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING;
   return f;
 }
 
@@ -70,6 +72,40 @@ ib_uverbs_query_device_resp describe_device(const Device &device) {
   return r;
 }
 
+constexpr u32 raw_packet_qpt = 1u << IB_UVERBS_QPT_RAW_PACKET;
+
+void describe_ethernet(const Capabilities &caps, ib_uverbs_ex_query_device_resp &r) {
+  if (!caps.raw_ethernet) return;
+  r.device_cap_flags_ex |= IB_UVERBS_DEVICE_RAW_SCATTER_FCS | IB_UVERBS_DEVICE_PCI_WRITE_END_PADDING;
+  r.rss_caps.supported_qpts = raw_packet_qpt;
+  r.rss_caps.max_rwq_indirection_tables = caps.max_indirection_tables;
+  r.rss_caps.max_rwq_indirection_table_size = caps.max_indirection_entries;
+  r.max_wq_type_rq = caps.max_rq;
+  r.raw_packet_caps = IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING | IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS |
+                      IB_UVERBS_RAW_PACKET_CAP_IP_CSUM;
+}
+
+void describe_ethernet(const Capabilities &caps, mlx5_ib_query_device_resp &r) {
+  if (caps.tso) {
+    r.tso_caps.max_tso = caps.max_tso;
+    r.tso_caps.supported_qpts = raw_packet_qpt;
+  }
+  if (caps.raw_ethernet) {
+    r.rss_caps.rx_hash_fields_mask = supported_hash_fields;
+    r.rss_caps.rx_hash_function = MLX5_RX_HASH_FUNC_TOEPLITZ;
+    r.tunnel_offloads_caps = MLX5_IB_TUNNELED_OFFLOADS_VXLAN;
+  }
+  if (caps.packet_pacing) {
+    r.packet_pacing_caps.qp_rate_limit_min = caps.min_rate_kbps;
+    r.packet_pacing_caps.qp_rate_limit_max = caps.max_rate_kbps;
+    r.packet_pacing_caps.supported_qpts = raw_packet_qpt;
+    r.packet_pacing_caps.cap_flags = MLX5_IB_PP_SUPPORT_BURST;
+  }
+  if (caps.striding_rq)
+    r.striding_rq_caps = {min_log_stride_bytes, max_log_stride_bytes, min_log_strides, max_log_strides,
+                          raw_packet_qpt, 0};
+}
+
 mlx5_ib_query_device_resp describe_driver(const Capabilities &caps) {
   mlx5_ib_query_device_resp r{};
   if (caps.cqe_compression) {
@@ -81,6 +117,7 @@ mlx5_ib_query_device_resp describe_driver(const Capabilities &caps) {
   // Padding of 128-byte CQEs is a matter of the bus, invisible to software.
   r.flags |= MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD;
   if (caps.dc) r.flags |= MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT;
+  describe_ethernet(caps, r);
   return r;
 }
 
@@ -117,6 +154,7 @@ int query_device_ex(File &file, Attrs &attrs) {
     r.hca_core_clock = clock_khz;
   }
   r.device_cap_flags_ex = r.base.device_cap_flags;
+  describe_ethernet(caps, r);
   if (caps.cq_moderation) {
     r.cq_moderation_caps.max_cq_moderation_count = 65535;
     r.cq_moderation_caps.max_cq_moderation_period = max_moderation_period;
@@ -127,6 +165,14 @@ int query_device_ex(File &file, Attrs &attrs) {
   mlx5_ib_query_device_resp driver = describe_driver(caps);
   driver.response_length = std::min<u32>(room, sizeof driver);
   return driver_respond(attrs, driver);
+}
+
+// mlx5dv_query_port. What it can tell is about the ports of an embedded switch.
+int query_switch_port(File &file, Attrs &attrs) {
+  u32 number = 0;
+  if (const int error = attrs.in(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, number); error != 0) return error;
+  if (!file.valid_port(number)) return EINVAL;
+  return attrs.out(MLX5_IB_ATTR_QUERY_PORT, mlx5_ib_uapi_query_port{});
 }
 
 u8 mtu_code(u32 bytes) {   // enum ib_mtu
@@ -234,6 +280,11 @@ constexpr AttrSpec port_specs[] = {
     out_struct<ib_uverbs_query_port_resp_ex>(UVERBS_ATTR_QUERY_PORT_RESP,
                                              SOFTHCA_END_OF(ib_uverbs_query_port_resp_ex, reserved)),
 };
+constexpr AttrSpec switch_port_specs[] = {
+    in<u32>(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM),
+    out_struct<mlx5_ib_uapi_query_port>(MLX5_IB_ATTR_QUERY_PORT,
+                                        SOFTHCA_END_OF(mlx5_ib_uapi_query_port, reg_c0)),
+};
 constexpr AttrSpec gid_entry_specs[] = {
     constant(UVERBS_ATTR_QUERY_GID_ENTRY_PORT),
     constant(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX),
@@ -250,6 +301,8 @@ constexpr AttrSpec gid_table_specs[] = {
 
 constexpr Method methods[] = {
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, "DEVICE/QUERY_PORT", query_port, port_specs},
+    {UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT, "DEVICE/MLX5_QUERY_PORT", query_switch_port,
+     switch_port_specs},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, "DEVICE/QUERY_GID_ENTRY",
      query_gid_entry, gid_entry_specs},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, "DEVICE/QUERY_GID_TABLE",

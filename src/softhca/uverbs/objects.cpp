@@ -11,9 +11,10 @@ namespace {
 
 // Users before what they use, as the kernel does at the last close.
 constexpr ObjectClass destruction_order[] = {
-    ObjectClass::ah,  ObjectClass::mw, ObjectClass::devx_object, ObjectClass::qp,
-    ObjectClass::srq, ObjectClass::cq, ObjectClass::mr,          ObjectClass::dm,
-    ObjectClass::xrcd, ObjectClass::uar, ObjectClass::pd,
+    ObjectClass::flow, ObjectClass::ah,  ObjectClass::mw, ObjectClass::devx_object,
+    ObjectClass::qp,   ObjectClass::ind_table, ObjectClass::wq, ObjectClass::srq,
+    ObjectClass::cq,   ObjectClass::mr,  ObjectClass::dm, ObjectClass::xrcd,
+    ObjectClass::uar,  ObjectClass::pd,
 };
 
 std::vector<std::unique_ptr<XrcDomain>> &domains() {
@@ -38,7 +39,8 @@ int check_use(const Object *o, ObjectClass c) {
   if (o == nullptr) return ENOENT;
   const ObjectClass own = o->object_class;
   if (c != ObjectClass::any && own != c) return EINVAL;
-  const bool queue = own == ObjectClass::cq || own == ObjectClass::qp || own == ObjectClass::srq;
+  const bool queue = own == ObjectClass::cq || own == ObjectClass::qp || own == ObjectClass::srq ||
+                     own == ObjectClass::wq;
   return queue && o->inherited() ? EIO : 0;
 }
 
@@ -137,6 +139,23 @@ XrcdObject::~XrcdObject() {
 SrqObject::~SrqObject() {
   if (srq.srqn != 0) srq_unregister(&srq);
   end_events();
+}
+
+WqObject::~WqObject() {
+  wq_forget(wq);
+  end_events();
+}
+
+IndTableObject::IndTableObject(File &f, std::vector<WqObject *> entries)
+    : Object(f, kind), wqs_(std::move(entries)) {
+  for (WqObject *w : wqs_) {
+    ++w->users;
+    table.wqs.push_back(&w->wq);
+  }
+}
+
+IndTableObject::~IndTableObject() {
+  for (WqObject *w : wqs_) --w->users;
 }
 
 QpObject::~QpObject() {

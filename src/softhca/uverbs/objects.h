@@ -17,6 +17,7 @@
 
 #include "base/types.h"
 #include "model/device.h"
+#include "model/eth_queue.h"
 
 namespace softhca {
 class File;
@@ -36,7 +37,9 @@ enum class ObjectClass : u16 {
   mr = UVERBS_OBJECT_MR,
   mw = UVERBS_OBJECT_MW,
   xrcd = UVERBS_OBJECT_XRCD,
+  flow = UVERBS_OBJECT_FLOW,
   ind_table = UVERBS_OBJECT_RWQ_IND_TBL,
+  wq = UVERBS_OBJECT_WQ,
   dm = UVERBS_OBJECT_DM,
   devx_object = MLX5_IB_OBJECT_DEVX_OBJ,
   uar = MLX5_IB_OBJECT_UAR,
@@ -215,6 +218,26 @@ struct SrqObject : Object {
   Srq srq;
 };
 
+struct WqObject : Object {
+  static constexpr ObjectClass kind = ObjectClass::wq;
+  WqObject(File &f, PdObject *p, CqObject *c) : Object(f, kind), pd(p), cq(c) {}
+  ~WqObject() override;
+  u32 end_events() { return detach_events(*this, wq.async, wq.user_handle); }
+  Ref<PdObject> pd;
+  Ref<CqObject> cq;
+  Wq wq;
+};
+
+struct IndTableObject : Object {
+  static constexpr ObjectClass kind = ObjectClass::ind_table;
+  IndTableObject(File &f, std::vector<WqObject *> entries);   // which may repeat
+  ~IndTableObject() override;
+  IndirectionTable table;
+
+ private:
+  std::vector<WqObject *> wqs_;
+};
+
 // An XRC_TGT QP lives as long as any handle on it, in whatever file.
 struct SharedQp {
   Qp *qp = nullptr;
@@ -249,6 +272,7 @@ struct QpObject : Object {
   Ref<CqObject> send_cq, recv_cq;
   Ref<SrqObject> srq;
   Ref<XrcdObject> xrcd;
+  Ref<IndTableObject> table;           // RSS
   std::vector<Group> groups;           // multicast attachments
 
  private:

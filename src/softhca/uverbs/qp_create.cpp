@@ -10,6 +10,7 @@
 #include "uverbs/dispatch.h"
 #include "uverbs/privilege.h"
 #include "uverbs/queue.h"
+#include "uverbs/rwq.h"
 
 namespace softhca::uverbs {
 
@@ -31,9 +32,11 @@ struct Request {
   XrcdObject *xrcd = nullptr;
   CqObject *send_cq = nullptr, *recv_cq = nullptr;
   SrqObject *srq = nullptr;
+  IndTableObject *table = nullptr;      // RSS: no queues of its own
+  std::unique_ptr<EthQp> eth;           // raw packet
 
   bool has_rq() const {
-    return kind != QpType::xrc_ini && kind != QpType::xrc_tgt && kind != QpType::dct &&
+    return table == nullptr && kind != QpType::xrc_ini && kind != QpType::xrc_tgt && kind != QpType::dct &&
            srq == nullptr && cap.max_recv_wr != 0;
   }
 };
@@ -45,6 +48,7 @@ int read_objects(Attrs &attrs, Request &r) {
   r.send_cq = attrs.object<CqObject>(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE);
   r.recv_cq = attrs.object<CqObject>(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
   r.srq = attrs.object<SrqObject>(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
+  r.table = attrs.object<IndTableObject>(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE);
   switch (r.type) {
     case IB_UVERBS_QPT_XRC_TGT:
       if (r.pd != nullptr || r.send_cq != nullptr || r.recv_cq != nullptr) return EINVAL;
@@ -58,6 +62,12 @@ int read_objects(Attrs &attrs, Request &r) {
     case IB_UVERBS_QPT_XRC_INI:
     case IB_UVERBS_QPT_DRIVER: break;
     default: return EINVAL;
+  }
+  if (r.table != nullptr) {
+    if (r.type != IB_UVERBS_QPT_RAW_PACKET || r.cap.max_recv_wr != 0 || r.cap.max_recv_sge != 0 ||
+        r.recv_cq != nullptr || r.srq != nullptr || r.xrcd != nullptr)
+      return EINVAL;
+    return r.pd == nullptr ? ENOENT : 0;
   }
   if (r.xrcd != nullptr || (r.srq != nullptr && r.type == IB_UVERBS_QPT_XRC_INI)) return EINVAL;
   if (r.pd == nullptr || r.send_cq == nullptr) return ENOENT;
@@ -92,8 +102,10 @@ int choose_kind(const Capabilities &caps, Request &r) {
     case IB_UVERBS_QPT_UD: r.kind = QpType::ud; break;
     case IB_UVERBS_QPT_XRC_INI: r.kind = QpType::xrc_ini; break;
     case IB_UVERBS_QPT_XRC_TGT: r.kind = QpType::xrc_tgt; break;
-    // Raw Ethernet is not there yet.
-    case IB_UVERBS_QPT_RAW_PACKET: return EOPNOTSUPP;
+    case IB_UVERBS_QPT_RAW_PACKET:
+      if (!caps.raw_ethernet) return EOPNOTSUPP;
+      r.kind = QpType::raw_packet;
+      break;
     default:
       if (!caps.dc) return EOPNOTSUPP;
       if (dc != MLX5_QP_FLAG_TYPE_DCI && dc != MLX5_QP_FLAG_TYPE_DCT) return EINVAL;
@@ -105,12 +117,34 @@ int choose_kind(const Capabilities &caps, Request &r) {
   return xrc && !caps.xrc ? EOPNOTSUPP : 0;
 }
 
-bool uses_uar(const Request &r) { return r.kind != QpType::dct && r.kind != QpType::xrc_tgt; }
+bool uses_uar(const Request &r) {
+  return r.kind != QpType::dct && r.kind != QpType::xrc_tgt && r.table == nullptr;
+}
+
+// Flags and offloads that only raw packet QPs have.
+constexpr u32 raw_flags = MLX5_QP_FLAG_TUNNEL_OFFLOADS | MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC |
+                          MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC;
+
+// Padding of writes to whole cache lines is a matter of the bus, which is not
+// emulated: it may be asked for and changes nothing.
+u32 creation_flags(const Request &r) {
+  u32 allowed = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING;
+  if (r.kind == QpType::raw_packet)
+    allowed |= IB_UVERBS_QP_CREATE_SCATTER_FCS | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING;
+  return allowed;
+}
+
+void choose_offloads(Request &r) {
+  r.eth = std::make_unique<EthQp>();
+  r.eth->offloads.strip_vlan = (r.flags & IB_UVERBS_QP_CREATE_CVLAN_STRIPPING) != 0;
+  r.eth->offloads.scatter_fcs = (r.flags & IB_UVERBS_QP_CREATE_SCATTER_FCS) != 0;
+  r.eth->offloads.tunnel = (r.driver.flags & MLX5_QP_FLAG_TUNNEL_OFFLOADS) != 0;
+}
 
 // Driver steps 3 to 7.
 int check_driver_data(const File &file, const Request &r) {
-  constexpr u32 known = dc_flags | scatter_flags | MLX5_QP_FLAG_SIGNATURE |
-                        MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+  const u32 known = dc_flags | scatter_flags | MLX5_QP_FLAG_SIGNATURE | MLX5_QP_FLAG_BFREG_INDEX |
+                    MLX5_QP_FLAG_UAR_PAGE_INDEX | (r.kind == QpType::raw_packet ? raw_flags : 0);
   const mlx5_ib_create_qp &d = r.driver;
   if ((d.flags & ~known) != 0) return EINVAL;
   // The first version of extended connection establishment is a trigger that
@@ -122,7 +156,7 @@ int check_driver_data(const File &file, const Request &r) {
 
   const u32 special = r.flags & ~u32{IB_UVERBS_QP_CREATE_SQ_SIG_ALL};
   if (r.kind == QpType::dct && special != 0) return EINVAL;
-  if ((special & ~u32{IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK}) != 0) return EOPNOTSUPP;
+  if ((special & ~creation_flags(r)) != 0) return EOPNOTSUPP;
 
   if (r.kind == QpType::dct && (r.srq == nullptr || r.recv_cq == nullptr)) return EINVAL;
   if (r.kind == QpType::dci && (r.cap.max_recv_wr != 0 || r.cap.max_recv_sge != 0)) return EINVAL;
@@ -153,21 +187,26 @@ int check_sizes(const Capabilities &caps, const Request &r) {
   }
   if (d.sq_wqe_count != 0 && (!power_of_two(d.sq_wqe_count) || d.sq_wqe_count > caps.max_qp_wr))
     return EINVAL;
+  if (r.kind == QpType::raw_packet && d.sq_wqe_count == 0 && d.rq_wqe_count == 0) return EINVAL;
   return 0;
 }
 
 int claim_queues(const Request &r, Qp &qp) {
   const mlx5_ib_create_qp &d = r.driver;
   const u64 rq_bytes = u64{d.rq_wqe_count} << d.rq_wqe_shift;
-  const u64 bytes = rq_bytes + u64{d.sq_wqe_count} * wqe_bb;
-  if (const int error = claim_buffer(d.buf_addr, bytes); error != 0) return error;
+  const u64 sq_bytes = u64{d.sq_wqe_count} * wqe_bb;
+  // The two queues of a raw packet QP are separate objects of the device.
+  const bool split = r.kind == QpType::raw_packet;
+  const u64 sq_address = split ? d.sq_buf_addr : d.buf_addr + rq_bytes;
+  if (const int error = claim_buffer(d.buf_addr, rq_bytes + (split ? 0 : sq_bytes)); error != 0) return error;
+  if (const int error = claim_buffer(sq_address, sq_bytes); error != 0) return error;
   if (const int error = claim_doorbell(d.db_addr); error != 0) return error;
   qp.dbrec = reinterpret_cast<u32 *>(d.db_addr);
   qp.rq_wqes = d.rq_wqe_count;
   qp.rq_stride = r.has_rq() ? 1u << d.rq_wqe_shift : 0;
   qp.rq = reinterpret_cast<u8 *>(d.buf_addr);
   qp.sq_wqebbs = d.sq_wqe_count;
-  qp.sq = qp.rq + rq_bytes;
+  qp.sq = reinterpret_cast<u8 *>(sq_address);
   return 0;
 }
 
@@ -182,7 +221,7 @@ void choose_scatter(const Request &r, Qp &qp) {
         qp.sq_signal_all || (flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE) != 0;
 }
 
-std::unique_ptr<Qp> build(const File &file, const Request &r) {
+std::unique_ptr<Qp> build(const File &file, Request &r) {
   auto qp = std::make_unique<Qp>();
   qp->device = &file.device();
   qp->type = r.kind;
@@ -201,6 +240,7 @@ std::unique_ptr<Qp> build(const File &file, const Request &r) {
   qp->recv_cq = r.recv_cq != nullptr ? &r.recv_cq->cq : nullptr;
   qp->srq = r.srq != nullptr ? &r.srq->srq : nullptr;
   choose_scatter(r, *qp);
+  qp->eth = std::move(r.eth);
   return qp;
 }
 
@@ -211,9 +251,19 @@ int reply(Attrs &attrs, const Request &r, const Qp &qp) {
   ib_uverbs_qp_cap cap = r.cap;   // send sizes are the library's own business
   if (!r.has_rq()) cap.max_recv_wr = cap.max_recv_sge = 0;
   if (const int error = attrs.out(UVERBS_ATTR_CREATE_QP_RESP_CAP, cap); error != 0) return error;
-  // A DCT gets its number when it reaches RTR.
-  const u32 number = r.kind == QpType::dct ? 0 : qp.qpn;
+  // A DCT gets its number when it reaches RTR, an RSS QP has none.
+  const u32 number = r.kind == QpType::dct || r.table != nullptr ? 0 : qp.qpn;
   return attrs.out(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, number);
+}
+
+// RSS QPs have driver data of their own.
+int read_rss_request(const File &file, const Attrs &attrs, Request &r) {
+  if (!file.caps().raw_ethernet) return EOPNOTSUPP;
+  r.kind = QpType::raw_packet;
+  r.eth = std::make_unique<EthQp>();
+  if (const int error = read_rss(file, attrs, r.table->table, *r.eth); error != 0) return error;
+  const bool special = (r.flags & ~u32{IB_UVERBS_QP_CREATE_SQ_SIG_ALL}) != 0;
+  return special || r.send_cq != nullptr || r.cap.max_send_wr != 0 ? EINVAL : 0;
 }
 
 int read_request(File &file, Attrs &attrs, Request &r) {
@@ -226,11 +276,13 @@ int read_request(File &file, Attrs &attrs, Request &r) {
   if (attrs.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN)) return EOPNOTSUPP;
   if (const int error = check_srq_type(r); error != 0) return error;
 
+  if (r.table != nullptr) return read_rss_request(file, attrs, r);
   if (const int error = driver_request(attrs, r.driver, offsetof(mlx5_ib_create_qp, ece_options));
       error != 0)
     return error;
   if (const int error = choose_kind(file.caps(), r); error != 0) return error;
   if (const int error = check_driver_data(file, r); error != 0) return error;
+  if (r.kind == QpType::raw_packet) choose_offloads(r);
   return check_sizes(file.caps(), r);
 }
 
@@ -250,6 +302,7 @@ int qp_create(File &file, Attrs &attrs) {
   object->send_cq.reset(r.send_cq);
   object->recv_cq.reset(r.recv_cq);
   object->srq.reset(r.srq);
+  object->table.reset(r.table);
   EventChannel *events = async_channel(file, attrs, UVERBS_ATTR_CREATE_QP_EVENT_FD);
   if (r.kind == QpType::xrc_tgt) {
     auto *shared = new SharedQp{object->qp, r.xrcd->domain, 0, 0};

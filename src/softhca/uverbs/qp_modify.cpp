@@ -25,6 +25,7 @@ struct Change {
   ib_uverbs_modify_qp in{};
   u32 mask = 0;
   u32 rate_limit = 0;
+  mlx5_ib_burst_info burst{};
   AddressVector av, alt_av;
   bool has(u32 bits) const { return (mask & bits) != 0; }
 };
@@ -82,16 +83,17 @@ int check_generic(const File &file, const Qp &qp, Change &c) {
   return 0;
 }
 
-// Part 2: driver data. Reserved parts and burst parameters must be zero, there
-// is no packet pacing.
-int check_driver_data(const Attrs &attrs) {
+// Part 2: driver data. Bursts belong to a rate limit.
+int check_driver_data(const Attrs &attrs, Change &c) {
   if (attrs.length(UVERBS_ATTR_UHW_IN) == 0) return 0;
   mlx5_ib_modify_qp d{};
   if (const int error = driver_request(attrs, d, SOFTHCA_END_OF(mlx5_ib_modify_qp, ece_options), EOPNOTSUPP);
       error != 0)
     return error;
   if (d.comp_mask != 0 || d.burst_info.reserved != 0) return EOPNOTSUPP;
-  return d.burst_info.max_burst_sz != 0 || d.burst_info.typical_pkt_sz != 0 ? EINVAL : 0;
+  c.burst = d.burst_info;
+  const bool burst = c.burst.max_burst_sz != 0 || c.burst.typical_pkt_sz != 0;
+  return burst && c.has(mask_rate_limit) && c.rate_limit == 0 ? EINVAL : 0;
 }
 
 int check_values(const File &file, const Qp &qp, const Change &c) {
@@ -107,7 +109,11 @@ int check_values(const File &file, const Qp &qp, const Change &c) {
     return EINVAL;
   if (c.has(mask_access) && (c.in.qp_access_flags & access_remote_atomic) != 0 && !caps.atomics)
     return EOPNOTSUPP;
-  if (c.has(mask_rate_limit)) return EOPNOTSUPP;   // no pacing table
+  if (c.has(mask_rate_limit)) {
+    if (!caps.packet_pacing) return EOPNOTSUPP;
+    if (c.rate_limit != 0 && (c.rate_limit < caps.min_rate_kbps || c.rate_limit > caps.max_rate_kbps))
+      return EINVAL;
+  }
   return 0;
 }
 
@@ -118,6 +124,10 @@ void store(QpObject &object, const Change &c) {
   Qp &qp = *object.qp;
   QpAttributes &a = qp.attr;
   const ib_uverbs_modify_qp &in = c.in;
+  if (c.has(mask_rate_limit)) {
+    a.rate_limit = c.rate_limit;
+    qp.eth->max_burst_bytes = c.burst.max_burst_sz;
+  }
   if (c.has(mask_pkey)) a.pkey_index = in.pkey_index;
   if (c.has(mask_port)) a.port = in.port_num;
   if (c.has(mask_qkey)) a.qkey = in.qkey;
@@ -154,6 +164,7 @@ void enter(QpObject &object, QpState to) {
     qp.attr = {};
     object.requested_access() = 0;
   }
+  if (to == QpState::err) qp.attr.rate_limit = 0;
   qp_set_state(qp, to);
 }
 
@@ -164,8 +175,10 @@ int modify_queue_pair(const File &file, QpObject &object, const Change &c) {
   if (!transition_allowed(qp.type, from, to, c.mask)) return EINVAL;
   if (const int error = check_values(file, qp, c); error != 0) return error;
   if (from == QpState::reset && to == QpState::reset) return 0;
-  // The device has no command to enter SQD.
-  if (to == QpState::sqd) return EINVAL;
+  // The device has no command to enter SQD, nor one that revives the send
+  // queue of a raw packet QP.
+  if (to == QpState::sqd || (qp.type == QpType::raw_packet && from == QpState::sqe && to == QpState::rts))
+    return EINVAL;
   store(object, c);
   // Without a state, or from a state to itself, only attributes change.
   if (c.has(mask_state) && (to != qp.state || to == QpState::err)) enter(object, to);
@@ -207,9 +220,10 @@ int modify(File &file, Attrs &attrs, const ib_uverbs_modify_qp &in, u32 rate_lim
   int error = 0;
   QpObject *object = file.objects.get<QpObject>(in.qp_handle, error);
   if (object == nullptr) return error;
-  Change c{in, in.attr_mask, rate_limit, {}, {}};
+  Change c{in, in.attr_mask, rate_limit, {}, {}, {}};
   if (error = check_generic(file, *object->qp, c); error != 0) return error;
-  if (error = check_driver_data(attrs); error != 0) return error;
+  if (object->table) return ENOSYS;   // RSS: nothing to modify
+  if (error = check_driver_data(attrs, c); error != 0) return error;
   return object->qp->type == QpType::dct ? modify_dct(file, attrs, *object, c)
                                          : modify_queue_pair(file, *object, c);
 }

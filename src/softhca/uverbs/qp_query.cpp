@@ -28,12 +28,25 @@ bool has_route(QpType t) {
   return t == QpType::rc || t == QpType::uc || t == QpType::xrc_ini || t == QpType::xrc_tgt;
 }
 
+// Sizes of the send queue are known to the library only.
+void write_sizes(const Qp &qp, ib_uverbs_query_qp_resp &r) {
+  r.max_recv_wr = qp.rq_wqes;
+  r.max_recv_sge = qp.rq_wqes == 0 ? 0 : qp.rq_stride / wqe_ds - (qp.wqe_signature ? 1 : 0);
+  r.sq_sig_all = qp.sq_signal_all;
+}
+
 // What firmware returns does not depend on the mask. Depths come back as
 // powers of two, so never as 0; PSNs are the next ones on the wire.
 ib_uverbs_query_qp_resp describe(const Qp &qp) {
   const QpAttributes &a = qp.attr;
   ib_uverbs_query_qp_resp r{};
   r.qp_state = r.cur_qp_state = static_cast<u8>(qp.state);
+  write_sizes(qp, r);
+  // Behind a raw packet QP there are two queues that know their state only.
+  if (qp.type == QpType::raw_packet) {
+    r.port_num = 1;
+    return r;
+  }
   r.path_mtu = a.path_mtu;
   r.path_mig_state = a.path_mig_state;
   r.qkey = a.qkey;
@@ -56,10 +69,6 @@ ib_uverbs_query_qp_resp describe(const Qp &qp) {
   r.timeout = a.timeout;
   r.retry_cnt = a.retry_count;
   r.rnr_retry = a.rnr_retry;
-  // Sizes of the send queue are known to the library only.
-  r.max_recv_wr = qp.rq_wqes;
-  r.max_recv_sge = qp.rq_wqes == 0 ? 0 : qp.rq_stride / wqe_ds - (qp.wqe_signature ? 1 : 0);
-  r.sq_sig_all = qp.sq_signal_all;
   return r;
 }
 
@@ -89,6 +98,7 @@ int query_qp(File &file, Attrs &attrs) {
   int error = 0;
   const QpObject *object = file.objects.get<QpObject>(req.qp_handle, error);
   if (object == nullptr) return error;
+  if (object->table) return ENOSYS;
   ib_uverbs_query_qp_resp resp{};
   if (object->qp->type == QpType::dct) error = describe_dct(*object->qp, req.attr_mask, resp);
   else resp = describe(*object->qp);

@@ -1,8 +1,6 @@
 // What a kernel with this interface has and this device does not do: known
 // commands, refused with EOPNOTSUPP. (EPROTONOSUPPORT would make libibverbs
 // fall back to an older command and remember it.)
-//
-// The Ethernet side is to come: work queues, indirection tables, flow rules.
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -16,10 +14,6 @@ int refuse(File &, Attrs &) { return EOPNOTSUPP; }
 namespace {
 
 constexpr Method methods[] = {
-    {UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_CREATE, "WQ/CREATE", refuse, {}},
-    {UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_DESTROY, "WQ/DESTROY", refuse, {}},
-    {UVERBS_OBJECT_RWQ_IND_TBL, UVERBS_METHOD_RWQ_IND_TBL_DESTROY, "RWQ_IND_TBL/DESTROY", refuse, {}},
-    {UVERBS_OBJECT_FLOW, UVERBS_METHOD_FLOW_DESTROY, "FLOW/DESTROY", refuse, {}},
     {UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_CREATE_FLOW, "FLOW/CREATE", refuse, {}},
     {UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_DESTROY_FLOW, "FLOW/DESTROY", refuse, {}},
     {UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_ESP_CREATE, "FLOW_ACTION/ESP_CREATE", refuse, {}},
@@ -38,7 +32,6 @@ constexpr Method methods[] = {
     {UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_READ, "COUNTERS/READ", refuse, {}},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR, "MR/REG_DMABUF_MR", refuse, {}},
     {UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR, "DM/MAP_OP_ADDR", refuse, {}},
-    {UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT, "DEVICE/MLX5_QUERY_PORT", refuse, {}},
     {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT, "DEVX/SUBSCRIBE_EVENT", refuse, {}},
     {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY, "DEVX_OBJ/ASYNC_QUERY", refuse, {}},
     {MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG, "DEVX_UMEM/REG", refuse, {}},
@@ -54,13 +47,8 @@ constexpr Method methods[] = {
 
 constexpr u32 extended = IB_USER_VERBS_CMD_FLAG_EXTENDED;
 constexpr WriteCommand commands[] = {
-    {extended | IB_USER_VERBS_EX_CMD_CREATE_FLOW, "WRITE/EX_CREATE_FLOW", 0, 0, refuse},
-    {extended | IB_USER_VERBS_EX_CMD_DESTROY_FLOW, "WRITE/EX_DESTROY_FLOW", 0, 0, refuse},
     {extended | IB_USER_VERBS_EX_CMD_CREATE_WQ, "WRITE/EX_CREATE_WQ", 0, 0, refuse},
-    {extended | IB_USER_VERBS_EX_CMD_MODIFY_WQ, "WRITE/EX_MODIFY_WQ", 0, 0, refuse},
     {extended | IB_USER_VERBS_EX_CMD_DESTROY_WQ, "WRITE/EX_DESTROY_WQ", 0, 0, refuse},
-    {extended | IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL, "WRITE/EX_CREATE_RWQ_IND_TBL", 0, 0, refuse},
-    {extended | IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL, "WRITE/EX_DESTROY_RWQ_IND_TBL", 0, 0, refuse},
 };
 
 }  // namespace

@@ -67,26 +67,23 @@ int destroy_table_write(File &file, Attrs &attrs) {
 // One IP version and at most one kind of ports; no field at all only where
 // there is nothing to choose from.
 int check_fields(u64 fields, size_t entries) {
-  constexpr u32 ports = hash_tcp | hash_udp;
   if ((fields & ~u64{supported_hash_fields}) != 0) return EOPNOTSUPP;
   if ((fields & ~u64{hash_inner}) == 0) return entries == 1 ? 0 : EINVAL;
   if ((fields & hash_ipv4) != 0 && (fields & hash_ipv6) != 0) return EINVAL;
-  if ((fields & hash_tcp) != 0 && (fields & hash_udp) != 0) return EINVAL;
-  // Ports alone do not say which packets are meant.
-  return (fields & ports) != 0 && (fields & (hash_ipv4 | hash_ipv6)) == 0 ? EINVAL : 0;
+  return (fields & hash_tcp) != 0 && (fields & hash_udp) != 0 ? EINVAL : 0;
 }
 
 constexpr AttrSpec destroy_specs[] = {
     destroyed(UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE, ObjectClass::ind_table)};
 constexpr Method methods[] = {
-    {UVERBS_OBJECT_RWQ_IND_TBL, UVERBS_METHOD_RWQ_IND_TBL_DESTROY, "RWQ_IND_TBL/DESTROY", destroy_table,
-     destroy_specs},
+    {UVERBS_OBJECT_RWQ_IND_TBL, UVERBS_METHOD_RWQ_IND_TBL_DESTROY, "RWQ_IND_TBL/DESTROY",
+     destroy_table, destroy_specs},
 };
 constexpr u32 extended = IB_USER_VERBS_CMD_FLAG_EXTENDED;
 constexpr WriteCommand commands[] = {
     {extended | IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL, "WRITE/EX_CREATE_RWQ_IND_TBL",
-     sizeof(ib_uverbs_ex_create_rwq_ind_table), SOFTHCA_END_OF(ib_uverbs_ex_create_rwq_ind_table_resp, ind_tbl_num),
-     create_table},
+     sizeof(ib_uverbs_ex_create_rwq_ind_table),
+     SOFTHCA_END_OF(ib_uverbs_ex_create_rwq_ind_table_resp, ind_tbl_num), create_table},
     {extended | IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL, "WRITE/EX_DESTROY_RWQ_IND_TBL",
      sizeof(ib_uverbs_ex_destroy_rwq_ind_table), 0, destroy_table_write},
 };
@@ -97,17 +94,20 @@ int read_rss(const File &, const Attrs &attrs, const IndirectionTable &table, Et
   constexpr u32 known_flags = MLX5_QP_FLAG_TUNNEL_OFFLOADS | MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC |
                               MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC;
   mlx5_ib_create_qp_rss d{};
-  if (const int error = driver_request(attrs, d, SOFTHCA_END_OF(mlx5_ib_create_qp_rss, flags), EOPNOTSUPP);
+  if (const int error =
+          driver_request(attrs, d, SOFTHCA_END_OF(mlx5_ib_create_qp_rss, flags), EOPNOTSUPP);
       error != 0)
     return error;
-  if (driver_response_room(attrs) < SOFTHCA_END_OF(mlx5_ib_create_qp_resp, bfreg_index)) return EINVAL;
+  if (driver_response_room(attrs) < SOFTHCA_END_OF(mlx5_ib_create_qp_resp, bfreg_index))
+    return EINVAL;
   if (d.comp_mask != 0) return EOPNOTSUPP;
   if ((d.flags & ~known_flags) != 0) return EINVAL;
   out.offloads.tunnel = (d.flags & MLX5_QP_FLAG_TUNNEL_OFFLOADS) != 0;
   if ((d.rx_hash_fields_mask & hash_inner) != 0 && !out.offloads.tunnel) return EOPNOTSUPP;
   if (d.rx_hash_function != MLX5_RX_HASH_FUNC_TOEPLITZ) return EOPNOTSUPP;
   if (d.rx_key_len != toeplitz_key_bytes) return EINVAL;
-  if (const int error = check_fields(d.rx_hash_fields_mask, table.wqs.size()); error != 0) return error;
+  if (const int error = check_fields(d.rx_hash_fields_mask, table.wqs.size()); error != 0)
+    return error;
   out.rss = std::make_unique<Rss>();
   std::memcpy(out.rss->key.data(), d.rx_hash_key, toeplitz_key_bytes);
   out.rss->fields = static_cast<u32>(d.rx_hash_fields_mask);

@@ -21,8 +21,10 @@ int read_flags(const Attrs &attrs, ReceiveOffloads &out) {
   constexpr u32 known = IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING | IB_UVERBS_WQ_FLAGS_SCATTER_FCS |
                         IB_UVERBS_WQ_FLAGS_DELAY_DROP | IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING;
   u32 flags = 0;
-  if (const int error = attrs.flags(UVERBS_ATTR_CREATE_WQ_FLAGS, known, flags); error != 0) return error;
-  if ((flags & IB_UVERBS_WQ_FLAGS_DELAY_DROP) != 0) return has_capability(CAP_SYS_RAWIO) ? EOPNOTSUPP : EPERM;
+  if (const int error = attrs.flags(UVERBS_ATTR_CREATE_WQ_FLAGS, known, flags); error != 0)
+    return error;
+  if ((flags & IB_UVERBS_WQ_FLAGS_DELAY_DROP) != 0)
+    return has_capability(CAP_SYS_RAWIO) ? EOPNOTSUPP : EPERM;
   out.strip_vlan = (flags & IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING) != 0;
   out.scatter_fcs = (flags & IB_UVERBS_WQ_FLAGS_SCATTER_FCS) != 0;
   return 0;
@@ -50,8 +52,8 @@ int read_layout(const File &file, const Attrs &attrs, u32 max_wr, mlx5_ib_create
   wq.signature = (d.flags & MLX5_WQ_FLAG_SIGNATURE) != 0;
   const u32 limit = file.caps().max_qp_wr;
   if (max_wr > limit || d.rq_wqe_count == 0 || d.rq_wqe_count > limit ||
-      (d.rq_wqe_count & (d.rq_wqe_count - 1)) != 0 || !within(d.rq_wqe_shift, min_shift, max_shift) ||
-      d.buf_addr == 0)
+      (d.rq_wqe_count & (d.rq_wqe_count - 1)) != 0 ||
+      !within(d.rq_wqe_shift, min_shift, max_shift) || d.buf_addr == 0)
     return EINVAL;
   wq.entries = d.rq_wqe_count;
   wq.stride = 1u << d.rq_wqe_shift;
@@ -66,18 +68,21 @@ int wq_create(File &file, Attrs &attrs) {
   u64 type = 0;
   attrs.constant(UVERBS_ATTR_CREATE_WQ_TYPE, type);
   if (type != IB_UVERBS_WQT_RQ) return EINVAL;
-  auto object = std::make_unique<WqObject>(file, attrs.object<PdObject>(UVERBS_ATTR_CREATE_WQ_PD_HANDLE),
-                                           attrs.object<CqObject>(UVERBS_ATTR_CREATE_WQ_CQ_HANDLE));
+  auto object =
+      std::make_unique<WqObject>(file, attrs.object<PdObject>(UVERBS_ATTR_CREATE_WQ_PD_HANDLE),
+                                 attrs.object<CqObject>(UVERBS_ATTR_CREATE_WQ_CQ_HANDLE));
   Wq &wq = object->wq;
   u32 max_wr = 0, max_sge = 0;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_WQ_USER_HANDLE, wq.user_handle); error != 0) return error;
+  if (const int error = attrs.in(UVERBS_ATTR_CREATE_WQ_USER_HANDLE, wq.user_handle); error != 0)
+    return error;
   if (const int error = attrs.in(UVERBS_ATTR_CREATE_WQ_MAX_WR, max_wr); error != 0) return error;
   if (const int error = attrs.in(UVERBS_ATTR_CREATE_WQ_MAX_SGE, max_sge); error != 0) return error;
   if (const int error = read_flags(attrs, wq.offloads); error != 0) return error;
   if (!file.caps().raw_ethernet) return EOPNOTSUPP;
   mlx5_ib_create_wq driver{};
   if (const int error = read_layout(file, attrs, max_wr, driver, wq); error != 0) return error;
-  if (const int error = claim_buffer(driver.buf_addr, u64{wq.entries} * wq.stride); error != 0) return error;
+  if (const int error = claim_buffer(driver.buf_addr, u64{wq.entries} * wq.stride); error != 0)
+    return error;
   if (const int error = claim_doorbell(driver.db_addr); error != 0) return error;
   wq.buffer = reinterpret_cast<const u8 *>(driver.buf_addr);
   wq.dbrec = reinterpret_cast<u32 *>(driver.db_addr);
@@ -90,9 +95,12 @@ int wq_create(File &file, Attrs &attrs) {
 
   const mlx5_ib_create_wq_resp resp{sizeof resp, 0};
   if (const int error = driver_respond(attrs, resp); error != 0) return error;
-  if (const int error = attrs.out(UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, max_wr); error != 0) return error;
-  if (const int error = attrs.out(UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, max_sge); error != 0) return error;
-  if (const int error = attrs.out(UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, wq.wqn); error != 0) return error;
+  if (const int error = attrs.out(UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, max_wr); error != 0)
+    return error;
+  if (const int error = attrs.out(UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, max_sge); error != 0)
+    return error;
+  if (const int error = attrs.out(UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, wq.wqn); error != 0)
+    return error;
   return commit(file, attrs, UVERBS_ATTR_CREATE_WQ_HANDLE, std::move(object));
 }
 
@@ -110,7 +118,7 @@ bool transition_allowed(WqState from, WqState to) {
 }
 
 int modify_wq(File &file, Attrs &attrs) {
-  constexpr u32 set_state = 1, check_state = 2, set_flags = 4;   // IB_WQ_STATE, _CUR_STATE, _FLAGS
+  constexpr u32 set_state = 1, check_state = 2, set_flags = 4;  // IB_WQ_STATE, _CUR_STATE, _FLAGS
   constexpr u32 last_state = static_cast<u32>(WqState::error);
   ib_uverbs_ex_modify_wq req{};
   if (const int error = request(attrs, req); error != 0) return error;
@@ -123,8 +131,10 @@ int modify_wq(File &file, Attrs &attrs) {
   if (driver.comp_mask != 0 || driver.reserved != 0) return EOPNOTSUPP;
 
   Wq &wq = object->wq;
-  const bool has_state = (req.attr_mask & set_state) != 0, has_check = (req.attr_mask & check_state) != 0;
-  if ((has_state && req.wq_state > last_state) || (has_check && req.curr_wq_state > last_state)) return EINVAL;
+  const bool has_state = (req.attr_mask & set_state) != 0,
+             has_check = (req.attr_mask & check_state) != 0;
+  if ((has_state && req.wq_state > last_state) || (has_check && req.curr_wq_state > last_state))
+    return EINVAL;
   const auto from = has_check ? static_cast<WqState>(req.curr_wq_state) : wq.state;
   const auto to = has_state ? static_cast<WqState>(req.wq_state) : from;
   const bool flags = (req.attr_mask & set_flags) != 0;
