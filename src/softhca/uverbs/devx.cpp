@@ -19,12 +19,14 @@ namespace {
 enum Opcode : u16 {
   query_hca_cap = 0x100,
   create_mkey = 0x200,
+  rts2rts_qp = 0x505,
   query_dct = 0x713,
   arm_dct = 0x714,
   nop = 0x80d,
 };
 
-enum class Status : u8 { ok = 0x0, bad_op = 0x2, bad_param = 0x3, bad_resource = 0x5, no_resources = 0xf };
+enum class Status : u8 { ok = 0x0, bad_op = 0x2, bad_param = 0x3, bad_resource = 0x5, no_resources = 0xf,
+                        bad_qp_state = 0x10 };
 
 constexpr u16 header_bytes = 16;   // of every input and output box
 constexpr u32 mkc_offset = 16, mkc_bytes = 64, actual_octowords_offset = 96;
@@ -147,12 +149,32 @@ int object_query(File &file, Attrs &attrs) {
   return reply(attrs, c, Status::ok);
 }
 
+// mlx5dv_modify_qp_udp_sport: the UDP source port of RoCE v2, under which
+// switches spread the flows.
+int modify_udp_sport(const Attrs &attrs, Command &c, const Object *o) {
+  constexpr u32 mask_31_at = 0x10, mask_at = 0x108;         // opt_param_mask and opt_param_mask_95_32
+  constexpr u64 udp_sport_bit = 1 << 2;
+  constexpr u32 udp_sport_at = 0x52;                       // qpc.primary_address_path.udp_sport
+  if (o->object_class != ObjectClass::qp || c.in.size() < mask_at + 8) return EINVAL;
+  Qp &qp = *static_cast<const QpObject *>(o)->qp;
+  if ((load_be32(c.in.data() + 8) & 0xffffff) != qp.qpn) return EINVAL;
+  const bool connected = qp.type == QpType::rc || qp.type == QpType::uc;
+  if (!connected || !qp.device->ethernet(std::max<u8>(qp.attr.port, 1)) ||
+      load_be32(c.in.data() + mask_31_at) != 0 || load_be64(c.in.data() + mask_at) != udp_sport_bit)
+    return reply(attrs, c, Status::bad_param);
+  if (qp.state != QpState::rts) return reply(attrs, c, Status::bad_qp_state);
+  qp.attr.udp_sport = load_be16(c.in.data() + udp_sport_at);
+  return reply(attrs, c, Status::ok);
+}
+
 int object_modify(File &file, Attrs &attrs) {
   Command c;
   if (const int error = read(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
                              MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, c);
       error != 0)
     return error;
+  if (c.opcode() == rts2rts_qp)
+    return modify_udp_sport(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
   if (c.opcode() != arm_dct) return reply(attrs, c, Status::bad_op);
   if (dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE), c) == nullptr) return EINVAL;
   // The event goes to subscribers of DCTs made by firmware command only, of

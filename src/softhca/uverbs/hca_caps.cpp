@@ -10,7 +10,7 @@ namespace {
 constexpr size_t page_bytes = 4096;
 
 // Page types (bits 1.. of op_mod).
-enum Type : u32 { general = 0, odp = 2, atomic = 3, device_memory = 0xf, last = 0x20 };
+enum Type : u32 { general = 0, ethernet_offloads = 1, odp = 2, atomic = 3, device_memory = 0xf, last = 0x20 };
 
 u32 log2_up(u64 n) { return n <= 1 ? 0 : 64 - static_cast<u32>(__builtin_clzll(n - 1)); }
 
@@ -37,6 +37,10 @@ std::vector<u8> general_page(const Device &device) {
   const Capabilities &c = device.caps;
   const LinkLayer link = device.port(1).link;
   Page p;
+  if (c.dma_memcpy) {
+    p.set(0x6b, 5, c.log_max_memcpy);          // log_dma_mmo_max_size
+    p.set(0x153, 1, 1);                        // dma_mmo_sq
+  }
   p.set(0x80, 8, log2_up(c.max_srq_wr + 1));   // log_max_srq_sz
   p.set(0x88, 8, log2_up(c.max_qp_wr));        // log_max_qp_sz
   p.set(0x9b, 5, log2_up(c.max_qp));           // log_max_qp
@@ -56,7 +60,9 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x12a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_req_dc
   p.set(0x13a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_res_dc
   p.set(0x14a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_req_qp
+  p.set(0x151, 1, link == LinkLayer::ethernet);   // rts2rts_qp_udp_sport
   p.set(0x15a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_res_qp
+  p.set(0x160, 1, c.raw_ethernet);             // end_pad
   p.set(0x1ab, 5, 16);                         // local_ca_ack_delay
   p.set(0x1b6, 2, link == LinkLayer::ethernet);   // port_type
   p.set(0x1b8, 8, device.port_count());        // num_ports
@@ -65,6 +71,7 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x20c, 1, c.dc);                       // dc_req_sctr_data_cqe
   p.set(0x215, 1, 1);                          // sctr_data_cqe
   p.set(0x21a, 1, c.dc);                       // dct
+  p.set(0x21c, 1, c.raw_ethernet);             // eth_net_offloads
   p.set(0x21d, 1, link == LinkLayer::ethernet);   // roce
   p.set(0x21e, 1, c.atomics);                  // atomic
   p.set(0x220, 1, 1);                          // cq_oi
@@ -86,12 +93,34 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x318, 8, log2_up(c.max_mcast_group)); // log_max_mcg
   p.set(0x32b, 5, log2_up(c.max_pd));          // log_max_pd
   p.set(0x33b, 5, c.xrc ? 16 : 0);             // log_max_xrcd
+  if (c.raw_ethernet) {
+    p.set(0x363, 5, log2_up(c.max_rq));                   // log_max_rq
+    p.set(0x36b, 5, log2_up(c.max_qp));                   // log_max_sq
+    p.set(0x38b, 5, log2_up(c.max_indirection_tables));   // log_max_rqt
+    p.set(0x393, 5, log2_up(c.max_indirection_entries));  // log_max_rqt_size
+  }
   p.set(0x4e0, 32, c.timestamps ? 1'000'000 : 0);   // device_frequency_khz
   p.set(0x5bc, 1, c.cqe_compression);          // mini_cqe_resp_stride_index
   p.set(0x5bd, 1, 1);                          // cqe_128_always
   p.set(0x5be, 1, c.cqe_128_compression);      // cqe_compression_128b
   p.set(0x5bf, 1, c.cqe_compression);
   p.set(0x5d0, 16, c.cqe_compression ? 64 : 0);   // cqe_compression_max_num
+  return p.take();
+}
+
+// per_protocol_networking_offload_caps
+std::vector<u8> ethernet_page(const Capabilities &c) {
+  constexpr u32 no_inline_headers = 2;
+  Page p;
+  if (!c.raw_ethernet) return p.take();
+  p.set(0x00, 1, 1);                         // csum_cap
+  p.set(0x01, 1, 1);                         // vlan_cap
+  p.set(0x07, 1, 1);                         // wqe_vlan_insert
+  p.set(0x0b, 5, c.tso ? log2_up(c.max_tso) : 0);   // max_lso_cap
+  p.set(0x12, 2, no_inline_headers);         // wqe_inline_mode
+  p.set(0x14, 4, log2_up(c.max_indirection_entries));   // rss_ind_tbl_cap
+  p.set(0x19, 1, 1);                         // scatter_fcs
+  p.set(0x1f, 1, 1);                         // tunnel_stateless_vxlan
   return p.take();
 }
 
@@ -139,6 +168,7 @@ std::vector<u8> device_memory_page(const Capabilities &c) {
 std::vector<u8> hca_caps(const Device &device, u32 type) {
   switch (type) {
     case general: return general_page(device);
+    case ethernet_offloads: return ethernet_page(device.caps);
     case odp: return odp_page(device.caps);
     case atomic: return atomic_page(device.caps);
     case device_memory: return device_memory_page(device.caps);
