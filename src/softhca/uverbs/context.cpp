@@ -57,7 +57,6 @@ mlx5_ib_alloc_ucontext_resp describe(const File &file) {
   r.max_srq_recv_wr = caps.max_srq_wr + 1;   // the kernel reports 1 << log_max_srq_sz here
   r.num_ports = static_cast<u16>(device.port_count());
   r.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG;
-  r.response_length = sizeof r;
   r.cqe_version = 1;
   r.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
   r.eth_min_inline = ethernet ? MLX5_USER_INLINE_MODE_NONE : MLX5_USER_INLINE_MODE_NA;
@@ -80,7 +79,9 @@ int report(const Attrs &attrs, const File &file, u16 vectors, u16 support, u16 d
   const u64 core_support = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
   if (const int error = attrs.out(vectors, n); error != 0) return error;
   if (const int error = attrs.out(support, core_support); error != 0) return error;
-  return attrs.out(driver, describe(file));
+  mlx5_ib_alloc_ucontext_resp resp = describe(file);
+  resp.response_length = std::min<u32>(attrs.length(driver), sizeof resp);
+  return attrs.out(driver, resp);
 }
 
 // Kernel: mlx5_ib_alloc_ucontext. The request of the first ABI (8 bytes) and

@@ -99,9 +99,11 @@ File *take_file() {
 void close_file(File &f) {
   SOFTHCA_LOG(debug, "device %u: last close", f.device_number);
   f.objects.destroy_all();
-  if (f.async != nullptr) std::erase(process().context_channels, f.async);
   f.async = nullptr;
-  for (EventDescriptor *e : f.events) e->file = nullptr;
+  for (EventDescriptor *e : f.events) {
+    std::erase(process().context_channels, e->channel);
+    e->file = nullptr;
+  }
   f.events.clear();
   engine_remove_clock_page(f.bar + u64{uverbs::core_clock_page} * page_size);
   munmap(f.bar, u64{uverbs::bar_pages} * page_size);
@@ -113,12 +115,10 @@ void close_file(File &f) {
 
 void close_event_descriptor(int fd, EventDescriptor *e) {
   g_descriptors.set(fd, 0);
+  std::erase(process().context_channels, e->channel);
   if (File *f = e->file) {
     std::erase(f->events, e);
-    if (f->async == e->channel) {
-      std::erase(process().context_channels, e->channel);
-      f->async = nullptr;
-    }
+    if (f->async == e->channel) f->async = nullptr;
   }
   e->channel->close_application_end();
   e->channel->drop();
@@ -163,8 +163,9 @@ EventChannel *File::create_channel(bool completion) {
     return nullptr;
   }
   events.push_back(e);
-  if (!completion && async == nullptr) {
-    async = channel;
+  if (!completion) {
+    // Objects report to the first one, the device and its ports to all.
+    if (async == nullptr) async = channel;
     process().context_channels.push_back(channel);
   }
   return channel;
