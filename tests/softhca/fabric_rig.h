@@ -40,7 +40,6 @@ class Child {
     pid_ = fork();
     if (pid_ == 0) {
       alarm(60);  // never outlives a failed test by much
-      in_child_ = true;
       current_ = this;
       _exit(body());
     }
@@ -87,7 +86,6 @@ class Child {
  private:
   int up_[2], down_[2];
   pid_t pid_ = -1;
-  bool in_child_ = false;
   inline static Child *current_ = nullptr;
 };
 
