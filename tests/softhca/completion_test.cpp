@@ -112,6 +112,25 @@ TEST_CASE("Arming", "[cq][event]") {
     rig.step();
     CHECK(ch.completion(handle));
   }
+  SECTION("arming again before polling does not repeat the event") {
+    cq.arm(false);
+    write_plain(cq.cq, 0);
+    REQUIRE(ch.completion(handle));
+    cq.arm(false, 1);
+    rig.step();
+    CHECK_FALSE(ch.completion(handle));
+    write_plain(cq.cq, 1);
+    CHECK(ch.completion(handle));
+  }
+  SECTION("a completion that came after the last event fires the next arm") {
+    cq.arm(false);
+    write_plain(cq.cq, 0);
+    write_plain(cq.cq, 1);
+    REQUIRE(ch.completion(handle));
+    cq.arm(false, 1);
+    rig.step();
+    CHECK(ch.completion(handle));
+  }
   SECTION("solicited only") {
     cq.arm(true);
     write_plain(cq.cq, 0);

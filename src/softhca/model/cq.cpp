@@ -174,7 +174,13 @@ bool cq_check_arm(Cq &cq, u64 now_ns) {
   if (raw == not_armed || cq.completion.channel == nullptr) return true;
 
   const u32 armed = swap32(raw);
-  const u32 seen = armed & counter_mask;
+  // What an event has told already is not told again, even if the application
+  // arms before it polls: only completions behind both the consumer index of
+  // the arm and the last event count. (The hardware keeps that index in the CQ
+  // context; programs that wait for one of several CQs rely on it.)
+  u32 seen = armed & counter_mask;
+  const u32 told = (cq.last_notified - seen) & counter_mask;
+  if (told <= cq.entries) seen = cq.last_notified & counter_mask;
   const u32 newer = (cq.producer - seen) & counter_mask;
   // A consumer index in the record that lies ahead of the producer belongs to
   // an earlier life of the buffer.
@@ -191,6 +197,7 @@ bool cq_check_arm(Cq &cq, u64 now_ns) {
                                    __ATOMIC_RELAXED))
     return true;   // the application is arming right now: look again
   cq.moderation_start = 0;
+  cq.last_notified = cq.producer;
   cq.completion.channel->post_completion(cq.user_handle);
   ++cq.completion.posted;
   process().last_event_ns = now_ns;

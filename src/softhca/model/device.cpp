@@ -46,6 +46,7 @@ void build_devices(Process &p) {
 int Process::start() {
   if (started) return 0;
   if (devices.empty()) build_devices(*this);
+  set_memory_access(config().process_vm);
   fabric = Fabric::join(config().fabric, config().ring_bytes);
   if (fabric == nullptr) return errno != 0 ? errno : EIO;
   if (const int error = engine_start(); error != 0) {

@@ -227,12 +227,15 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
 void SendWqe::clear() {
   SpanList kept_spans = std::move(spans);
   std::vector<u8> kept_inline = std::move(inline_data);
+  std::vector<u16> kept_slots = std::move(slots);
   kept_spans.clear();
   kept_inline.clear();
   if (kept_inline.capacity() > max_kept_inline) kept_inline = {};
+  kept_slots.clear();
   *this = SendWqe();
   spans = std::move(kept_spans);        // keep the capacity: WQEs are recycled
   inline_data = std::move(kept_inline);
+  slots = std::move(kept_slots);
 }
 
 const char *opcode_name(WqeOpcode op) {

@@ -18,6 +18,7 @@ constexpr u64 minimum_timeout_ns = 16'000'000;
 // for ever.
 constexpr u64 patience_ns = 30'000'000'000;
 constexpr u64 datagram_patience_ns = 1'000'000'000;
+constexpr u32 multicast_qpn = 0xffffff;
 
 // RNR timer codes in microseconds (InfiniBand specification, table of the
 // RNR NAK timer field).
@@ -208,27 +209,29 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
   if (w.opcode == WqeOpcode::send_imm) h.flags |= packet_imm;
   h.payload = w.length;
 
-  if (w.dest.qpn == 0xffffff) {
-    u16 slots[max_slots];
-    const u32 n = process().fabric->multicast_slots(slots, max_slots);
-    for (u32 i = 0; i < n; ++i)
-      if (transmit(slots[i], h, &w.spans, 0, nullptr) == Sent::fault) {
-        fail_wqe(qp, w, Syndrome::local_protection);
-        return true;
-      }
-    w.done = true;
-    return true;
+  if (!w.fanned_out) {
+    w.fanned_out = true;
+    if (w.dest.qpn == multicast_qpn) {
+      u16 slots[max_slots];
+      const u32 n = process().fabric->multicast_slots(slots, max_slots);
+      w.slots.assign(slots, slots + n);
+    } else {
+      w.slots.assign(1, slot_of_qpn(h.dst_qpn));
+    }
   }
-  switch (transmit(slot_of_qpn(h.dst_qpn), h, &w.spans, 0, nullptr)) {
-    case Sent::fault: fail_wqe(qp, w, Syndrome::local_protection); return true;
-    case Sent::full:
+  while (!w.slots.empty()) {
+    const Sent sent = transmit(w.slots.back(), h, &w.spans, 0, nullptr);
+    if (sent == Sent::fault) {
+      fail_wqe(qp, w, Syndrome::local_protection);
+      return true;
+    }
+    if (sent == Sent::full) {
       // The wire is lossless while the receiver lives, but a stopped receiver
       // must not stop the sender of datagrams.
       if (w.stalled_ns == 0) w.stalled_ns = now_ns;
       if (now_ns - w.stalled_ns < datagram_patience_ns) return false;
-      break;
-    case Sent::yes:
-    case Sent::lost: break;
+    }
+    w.slots.pop_back();
   }
   w.done = true;
   return true;
