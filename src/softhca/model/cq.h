@@ -37,7 +37,6 @@ struct Cq {
   u32 moderated = 0;           // completions since the last event
   u64 moderation_start = 0;
   std::vector<Cqe> pending;    // completions held back for compression
-  u32 users = 0;               // QPs, SRQs and WQs that complete here
 };
 
 // Prepares the arm record of a fresh CQ.

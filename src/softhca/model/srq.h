@@ -27,7 +27,6 @@ struct Srq {
   u16 consumed = 0;
   u16 head = 0;                // index of the next WQE
   u32 limit = 0;               // 0: not armed
-  u32 users = 0;               // QPs
 };
 
 u16 srq_available(const Srq &);
