@@ -197,12 +197,20 @@ int Attrs::publish(u16 id, i64 value) const {
              : EFAULT;
 }
 
+namespace {
+
+void copy_and_clear(const std::vector<u8> &from, void *to, u32 size) {
+  std::memset(to, 0, size);
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+
+}  // namespace
+
 int read_request(const Attrs &attrs, void *to, u32 size) {
   std::vector<u8> data;
   if (const int error = attrs.bytes(UVERBS_ATTR_CORE_IN, data, size); error != 0 && error != ENOENT)
     return error;
-  std::memset(to, 0, size);
-  std::memcpy(to, data.data(), data.size());
+  copy_and_clear(data, to, size);
   return attrs.cleared_from(UVERBS_ATTR_CORE_IN, size) ? 0 : EOPNOTSUPP;
 }
 
@@ -219,8 +227,7 @@ int read_driver_data(const Attrs &attrs, void *to, u32 size, u32 minimum, int ta
   std::vector<u8> data;
   if (const int error = attrs.bytes(UVERBS_ATTR_UHW_IN, data, size); error != 0 && error != ENOENT)
     return error;
-  std::memset(to, 0, size);
-  std::memcpy(to, data.data(), data.size());
+  copy_and_clear(data, to, size);
   return attrs.cleared_from(UVERBS_ATTR_UHW_IN, size) ? 0 : tail_error;
 }
 
