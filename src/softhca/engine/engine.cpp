@@ -37,6 +37,8 @@ constexpr u64 event_mode_ns = 2'000'000;
 std::atomic<u64> g_last_hook_ns{0};
 std::atomic<bool> g_running{false};
 std::atomic<u32> g_generation{0};   // a forked child's engine is another one
+void (*g_cm_receive)(const PacketHeader &, const u8 *);
+bool (*g_cm_tick)(u64);
 
 bool doorbell_rung(const Qp &qp) {
   if (qp.sq_wqebbs != 0 && qp.state >= QpState::rts &&
@@ -56,9 +58,12 @@ void dispatch_multicast(Process &p, const PacketHeader &h, const u8 *payload) {
 }
 
 void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
-  if (h.kind == PacketKind::ethernet) return receive_frame(h, payload);
   if (h.kind == PacketKind::datagram && h.dst_qpn == 0xffffff)
     return dispatch_multicast(p, h, payload);
+  if (h.kind == PacketKind::cm) {
+    if (g_cm_receive != nullptr) g_cm_receive(h, payload);
+    return;
+  }
   const auto it = p.qps.find(h.dst_qpn);
   if (it == p.qps.end()) {
     SOFTHCA_LOG(trace, "record for QP %#x, which does not exist", h.dst_qpn);
@@ -76,12 +81,24 @@ void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
   }
 }
 
-bool receive_all(Process &p) {
+// Frames are waiting for receive WQEs. Device lock held.
+bool g_holding;
+
+bool receive_all(Process &p, u64 now_ns) {
   const PacketHeader *h;
   const u8 *payload;
   u32 n = 0;
+  g_holding = false;
   for (; n < receive_budget && p.fabric->receive(h, payload); ++n) {
-    dispatch(p, *h, payload);
+    if (h->kind == PacketKind::ethernet) {
+      if (!receive_frame(*h, payload, now_ns)) {
+        p.fabric->hold();
+        g_holding = true;
+        break;
+      }
+    } else {
+      dispatch(p, *h, payload);
+    }
     p.fabric->release();
   }
   return n != 0;
@@ -162,7 +179,7 @@ void flush_channels(Process &p) {
 bool engine_step(u64 now_ns) {
   Process &p = process();
   if (!p.started) return false;
-  bool any = receive_all(p);
+  bool any = receive_all(p, now_ns);
   // Acknowledges leave before anything that the application sends in answer
   // to what they acknowledge: a ping-pong program counts on its send being
   // complete when the pong is there.
@@ -173,6 +190,7 @@ bool engine_step(u64 now_ns) {
   while (!p.compressing.empty()) cq_flush_compressed(*p.compressing.back());
   if (!p.watched.empty()) check_watched(p, now_ns);
   if (!p.overflowing.empty()) flush_channels(p);
+  if (g_cm_tick != nullptr) any |= g_cm_tick(now_ns);
   if (faults_configured()) {
     any |= transmit_delayed(now_ns);
     raise_injected_events(now_ns);
@@ -213,10 +231,11 @@ void *engine_thread(void *argument) {
       last_work = now;
       continue;
     }
-    bool any;
+    bool any, holding;
     {
       std::lock_guard lock(p.mutex);
       any = engine_step(now);
+      holding = g_holding;
     }
     now = device_clock_ns();
     if (any) {
@@ -226,7 +245,9 @@ void *engine_thread(void *argument) {
     const u64 idle = now - last_work;
     // Doorbells are found by looking; records of other processes wake us.
     const u64 ns = idle > 1'000'000'000 ? 200'000 : idle > 20'000'000 ? 50'000 : 10'000;
-    p.fabric->wait(ns);
+    // A record that was left in its ring would end the wait at once.
+    if (holding) nap(20'000);
+    else p.fabric->wait(ns);
   }
   return nullptr;
 }
@@ -275,6 +296,11 @@ void engine_forget() {
   p.next_qpn = 0;
   p.free_qpns.clear();
   flow_forget();
+}
+
+void engine_set_cm(void (*receive)(const PacketHeader &, const u8 *), bool (*tick)(u64)) {
+  g_cm_receive = receive;
+  g_cm_tick = tick;
 }
 
 void engine_find_provider() {

@@ -81,32 +81,35 @@ bool names_destination(const FlowRule &r) {
 // unless the address is one of its own: the port's, or one that a rule names.
 bool loops_back(const FlowRule &r, const EthFrame &f) {
   const bool multicast = (f.data[0] & 1) != 0;
-  if (multicast) return !r.qp->block_multicast_loopback;
+  if (multicast) return r.qp == nullptr || !r.qp->block_multicast_loopback;
   if (r.kind == FlowKind::sniffer || names_destination(r)) return true;
   return std::memcmp(port_mac(config(), r.device, r.port).data(), f.data, 6) == 0;
 }
 
-// The rules of one port, [first, last), which are in order. Delivery changes
-// no rules.
-void steer(size_t first, size_t last, const EthFrame &f, const FlowKey &key, bool own) {
+struct Delivery {
+  Qp *qp;
+  u32 tag;
+};
+
+// Appends whom the rules of one port, [first, last) in order, send a frame to.
+void steer(size_t first, size_t last, const EthFrame &f, const FlowKey &key, bool own,
+           std::vector<Delivery> &out) {
   const auto &rules = steering().rules;
   for (size_t i = first; i < last; ++i) {
     const FlowRule &r = *rules[i];
     if (!matches(r, key) || (own && !loops_back(r, f))) continue;
     if (r.kind == FlowKind::sniffer || r.dont_trap) {
-      deliver_frame(*r.qp, f, r.tag);
+      out.push_back({r.qp, r.tag});
       continue;
     }
     if (r.drop) return;
     // All destinations of this entry, each once, and nothing behind it.
-    std::vector<const Qp *> reached;
+    const size_t begin = out.size();
     for (size_t j = i; j < last && rules[j]->level == r.level; ++j) {
       const FlowRule &other = *rules[j];
-      if (!same_entry(r, other) ||
-          std::find(reached.begin(), reached.end(), other.qp) != reached.end())
-        continue;
-      reached.push_back(other.qp);
-      deliver_frame(*other.qp, f, other.tag);
+      const bool known = std::any_of(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end(),
+                                     [&](const Delivery &d) { return d.qp == other.qp; });
+      if (!known && same_entry(r, other)) out.push_back({other.qp, other.tag});
     }
     return;
   }
@@ -179,11 +182,13 @@ void flow_remove(FlowRule &rule) {
 
 void flow_forget() { steering().rules.clear(); }
 
-void receive_frame(const PacketHeader &h, const u8 *payload) {
-  if (h.payload < eth_header_bytes || steering().rules.empty()) return;
+bool receive_frame(const PacketHeader &h, const u8 *payload, u64 now_ns) {
+  if (h.payload < eth_header_bytes || steering().rules.empty()) return true;
   const EthFrame frame = parse_frame(payload, h.payload);
   const FlowKey key = flow_key(frame);
   const bool own_process = h.src_slot == process().fabric->slot();
+  static auto &deliveries = *new std::vector<Delivery>;  // keeps its room
+  deliveries.clear();
   const auto &rules = steering().rules;
   for (size_t first = 0; first < rules.size();) {
     size_t last = first + 1;
@@ -191,9 +196,13 @@ void receive_frame(const PacketHeader &h, const u8 *payload) {
     while (last < rules.size() && rules[last]->device == r.device && rules[last]->port == r.port)
       ++last;
     if (process().devices[r.device].port(r.port).active)
-      steer(first, last, frame, key, own_process);
+      steer(first, last, frame, key, own_process, deliveries);
     first = last;
   }
+  for (const Delivery &d : deliveries)
+    if (frame_must_wait(*d.qp, frame, now_ns)) return false;
+  for (const Delivery &d : deliveries) deliver_frame(*d.qp, frame, d.tag);
+  return true;
 }
 
 }  // namespace softhca

@@ -37,7 +37,7 @@ static_assert(alignof(FlowKey) == 1, "compared as bytes, without padding");
 enum class FlowKind : u8 { normal, leftovers, sniffer };
 
 struct FlowRule {
-  Qp *qp = nullptr;
+  Qp *qp = nullptr;  // nullptr only if frames are dropped
   u32 device = 0;
   u8 port = 1;
   FlowKind kind = FlowKind::normal;
@@ -62,7 +62,8 @@ void flow_remove(FlowRule &);
 // In a forked child: the rules are the parent's.
 void flow_forget();
 
-// A frame from the wire.
-void receive_frame(const PacketHeader &, const u8 *payload);
+// A frame from the wire. False: a receiver has no WQE for it at the moment, and
+// it is worth waiting for one; nothing has been delivered.
+bool receive_frame(const PacketHeader &, const u8 *payload, u64 now_ns);
 
 }  // namespace softhca

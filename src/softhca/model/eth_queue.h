@@ -24,6 +24,12 @@ struct ReceiveOffloads {
   bool tunnel = false;       // completions describe the inner headers
 };
 
+// How long a queue has been without WQEs for frames that wait.
+struct Starvation {
+  u64 since_ns = 0;  // 0: there is room
+  bool given_up = false;
+};
+
 // A receive work queue. Cyclic: one frame per WQE. Striding: a WQE is divided
 // into strides, and frames take as many as they need, one behind the other.
 struct Wq {
@@ -47,6 +53,7 @@ struct Wq {
 
   u16 consumed = 0;      // WQEs used up
   u32 strides_used = 0;  // of the current WQE
+  Starvation starvation;
 
   u16 available() const { return static_cast<u16>(read_doorbell(&dbrec[0]) - consumed); }
   u32 strides() const { return 1u << log_strides; }
@@ -96,9 +103,14 @@ RssResult rss_hash(const Rss &, const EthFrame &);
 struct EthQp {
   ReceiveOffloads offloads;
   std::unique_ptr<Rss> rss;  // receives through a table; has no queues itself
-  u32 max_burst_bytes = 0;   // packet pacing; 0: the device's default
+  Starvation starvation;
+  u32 max_burst_bytes = 0;  // packet pacing; 0: the device's default
 };
 
+// Whether a frame should stay on the wire because what `qp` receives with has
+// no WQE for it. Links pause for a while before frames are lost (802.3x); a
+// queue that stays empty gets no such grace again until it has been filled.
+bool frame_must_wait(Qp &, const EthFrame &, u64 now_ns);
 // Delivers a frame to what `qp` receives with: its own queue, or a WQ of its
 // table. Without a posted WQE the frame is lost.
 void deliver_frame(Qp &, const EthFrame &, u32 flow_tag);

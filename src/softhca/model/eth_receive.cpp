@@ -10,6 +10,8 @@ namespace softhca {
 
 namespace {
 
+constexpr u64 pause_ns = 500'000'000;  // how long a frame waits for a WQE
+
 std::vector<Wq *> &failed_wqs() {
   static auto &list = *new std::vector<Wq *>;
   return list;
@@ -214,6 +216,29 @@ void deliver_to_rq(Qp &qp, const EthFrame &f, u32 tag) {
   if (!cq_write(*qp.recv_cq, cqe, CqeOpcode::resp_send, false)) qp_fail(qp, EventType::qp_fatal);
 }
 
+Wq &choose_wq(const Rss &rss, const RssResult &result) {
+  return *rss.table->wqs[result.hash & (rss.table->wqs.size() - 1)];
+}
+
+bool has_room(const Wq &wq, const EthFrame &f) {
+  const u16 available = wq.available();
+  if (!wq.striding || available != 1) return available != 0;
+  const u32 bytes =
+      f.bytes + (wq.offloads.scatter_fcs ? fcs_bytes : 0) + (wq.two_byte_shift ? 2 : 0);
+  return bytes <= (wq.strides() - wq.strides_used) << wq.log_stride_bytes;
+}
+
+bool worth_waiting(Starvation &s, bool room, u64 now_ns) {
+  if (room) {
+    s = {};
+    return false;
+  }
+  if (s.given_up) return false;
+  if (s.since_ns == 0) s.since_ns = now_ns;
+  s.given_up = now_ns - s.since_ns >= pause_ns;
+  return !s.given_up;
+}
+
 void flush(Wq &wq) {
   // At most one queue's length: a doorbell further ahead cannot be true.
   for (u32 left = std::min<u32>(wq.available(), wq.entries); left != 0; --left) {
@@ -225,11 +250,21 @@ void flush(Wq &wq) {
 
 }  // namespace
 
+bool frame_must_wait(Qp &qp, const EthFrame &f, u64 now_ns) {
+  if (qp.eth->rss) {
+    Wq &wq = choose_wq(*qp.eth->rss, rss_hash(*qp.eth->rss, f));
+    return wq.state == WqState::ready && worth_waiting(wq.starvation, has_room(wq, f), now_ns);
+  }
+  if (qp.state == QpState::reset || qp.state == QpState::err || qp.rq_wqes == 0) return false;
+  const bool room = static_cast<u16>(read_doorbell(&qp.dbrec[0])) != qp.rq_consumed;
+  return worth_waiting(qp.eth->starvation, room, now_ns);
+}
+
 void deliver_frame(Qp &qp, const EthFrame &f, u32 flow_tag) {
   if (!qp.eth->rss) return deliver_to_rq(qp, f, flow_tag);
   const Rss &rss = *qp.eth->rss;
   const RssResult result = rss_hash(rss, f);
-  Wq &wq = *rss.table->wqs[result.hash & (rss.table->wqs.size() - 1)];
+  Wq &wq = choose_wq(rss, result);
   ReceiveOffloads o = wq.offloads;
   o.tunnel = qp.eth->offloads.tunnel;
   deliver_to_wq(wq, f, o, result, flow_tag);

@@ -19,7 +19,7 @@ constexpr u16 insert_vlan = 0x8000, insert_svlan = 0x0001;  // instead of a leng
 
 // How long one full ring may hold up a QP: Ethernet loses frames rather than
 // wait for a receiver that has stopped.
-constexpr u64 ring_patience_ns = 200'000'000;
+constexpr u64 ring_patience_ns = 1'000'000'000;
 // What a QP may send at once after a pause, unless the application chose it.
 constexpr u32 default_burst_bytes = 64 * 1024;
 

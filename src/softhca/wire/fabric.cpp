@@ -410,6 +410,8 @@ void Fabric::release() {
   s.current = 0;
 }
 
+void Fabric::hold() { s_->current = 0; }
+
 // --- sleeping --------------------------------------------------------------
 
 // Called without the device lock: touches shared words only.

@@ -57,6 +57,8 @@ class Fabric {
   // Next received record, or false. The pointers stay valid until release().
   bool receive(const PacketHeader *&header, const u8 *&payload);
   void release();
+  // Leaves it instead: the next receive() looks at other senders first.
+  void hold();
 
   // Multicast interest: number of groups this process is attached to, and the
   // slots of live processes with any interest, own slot included.
