@@ -8,6 +8,7 @@
 
 #include "model/eth_flow.h"
 #include "uverbs/dispatch.h"
+#include "uverbs/flow.h"
 #include "uverbs/privilege.h"
 
 namespace softhca::uverbs {
@@ -36,22 +37,6 @@ enum SpecType : u32 {
   spec_drop = 0x1001,
   spec_handle = 0x1002,
   spec_count = 0x1003,
-};
-
-struct FlowObject : Object {
-  static constexpr ObjectClass kind = ObjectClass::flow;
-  FlowObject(File &f, QpObject *q) : Object(f, kind), qp(q) {}
-  ~FlowObject() override {
-    for (const auto &rule : rules) flow_remove(*rule);
-  }
-  int add(const FlowRule &rule) {
-    auto own = std::make_unique<FlowRule>(rule);
-    if (const int error = flow_add(*own); error != 0) return error;
-    rules.push_back(std::move(own));
-    return 0;
-  }
-  Ref<QpObject> qp;
-  std::vector<std::unique_ptr<FlowRule>> rules;
 };
 
 // A field of the rule under a mask, big-endian bytes as in the packet.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "uverbs/pacing.h"
 #include "uverbs/privilege.h"
 #include "uverbs/state.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 // Users before what they use, as the kernel does at the last close.
 constexpr ObjectClass destruction_order[] = {
-    ObjectClass::flow, ObjectClass::ah,  ObjectClass::mw, ObjectClass::devx_object,
+    ObjectClass::flow, ObjectClass::flow_matcher, ObjectClass::pacing, ObjectClass::ah,  ObjectClass::mw, ObjectClass::devx_object,
     ObjectClass::qp,   ObjectClass::ind_table, ObjectClass::wq, ObjectClass::srq,
     ObjectClass::cq,   ObjectClass::mr,  ObjectClass::dm, ObjectClass::xrcd,
     ObjectClass::uar,  ObjectClass::pd,
@@ -161,6 +162,7 @@ IndTableObject::~IndTableObject() {
 QpObject::~QpObject() {
   while (!groups.empty()) leave(Group(groups.back()));
   end_events();
+  pacing_release(file.device_number, pacing_index);
   if (shared == nullptr) {
     if (qp != nullptr) qp_unregister(qp);
     return;

@@ -42,6 +42,8 @@ enum class ObjectClass : u16 {
   wq = UVERBS_OBJECT_WQ,
   dm = UVERBS_OBJECT_DM,
   devx_object = MLX5_IB_OBJECT_DEVX_OBJ,
+  flow_matcher = MLX5_IB_OBJECT_FLOW_MATCHER,
+  pacing = MLX5_IB_OBJECT_PP,
   uar = MLX5_IB_OBJECT_UAR,
 };
 
@@ -272,6 +274,7 @@ struct QpObject : Object {
   Ref<CqObject> send_cq, recv_cq;
   Ref<SrqObject> srq;
   Ref<XrcdObject> xrcd;
+  u16 pacing_index = 0;                // of a rate limit, 0: none
   Ref<IndTableObject> table;           // RSS
   std::vector<Group> groups;           // multicast attachments
 

@@ -8,6 +8,7 @@
 #include "config/identity.h"
 #include "uverbs/address.h"
 #include "uverbs/dispatch.h"
+#include "uverbs/pacing.h"
 #include "uverbs/privilege.h"
 #include "uverbs/qp_masks.h"
 
@@ -109,11 +110,20 @@ int check_values(const File &file, const Qp &qp, const Change &c) {
     return EINVAL;
   if (c.has(mask_access) && (c.in.qp_access_flags & access_remote_atomic) != 0 && !caps.atomics)
     return EOPNOTSUPP;
-  if (c.has(mask_rate_limit)) {
-    if (!caps.packet_pacing) return EOPNOTSUPP;
-    if (c.rate_limit != 0 && (c.rate_limit < caps.min_rate_kbps || c.rate_limit > caps.max_rate_kbps))
-      return EINVAL;
-  }
+  if (c.has(mask_rate_limit) && !caps.packet_pacing) return EOPNOTSUPP;
+  return 0;
+}
+
+// Takes an entry of the pacing table for the new rate before the old one goes.
+int change_rate(QpObject &object, const Change &c) {
+  u16 index = 0;
+  const Rate rate{c.rate_limit, c.burst.max_burst_sz, c.burst.typical_pkt_sz};
+  if (c.rate_limit != 0)
+    if (const int error = pacing_acquire(object.file.device_number, rate, false, index); error != 0) return error;
+  pacing_release(object.file.device_number, object.pacing_index);
+  object.pacing_index = index;
+  object.qp->attr.rate_limit = c.rate_limit;
+  object.qp->eth->max_burst_bytes = c.burst.max_burst_sz;
   return 0;
 }
 
@@ -124,10 +134,6 @@ void store(QpObject &object, const Change &c) {
   Qp &qp = *object.qp;
   QpAttributes &a = qp.attr;
   const ib_uverbs_modify_qp &in = c.in;
-  if (c.has(mask_rate_limit)) {
-    a.rate_limit = c.rate_limit;
-    qp.eth->max_burst_bytes = c.burst.max_burst_sz;
-  }
   if (c.has(mask_pkey)) a.pkey_index = in.pkey_index;
   if (c.has(mask_port)) a.port = in.port_num;
   if (c.has(mask_qkey)) a.qkey = in.qkey;
@@ -165,6 +171,10 @@ void enter(QpObject &object, QpState to) {
     object.requested_access() = 0;
   }
   if (to == QpState::err) qp.attr.rate_limit = 0;
+  if (qp.attr.rate_limit == 0) {
+    pacing_release(object.file.device_number, object.pacing_index);
+    object.pacing_index = 0;
+  }
   qp_set_state(qp, to);
 }
 
@@ -179,6 +189,8 @@ int modify_queue_pair(const File &file, QpObject &object, const Change &c) {
   // queue of a raw packet QP.
   if (to == QpState::sqd || (qp.type == QpType::raw_packet && from == QpState::sqe && to == QpState::rts))
     return EINVAL;
+  if (c.has(mask_rate_limit))
+    if (const int error = change_rate(object, c); error != 0) return error;
   store(object, c);
   // Without a state, or from a state to itself, only attributes change.
   if (c.has(mask_state) && (to != qp.state || to == QpState::err)) enter(object, to);
