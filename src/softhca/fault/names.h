@@ -110,11 +110,11 @@ inline constexpr std::string_view fault_command_names[] = {
 inline constexpr std::string_view fault_wqe_names[] = {
     "NOP",       "SEND",      "SEND_IMM",  "SEND_INV",  "RDMA_WRITE", "RDMA_WRITE_IMM",
     "RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_CS", "MASKED_FA",  "LOCAL_INV",
-    "UMR",       "RECV",
+    "UMR",       "TSO",       "MMO",       "RECV",
 };
 
 inline constexpr std::string_view fault_packet_names[] = {
-    "REQUEST", "ACK", "READ_RESPONSE", "ATOMIC_RESPONSE", "DATAGRAM",
+    "REQUEST", "ACK", "READ_RESPONSE", "ATOMIC_RESPONSE", "DATAGRAM", "FRAME",
 };
 
 // The unaffiliated events: those that belong to a port or to the device.

@@ -28,6 +28,7 @@ const char *kind_name(PacketKind k) {
     case PacketKind::read_response: return "READ_RESPONSE";
     case PacketKind::atomic_response: return "ATOMIC_RESPONSE";
     case PacketKind::datagram: return "DATAGRAM";
+    case PacketKind::ethernet: return "FRAME";
     default: return "OTHER";
   }
 }
