@@ -1,0 +1,405 @@
+// Raw packet QPs: sending with offloads and segmentation, receiving with what
+// completions tell.
+#include "eth_rig.h"
+
+using namespace softhca;
+using namespace softhca::test;
+
+namespace {
+
+constexpr u8 l3_checksum = 0x40, l4_checksum = 0x80, all_checksums = 0xc0;
+constexpr u8 resp_send = static_cast<u8>(CqeOpcode::resp_send);
+constexpr u8 resp_err = static_cast<u8>(CqeOpcode::resp_err);
+constexpr u8 req_err = static_cast<u8>(CqeOpcode::req_err);
+
+u8 header_status(const Completion &c) { return c.raw[28]; }
+u8 header_types(const Completion &c) { return c.raw[29]; }
+
+}  // namespace
+
+TEST_CASE("A frame arrives as it was sent and is described", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), b(rig);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  b.post();
+  const auto frame = udp_frame();
+  const u16 index = a.send(frame);
+  rig.step();
+  const Completion s = a.cq.expect();
+  CHECK(s.opcode() == 0);
+  CHECK(s.wqe_counter() == index);
+  const Completion r = b.cq.expect();
+  CHECK(r.opcode() == resp_send);
+  CHECK(r.byte_count() == frame.size());
+  CHECK(r.uidx() == b.qp.qp->uidx);
+  CHECK(r.qpn() == 0);  // no flow tag
+  CHECK(header_status(r) == 7);
+  CHECK(header_types(r) == (2 << 4 | 2 << 2));
+  CHECK(load_be16(r.raw + 20) ==
+        ones_complement_sum(frame.data() + 14, static_cast<u32>(frame.size() - 14)));
+  CHECK(r.timestamp() != 0);
+  CHECK(b.holds(0, frame));
+  a.cq.expect_none();
+}
+
+TEST_CASE("Header types and checksum bits follow the frame", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), b(rig, 32);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  b.post(16);
+  const auto sent = [&](std::vector<u8> f) {
+    a.send(f);
+    rig.step();
+    a.cq.expect();
+    return b.cq.expect();
+  };
+  auto f = FrameBuilder().ipv4(1, 2, 17).udp(1, 2).payload(30).build();
+  f[24] ^= 0xff;  // IPv4 header checksum
+  CHECK(header_status(sent(f)) == 5);
+  f = FrameBuilder().ipv4(1, 2, 17).udp(1, 2).payload(30).build();
+  f.back() ^= 1;
+  CHECK(header_status(sent(f)) == 3);
+  CHECK(header_types(sent(FrameBuilder().ipv6(1, 2, 6).tcp(1, 2, 3, 0x02).build())) ==
+        (1 << 4 | 1 << 2));
+  CHECK(header_types(sent(FrameBuilder().ipv4(1, 2, 6).tcp(1, 2, 3, 0x10).build())) ==
+        (3 << 4 | 2 << 2));
+  CHECK(header_types(sent(FrameBuilder().ipv4(1, 2, 6).tcp(1, 2, 3, 0x10).payload(9).build())) ==
+        (4 << 4 | 2 << 2));
+  f = FrameBuilder().ipv4(1, 2, 17).udp(1, 2).payload(30).build();
+  f[20] = 0x20;  // more fragments
+  CHECK(header_types(sent(f)) == (0x80 | 2 << 2));
+}
+
+TEST_CASE("Checksums are filled in where the WQE asks for it", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), b(rig);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  b.post(4);
+  const FrameBuilder builder =
+      FrameBuilder().vlan(5).ipv4(0x0a000001, 0x0a000002, 6).tcp(7, 8, 9, 0x10).payload(77);
+  for (const u8 flags : {u8{0}, l3_checksum, l4_checksum, all_checksums}) {
+    a.send(builder.raw(), flags);
+    rig.step();
+    a.cq.expect();
+    const Completion r = b.cq.expect();
+    CHECK((header_status(r) & 2) == ((flags & l3_checksum) != 0 ? 2 : 0));
+    CHECK((header_status(r) & 4) == ((flags & l4_checksum) != 0 ? 4 : 0));
+  }
+  CHECK(b.holds(3, builder.build()));
+}
+
+TEST_CASE("Inline headers and inline data make one frame", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), b(rig);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  b.post(2);
+  const auto frame = udp_frame(60);
+  const std::vector<u8> header(frame.begin(), frame.begin() + 18);
+  a.qp.post(RawQp::wqe(WqeOpcode::send, 0, 0, header)
+                .inline_data(frame.data() + 18, static_cast<u32>(frame.size() - 18)));
+  std::copy(frame.begin() + 18, frame.end(), a.out.data());
+  a.qp.post(RawQp::wqe(WqeOpcode::send, 0, 0, header)
+                .data(20, a.out.key(), a.out.address())
+                .data(static_cast<u32>(frame.size() - 38), a.out.key(), a.out.address(20)));
+  rig.step();
+  for (u32 i = 0; i < 2; ++i) {
+    CHECK(a.cq.expect().opcode() == 0);
+    CHECK(b.cq.expect().byte_count() == frame.size());
+    CHECK(b.holds(i, frame));
+  }
+}
+
+TEST_CASE("The device inserts and strips VLAN tags", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), plain(rig), stripping(rig);
+  stripping.qp.qp->eth->offloads.strip_vlan = true;
+  TestRule to_plain(plain.qp.qp), to_stripping(stripping.qp.qp);
+  REQUIRE(to_plain.add() == 0);
+  REQUIRE(to_stripping.add() == 0);
+  plain.post();
+  stripping.post();
+  const auto untagged = FrameBuilder().ipv4(1, 2, 17).udp(3, 4).payload(50).build();
+  const auto tagged = FrameBuilder().vlan(0xac0c).ipv4(1, 2, 17).udp(3, 4).payload(50).build();
+  std::copy(untagged.begin(), untagged.end(), a.out.data());
+  u8 segment[16] = {};
+  store_be16(segment + 12, 0x8000);  // insert a tag
+  store_be16(segment + 14, 0xac0c);
+  Wqe w(WqeOpcode::send);
+  a.qp.post(
+      w.raw(segment, 16).data(static_cast<u32>(untagged.size()), a.out.key(), a.out.address()));
+  rig.step();
+  const Completion p = plain.cq.expect(), s = stripping.cq.expect();
+  CHECK(p.byte_count() == tagged.size());
+  CHECK((header_types(p) & 1) == 0);
+  CHECK(plain.holds(0, tagged));
+  CHECK(s.byte_count() == untagged.size());
+  CHECK((header_types(s) & 1) == 1);
+  CHECK(load_be16(s.raw + 30) == 0xac0c);
+  CHECK(stripping.holds(0, untagged));
+}
+
+TEST_CASE("The frame check sequence is scattered behind the frame", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), b(rig);
+  b.qp.qp->eth->offloads.scatter_fcs = true;
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  b.post();
+  const auto frame = udp_frame();
+  a.send(frame);
+  rig.step();
+  CHECK(b.cq.expect().byte_count() == frame.size() + 4);
+  // The CRC over frame and check sequence is a constant.
+  CHECK(frame_check_sequence(b.slot(0), static_cast<u32>(frame.size() + 4)) == 0x2144df1c);
+}
+
+TEST_CASE("Short frames are padded, long ones are lost", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), b(rig);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  b.post(2, 64);
+  a.send(std::vector<u8>(14, 0xff));
+  a.send(std::vector<u8>(max_frame_bytes + 1, 0xff));
+  rig.step();
+  CHECK(a.cq.expect().opcode() == 0);
+  CHECK(a.cq.expect().opcode() == 0);
+  CHECK(b.cq.expect().byte_count() == min_frame_bytes);
+  b.cq.expect_none();
+}
+
+TEST_CASE("A large segment is cut into segments that re-assemble", "[eth][tso]") {
+  Rig rig;
+  const bool v6 = GENERATE(false, true);
+  RawQp a(rig), b(rig, 64);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  b.post(60);
+  constexpr u32 mss = 1000, bytes = 50'300, sequence = 0xfffffff0;
+  constexpr u8 fin_psh_ack_cwr = 0x99;
+  FrameBuilder builder;
+  if (v6)
+    builder.ipv6(1, 2, 6);
+  else
+    builder.ipv4(1, 2, 6);
+  const auto header = builder.tcp(5, 6, sequence, fin_psh_ack_cwr).raw();
+  a.out.fill(3);
+  a.qp.post(RawQp::wqe(WqeOpcode::tso, all_checksums, mss, header)
+                .data(20'000, a.out.key(), a.out.address())
+                .data(bytes - 20'000, a.out.key(), a.out.address(20'000)));
+  rig.step();
+  CHECK(a.cq.expect().sent_opcode() == static_cast<u8>(WqeOpcode::tso));
+  const u32 segments = (bytes + mss - 1) / mss;
+  for (u32 i = 0; i < segments; ++i) {
+    const Completion r = b.cq.expect();
+    const u32 part = std::min(mss, bytes - i * mss);
+    REQUIRE(r.byte_count() == header.size() + part);
+    CHECK(header_status(r) == 7);
+    const u8 *f = b.slot(i);
+    const EthFrame parsed = parse_frame(f, r.byte_count());
+    CHECK(parsed.outer.end == r.byte_count());
+    CHECK(load_be32(f + parsed.outer.l4 + 4) == sequence + i * mss);
+    if (!v6) CHECK(load_be16(f + 18) == 0x1234 + i);
+    const u8 flags = f[parsed.outer.l4 + 13];
+    CHECK((flags & 0x09) == (i + 1 == segments ? 0x09 : 0));
+    CHECK((flags & 0x80) == (i == 0 ? 0x80 : 0));
+    CHECK(std::memcmp(f + header.size(), a.out.data() + i * mss, part) == 0);
+  }
+  b.cq.expect_none();
+}
+
+TEST_CASE("WQEs that make no frame stop the send queue and no more", "[eth][raw][error]") {
+  Rig rig;
+  RawQp a(rig), b(rig);
+  TestRule rule(a.qp.qp);
+  REQUIRE(rule.add() == 0);
+  a.post();
+  const auto udp = FrameBuilder().ipv4(1, 2, 17).udp(1, 2).raw();
+  Syndrome expected = Syndrome::local_qp_op;
+  SECTION("TSO of something that is not TCP") {
+    a.qp.post(RawQp::wqe(WqeOpcode::tso, 0, 100, udp).data(500, a.out.key(), a.out.address()));
+  }
+  SECTION("TSO without a segment size") {
+    const auto tcp = FrameBuilder().ipv4(1, 2, 6).tcp(1, 2, 3, 4).raw();
+    a.qp.post(RawQp::wqe(WqeOpcode::tso, 0, 0, tcp).data(500, a.out.key(), a.out.address()));
+  }
+  SECTION("More than a large segment may have") {
+    const auto tcp = FrameBuilder().ipv4(1, 2, 6).tcp(1, 2, 3, 4).raw();
+    a.qp.post(
+        RawQp::wqe(WqeOpcode::tso, 0, 1000, tcp).data((1 << 18) + 1, a.out.key(), a.out.address()));
+    expected = Syndrome::local_length;
+  }
+  SECTION("A frame without a whole Ethernet header") { a.send(std::vector<u8>(13)); }
+  SECTION("An operation of other transports") {
+    a.qp.post(Wqe(WqeOpcode::rdma_write).remote(0, 0));
+  }
+  SECTION("A key that is not valid") {
+    a.qp.post(RawQp::wqe(WqeOpcode::send).data(100, 0xdead00, a.out.address()));
+    expected = Syndrome::local_protection;
+  }
+  rig.step();
+  const Completion c = a.cq.expect();
+  CHECK(c.opcode() == req_err);
+  CHECK(c.syndrome() == static_cast<u8>(expected));
+  CHECK(a.qp.qp->state == QpState::sqe);
+  // What is posted behind is flushed, and receiving goes on.
+  a.send(udp_frame());
+  b.send(udp_frame());
+  rig.step();
+  CHECK(a.cq.expect().syndrome() == static_cast<u8>(Syndrome::flush));
+  CHECK(a.cq.expect().opcode() == resp_send);
+}
+
+TEST_CASE("Receives that cannot hold their frame", "[eth][raw][error]") {
+  Rig rig;
+  RawQp a(rig), b(rig);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  // Nothing posted: the link pauses for a while, then the frame is lost.
+  a.send(udp_frame());
+  rig.step(600'000'000);
+  b.cq.expect_none();
+  b.post(1, 64);
+  b.post(1);
+  a.send(udp_frame());
+  a.send(udp_frame());
+  rig.step();
+  const Completion c = b.cq.expect();
+  CHECK(c.opcode() == resp_err);
+  CHECK(c.syndrome() == static_cast<u8>(Syndrome::local_length));
+  CHECK(b.cq.expect().opcode() == resp_send);
+
+  b.qp.post_receive({{2048, 0xdead00, b.buffer.address()}});
+  b.post();
+  a.send(udp_frame());
+  rig.step();
+  CHECK(b.cq.expect().syndrome() == static_cast<u8>(Syndrome::local_protection));
+  CHECK(b.cq.expect().syndrome() == static_cast<u8>(Syndrome::flush));
+  CHECK(b.qp.qp->state == QpState::err);
+}
+
+TEST_CASE("A frame waits a moment for a receive, and only once", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), b(rig);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  a.send(udp_frame());
+  rig.step();
+  b.post();
+  rig.step();
+  CHECK(b.cq.expect().opcode() == resp_send);
+  a.send(udp_frame());
+  a.send(udp_frame());
+  rig.step(600'000'000);  // both lost after one pause
+  b.post();
+  rig.step();
+  b.cq.expect_none();
+  a.send(udp_frame());
+  rig.step();
+  CHECK(b.cq.expect().wqe_counter() == 1);
+}
+
+TEST_CASE("Receiving starts in INIT, sending in RTS", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), b(rig);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  qp_set_state(*b.qp.qp, QpState::reset);
+  b.qp.qp->attr.port = 1;
+  b.qp.ring_receive(0);
+  qp_set_state(*b.qp.qp, QpState::init);
+  b.qp.post_receive({{2048, b.buffer.key(), b.buffer.address()}});
+  a.send(udp_frame());
+  rig.step();
+  CHECK(b.cq.expect().opcode() == resp_send);
+}
+
+TEST_CASE("A rate limit spaces the frames", "[eth][pacing]") {
+  Rig rig;
+  RawQp a(rig), b(rig, 64);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  b.post(32);
+  a.qp.qp->attr.rate_limit = 8000;  // kbit/s: one byte per microsecond
+  a.qp.qp->eth->max_burst_bytes = 1000;
+  const auto frame = udp_frame(458);  // 500 bytes
+  REQUIRE(frame.size() == 500);
+  for (int i = 0; i < 10; ++i) a.send(frame);
+  const auto arrived = [&] {
+    Completion c;
+    u32 n = 0;
+    while (b.cq.poll(c)) ++n;
+    return n;
+  };
+  rig.step();
+  CHECK(arrived() == 3);  // the burst, and the frame that ends it
+  rig.step(2'000'000);
+  CHECK(arrived() == 3);  // a pause earns no more than a burst
+  rig.step(10'000'000);
+  CHECK(arrived() == 3);
+}
+
+TEST_CASE("Tunnel offloads describe and complete the inner headers", "[eth][raw]") {
+  Rig rig;
+  RawQp a(rig), b(rig), c(rig);
+  b.qp.qp->eth->offloads.tunnel = true;
+  TestRule to_b(b.qp.qp), to_c(c.qp.qp);
+  REQUIRE(to_b.add() == 0);
+  REQUIRE(to_c.add() == 0);
+  b.post();
+  c.post();
+  const FrameBuilder tunnel = FrameBuilder()
+                                  .ipv6(1, 2, 17)
+                                  .udp(9, vxlan_port)
+                                  .vxlan(77)
+                                  .mac(unicast_mac)
+                                  .ipv4(3, 4, 6)
+                                  .tcp(1, 2, 3, 0x02)
+                                  .payload(40);
+  a.send(tunnel.raw(), 0xf0);
+  rig.step();
+  const Completion inner = b.cq.expect(), outer = c.cq.expect();
+  CHECK(inner.raw[0] == 3);  // tunneled, outside is IPv6
+  CHECK(header_types(inner) == (1 << 4 | 2 << 2));
+  CHECK(header_status(inner) == 7);
+  CHECK(outer.raw[0] == 0);
+  CHECK(header_types(outer) == (2 << 4 | 1 << 2));
+  CHECK(header_status(outer) == 7);
+  CHECK(b.holds(0, tunnel.build()));
+}
+
+TEST_CASE("Memory copies by work request", "[mmo]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(300'000, full_access), to(300'000, full_access),
+      read_only(300'000, access_remote_read);
+  from.fill(5);
+  const auto copy = [&](u32 n, const Region &dst, u8 opmod = 1) {
+    u8 meta[16] = {};
+    p.a.post(Wqe(WqeOpcode::mmo, opmod)
+                 .raw(meta, 16)
+                 .data(n, from.key(), from.address(3))
+                 .data(n, dst.key(), dst.address(5)));
+    rig.step();
+    return p.a_cq.expect();
+  };
+  SECTION("Good") {
+    const Completion c = copy(200'000, to);
+    CHECK(c.opcode() == 0);
+    CHECK(c.sent_opcode() == static_cast<u8>(WqeOpcode::mmo));
+    CHECK(std::memcmp(from.data() + 3, to.data() + 5, 200'000) == 0);
+  }
+  SECTION("Destination not writable") {
+    CHECK(copy(100, read_only).syndrome() == static_cast<u8>(Syndrome::local_protection));
+  }
+  SECTION("Beyond the destination") {
+    CHECK(copy(299'999, to).syndrome() == static_cast<u8>(Syndrome::local_protection));
+  }
+  SECTION("Another operation of the engine") {
+    CHECK(copy(100, to, 2).syndrome() == static_cast<u8>(Syndrome::local_qp_op));
+  }
+}

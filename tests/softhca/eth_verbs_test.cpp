@@ -1,0 +1,344 @@
+// The Ethernet commands through libibverbs and libmlx5, with the software HCA
+// preloaded: refusals as the kernel has them, and one frame through all of it.
+#include <arpa/inet.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "catch.h"
+
+namespace {
+
+template <class T, int (*destroy)(T *)>
+struct Destroy {
+  void operator()(T *object) const { CHECK(destroy(object) == 0); }
+};
+template <class T, int (*destroy)(T *)>
+using Owned = std::unique_ptr<T, Destroy<T, destroy>>;
+using Qp = Owned<ibv_qp, ibv_destroy_qp>;
+using Wq = Owned<ibv_wq, ibv_destroy_wq>;
+using Table = Owned<ibv_rwq_ind_table, ibv_destroy_rwq_ind_table>;
+using Flow = Owned<ibv_flow, ibv_destroy_flow>;
+
+bool may_use_raw_sockets() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  return syscall(SYS_capget, &header, data) == 0 && (data[0].effective >> CAP_NET_RAW & 1) != 0;
+}
+
+// Meson takes 77 for "skipped".
+[[maybe_unused]] const bool allowed = may_use_raw_sockets() || (_exit(77), false);
+
+struct Context {
+  Context() {
+    ibv_device **list = ibv_get_device_list(nullptr);
+    REQUIRE(list != nullptr);
+    REQUIRE(list[0] != nullptr);
+    ctx = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    REQUIRE(ctx != nullptr);
+    pd = ibv_alloc_pd(ctx);
+    cq = ibv_create_cq(ctx, 64, nullptr, nullptr, 0);
+    mr = ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    REQUIRE((pd != nullptr && cq != nullptr && mr != nullptr));
+  }
+  ~Context() {
+    CHECK(ibv_dereg_mr(mr) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    CHECK(ibv_dealloc_pd(pd) == 0);
+    CHECK(ibv_close_device(ctx) == 0);
+  }
+  Qp raw(uint32_t flags = 0) {
+    ibv_qp_init_attr_ex a{};
+    a.qp_type = IBV_QPT_RAW_PACKET;
+    a.send_cq = a.recv_cq = cq;
+    a.cap = {16, 16, 1, 1, 0};
+    a.pd = pd;
+    a.comp_mask =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    a.create_flags = flags;
+    a.max_tso_header = 64;
+    return Qp(ibv_create_qp_ex(ctx, &a));
+  }
+  Qp started() {
+    Qp qp = raw();
+    REQUIRE(qp);
+    ibv_qp_attr a{};
+    a.port_num = 1;
+    a.qp_state = IBV_QPS_INIT;
+    REQUIRE(ibv_modify_qp(qp.get(), &a, IBV_QP_STATE | IBV_QP_PORT) == 0);
+    a.qp_state = IBV_QPS_RTR;
+    REQUIRE(ibv_modify_qp(qp.get(), &a, IBV_QP_STATE) == 0);
+    a.qp_state = IBV_QPS_RTS;
+    REQUIRE(ibv_modify_qp(qp.get(), &a, IBV_QP_STATE) == 0);
+    return qp;
+  }
+  Wq wq(uint32_t log_bytes = 0, uint32_t log_strides = 0, bool ready = true) {
+    ibv_wq_init_attr a{};
+    a.wq_type = IBV_WQT_RQ;
+    a.max_wr = 16;
+    a.max_sge = 1;
+    a.pd = pd;
+    a.cq = cq;
+    mlx5dv_wq_init_attr m{};
+    m.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
+    m.striding_rq_attrs = {log_bytes, log_strides, 0};
+    Wq wq(log_bytes != 0 ? mlx5dv_create_wq(ctx, &a, &m) : ibv_create_wq(ctx, &a));
+    if (wq && ready) CHECK(state(wq, IBV_WQS_RDY) == 0);
+    return wq;
+  }
+  static int state(Wq &wq, ibv_wq_state to) {
+    ibv_wq_attr a{};
+    a.attr_mask = IBV_WQ_ATTR_STATE;
+    a.wq_state = to;
+    return ibv_modify_wq(wq.get(), &a);
+  }
+  Table table(std::vector<ibv_wq *> wqs, uint32_t log_size) {
+    ibv_rwq_ind_table_init_attr a{log_size, wqs.data(), 0};
+    return Table(ibv_create_rwq_ind_table(ctx, &a));
+  }
+  Qp rss(Table &t, uint64_t fields, uint8_t key_bytes = 40,
+         uint8_t function = IBV_RX_HASH_FUNC_TOEPLITZ) {
+    ibv_qp_init_attr_ex a{};
+    a.qp_type = IBV_QPT_RAW_PACKET;
+    a.pd = pd;
+    a.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_IND_TABLE;
+    a.rwq_ind_tbl = t.get();
+    a.rx_hash_conf = {function, key_bytes, key, fields};
+    return Qp(ibv_create_qp_ex(ctx, &a));
+  }
+  ibv_wc poll() {
+    ibv_wc wc{};
+    for (int i = 0; i < 1'000'000; ++i)
+      if (ibv_poll_cq(cq, 1, &wc) == 1) return wc;
+    FAIL("no completion");
+    return wc;
+  }
+
+  std::vector<uint8_t> memory = std::vector<uint8_t>(64 * 1024);
+  uint8_t key[128] = {0x6d, 0x5a, 0x56, 0xda};
+  ibv_context *ctx;
+  ibv_pd *pd;
+  ibv_cq *cq;
+  ibv_mr *mr;
+};
+
+// A rule with one Ethernet specification, and room for one more.
+struct Rule {
+  struct Layout {
+    ibv_flow_attr attr;
+    ibv_flow_spec_eth eth;
+    union {
+      ibv_flow_spec_ipv6 ipv6;
+      ibv_flow_spec_ipv4_ext ipv4;
+      ibv_flow_spec_action_tag tag;
+      ibv_flow_spec_action_drop drop;
+      ibv_flow_spec_tcp_udp ports;
+    };
+  };
+  Rule() {
+    std::memset(&l, 0, sizeof l);
+    l.attr.type = IBV_FLOW_ATTR_NORMAL;
+    l.attr.size = sizeof l;
+    l.attr.num_of_specs = 1;
+    l.attr.port = 1;
+    l.eth.type = IBV_FLOW_SPEC_ETH;
+    l.eth.size = sizeof l.eth;
+  }
+  Flow create(Qp &qp) { return Flow(ibv_create_flow(qp.get(), &l.attr)); }
+  int refusal(Qp &qp) {
+    Flow f = create(qp);
+    return f ? 0 : errno;
+  }
+  Layout l;
+};
+
+}  // namespace
+
+TEST_CASE("Capabilities say what the device does") {
+  Context c;
+  ibv_device_attr_ex a{};
+  REQUIRE(ibv_query_device_ex(c.ctx, nullptr, &a) == 0);
+  CHECK((a.raw_packet_caps & (IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_SCATTER_FCS |
+                              IBV_RAW_PACKET_CAP_IP_CSUM)) == 7);
+  CHECK(a.rss_caps.supported_qpts == 1u << IBV_QPT_RAW_PACKET);
+  CHECK(a.rss_caps.rx_hash_function == IBV_RX_HASH_FUNC_TOEPLITZ);
+  CHECK(a.tso_caps.max_tso == 262144);
+  CHECK(a.packet_pacing_caps.qp_rate_limit_max == 100'000'000);
+  mlx5dv_context m{};
+  m.comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS;
+  REQUIRE(mlx5dv_query_device(c.ctx, &m) == 0);
+  CHECK(m.striding_rq_caps.max_single_stride_log_num_of_bytes == 13);
+  CHECK(m.tunnel_offloads_caps == MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN);
+}
+
+TEST_CASE("Flow rules are refused as the kernel refuses them") {
+  Context c;
+  Qp qp = c.raw();
+  REQUIRE(qp);
+  Rule r;
+  SECTION("priority") {
+    r.l.attr.priority = 16;
+    CHECK(r.refusal(qp) == ENOMEM);
+  }
+  SECTION("port") {
+    r.l.attr.port = 2;
+    CHECK(r.refusal(qp) == EINVAL);
+  }
+  SECTION("unknown flag") {
+    r.l.attr.flags = 1 << 3;
+    CHECK(r.refusal(qp) == EINVAL);
+  }
+  SECTION("loop-back flag") {
+    r.l.attr.flags = 1 << 0;
+    CHECK(r.refusal(qp) == EINVAL);
+  }
+  SECTION("egress") {
+    r.l.attr.flags = IBV_FLOW_ATTR_FLAGS_EGRESS;
+    CHECK(r.refusal(qp) == EOPNOTSUPP);
+  }
+  SECTION("defaults that do not trap") {
+    r.l.attr.type = IBV_FLOW_ATTR_ALL_DEFAULT;
+    r.l.attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
+    CHECK(r.refusal(qp) == EINVAL);
+  }
+  SECTION("IP version against Ethernet type") {
+    r.l.attr.num_of_specs = 2;
+    r.l.eth.val.ether_type = htons(0x0800);
+    r.l.eth.mask.ether_type = 0xffff;
+    r.l.ipv6.type = IBV_FLOW_SPEC_IPV6;
+    r.l.ipv6.size = sizeof r.l.ipv6;
+    CHECK(r.refusal(qp) == EINVAL);
+    r.l.eth.val.ether_type = htons(0x86dd);
+    CHECK(r.refusal(qp) == 0);
+    r.l.ipv6.mask.hop_limit = 1;
+    CHECK(r.refusal(qp) == EOPNOTSUPP);
+  }
+  SECTION("tag") {
+    r.l.attr.num_of_specs = 2;
+    r.l.tag.type = IBV_FLOW_SPEC_ACTION_TAG;
+    r.l.tag.size = sizeof r.l.tag;
+    r.l.tag.tag_id = 1 << 24;
+    CHECK(r.refusal(qp) == EINVAL);
+    r.l.tag.tag_id = (1 << 24) - 1;
+    CHECK(r.refusal(qp) == 0);
+  }
+  SECTION("QP of another type") {
+    ibv_qp_init_attr a{};
+    a.qp_type = IBV_QPT_RC;
+    a.send_cq = a.recv_cq = c.cq;
+    a.cap = {1, 1, 1, 1, 0};
+    Qp rc(ibv_create_qp(c.pd, &a));
+    REQUIRE(rc);
+    CHECK(r.refusal(rc) == EINVAL);
+  }
+}
+
+TEST_CASE("What a rule or a table needs cannot be destroyed") {
+  Context c;
+  Wq wq = c.wq();
+  Table table = c.table({wq.get(), wq.get()}, 1);
+  Qp qp = c.rss(table, IBV_RX_HASH_SRC_IPV4);
+  REQUIRE(qp);
+  Rule r;
+  Flow flow = r.create(qp);
+  REQUIRE(flow);
+  CHECK(ibv_destroy_qp(qp.get()) == EBUSY);
+  CHECK(ibv_destroy_rwq_ind_table(table.get()) == EBUSY);
+  CHECK(ibv_destroy_wq(wq.get()) == EBUSY);
+  CHECK(ibv_destroy_cq(c.cq) == EBUSY);
+}
+
+TEST_CASE("RSS QPs and work queues have their rules") {
+  Context c;
+  Wq wq = c.wq();
+  Table two = c.table({wq.get(), wq.get()}, 1), one = c.table({wq.get()}, 0);
+  const auto refusal = [&](Table &t, uint64_t fields, uint8_t key = 40, uint8_t function = 1) {
+    Qp qp = c.rss(t, fields, key, function);
+    return qp ? 0 : errno;
+  };
+  CHECK(refusal(two, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV6) == EINVAL);
+  CHECK(refusal(two, IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_UDP) == EINVAL);
+  CHECK(refusal(two, 0) == EINVAL);
+  CHECK(refusal(one, 0) == 0);
+  CHECK(refusal(two, IBV_RX_HASH_SRC_IPV4, 39) == EINVAL);
+  CHECK(refusal(two, IBV_RX_HASH_SRC_IPV4, 40, 2) == EOPNOTSUPP);
+  CHECK(refusal(two, IBV_RX_HASH_SRC_IPV4 | (1u << 31)) == EOPNOTSUPP);
+
+  Qp qp = c.rss(two, IBV_RX_HASH_SRC_IPV4);
+  REQUIRE(qp);
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_INIT;
+  CHECK(ibv_modify_qp(qp.get(), &a, IBV_QP_STATE) != 0);
+
+  Wq fresh = c.wq(0, 0, false);
+  CHECK(Context::state(fresh, IBV_WQS_ERR) != 0);
+  CHECK(Context::state(fresh, IBV_WQS_RDY) == 0);
+  CHECK(Context::state(fresh, IBV_WQS_ERR) == 0);
+  CHECK(Context::state(fresh, IBV_WQS_RDY) != 0);
+  CHECK(Context::state(fresh, IBV_WQS_RESET) == 0);
+  CHECK_FALSE(c.wq(14, 9));
+  CHECK(c.wq(6, 9));
+}
+
+TEST_CASE("Rate limits have a range, and bursts need one") {
+  Context c;
+  Qp qp = c.started();
+  const auto limit = [&](uint32_t rate, uint32_t burst) {
+    ibv_qp_rate_limit_attr a{};
+    a.rate_limit = rate;
+    a.max_burst_sz = burst;
+    return ibv_modify_qp_rate_limit(qp.get(), &a);
+  };
+  CHECK(limit(1000, 0) == 0);
+  CHECK(limit(1000, 3000) == 0);
+  CHECK(limit(100'000'001, 0) == EINVAL);
+  CHECK(limit(0, 3000) == EINVAL);
+  CHECK(limit(0, 0) == 0);
+}
+
+TEST_CASE("A frame goes through all layers, in order of states") {
+  Context c;
+  Qp a = c.started(), b = c.started();
+  Rule r;
+  r.l.eth.mask.dst_mac[0] = r.l.eth.mask.dst_mac[5] = 0xff;
+  r.l.eth.val.dst_mac[0] = 1;
+  r.l.eth.val.dst_mac[5] = 0x77;
+  Flow flow = r.create(b);
+  REQUIRE(flow);
+
+  ibv_sge in{reinterpret_cast<uint64_t>(c.memory.data()) + 4096, 2048, c.mr->lkey};
+  ibv_recv_wr receive{77, nullptr, &in, 1}, *bad_receive;
+  REQUIRE(ibv_post_recv(b.get(), &receive, &bad_receive) == 0);
+  // Ethernet, IPv4 and UDP, with the checksums left to the device.
+  const uint8_t frame[60] = {1,  0, 0,  0, 0, 0x77, 2, 0,  0,  0,  0, 1,  8,   0,   0x45,
+                             0,  0, 46, 0, 1, 0,    0, 64, 17, 0,  0, 10, 0,   0,   1,
+                             10, 0, 0,  2, 0, 1,    0, 2,  0,  26, 0, 0,  'p', 'a', 'y'};
+  std::memcpy(c.memory.data(), frame, sizeof frame);
+  ibv_sge out{reinterpret_cast<uint64_t>(c.memory.data()), sizeof frame, c.mr->lkey};
+  ibv_send_wr send{}, *bad_send;
+  send.wr_id = 78;
+  send.sg_list = &out;
+  send.num_sge = 1;
+  send.opcode = IBV_WR_SEND;
+  send.send_flags = IBV_SEND_SIGNALED | IBV_SEND_IP_CSUM;
+  REQUIRE(ibv_post_send(a.get(), &send, &bad_send) == 0);
+  ibv_wc first = c.poll(), second = c.poll();
+  if (first.wr_id == 77) std::swap(first, second);
+  CHECK(first.wr_id == 78);
+  CHECK(first.status == IBV_WC_SUCCESS);
+  CHECK(second.wr_id == 77);
+  CHECK(second.status == IBV_WC_SUCCESS);
+  CHECK(second.opcode == IBV_WC_RECV);
+  CHECK(second.byte_len == sizeof frame);
+  CHECK((second.wc_flags & IBV_WC_IP_CSUM_OK) != 0);
+  CHECK(std::memcmp(c.memory.data() + 4096 + 42, "pay", 3) == 0);
+}
