@@ -10,7 +10,7 @@ namespace softhca {
 
 namespace {
 
-constexpr u64 pause_ns = 500'000'000;  // how long a frame waits for a WQE
+constexpr u64 pause_ns = 100'000'000;  // how long a frame waits for a WQE
 
 std::vector<Wq *> &failed_wqs() {
   static auto &list = *new std::vector<Wq *>;
@@ -235,7 +235,8 @@ bool worth_waiting(Starvation &s, bool room, u64 now_ns) {
   }
   if (s.given_up) return false;
   if (s.since_ns == 0) s.since_ns = now_ns;
-  s.given_up = now_ns - s.since_ns >= pause_ns;
+  // Not by difference: another thread's step may have begun with a later time.
+  s.given_up = now_ns >= s.since_ns + pause_ns;
   return !s.given_up;
 }
 

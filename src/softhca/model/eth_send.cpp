@@ -107,7 +107,7 @@ bool broadcast(const Qp &qp, SendWqe &w, const u8 *frame, u32 bytes, u64 now_ns)
     if (slots[i] < w.eth.next_slot) continue;  // served before a ring was full
     if (transmit(slots[i], h, nullptr, 0, frame) != Sent::full) continue;
     if (w.stalled_ns == 0) w.stalled_ns = now_ns;
-    if (now_ns - w.stalled_ns >= ring_patience_ns) continue;
+    if (now_ns >= w.stalled_ns + ring_patience_ns) continue;
     w.eth.next_slot = slots[i];
     return false;
   }

@@ -229,7 +229,7 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
       // The wire is lossless while the receiver lives, but a stopped receiver
       // must not stop the sender of datagrams.
       if (w.stalled_ns == 0) w.stalled_ns = now_ns;
-      if (now_ns - w.stalled_ns < datagram_patience_ns) return false;
+      if (now_ns < w.stalled_ns + datagram_patience_ns) return false;
     }
     w.slots.pop_back();
   }
