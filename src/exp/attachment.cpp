@@ -1,0 +1,101 @@
+#include "attachment.h"
+
+#include "log.h"
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <pthread.h>
+
+namespace ibvexp {
+
+// Not a standard layout, but a plain one: no bases, no virtual functions.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+static_assert(offsetof(Attachment, table) == sizeof(ContextState),
+              "find_state() expects the state directly below the table");
+#pragma GCC diagnostic pop
+
+namespace {
+
+// Attaching and detaching, of all contexts. Never held across a call into
+// rdma-core. A child of fork() gets it unlocked.
+pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
+
+struct Attaching {
+  Attaching() { pthread_mutex_lock(&attaching); }
+  ~Attaching() { pthread_mutex_unlock(&attaching); }
+};
+
+[[gnu::constructor]] void survive_fork() {
+  pthread_atfork([] { pthread_mutex_lock(&attaching); }, [] { pthread_mutex_unlock(&attaching); },
+                 [] { pthread_mutex_unlock(&attaching); });
+}
+
+// Attachments of contexts that were closed behind our back, as when the library
+// was loaded too late to see ibv_close_device, are found when their address is
+// used again.
+std::unordered_map<ibv_context *, Attachment *> &attachments() {
+  // Never destroyed: contexts may be closed from destructors at exit.
+  static auto *all = new std::unordered_map<ibv_context *, Attachment *>;
+  return *all;
+}
+
+ibvexp_context_words *words_of(ibv_context *context) {
+  return reinterpret_cast<ibvexp_context_words *>(context) - 1;
+}
+
+// A legacy inline in another thread may read the words at any time. It has to
+// see the size before the bit.
+void store(std::uint64_t &word, std::uint64_t value) {
+  __atomic_store_n(&word, value, __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+Attachment::Attachment(ibv_context *context) : state(context), table() { fill_table(table); }
+
+Result<ContextState *> attach(ibv_context *context) {
+  if (ContextState *state = find_state(context)) return state;
+  if (context->abi_compat != __VERBS_ABI_IS_EXTENDED) return Error{ENOTSUP};
+
+  const Attaching guard;
+  ibvexp_context_words &words = *words_of(context);
+  if ((words.has_comp_mask & VERBS_CONTEXT_EXP) != 0) {
+    if (ContextState *state = find_state(context)) return state;
+    log(LogLevel::error, "a second copy of libibverbs_exp serves this context already");
+    return Error{ENOTSUP};
+  }
+
+  auto fresh = std::make_unique<Attachment>(context);
+  Attachment *&known = attachments()[context];
+  delete known;
+  known = nullptr;
+
+  fresh->old_mask = words.has_comp_mask;
+  fresh->old_size = words.sz;
+  const auto table_end = reinterpret_cast<std::uintptr_t>(&fresh->table + 1);
+  store(words.sz, reinterpret_cast<std::uintptr_t>(context) + sizeof(*context) - table_end);
+  store(words.has_comp_mask, words.has_comp_mask | VERBS_CONTEXT_EXP);
+  known = fresh.release();
+  return &known->state;
+}
+
+void detach(ibv_context *context) noexcept {
+  const int kept = errno;
+  if (find_state(context) != nullptr) {
+    const Attaching guard;
+    const auto found = attachments().find(context);
+    if (found != attachments().end() && found->second != nullptr) {
+      ibvexp_context_words &words = *words_of(context);
+      store(words.has_comp_mask, found->second->old_mask);
+      store(words.sz, found->second->old_size);
+      delete found->second;
+      attachments().erase(found);
+    }
+  }
+  errno = kept;
+}
+
+}  // namespace ibvexp

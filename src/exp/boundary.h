@@ -1,0 +1,160 @@
+// Between C callers and the functions in src/translate: which function serves an
+// entry point, how its failure is told, and that no exception gets out.
+#pragma once
+
+#include "attachment.h"
+#include "context_of.h"
+#include "diagnose.h"
+#include "handlers.h"
+#include "options.h"
+
+#include <cerrno>
+#include <new>
+#include <tuple>
+#include <type_traits>
+
+namespace ibvexp {
+
+namespace detail {
+
+// The error shape of a row, for a function of return type R. A slot may differ
+// in type from the verb it serves (an int where the verb returns a pointer): it
+// tells the number and sets errno.
+template <EntryId id, class R, class... Args>
+R fail(int error, [[maybe_unused]] std::tuple<Args...> arguments) noexcept {
+  constexpr Shape shape = row(id).shape;
+  constexpr bool sets_errno =
+      shape == Shape::positive_and_errno || shape == Shape::negative_and_errno ||
+      shape == Shape::minus_one || shape == Shape::null_errno || shape == Shape::null_status ||
+      shape == Shape::void_errno || shape == Shape::zero;
+  if constexpr (sets_errno) errno = error;
+
+  if constexpr (shape == Shape::null_status) {
+    auto *status = std::get<2>(arguments);
+    if (status != nullptr)
+      *status = error == ENOTSUP ? IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED
+                                 : IBV_EXP_INTF_STAT_INVAL_PARARM;
+  }
+
+  if constexpr (std::is_void_v<R>) return;
+  else if constexpr (std::is_pointer_v<R>) return nullptr;
+  else if constexpr (shape == Shape::minus_one) return -1;
+  else if constexpr (shape == Shape::zero) return 0;
+  else if constexpr (shape == Shape::negative || shape == Shape::negative_and_errno) return -error;
+  else return error;
+}
+
+// A call refused as a whole stops at the first request. When a handler fails, it
+// has said itself which one is bad.
+template <EntryId id, class... Args>
+void blame_first([[maybe_unused]] std::tuple<Args...> arguments) noexcept {
+  if constexpr (row(id).shape == Shape::positive_bad) {
+    auto *bad = std::get<2>(arguments);
+    if (bad != nullptr) *bad = std::get<1>(arguments);
+  }
+}
+
+template <class R, class Answer>
+R deliver(Answer answer) noexcept {
+  if constexpr (std::is_void_v<R>) return;
+  else if constexpr (std::is_same_v<Answer, Result<void>>) return R{};
+  else return answer.value();
+}
+
+inline int error_of_exception() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc &) {
+    return ENOMEM;
+  } catch (...) {
+    log(LogLevel::error, "internal error: unexpected exception");
+    return EIO;
+  }
+}
+
+}  // namespace detail
+
+// What an inline reaches through the table: context and object are real, for the
+// inline has followed them.
+template <EntryId id, class R, class... Args>
+struct SlotCall {
+  static constexpr bool served = !std::is_same_v<decltype(handler<id>), const Unserved>;
+  static_assert(served == (row(id).answer.state == State::done &&
+                           row(id).answer.verdict != Verdict::unsupported &&
+                           row(id).answer.verdict != Verdict::beyond),
+                "a row is done exactly if handlers.h serves it");
+
+  static R call(Args... arguments) noexcept {
+    if constexpr (!served) {
+      return refuse(unsupported(id).code, arguments...);
+    } else {
+      try {
+        const auto answer = handler<id>(arguments...);
+        if (answer) [[likely]]
+          return detail::deliver<R>(answer);
+        return detail::fail<id, R>(answer.error(), std::tuple(arguments...));
+      } catch (...) {
+        return refuse(detail::error_of_exception(), arguments...);
+      }
+    }
+  }
+
+  static R refuse(int error, Args... arguments) noexcept {
+    detail::blame_first<id>(std::tuple(arguments...));
+    return detail::fail<id, R>(error, std::tuple(arguments...));
+  }
+};
+
+template <class... Args>
+concept StartsWithContext =
+    sizeof...(Args) > 0 &&
+    requires(std::tuple_element_t<0, std::tuple<Args..., int>> first) { context_of(first); };
+
+// What programs call by name: anything may be null, and the context may not
+// have been seen before. Entry points that begin with something that has no
+// context check it themselves.
+template <EntryId id, class R, class... Args>
+struct SymbolCall {
+  using Inner = SlotCall<id, R, Args...>;
+
+  static R call(Args... arguments) noexcept {
+    if constexpr (StartsWithContext<Args...>) {
+      if (const int error = prepare(std::get<0>(std::tuple(arguments...))); error != 0) [[unlikely]]
+        return Inner::refuse(error, arguments...);
+    }
+    return Inner::call(arguments...);
+  }
+
+ private:
+  template <class First>
+  static int prepare(First *first) noexcept {
+    if (first == nullptr) [[unlikely]]
+      return invalid(id, "first argument", 0, "must not be null").code;
+    ibv_context *context = context_of(first);
+    if (context == nullptr) [[unlikely]]
+      return invalid(id, "context", 0, "must not be null").code;
+    if (find_state(context) != nullptr) [[likely]]
+      return 0;
+    try {
+      return attach(context).error();
+    } catch (...) {
+      return detail::error_of_exception();
+    }
+  }
+};
+
+// Names the calls above by a function type, as decltype gives it.
+template <EntryId id, class F>
+struct Through;
+
+template <EntryId id, class R, class... Args>
+struct Through<id, R(Args...)> {
+  using Slot = SlotCall<id, R, Args...>;
+  using Symbol = SymbolCall<id, R, Args...>;
+  using Value = R;
+  static constexpr std::size_t arity = sizeof...(Args);
+  template <std::size_t n>
+  using Argument = std::tuple_element_t<n, std::tuple<Args...>>;
+};
+
+}  // namespace ibvexp

@@ -1,0 +1,49 @@
+// Which function serves an entry point. An entry point that is not listed is
+// refused in its own error shape; boundary.h asserts that this list and the
+// states in entries.def agree.
+#pragma once
+
+#include "compat.h"
+#include "cq.h"
+#include "device.h"
+#include "environment.h"
+#include "mr.h"
+#include "poll.h"
+#include "post.h"
+#include "provider_func.h"
+#include "qp.h"
+
+namespace ibvexp {
+
+struct Unserved {};
+
+template <EntryId>
+inline constexpr Unserved handler{};
+
+// The same name behind a slot and a symbol may have two parameter lists; the
+// arguments choose.
+#define IBVEXP_SERVES(entry, function)                        \
+  template <>                                                 \
+  inline constexpr auto handler<EntryId::entry> =             \
+      [](auto... arguments) { return translate::function(arguments...); }
+
+IBVEXP_SERVES(ibv_exp_get_device_list, get_device_list);
+IBVEXP_SERVES(ibv_exp_query_device, query_device);
+IBVEXP_SERVES(ibv_exp_query_port, query_port);
+IBVEXP_SERVES(ibv_exp_query_gid_attr, query_gid_attr);
+IBVEXP_SERVES(ibv_exp_setenv, setenv);
+IBVEXP_SERVES(ibv_exp_use_priv_env, use_priv_env);
+IBVEXP_SERVES(ibv_exp_get_provider_func, get_provider_func);
+IBVEXP_SERVES(ibv_exp_create_qp, create_qp);
+IBVEXP_SERVES(ibv_exp_modify_qp, modify_qp);
+IBVEXP_SERVES(ibv_exp_post_send, post_send);
+IBVEXP_SERVES(ibv_exp_create_cq, create_cq);
+IBVEXP_SERVES(ibv_exp_modify_cq, modify_cq);
+IBVEXP_SERVES(ibv_exp_poll_cq, poll_cq);
+IBVEXP_SERVES(ibv_exp_reg_mr, reg_mr);
+IBVEXP_SERVES(ibv_exp_rereg_mr, rereg_mr);
+IBVEXP_SERVES(ibv_exp_prefetch_mr, prefetch_mr);
+
+#undef IBVEXP_SERVES
+
+}  // namespace ibvexp

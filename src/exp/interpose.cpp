@@ -1,0 +1,128 @@
+// The base verbs that this library puts in front of rdma-core: where contexts
+// come to exist and go, and where objects come and go that a context keeps
+// something about. rdma-core's own libraries call these names too, so each
+// wrapper does nothing of its own to objects it does not know.
+#include "attachment.h"
+#include "boundary.h"
+#include "log.h"
+#include "mr.h"
+#include "qp.h"
+#include "real.h"
+
+#include <cerrno>
+
+namespace ibvexp {
+
+namespace {
+
+// Runs work of ours beside a call that has succeeded already: a failure is
+// logged and changes neither the result nor errno.
+template <class Work>
+void beside(const char *what, Work work) noexcept {
+  const int kept = errno;
+  try {
+    const Result<ContextState *> done = work();
+    if (!done && done.error() != ENOTSUP)
+      log(LogLevel::error, "%s: errno %d; experimental verbs will not work", what, done.error());
+  } catch (...) {
+    log(LogLevel::error, "%s: errno %d; experimental verbs will not work", what,
+        detail::error_of_exception());
+  }
+  errno = kept;
+}
+
+ibv_context *attached(const char *what, ibv_context *context) noexcept {
+  if (context != nullptr) beside(what, [&] { return attach(context); });
+  return context;
+}
+
+// Options are read, and log complaints about them come, before anything else.
+[[gnu::constructor]] void on_load() { process_options(); }
+
+}  // namespace
+
+}  // namespace ibvexp
+
+using namespace ibvexp;
+
+#define IBVEXP_INTERPOSED extern "C" [[gnu::visibility("default")]]
+
+// Contexts. rdma_cm and the IBVERBS_1.0 form of the first come through here by
+// themselves.
+
+IBVEXP_INTERPOSED ibv_context *ibv_open_device(ibv_device *device) {
+  return attached("ibv_open_device", real().ibv_open_device(device));
+}
+
+IBVEXP_INTERPOSED ibv_context *ibv_import_device(int cmd_fd) {
+  return attached("ibv_import_device", real().ibv_import_device(cmd_fd));
+}
+
+IBVEXP_INTERPOSED ibv_context *mlx5dv_open_device(ibv_device *device, mlx5dv_context_attr *attr) {
+  if (real().mlx5dv_open_device == nullptr) {
+    errno = ENOTSUP;
+    return nullptr;
+  }
+  return attached("mlx5dv_open_device", real().mlx5dv_open_device(device, attr));
+}
+
+IBVEXP_INTERPOSED int ibv_close_device(ibv_context *context) {
+  detach(context);
+  return real().ibv_close_device(context);
+}
+
+// Objects.
+
+// Inlines of legacy programs come here when a request has nothing experimental
+// but its protection domain, and legacy QP types with them.
+IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
+  try {
+    // Null, or a context of an old provider: rdma-core answers as it always did.
+    ContextState *state = nullptr;
+    if (const auto known = attach(pd->context)) state = known.value();
+    const auto made = translate::create_base_qp(state, pd, attr);
+    if (made) return made.value();
+    errno = made.error();
+  } catch (...) {
+    errno = detail::error_of_exception();
+  }
+  return nullptr;
+}
+
+IBVEXP_INTERPOSED int ibv_destroy_qp(ibv_qp *qp) {
+  return translate::destroy_qp(find_state(qp->context), qp);
+}
+
+IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
+  return translate::dereg_mr(find_state(mr->context), mr);
+}
+
+// The same names as of 2006, with other structures: passed on unseen. They exist
+// so that a reference without a version finds a whole generation here, as it
+// would in libibverbs alone, and not a mixture.
+namespace {
+
+template <class R, class... Args>
+R forward_1_0(const char *name, Args... arguments) {
+  using F = R(Args...);
+  auto *function = reinterpret_cast<F *>(find_real(name, "IBVERBS_1.0"));
+  if (function != nullptr) return function(arguments...);
+  errno = ENOSYS;
+  if constexpr (std::is_pointer_v<R>)
+    return nullptr;
+  else
+    return ENOSYS;
+}
+
+}  // namespace
+
+#define IBVEXP_FORWARD_1_0(R, name, parameters, ...)                           \
+  IBVEXP_INTERPOSED R ibvexp_1_0_##name parameters;                            \
+  asm(".symver ibvexp_1_0_" #name "," #name "@IBVERBS_1.0");                   \
+  R ibvexp_1_0_##name parameters { return forward_1_0<R>(#name, __VA_ARGS__); }
+
+IBVEXP_FORWARD_1_0(void *, ibv_open_device, (void *device), device)
+IBVEXP_FORWARD_1_0(int, ibv_close_device, (void *context), context)
+IBVEXP_FORWARD_1_0(void *, ibv_create_qp, (void *pd, void *attr), pd, attr)
+IBVEXP_FORWARD_1_0(int, ibv_destroy_qp, (void *qp), qp)
+IBVEXP_FORWARD_1_0(int, ibv_dereg_mr, (void *mr), mr)

@@ -1,0 +1,20 @@
+// Messages to the user: standard error, or IBVEXP_LOG_FILE. Never standard
+// output. errno is kept, nothing is allocated: the library runs inside processes
+// that replace the allocator.
+#pragma once
+
+#include <cstdint>
+
+namespace ibvexp {
+
+// In the order of IBVEXP_LOG_LEVEL in options.def.
+enum class LogLevel : std::uint8_t { error, warn, info, debug, trace };
+
+bool log_enabled(LogLevel level);
+
+[[gnu::format(printf, 2, 3)]] void log(LogLevel level, const char *format, ...);
+
+// One line to standard error, whatever the options say.
+void log_raw(const char *message);
+
+}  // namespace ibvexp

@@ -1,0 +1,73 @@
+// What the library keeps for each ibv_context: found from the context by the
+// arithmetic of the legacy header, without a map and without a lock.
+//
+// The state lies directly below the operation table that src/exp attaches, so
+// that the table's address gives the state's.
+#pragma once
+
+#include "number_table.h"
+#include "qp_state.h"
+
+#include <infiniband/verbs_exp.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace ibvexp {
+
+// Memory that a region was given by us, to be unmapped when it goes.
+struct OwnedMemory {
+  void *address;
+  std::size_t length;
+};
+
+struct ContextState {
+  explicit ContextState(ibv_context *of);
+
+  ibv_context *const context;
+
+  // Flags of a work request that are refused, whatever its opcode.
+  const std::uint64_t refused_send_flags;
+
+  // Limits of the device, asked for at the first call. Zeros if it does not
+  // answer.
+  const ibv_device_attr &device();
+
+  // Queue pairs by number. Entries come and go with the queue pair; the states
+  // themselves stay until the context closes, so that a poller that races with
+  // a destruction reads an old value, not freed memory.
+  NumberTable<QpState> qps;
+  QpPool qp_pool;
+
+  // Everything below, and changes to the above. Never held across a call into
+  // rdma-core.
+  std::mutex mutex;
+  std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
+  std::map<std::string, std::string> environment;
+
+  // Tells our tables from those of another copy of the library.
+  const void *const owner = &identity;
+  static const char identity;
+
+ private:
+  std::once_flag device_asked_;
+  ibv_device_attr device_{};
+};
+
+// The state of an attached context, or null.
+inline ContextState *find_state(ibv_context *context) noexcept {
+  verbs_context_exp *table = verbs_get_exp_ctx(context);
+  if (table == nullptr) return nullptr;
+  auto *state = reinterpret_cast<ContextState *>(table) - 1;
+  return state->owner == &ContextState::identity ? state : nullptr;
+}
+
+// The state of a queue pair that we saw being created, or null.
+inline QpState *find_qp(ContextState *state, const ibv_qp *qp) noexcept {
+  QpState *found = state != nullptr ? state->qps.find(qp->qp_num) : nullptr;
+  return found != nullptr && found->qp.load(std::memory_order_relaxed) == qp ? found : nullptr;
+}
+
+}  // namespace ibvexp

@@ -1,0 +1,221 @@
+#include "device_convert.h"
+
+#include <span>
+
+namespace ibvexp::translate {
+
+namespace {
+
+// (exp <- modern) The head, always filled: apart from two members that were
+// renamed it is ibv_device_attr.
+void fill_head(const ibv_device_attr &from, ibv_exp_device_attr &to) {
+  static_assert(sizeof(to.fw_ver) == sizeof(from.fw_ver));
+  std::copy_n(from.fw_ver, sizeof(to.fw_ver), to.fw_ver);
+#define IBVEXP_SAME_MEMBER(name) to.name = from.name;
+  IBVEXP_SAME_MEMBER(node_guid)
+  IBVEXP_SAME_MEMBER(sys_image_guid)
+  IBVEXP_SAME_MEMBER(max_mr_size)
+  IBVEXP_SAME_MEMBER(page_size_cap)
+  IBVEXP_SAME_MEMBER(vendor_id)
+  IBVEXP_SAME_MEMBER(vendor_part_id)
+  IBVEXP_SAME_MEMBER(hw_ver)
+  IBVEXP_SAME_MEMBER(max_qp)
+  IBVEXP_SAME_MEMBER(max_qp_wr)
+  IBVEXP_SAME_MEMBER(max_sge)
+  IBVEXP_SAME_MEMBER(max_sge_rd)
+  IBVEXP_SAME_MEMBER(max_cq)
+  IBVEXP_SAME_MEMBER(max_cqe)
+  IBVEXP_SAME_MEMBER(max_mr)
+  IBVEXP_SAME_MEMBER(max_pd)
+  IBVEXP_SAME_MEMBER(max_qp_rd_atom)
+  IBVEXP_SAME_MEMBER(max_ee_rd_atom)
+  IBVEXP_SAME_MEMBER(max_res_rd_atom)
+  IBVEXP_SAME_MEMBER(max_qp_init_rd_atom)
+  IBVEXP_SAME_MEMBER(max_ee_init_rd_atom)
+  IBVEXP_SAME_MEMBER(max_ee)
+  IBVEXP_SAME_MEMBER(max_rdd)
+  IBVEXP_SAME_MEMBER(max_mw)
+  IBVEXP_SAME_MEMBER(max_raw_ipv6_qp)
+  IBVEXP_SAME_MEMBER(max_raw_ethy_qp)
+  IBVEXP_SAME_MEMBER(max_mcast_grp)
+  IBVEXP_SAME_MEMBER(max_mcast_qp_attach)
+  IBVEXP_SAME_MEMBER(max_total_mcast_qp_attach)
+  IBVEXP_SAME_MEMBER(max_ah)
+  IBVEXP_SAME_MEMBER(max_fmr)
+  IBVEXP_SAME_MEMBER(max_map_per_fmr)
+  IBVEXP_SAME_MEMBER(max_srq)
+  IBVEXP_SAME_MEMBER(max_srq_wr)
+  IBVEXP_SAME_MEMBER(max_srq_sge)
+  IBVEXP_SAME_MEMBER(max_pkeys)
+  IBVEXP_SAME_MEMBER(local_ca_ack_delay)
+  IBVEXP_SAME_MEMBER(phys_port_cnt)
+#undef IBVEXP_SAME_MEMBER
+  to.reserved = static_cast<int>(from.device_cap_flags);
+  // The values coincide. HCA_REPLY_BE has no source.
+  to.exp_atomic_cap = static_cast<ibv_exp_atomic_cap>(from.atomic_cap);
+}
+
+// (exp <- modern) Transport words: the bits coincide from SEND to ATOMIC, and
+// SRQ_RECV follows.
+void fill_odp(const DeviceFacts &from, ibv_exp_device_attr &to) {
+  static_assert(int{IBV_EXP_ODP_SUPPORT_SRQ_RECV} == IBV_ODP_SUPPORT_SRQ_RECV);
+  static_assert(int{IBV_EXP_ODP_SUPPORT_IMPLICIT} == IBV_ODP_SUPPORT_IMPLICIT);
+  const ibv_odp_caps &odp = from.attr.odp_caps;
+  to.odp_caps.general_odp_caps = odp.general_caps;
+  auto &per = to.odp_caps.per_transport_caps;
+  per.rc_odp_caps = odp.per_transport_caps.rc_odp_caps;
+  per.uc_odp_caps = odp.per_transport_caps.uc_odp_caps;
+  per.ud_odp_caps = odp.per_transport_caps.ud_odp_caps;
+  per.dc_odp_caps =
+      (from.dv.comp_mask & MLX5DV_CONTEXT_MASK_DC_ODP_CAPS) != 0 ? from.dv.dc_odp_caps : 0;
+  per.xrc_odp_caps = from.attr.xrc_odp_caps;
+  per.raw_eth_odp_caps = 0;  // no source in rdma-core
+}
+
+bool supports_odp(const DeviceFacts &from) {
+  return (from.attr.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
+}
+
+// One answer: a bit of a mask, its row, and what fills it. fill returns whether
+// the device has told.
+struct Part {
+  std::uint64_t bit;
+  FeatureId id;
+  bool (*fill)(const DeviceFacts &from, Reportable reportable, ibv_exp_device_attr &to);
+};
+
+#define IBVEXP_PART(name) {detail::plain(::name), FeatureId::name, [](const DeviceFacts &from, \
+  Reportable reportable, ibv_exp_device_attr &to) -> bool {                                    \
+    (void)from; (void)reportable; (void)to;
+#define IBVEXP_END }},
+
+constexpr Part parts[] = {
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS)
+      to.exp_device_cap_flags = exp_capabilities(from, reportable);
+      return true;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK)
+      to.timestamp_mask = from.attr.completion_timestamp_mask;
+      return to.timestamp_mask != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_WITH_HCA_CORE_CLOCK)
+      to.hca_core_clock = from.attr.hca_core_clock;  // kHz on both sides
+      return to.hca_core_clock != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_INLINE_RECV_SZ)
+      // Half of the largest completion. rdma-core has no such field.
+      to.inline_recv_sz = from.scatter_to_cqe ? 64 : 0;
+      return from.is_mlx5;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_ODP)
+      fill_odp(from, to);
+      return supports_odp(from);
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_ODP_MAX_SIZE)
+      to.odp_mr_max_size = from.attr.orig_attr.max_mr_size;
+      return supports_odp(from);
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_DM_SIZE)
+      to.max_dm_size = from.attr.max_dm_size;
+      return to.max_dm_size != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_DCT)
+      to.max_dct = from.attr.orig_attr.max_qp;  // a DCT is a queue pair
+      return from.is_mlx5;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_RX_PAD_END_ALIGN)
+      to.rx_pad_end_addr_align =
+          (from.attr.device_cap_flags_ex & IBV_DEVICE_PCI_WRITE_END_PADDING) != 0 ? 64 : 0;
+      return true;
+    IBVEXP_END
+};
+
+constexpr Part parts_2[] = {
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_PCI_ATOMIC_CAPS)
+      to.pci_atomic_caps.fetch_add = from.attr.pci_atomic_caps.fetch_add;
+      to.pci_atomic_caps.swap = from.attr.pci_atomic_caps.swap;
+      to.pci_atomic_caps.compare_swap = from.attr.pci_atomic_caps.compare_swap;
+      return true;
+    IBVEXP_END
+};
+
+#undef IBVEXP_PART
+#undef IBVEXP_END
+
+std::uint64_t fill_parts(std::span<const Part> all, std::uint64_t asked, const DeviceFacts &from,
+                         Reportable reportable, ibv_exp_device_attr &to) {
+  std::uint64_t filled = 0;
+  for (const Part &part : all)
+    if ((asked & part.bit) != 0 && reportable(part.id) && part.fill(from, reportable, to))
+      filled |= part.bit;
+  return filled;
+}
+
+// Capabilities that are not simply the bit of the same number.
+struct Capability {
+  std::uint64_t bit;
+  FeatureId id;
+  bool (*holds)(const DeviceFacts &from);
+};
+
+bool has_cap(const DeviceFacts &from, unsigned flag) {
+  return (from.attr.orig_attr.device_cap_flags & flag) != 0;
+}
+bool has_raw_cap(const DeviceFacts &from, unsigned flag) {
+  return (from.attr.raw_packet_caps & flag) != 0;
+}
+
+#define IBVEXP_CAPABILITY(name, expression) \
+  {::name, FeatureId::name, [](const DeviceFacts &from) -> bool { return expression; }},
+
+constexpr Capability capabilities[] = {
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MEM_WINDOW, has_cap(from, IBV_DEVICE_MEM_WINDOW))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MW_TYPE_2A, has_cap(from, IBV_DEVICE_MEM_WINDOW_TYPE_2A))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MW_TYPE_2B, has_cap(from, IBV_DEVICE_MEM_WINDOW_TYPE_2B))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MEM_MGT_EXTENSIONS,
+                      has_cap(from, IBV_DEVICE_MEM_MGT_EXTENSIONS))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MANAGED_FLOW_STEERING,
+                      has_cap(from, IBV_DEVICE_MANAGED_FLOW_STEERING))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_ODP, supports_odp(from))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MR_ALLOCATE, (static_cast<void>(from), true))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_SCATTER_FCS,
+                      has_raw_cap(from, IBV_RAW_PACKET_CAP_SCATTER_FCS))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_WQ_DELAY_DROP,
+                      has_raw_cap(from, IBV_RAW_PACKET_CAP_DELAY_DROP))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_RX_CSUM_IP_PKT, has_raw_cap(from, IBV_RAW_PACKET_CAP_IP_CSUM))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_RX_CSUM_TCP_UDP_PKT,
+                      has_raw_cap(from, IBV_RAW_PACKET_CAP_IP_CSUM))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_PACKET_BASED_CREDIT_MODE,
+                      (from.dv.flags & MLX5DV_CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE) != 0)
+};
+
+#undef IBVEXP_CAPABILITY
+
+}  // namespace
+
+std::uint64_t exp_capabilities(const DeviceFacts &from, Reportable reportable) {
+  std::uint64_t told = 0;
+  // Bits below 32 repeat ibv_device_cap_flags where their row says so.
+  for (const FeatureBit &b : bits_of<"ibv_exp_device_cap_flags">())
+    if (row(b.id).answer.verdict == Verdict::native && has_cap(from, static_cast<unsigned>(b.bit)) &&
+        b.bit < IBV_EXP_START_FLAG && reportable(b.id))
+      told |= b.bit;
+  for (const Capability &c : capabilities)
+    if (c.holds(from) && reportable(c.id)) told |= c.bit;
+  return told;
+}
+
+void to_legacy(const DeviceFacts &from, Reportable reportable, ibv_exp_device_attr &to) {
+  const std::uint32_t asked = to.comp_mask;
+  constexpr auto gate = detail::plain(IBV_EXP_DEVICE_ATTR_COMP_MASK_2);
+  fill_head(from.attr.orig_attr, to);
+  std::uint64_t filled = fill_parts(parts, asked, from, reportable, to);
+  if ((asked & gate) != 0) {
+    // Bits that we do not know are not told, like those that the device does not.
+    to.comp_mask_2 = fill_parts(parts_2, to.comp_mask_2, from, reportable, to);
+    if (reportable(FeatureId::IBV_EXP_DEVICE_ATTR_COMP_MASK_2)) filled |= gate;
+  }
+  to.comp_mask = static_cast<std::uint32_t>(filled);
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,16 @@
+// Settings that a program makes for one context, and raw data path functions.
+#pragma once
+
+#include "result.h"
+
+#include <infiniband/verbs_exp.h>
+
+namespace ibvexp::translate {
+
+// Kept in the context. Never in the process environment: a program that replaces
+// the allocator and clears the environment from a destructor dies of that.
+Result<void> setenv(ibv_context *context, const char *name, const char *value, int overwrite);
+
+Result<void> use_priv_env(ibv_context *context);
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,145 @@
+// The common lane: basic opcodes through the provider's own post_send.
+//
+// The chain is copied in pieces onto the stack, 16 requests at a time, and
+// judged before the provider sees it. That is not only for the error code: when
+// libmlx5 (v44 and later) finds a fault in a request that it has begun to
+// write, it rings the doorbell with the faulty entry, and the good ones before it
+// are not executed. So either a request is known to be good, or it is posted in
+// a call of its own, where nothing precedes it.
+#include "post.h"
+
+#include "context_state.h"
+#include "diagnose.h"
+#include "wr_convert.h"
+
+#include <cerrno>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr int piece = 16;
+
+class Poster {
+ public:
+  explicit Poster(ibv_qp *qp) : qp_(qp) {}
+
+  // Requests handed over since the last flush.
+  bool full() const { return count_ == piece; }
+
+  void add(ibv_exp_send_wr &wr, ibv_wr_opcode opcode) {
+    if (count_ == 0) first_ = &wr;
+    to_modern(wr, opcode, qp_->qp_type, modern_[count_]);
+    modern_[count_].next = &modern_[count_ + 1];
+    ++count_;
+  }
+
+  // 0, or an errno value and the culprit.
+  int flush(ibv_exp_send_wr *&bad) {
+    if (count_ == 0) return 0;
+    modern_[count_ - 1].next = nullptr;
+    count_ = 0;
+    ibv_send_wr *modern_bad = modern_;
+    const int error = qp_->context->ops.post_send(qp_, modern_, &modern_bad);
+    if (error == 0) [[likely]]
+      return 0;
+    bad = first_;
+    for (const ibv_send_wr *at = modern_; at != modern_bad && at->next != nullptr; at = at->next)
+      bad = bad->next;
+    return error < 0 ? -error : error;
+  }
+
+ private:
+  ibv_qp *qp_;
+  int count_ = 0;
+  ibv_exp_send_wr *first_ = nullptr;
+  ibv_send_wr modern_[piece + 1];
+};
+
+// An opcode that is not basic: known to the tables and refused, or unknown.
+[[gnu::cold]] int refuse_opcode(int opcode) {
+  constexpr EntryId id = EntryId::ibv_exp_post_send;
+#define IBVEXP_REFUSE(name)                                                                 \
+  case name:                                                                                \
+    return unsupported(id, FeatureId::name, "exp_opcode", static_cast<unsigned>(opcode)).code;
+  switch (opcode) {
+    IBVEXP_REFUSE(IBV_EXP_WR_TSO)
+    IBVEXP_REFUSE(IBV_EXP_WR_SEND_ENABLE)
+    IBVEXP_REFUSE(IBV_EXP_WR_RECV_ENABLE)
+    IBVEXP_REFUSE(IBV_EXP_WR_CQE_WAIT)
+    IBVEXP_REFUSE(IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP)
+    IBVEXP_REFUSE(IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD)
+    IBVEXP_REFUSE(IBV_EXP_WR_NOP)
+    IBVEXP_REFUSE(IBV_EXP_WR_UMR_FILL)
+    IBVEXP_REFUSE(IBV_EXP_WR_UMR_INVALIDATE)
+    default: return EINVAL;
+  }
+#undef IBVEXP_REFUSE
+}
+
+[[gnu::cold]] int refuse_flags(std::uint64_t flags, std::uint64_t refused) {
+  for (const FeatureBit &b : bits_of<"ibv_exp_send_flags">())
+    if ((flags & refused & b.bit) != 0)
+      return unsupported(EntryId::ibv_exp_post_send, b.id, "exp_send_flags", flags).code;
+  return ENOTSUP;
+}
+
+// Whether the provider accepts the request once it has begun. known says how
+// much can be told about the queue pair.
+int judge(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode) {
+  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) [[unlikely]] {
+    if (known == nullptr)
+      opcode.lane = Lane::alone;
+    else if (inline_bytes(wr) > known->max_inline_data)
+      return ENOMEM;  // as the legacy provider had it
+  }
+  if (is_atomic(opcode.modern) && (known == nullptr || !known->atomics)) opcode.lane = Lane::alone;
+  return 0;
+}
+
+}  // namespace
+
+Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr) {
+  ContextState *state = find_state(qp->context);
+  const QpState *known = find_qp(state, qp);
+  const std::uint64_t refused = state != nullptr ? state->refused_send_flags : 0;
+  Poster poster(qp);
+  ibv_exp_send_wr *bad = nullptr;
+  int error = 0;
+
+  for (; wr != nullptr; wr = wr->next) {
+    Opcode opcode = to_modern_opcode(wr->exp_opcode, qp->qp_type);
+    int fault = 0;
+    if (opcode.lane == Lane::other) [[unlikely]]
+      fault = refuse_opcode(wr->exp_opcode);
+    else if (opcode.lane == Lane::illegal) [[unlikely]]
+      fault = EINVAL;
+    else if ((wr->exp_send_flags & refused) != 0) [[unlikely]]
+      fault = refuse_flags(wr->exp_send_flags, refused);
+    else
+      fault = judge(*wr, known, opcode);
+
+    // What came before is posted in any case.
+    if (fault != 0 || opcode.lane == Lane::alone || poster.full()) {
+      error = poster.flush(bad);
+      if (error != 0) break;
+    }
+    if (fault != 0) {
+      error = fault;
+      bad = wr;
+      break;
+    }
+    poster.add(*wr, opcode.modern);
+    if (opcode.lane == Lane::alone) {
+      error = poster.flush(bad);
+      if (error != 0) break;
+    }
+  }
+  if (error == 0) error = poster.flush(bad);
+  if (error == 0) [[likely]]
+    return {};
+  if (bad_wr != nullptr) *bad_wr = bad;
+  return Error{error};
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,243 @@
+#include "qp.h"
+
+#include "diagnose.h"
+#include "options.h"
+#include "qp_convert.h"
+#include "real.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_exp_create_qp;
+constexpr EntryId modifying = EntryId::ibv_exp_modify_qp;
+
+// rdma-core's reason, or EINVAL: libmlx5 refuses a few requests without one.
+Error reason() { return {errno != 0 ? errno : EINVAL}; }
+
+// errno of a call that succeeds is not ours to change.
+struct KeepErrno {
+  int kept = errno;
+  KeepErrno() { errno = 0; }
+  ~KeepErrno() { errno = kept; }
+};
+
+// Destroys what could not be entered into the table.
+struct Undo {
+  ibv_qp *qp;
+  ~Undo() {
+    if (qp != nullptr) real().ibv_destroy_qp(qp);
+  }
+};
+
+void remember(ContextState &state, ibv_qp *qp, const ibv_qp_cap &granted) {
+  const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
+  const std::lock_guard guard(state.mutex);
+  QpState &entry = state.qp_pool.take();
+  entry.max_inline_data = granted.max_inline_data;
+  entry.atomics = atomics;
+  entry.srq = qp->srq;
+  entry.qp.store(qp, std::memory_order_relaxed);
+  try {
+    // A number that is taken was freed behind our back: its state goes back.
+    QpState *stale = state.qps.find(qp->qp_num);
+    state.qps.set(qp->qp_num, &entry);
+    if (stale != nullptr) state.qp_pool.give_back(*stale);
+  } catch (...) {
+    state.qp_pool.give_back(entry);
+    throw;
+  }
+}
+
+// The types whose numbers rdma-core shares.
+bool is_shared_type(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+    case IBV_QPT_RAW_PACKET:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV: return true;
+    default: return false;
+  }
+}
+
+Result<void> check_type(ibv_qp_type type) {
+  const auto number = static_cast<std::uint64_t>(type);
+  if (type == IBV_EXP_QPT_DC_INI) {
+    if (effective_now(row(FeatureId::qpt_dc_ini).answer).verdict == Verdict::unsupported)
+      return unsupported(creating, FeatureId::qpt_dc_ini, "qp_type", number);
+  } else if (type == IBV_QPT_XRC) {
+    if (effective_now(row(FeatureId::qpt_xrc).answer).verdict == Verdict::unsupported)
+      return unsupported(creating, FeatureId::qpt_xrc, "qp_type", number);
+  } else if (!is_shared_type(type)) {
+    return invalid(creating, "qp_type", number, "no such type of queue pair");
+  }
+  return {};
+}
+
+Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
+  const ibv_context *context = state.context;
+  if (const auto bits = check_bits(creating, "comp_mask", attr.comp_mask,
+                                   bits_of<"ibv_exp_qp_init_attr_comp_mask">());
+      !bits)
+    return bits;
+  const auto has = [&](ibv_exp_qp_init_attr_comp_mask bit) { return (attr.comp_mask & bit) != 0; };
+
+  if (has(IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS)) {
+    if (const auto flags = check_bits(creating, "exp_create_flags", attr.exp_create_flags,
+                                      bits_of<"ibv_exp_qp_create_flags">());
+        !flags)
+      return flags;
+  }
+  if (has(IBV_EXP_QP_INIT_ATTR_QPG) && attr.qpg.qpg_type != IBV_EXP_QPG_NONE) {
+    for (const FeatureBit &b : bits_of<"ibv_exp_qpg_type">())
+      if (b.bit == attr.qpg.qpg_type)
+        return unsupported(creating, b.id, "qpg.qpg_type", attr.qpg.qpg_type);
+    return invalid(creating, "qpg.qpg_type", attr.qpg.qpg_type, "no such group type");
+  }
+  // Programs ask for 8 on every queue pair, whatever the capabilities said.
+  if (has(IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) && attr.max_atomic_arg > 8)
+    return unsupported(creating, FeatureId::extatomic_create_qp_max_atomic_arg, "max_atomic_arg",
+                       attr.max_atomic_arg);
+  if (has(IBV_EXP_QP_INIT_ATTR_PORT) &&
+      (attr.port_num == 0 || attr.port_num > state.device().phys_port_cnt))
+    return invalid(creating, "port_num", attr.port_num, "no such port");
+  if (const auto type = check_type(attr.qp_type); !type) return type;
+
+  // XRC targets hang on their domain, all others on a protection domain.
+  if (attr.qp_type == IBV_QPT_XRC_RECV) {
+    if (!has(IBV_EXP_QP_INIT_ATTR_XRCD) || attr.xrcd == nullptr)
+      return invalid(creating, "xrcd", 0, "an XRC target needs its domain");
+    if (attr.xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
+  } else {
+    if (!has(IBV_EXP_QP_INIT_ATTR_PD) || attr.pd == nullptr)
+      return invalid(creating, "pd", 0, "a queue pair needs a protection domain");
+    if (attr.pd->context != context) return invalid(creating, "pd", 0, "of another context");
+  }
+  if (has(IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN) && attr.qp_type != IBV_QPT_UD)
+    return invalid(creating, "associated_qpn", attr.associated_qpn, "for datagrams only");
+  return {};
+}
+
+// Bytes that the device may put into a receive completion: half a CQE, on
+// connected queue pairs of mlx5. The kernel does not tell; it decides by the
+// size of the CQE, which the environment can double.
+std::uint32_t granted_inline_receive(const ibv_qp *qp) {
+  if (qp->recv_cq == nullptr || !mlx5dv_is_supported(qp->context->device)) return 0;
+  if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC) return 0;
+  const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
+  if (scatter != nullptr && std::strcmp(scatter, "0") == 0) return 0;
+  const char *cqe = std::getenv("MLX5_CQE_SIZE");
+  return cqe != nullptr && std::strcmp(cqe, "128") == 0 ? 64 : 32;
+}
+
+ibv_qp *create(ibv_context *context, ModernQpInit &modern) {
+  if (modern.needs_dv) return mlx5dv_create_qp(context, &modern.attr, &modern.dv);
+  return ibv_create_qp_ex(context, &modern.attr);
+}
+
+}  // namespace
+
+Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+  if (const auto checked = check(*state, *attr); !checked) return checked.failure();
+  ModernQpInit modern = to_modern(*attr);
+  if (modern.needs_dv && !mlx5dv_is_supported(context->device))
+    return unsupported(creating, "exp_create_flags", attr->exp_create_flags, "for mlx5 only");
+
+  KeepErrno keep;
+  ibv_qp *qp = create(context, modern);
+  if (qp == nullptr) return reason();
+  Undo undo{qp};
+  remember(*state, qp, modern.attr.cap);
+  undo.qp = nullptr;
+
+  attr->cap = modern.attr.cap;
+  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_INL_RECV) != 0)
+    attr->max_inl_recv = granted_inline_receive(qp);
+  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) != 0)
+    attr->max_atomic_arg = state->device().atomic_cap != IBV_ATOMIC_NONE ? 8 : 0;
+  return qp;
+}
+
+Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr) {
+  // Other numbers than the legacy ones are rdma-core's to judge.
+  if (attr->qp_type == IBV_EXP_QPT_DC_INI || attr->qp_type == IBV_QPT_XRC) {
+    if (const auto type = check_type(attr->qp_type); !type) return type.failure();
+  }
+  KeepErrno keep;
+  ibv_qp *qp = real().ibv_create_qp(pd, attr);
+  if (qp == nullptr) return reason();
+  Undo undo{qp};
+  if (state != nullptr) remember(*state, qp, attr->cap);
+  undo.qp = nullptr;
+  return qp;
+}
+
+int destroy_qp(ContextState *state, ibv_qp *qp) {
+  // Out of the table first: the number may be given out again at once.
+  QpState *entry = find_qp(state, qp);
+  const std::uint32_t number = qp->qp_num;
+  if (entry != nullptr) {
+    const std::lock_guard guard(state->mutex);
+    state->qps.set(number, nullptr);
+  }
+  const int result = real().ibv_destroy_qp(qp);
+  if (entry != nullptr) {
+    const std::lock_guard guard(state->mutex);
+    if (result == 0)
+      state->qp_pool.give_back(*entry);
+    else
+      state->qps.set(number, entry);
+  }
+  return result;
+}
+
+Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
+  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
+  // A bit of comp_mask makes a member valid, the argument asks for it: only the
+  // argument is refused for what cannot be done.
+  if ((attr->comp_mask & ~std::uint32_t{IBV_EXP_QP_ATTR_RESERVED - 1}) != 0)
+    return invalid(modifying, "comp_mask", attr->comp_mask, "unknown bits");
+  if (const auto bits =
+          check_bits(modifying, "exp_attr_mask", mask, bits_of<"ibv_exp_qp_attr_mask">());
+      !bits)
+    return bits;
+  const bool burst = (attr->comp_mask & IBV_EXP_QP_ATTR_BURST_INFO) != 0;
+  if (burst) {
+    constexpr auto id = FeatureId::IBV_EXP_QP_ATTR_BURST_INFO;
+    if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+      return unsupported(modifying, id, "comp_mask", attr->comp_mask);
+    if ((mask & IBV_EXP_QP_RATE_LIMIT) == 0 || attr->rate_limit == 0)
+      return invalid(modifying, "burst_info", attr->burst_info.max_burst_sz,
+                     "bursts need a rate limit");
+  }
+
+  ibv_qp_attr modern = to_modern(*attr);
+  int modern_mask = to_modern_qp_mask(mask);
+  // ibv_modify_qp_rate_limit() sets rate and burst in one step, in RTS.
+  if (burst) modern_mask &= ~IBV_QP_RATE_LIMIT;
+
+  KeepErrno keep;
+  if (modern_mask != 0 || !burst) {
+    if (const int error = ibv_modify_qp(qp, &modern, modern_mask); error != 0)
+      return Error{error < 0 ? -error : error};
+  }
+  if (burst) {
+    ibv_qp_rate_limit_attr limit{};
+    limit.rate_limit = attr->rate_limit;
+    limit.max_burst_sz = attr->burst_info.max_burst_sz;
+    limit.typical_pkt_sz = attr->burst_info.typical_pkt_sz;
+    if (const int error = ibv_modify_qp_rate_limit(qp, &limit); error != 0) return Error{error};
+  }
+  return {};
+}
+
+}  // namespace ibvexp::translate

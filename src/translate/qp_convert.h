@@ -1,0 +1,107 @@
+// Queue pair attributes, legacy to modern. No calls. What is refused has been
+// refused before: check_bits() knows the rows.
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs_exp.h>
+
+namespace ibvexp::translate {
+
+// Creation flags that libmlx5 takes beside the verbs attributes.
+struct ModernQpInit {
+  ibv_qp_init_attr_ex attr;
+  mlx5dv_qp_init_attr dv;
+  bool needs_dv;
+};
+
+// (modern <- exp) The legacy queue pair types that have a modern twin of another
+// number are not handled here: they are created by other means.
+inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
+  ModernQpInit to{};
+  ibv_qp_init_attr_ex &attr = to.attr;
+  const auto has = [&](ibv_exp_qp_init_attr_comp_mask bit) { return (from.comp_mask & bit) != 0; };
+
+  attr.qp_context = from.qp_context;
+  attr.send_cq = from.send_cq;
+  attr.recv_cq = from.recv_cq;
+  attr.srq = from.srq;
+  attr.cap = from.cap;
+  attr.qp_type = from.qp_type;
+  attr.sq_sig_all = from.sq_sig_all;
+
+  if (has(IBV_EXP_QP_INIT_ATTR_PD)) {
+    attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
+    attr.pd = from.pd;
+  }
+  if (has(IBV_EXP_QP_INIT_ATTR_XRCD)) {
+    attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+    attr.xrcd = from.xrcd;
+  }
+  if (has(IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN)) {
+    attr.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    attr.create_flags |= IBV_QP_CREATE_SOURCE_QPN;
+    attr.source_qpn = from.associated_qpn;
+  }
+
+  // Not the bits of ibv_qp_create_flags. Left out: ATOMIC_BE_REPLY, since
+  // replies come in the device's order anyway.
+  if (has(IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS)) {
+    const auto flag = [&](ibv_exp_qp_create_flags f) { return (from.exp_create_flags & f) != 0; };
+    if (flag(IBV_EXP_QP_CREATE_SCATTER_FCS)) attr.create_flags |= IBV_QP_CREATE_SCATTER_FCS;
+    if (flag(IBV_EXP_QP_CREATE_RX_END_PADDING))
+      attr.create_flags |= IBV_QP_CREATE_PCI_WRITE_END_PADDING;
+    if (attr.create_flags != 0) attr.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    if (flag(IBV_EXP_QP_CREATE_PACKET_BASED_CREDIT_MODE))
+      to.dv.create_flags |= MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
+    if (to.dv.create_flags != 0) {
+      to.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
+      to.needs_dv = true;
+    }
+  }
+  return to;
+}
+
+// (modern <- exp) Up to bit 20 the masks coincide.
+inline int to_modern_qp_mask(std::uint64_t exp_mask) {
+  constexpr std::uint64_t common = (std::uint64_t{IBV_EXP_QP_DEST_QPN} << 1) - 1;
+  static_assert(int{IBV_EXP_QP_STATE} == IBV_QP_STATE &&
+                int{IBV_EXP_QP_DEST_QPN} == IBV_QP_DEST_QPN);
+  int mask = static_cast<int>(exp_mask & common);
+  if ((exp_mask & IBV_EXP_QP_RATE_LIMIT) != 0) mask |= IBV_QP_RATE_LIMIT;
+  return mask;
+}
+
+// (modern <- exp) The legacy structure has the modern one's members and more, in
+// another size: member by member.
+inline ibv_qp_attr to_modern(const ibv_exp_qp_attr &from) {
+  ibv_qp_attr to{};
+  to.qp_state = from.qp_state;
+  to.cur_qp_state = from.cur_qp_state;
+  to.path_mtu = from.path_mtu;
+  to.path_mig_state = from.path_mig_state;
+  to.qkey = from.qkey;
+  to.rq_psn = from.rq_psn;
+  to.sq_psn = from.sq_psn;
+  to.dest_qp_num = from.dest_qp_num;
+  to.qp_access_flags = static_cast<unsigned>(from.qp_access_flags);
+  to.cap = from.cap;
+  to.ah_attr = from.ah_attr;
+  to.alt_ah_attr = from.alt_ah_attr;
+  to.pkey_index = from.pkey_index;
+  to.alt_pkey_index = from.alt_pkey_index;
+  to.en_sqd_async_notify = from.en_sqd_async_notify;
+  to.sq_draining = from.sq_draining;
+  to.max_rd_atomic = from.max_rd_atomic;
+  to.max_dest_rd_atomic = from.max_dest_rd_atomic;
+  to.min_rnr_timer = from.min_rnr_timer;
+  to.port_num = from.port_num;
+  to.timeout = from.timeout;
+  to.retry_cnt = from.retry_cnt;
+  to.rnr_retry = from.rnr_retry;
+  to.alt_port_num = from.alt_port_num;
+  to.alt_timeout = from.alt_timeout;
+  to.rate_limit = from.rate_limit;
+  return to;
+}
+
+}  // namespace ibvexp::translate

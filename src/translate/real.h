@@ -1,0 +1,37 @@
+// The functions behind the ones that this library interposes. Calling them by
+// name from inside would reach our own wrappers, so everything here goes
+// through real().
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+namespace ibvexp {
+
+// name, version node. The node is named because an unversioned look-up finds
+// the oldest one, whose structures are of another age.
+#define IBVEXP_REAL_FUNCTIONS(X)        \
+  X(ibv_open_device, "IBVERBS_1.1")     \
+  X(ibv_close_device, "IBVERBS_1.1")    \
+  X(ibv_import_device, "IBVERBS_1.10")  \
+  X(ibv_create_qp, "IBVERBS_1.1")       \
+  X(ibv_destroy_qp, "IBVERBS_1.1")      \
+  X(ibv_dereg_mr, "IBVERBS_1.1")        \
+  X(mlx5dv_open_device, "MLX5_1.7")
+
+struct Real {
+#define IBVEXP_REAL_MEMBER(name, version) decltype(&::name) name;
+  IBVEXP_REAL_FUNCTIONS(IBVEXP_REAL_MEMBER)
+#undef IBVEXP_REAL_MEMBER
+};
+
+// Looked up at the first call. A function that exists nowhere is null; that can
+// only be one that the installed rdma-core does not have.
+const Real &real();
+
+// One function of another library, by name and version: the next definition
+// after ours, or that of the library itself when ours was loaded too late to
+// stand in front of it. Null if there is none.
+void *find_real(const char *name, const char *version);
+
+}  // namespace ibvexp

@@ -1,0 +1,140 @@
+// Send requests, legacy to modern. No calls.
+//
+// The two structures coincide in the first 80 bytes but for the place of the
+// flags; what lies behind differs. Only what opcode and queue pair type define
+// is read: programs leave the rest uninitialised.
+#pragma once
+
+#include <infiniband/verbs_exp.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ibvexp::translate {
+
+static_assert(offsetof(ibv_exp_send_wr, exp_opcode) == offsetof(ibv_send_wr, opcode));
+static_assert(offsetof(ibv_exp_send_wr, ex) == offsetof(ibv_send_wr, imm_data));
+static_assert(sizeof(ibv_exp_send_wr::wr) == sizeof(ibv_send_wr::wr));
+
+// MLNX_OFED 3.x numbered three opcodes differently; nothing else ever had
+// these numbers.
+inline constexpr int send_with_inv_3x = 0x48;
+inline constexpr int local_inv_3x = 0x4a;
+inline constexpr int bind_mw_3x = 0x4e;
+
+// How a request of an opcode is posted.
+enum class Lane : std::uint8_t {
+  chained,  // in one call with its neighbours
+  alone,    // in a call of its own: the provider may refuse it when it has begun
+  illegal,  // not on this type of queue pair
+  other,    // no basic opcode
+};
+
+struct Opcode {
+  ibv_wr_opcode modern;
+  Lane lane;
+};
+
+constexpr bool is_connected(ibv_qp_type type) {
+  return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
+}
+
+// libmlx5 writes a malformed entry when the type does not know the opcode, so
+// that is settled here. RC and XRC know all, UC no reads and atomics, datagrams
+// and raw packets only plain sends.
+constexpr Opcode to_modern_opcode(int opcode, ibv_qp_type type) {
+  const bool connected = is_connected(type);
+  const bool writes = connected || type == IBV_QPT_UC;
+  const auto where = [](bool legal, Lane lane) { return legal ? lane : Lane::illegal; };
+  switch (opcode) {
+    case IBV_EXP_WR_RDMA_WRITE: return {IBV_WR_RDMA_WRITE, where(writes, Lane::chained)};
+    case IBV_EXP_WR_RDMA_WRITE_WITH_IMM:
+      return {IBV_WR_RDMA_WRITE_WITH_IMM, where(writes, Lane::chained)};
+    case IBV_EXP_WR_SEND: return {IBV_WR_SEND, Lane::chained};
+    case IBV_EXP_WR_SEND_WITH_IMM:
+      return {IBV_WR_SEND_WITH_IMM, where(writes || type == IBV_QPT_UD, Lane::chained)};
+    case IBV_EXP_WR_RDMA_READ: return {IBV_WR_RDMA_READ, where(connected, Lane::chained)};
+    case IBV_EXP_WR_ATOMIC_CMP_AND_SWP:
+      return {IBV_WR_ATOMIC_CMP_AND_SWP, where(connected, Lane::chained)};
+    case IBV_EXP_WR_ATOMIC_FETCH_AND_ADD:
+      return {IBV_WR_ATOMIC_FETCH_AND_ADD, where(connected, Lane::chained)};
+    case send_with_inv_3x:
+    case IBV_EXP_WR_SEND_WITH_INV: return {IBV_WR_SEND_WITH_INV, where(writes, Lane::chained)};
+    case local_inv_3x:
+    case IBV_EXP_WR_LOCAL_INV: return {IBV_WR_LOCAL_INV, where(writes, Lane::alone)};
+    case bind_mw_3x:
+    case IBV_EXP_WR_BIND_MW: return {IBV_WR_BIND_MW, where(writes, Lane::alone)};
+    default: return {IBV_WR_SEND, Lane::other};
+  }
+}
+
+constexpr bool is_atomic(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+inline std::uint64_t inline_bytes(const ibv_exp_send_wr &wr) {
+  std::uint64_t total = 0;
+  for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+  return total;
+}
+
+// (modern <- exp) FENCE, SIGNALED, SOLICITED and INLINE coincide.
+constexpr unsigned to_modern_send_flags(std::uint64_t exp_flags) {
+  constexpr std::uint64_t common = IBV_EXP_SEND_FENCE | IBV_EXP_SEND_SIGNALED |
+                                   IBV_EXP_SEND_SOLICITED | IBV_EXP_SEND_INLINE;
+  static_assert(common == (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED |
+                           IBV_SEND_INLINE));
+  return static_cast<unsigned>(exp_flags & common);
+}
+
+// (modern <- exp) Bits 0 to 4 coincide; zero-based is bit 45 there, 5 here.
+constexpr unsigned to_modern_window_access(std::uint64_t exp_access) {
+  unsigned access = static_cast<unsigned>(exp_access & 0x1f);
+  if ((exp_access & IBV_EXP_ACCESS_MW_ZERO_BASED) != 0) access |= IBV_ACCESS_ZERO_BASED;
+  return access;
+}
+
+// Writes what the provider reads for this opcode. next is left to the caller.
+inline void to_modern(const ibv_exp_send_wr &from, ibv_wr_opcode opcode, ibv_qp_type type,
+                      ibv_send_wr &to) {
+  to.wr_id = from.wr_id;
+  to.sg_list = from.sg_list;
+  to.num_sge = from.num_sge;
+  to.opcode = opcode;
+  to.send_flags = to_modern_send_flags(from.exp_send_flags);
+  to.imm_data = from.ex.imm_data;
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+      to.wr.rdma.remote_addr = from.wr.rdma.remote_addr;
+      to.wr.rdma.rkey = from.wr.rdma.rkey;
+      break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      to.wr.atomic.remote_addr = from.wr.atomic.remote_addr;
+      to.wr.atomic.compare_add = from.wr.atomic.compare_add;
+      to.wr.atomic.swap = from.wr.atomic.swap;
+      to.wr.atomic.rkey = from.wr.atomic.rkey;
+      break;
+    case IBV_WR_BIND_MW:
+      to.bind_mw.mw = from.bind_mw.mw;
+      to.bind_mw.rkey = from.bind_mw.rkey;
+      to.bind_mw.bind_info.mr = from.bind_mw.bind_info.mr;
+      to.bind_mw.bind_info.addr = from.bind_mw.bind_info.addr;
+      to.bind_mw.bind_info.length = from.bind_mw.bind_info.length;
+      to.bind_mw.bind_info.mw_access_flags =
+          to_modern_window_access(from.bind_mw.bind_info.exp_mw_access_flags);
+      break;
+    default:
+      if (type == IBV_QPT_UD) {
+        to.wr.ud.ah = from.wr.ud.ah;
+        to.wr.ud.remote_qpn = from.wr.ud.remote_qpn;
+        to.wr.ud.remote_qkey = from.wr.ud.remote_qkey;
+      }
+      break;
+  }
+  if (type == IBV_QPT_XRC_SEND) to.qp_type.xrc.remote_srqn = from.qp_type.xrc.remote_srqn;
+}
+
+}  // namespace ibvexp::translate
