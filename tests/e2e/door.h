@@ -1,0 +1,12 @@
+// The door through which a test program calls: inlines and the operation table,
+// or, with IBVEXP_EXTERN_CALLS, functions of those names. door_dlsym.cpp brings
+// them for the program that loads the library at run time.
+#pragma once
+
+#include <infiniband/verbs_exp.h>
+
+#ifdef DOOR_PRELOADED
+// The calls that are no inlines are there when the library is.
+#pragma weak ibv_exp_get_device_list
+#pragma weak ibv_exp_rereg_mr
+#endif

@@ -1,0 +1,123 @@
+// The inline door alone: what a legacy binary finds in front of a context.
+#include "rig.h"
+
+#include "compat.h"
+
+#include <fstream>
+#include <infiniband/mlx5dv.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+using namespace ibvexp;
+
+void *word(const verbs_context_exp *table, std::size_t offset) {
+  void *value;
+  std::memcpy(&value, reinterpret_cast<const char *>(table) + offset, sizeof(value));
+  return value;
+}
+
+void check_table(ibv_context *context) {
+  const verbs_context_exp *table = verbs_get_exp_ctx(context);
+  REQUIRE(table != nullptr);
+  for (const Slot &slot : slots) {
+    INFO(slot.name);
+    if (slot.fill == Fill::function) CHECK(word(table, offset_of(slot)) != nullptr);
+    if (slot.fill == Fill::null) CHECK(word(table, offset_of(slot)) == nullptr);
+  }
+  CHECK(table->sz == sizeof(*table));
+}
+
+}  // namespace
+
+TEST_CASE("no slot is null but those that have to be") {
+  const Context context = open_first();
+  check_table(context.get());
+  // A second look finds the same table.
+  CHECK(verbs_get_exp_ctx(context.get()) == verbs_get_exp_ctx(context.get()));
+}
+
+// Recorded from the headers of each release: size of its table, and each slot's
+// distance from the end.
+TEST_CASE("every release finds its slots") {
+  const Context context = open_first();
+  const verbs_context_exp *ours = verbs_get_exp_ctx(context.get());
+  REQUIRE(ours != nullptr);
+  nlohmann::json releases;
+  std::ifstream(SLOTS_JSON) >> releases;
+  std::size_t checked = 0;
+  for (const auto &[release, table] : releases.items()) {
+    if (!table.contains("slots")) continue;
+    // As the header of that release computes it.
+    const auto *words = reinterpret_cast<const ibvexp_context_words *>(context.get()) - 1;
+    const auto end = reinterpret_cast<std::uintptr_t>(context.get()) - (words->sz - 328);
+    const auto *theirs =
+        reinterpret_cast<const char *>(end - table["size"].get<std::size_t>());
+    for (const auto &[name, distance] : table["slots"].items()) {
+      const Slot *slot = find_slot(name);
+      if (slot == nullptr || slot->fill != Fill::function) continue;
+      const auto at = table["size"].get<std::size_t>() - distance.get<std::size_t>();
+      void *found;
+      std::memcpy(&found, theirs + at, sizeof(found));
+      INFO(release << " " << name);
+      CHECK(found == word(ours, offset_of(*slot)));
+      CHECK(ours->sz >= distance.get<std::size_t>());
+      ++checked;
+    }
+  }
+  CHECK(checked > 100);
+}
+
+TEST_CASE("base verbs still find theirs below the context") {
+  const Context context = open_first();
+  ibv_device_attr_ex attr{};
+  CHECK(ibv_query_device_ex(context.get(), nullptr, &attr) == 0);
+  CHECK(attr.orig_attr.max_qp > 0);
+}
+
+TEST_CASE("contexts of other origins carry the table") {
+  ibv_device **list = ibv_get_device_list(nullptr);
+  REQUIRE(list != nullptr);
+  mlx5dv_context_attr dv{};
+  const Context by_dv(mlx5dv_open_device(list[0], &dv));
+  ibv_free_device_list(list);
+  REQUIRE(by_dv);
+  check_table(by_dv.get());
+}
+
+TEST_CASE("a child process opens contexts of its own") {
+  const Context context = open_first();
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ibv_device **list = ibv_get_device_list(nullptr);
+    ibv_context *own = list != nullptr && list[0] != nullptr ? ibv_open_device(list[0]) : nullptr;
+    ibv_exp_device_attr attr{};
+    _exit(own != nullptr && ibv_exp_query_device(own, &attr) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+TEST_CASE("threads open, use and close at the same time") {
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) {
+        ibv_device **list = ibv_get_device_list(nullptr);
+        ibv_context *context = ibv_open_device(list[0]);
+        ibv_free_device_list(list);
+        ibv_exp_device_attr attr{};
+        if (context == nullptr || ibv_exp_query_device(context, &attr) != 0 || attr.max_qp == 0)
+          ++failures;
+        if (context != nullptr && ibv_close_device(context) != 0) ++failures;
+      }
+    });
+  for (auto &thread : threads) thread.join();
+  CHECK(failures == 0);
+}

@@ -1,0 +1,415 @@
+// Contexts, queries and the life of objects, and what is refused.
+#include "rig.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <sys/mman.h>
+
+namespace {
+
+// Everything about a call that fails with NULL.
+template <class Call>
+void fails(Call call, int reason) {
+  errno = 0;
+  CHECK(call() == nullptr);
+  CHECK(errno == reason);
+}
+
+ibv_exp_device_attr query(ibv_context *context, std::uint32_t mask, std::uint64_t mask_2 = 0) {
+  ibv_exp_device_attr attr;
+  std::memset(&attr, 0xee, sizeof(attr));
+  attr.comp_mask = mask;
+  attr.comp_mask_2 = mask_2;
+  CHECK(ibv_exp_query_device(context, &attr) == 0);
+  return attr;
+}
+
+}  // namespace
+
+TEST_CASE("a device is asked for nothing, everything and single bits [row:ibv_exp_query_device]") {
+  const Context context = open_first();
+  ibv_device_attr base{};
+  REQUIRE(ibv_query_device(context.get(), &base) == 0);
+
+  const auto none = query(context.get(), 0);
+  CHECK(none.comp_mask == 0);
+  CHECK(none.max_qp == base.max_qp);
+  CHECK(none.node_guid == base.node_guid);
+  CHECK(int{none.exp_atomic_cap} == int{base.atomic_cap});
+  // Not asked for, not written.
+  CHECK(none.exp_device_cap_flags == 0xeeeeeeeeeeeeeeee);
+  CHECK(none.comp_mask_2 == 0);
+
+  const auto all = query(context.get(), IBV_EXP_DEVICE_ATTR_RESERVED - 1,
+                         IBV_EXP_DEVICE_ATTR_RESERVED_2 - 1);
+  const std::uint64_t low = 0xffffffff & ~(1u << 17) & ~(1u << 21) & ~(1u << 23) & ~(1u << 24);
+  constexpr std::uint64_t memory = IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_ODP;
+  CHECK((all.exp_device_cap_flags & low & ~base.device_cap_flags) == 0);
+  CHECK((all.exp_device_cap_flags & IBV_EXP_DEVICE_MR_ALLOCATE) != 0);
+  // Bits of what this library refuses are never told.
+  CHECK((all.exp_device_cap_flags & ~low & ~memory &
+         (IBV_EXP_DEVICE_CROSS_CHANNEL | IBV_EXP_DEVICE_EC_OFFLOAD | IBV_EXP_DEVICE_SHARED_MR |
+          IBV_EXP_DEVICE_QPG | IBV_EXP_DEVICE_NOP | IBV_EXP_DEVICE_EXT_ATOMICS |
+          IBV_EXP_DEVICE_EXT_MASKED_ATOMICS | IBV_EXP_DEVICE_PHYSICAL_RANGE_MR |
+          IBV_EXP_DEVICE_CAPI | IBV_EXP_DEVICE_DC_INFO)) == 0);
+  CHECK((all.comp_mask & IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) != 0);
+  CHECK((all.comp_mask & (IBV_EXP_DEVICE_ATTR_CALC_CAP | IBV_EXP_DEVICE_ATTR_EC_CAPS |
+                          IBV_EXP_DEVICE_ATTR_MAX_DEVICE_CTX)) == 0);
+  CHECK(all.comp_mask_2 == IBV_EXP_DEVICE_ATTR_PCI_ATOMIC_CAPS);
+  CHECK((all.comp_mask & 0x80000000) != 0);
+
+  // Each single bit returns itself or nothing, and what all together did.
+  for (int bit = 0; bit < 31; ++bit)
+    CHECK(query(context.get(), 1u << bit).comp_mask == (all.comp_mask & 1u << bit));
+}
+
+TEST_CASE("port attributes come as asked [row:ibv_exp_query_port]") {
+  const Context context = open_first();
+  ibv_port_attr base{};
+  REQUIRE(ibv_query_port(context.get(), 1, &base) == 0);
+  ibv_exp_port_attr attr;
+  std::memset(&attr, 0xee, sizeof(attr));
+  attr.comp_mask = IBV_EXP_QUERY_PORT_ATTR_MASK1;
+
+  SECTION("all") {
+    attr.mask1 = IBV_EXP_QUERY_PORT_MASK;
+    CHECK(ibv_exp_query_port(context.get(), 1, &attr) == 0);
+    CHECK(attr.state == base.state);
+    CHECK(attr.lid == base.lid);
+    CHECK(attr.gid_tbl_len == base.gid_tbl_len);
+    CHECK(attr.active_mtu == base.active_mtu);
+    CHECK(attr.link_layer == base.link_layer);
+  }
+  SECTION("some") {
+    attr.mask1 = IBV_EXP_QUERY_PORT_LID | IBV_EXP_QUERY_PORT_LINK_LAYER;
+    CHECK(ibv_exp_query_port(context.get(), 1, &attr) == 0);
+    CHECK(attr.lid == base.lid);
+    CHECK(attr.gid_tbl_len == static_cast<int>(0xeeeeeeee));
+  }
+  SECTION("of a port that is not there") {
+    attr.mask1 = IBV_EXP_QUERY_PORT_LID;
+    CHECK(ibv_exp_query_port(context.get(), 77, &attr) < 0);
+  }
+  SECTION("unknown ones") {
+    attr.mask1 = 1u << 20;
+    CHECK(ibv_exp_query_port(context.get(), 1, &attr) == -EINVAL);
+  }
+}
+
+TEST_CASE("every entry of the GID table has a type [row:ibv_exp_query_gid_attr]") {
+  const Context context = open_first();
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(context.get(), 1, &port) == 0);
+  for (int i = 0; i < port.gid_tbl_len; ++i) {
+    ibv_exp_gid_attr attr{};
+    attr.comp_mask = IBV_EXP_QUERY_GID_ATTR_TYPE | IBV_EXP_QUERY_GID_ATTR_GID;
+    REQUIRE(ibv_exp_query_gid_attr(context.get(), 1, static_cast<unsigned>(i), &attr) == 0);
+    ibv_gid gid{};
+    if (ibv_query_gid(context.get(), 1, i, &gid) == 0)
+      CHECK(std::memcmp(&gid, &attr.gid, sizeof(gid)) == 0);
+    if (port.link_layer == IBV_LINK_LAYER_INFINIBAND)
+      CHECK(attr.type == IBV_EXP_IB_ROCE_V1_GID_TYPE);
+    else if (i < 4)
+      CHECK(attr.type == (i % 2 == 1 ? IBV_EXP_ROCE_V2_GID_TYPE : IBV_EXP_IB_ROCE_V1_GID_TYPE));
+  }
+  ibv_exp_gid_attr attr{};
+  attr.comp_mask = IBV_EXP_QUERY_GID_ATTR_TYPE;
+  CHECK(ibv_exp_query_gid_attr(context.get(), 1, 100000, &attr) > 0);
+  attr.comp_mask = 1u << 5;
+  CHECK(ibv_exp_query_gid_attr(context.get(), 1, 0, &attr) == EINVAL);
+}
+
+TEST_CASE("settings stay in the context [row:ibv_exp_setenv]") {
+  const Context context = open_first();
+  CHECK(ibv_exp_use_priv_env(context.get()) == 0);
+  CHECK(ibv_exp_setenv(context.get(), "MLX5_CQE_SIZE", "128", 1) == 0);
+  CHECK(std::getenv("MLX5_CQE_SIZE") == nullptr);
+  errno = 0;
+  CHECK(ibv_exp_setenv(context.get(), "A=B", "1", 1) == -1);
+  CHECK(errno == EINVAL);
+}
+
+TEST_CASE("devices are listed anew each time [row:ibv_exp_get_device_list]") {
+  int count = -1;
+  ibv_device **list = ibv_exp_get_device_list(&count);
+  REQUIRE(list != nullptr);
+  CHECK(count >= 1);
+  CHECK(list[count] == nullptr);
+  ibv_free_device_list(list);
+}
+
+TEST_CASE("queue pairs of all types are created and granted [row:ibv_exp_create_qp]") {
+  Rig rig;
+  const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD);
+  auto attr = rig.qp_attr(type);
+  attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG | IBV_EXP_QP_INIT_ATTR_INL_RECV |
+                    IBV_EXP_QP_INIT_ATTR_QPG | IBV_EXP_QP_INIT_ATTR_PORT;
+  attr.exp_create_flags = IBV_EXP_QP_CREATE_ATOMIC_BE_REPLY;
+  attr.max_atomic_arg = 8;
+  attr.max_inl_recv = 64;
+  attr.qpg.qpg_type = IBV_EXP_QPG_NONE;
+  attr.port_num = 1;
+  errno = 4711;
+  Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(qp);
+  CHECK(errno == 4711);
+  CHECK(qp->qp_type == type);
+  CHECK(qp->state == IBV_QPS_RESET);
+  CHECK(qp->pd == rig.pd.get());
+  CHECK(attr.cap.max_send_wr >= 64);
+  CHECK(attr.cap.max_inline_data >= 64);
+  CHECK(attr.max_atomic_arg == 8);
+  CHECK(attr.max_inl_recv == (type == IBV_QPT_UD ? 0u : 32u));
+}
+
+TEST_CASE("the base verb is a second door [row:ibv_exp_create_qp]") {
+  Rig rig;
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.comp_mask = IBV_EXP_QP_INIT_ATTR_PD;
+  {
+    Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+    REQUIRE(qp);
+    CHECK(attr.cap.max_send_wr >= 64);
+  }
+  attr.qp_type = IBV_EXP_QPT_DC_INI;
+  fails([&] { return ibv_exp_create_qp(rig.context.get(), &attr); }, ENOTSUP);
+}
+
+TEST_CASE("queue pairs that cannot be had are refused [row:ibv_exp_create_qp]") {
+  Rig rig;
+  const Context other = open_first();
+  const Pd foreign(ibv_alloc_pd(other.get()));
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  int reason = ENOTSUP;
+  SECTION("unknown creation flag") {
+    attr.exp_create_flags = 1u << 30;
+    reason = EINVAL;
+  }
+  SECTION("cross-channel") { attr.exp_create_flags = IBV_EXP_QP_CREATE_CROSS_CHANNEL; }
+  SECTION("managed queues") { attr.exp_create_flags = IBV_EXP_QP_CREATE_MANAGED_SEND; }
+  SECTION("overflow unchecked") { attr.exp_create_flags = IBV_EXP_QP_CREATE_IGNORE_SQ_OVERFLOW; }
+  SECTION("erasure coding") { attr.exp_create_flags = IBV_EXP_QP_CREATE_EC_PARITY_EN; }
+  SECTION("groups") {
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_QPG;
+    attr.qpg.qpg_type = IBV_EXP_QPG_PARENT;
+  }
+  SECTION("peer-direct") { attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_PEER_DIRECT; }
+  SECTION("wide atomics") {
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG;
+    attr.max_atomic_arg = 16;
+  }
+  SECTION("port 0") {
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_PORT;
+    reason = EINVAL;
+  }
+  SECTION("no such type") {
+    attr.qp_type = static_cast<ibv_qp_type>(77);
+    reason = EINVAL;
+  }
+  SECTION("no protection domain") {
+    attr.pd = nullptr;
+    reason = EINVAL;
+  }
+  SECTION("protection domain of another context") {
+    attr.pd = foreign.get();
+    reason = EINVAL;
+  }
+  fails([&] { return ibv_exp_create_qp(rig.context.get(), &attr); }, reason);
+}
+
+TEST_CASE("modification takes what rdma-core has [row:ibv_exp_modify_qp]") {
+  Rig rig;
+  Qp qp = rig.create_qp(IBV_QPT_RC);
+  ibv_exp_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  constexpr std::uint64_t init = IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT |
+                                 IBV_EXP_QP_ACCESS_FLAGS;
+  SECTION("placement is a matter of the fabric") {
+    CHECK(ibv_exp_modify_qp(qp.get(), &attr, init | IBV_EXP_QP_OOO_RW_DATA_PLACEMENT) == 0);
+    CHECK(qp->state == IBV_QPS_INIT);
+  }
+  SECTION("not flow entropy") {
+    CHECK(ibv_exp_modify_qp(qp.get(), &attr, init | IBV_EXP_QP_FLOW_ENTROPY) == ENOTSUP);
+    CHECK(qp->state == IBV_QPS_RESET);
+  }
+  SECTION("not groups") {
+    CHECK(ibv_exp_modify_qp(qp.get(), &attr, init | IBV_EXP_QP_GROUP_RSS) == ENOTSUP);
+  }
+  SECTION("not unknown bits") {
+    CHECK(ibv_exp_modify_qp(qp.get(), &attr, init | 1ull << 63) == EINVAL);
+    attr.comp_mask = 8;
+    CHECK(ibv_exp_modify_qp(qp.get(), &attr, init) == EINVAL);
+  }
+  SECTION("not what the device refuses") {
+    CHECK(ibv_exp_modify_qp(qp.get(), &attr, IBV_EXP_QP_STATE) > 0);
+  }
+}
+
+TEST_CASE("completion queues with and without a channel [row:ibv_exp_create_cq]") {
+  Rig rig;
+  ibv_exp_cq_init_attr attr{};
+  const Channel channel(ibv_create_comp_channel(rig.context.get()));
+  REQUIRE(channel);
+  {
+    errno = 4711;
+    Cq cq(ibv_exp_create_cq(rig.context.get(), 10, &rig, channel.get(), 0, &attr));
+    REQUIRE(cq);
+    CHECK(errno == 4711);
+    CHECK(cq->cq_context == &rig);
+    CHECK(cq->channel == channel.get());
+    CHECK(channel->refcnt == 1);
+    CHECK(cq->cqe >= 10);
+    ibv_exp_cq_attr moderation{};
+    moderation.comp_mask = IBV_EXP_CQ_ATTR_MODERATION;
+    moderation.moderation = {16, 10};
+    CHECK(ibv_exp_modify_cq(cq.get(), &moderation, IBV_EXP_CQ_MODERATION) == 0);
+    moderation.comp_mask = 0;
+    CHECK(ibv_exp_modify_cq(cq.get(), &moderation, IBV_EXP_CQ_MODERATION) == EINVAL);
+    CHECK(ibv_exp_modify_cq(cq.get(), &moderation, IBV_EXP_CQ_CAP_FLAGS) == ENOTSUP);
+    CHECK(ibv_exp_modify_cq(cq.get(), &moderation, 1 << 9) == EINVAL);
+  }
+  CHECK(channel->refcnt == 0);
+}
+
+TEST_CASE("completion queues that cannot be had are refused [row:ibv_exp_create_cq]") {
+  const Context context = open_first();
+  ibv_exp_cq_init_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
+  int reason = ENOTSUP;
+  SECTION("cross-channel") { attr.flags = IBV_EXP_CQ_CREATE_CROSS_CHANNEL; }
+  SECTION("AS notify") { attr.flags = IBV_EXP_CQ_AS_NOTIFY; }
+  SECTION("peer-direct") { attr.comp_mask |= IBV_EXP_CQ_INIT_ATTR_PEER_DIRECT; }
+  SECTION("unknown flag") {
+    attr.flags = 1u << 20;
+    reason = EINVAL;
+  }
+  fails([&] { return ibv_exp_create_cq(context.get(), 8, nullptr, nullptr, 0, &attr); }, reason);
+  // The mutex is free again.
+  Cq cq(ibv_create_cq(context.get(), 8, nullptr, nullptr, 0));
+  CHECK(cq);
+}
+
+TEST_CASE("memory comes from the caller or from us [row:ibv_exp_reg_mr]") {
+  Rig rig;
+  ibv_exp_reg_mr_in in{};
+  in.pd = rig.pd.get();
+  in.exp_access = IBV_EXP_ACCESS_LOCAL_WRITE;
+  std::vector<char> bytes(8192);
+
+  SECTION("from the caller") {
+    in.addr = bytes.data();
+    in.length = bytes.size();
+    in.exp_access |= IBV_EXP_ACCESS_RELAXED_ORDERING | IBV_EXP_ACCESS_MW_BIND;
+    Mr mr(ibv_exp_reg_mr(&in));
+    REQUIRE(mr);
+    CHECK(mr->addr == bytes.data());
+    CHECK(mr->length == bytes.size());
+    ibv_exp_rereg_mr_attr none{};
+    CHECK(ibv_exp_rereg_mr(mr.get(), IBV_EXP_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                           IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_READ, &none) == 0);
+    CHECK(ibv_exp_rereg_mr(mr.get(), IBV_EXP_REREG_MR_KEEP_VALID, nullptr, nullptr, 0, 0,
+                           nullptr) == ENOTSUP);
+    CHECK(ibv_exp_rereg_mr(mr.get(), 1 << 10, nullptr, nullptr, 0, 0, nullptr) == EINVAL);
+  }
+  SECTION("allocated") {
+    in.length = GENERATE(std::size_t{4096}, std::size_t{10000}, std::size_t{3} << 20);
+    in.exp_access |= IBV_EXP_ACCESS_ALLOCATE_MR;
+    Mr mr(ibv_exp_reg_mr(&in));
+    REQUIRE(mr);
+    REQUIRE(mr->addr != nullptr);
+    CHECK(reinterpret_cast<std::uintptr_t>(mr->addr) % 4096 == 0);
+    std::memset(mr->addr, 0x5a, in.length);
+    in.addr = bytes.data();
+    fails([&] { return ibv_exp_reg_mr(&in); }, EINVAL);
+  }
+  SECTION("at a given place") {
+    void *hole = mmap(nullptr, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(hole != MAP_FAILED);
+    in.addr = hole;
+    in.length = 65536;
+    in.comp_mask = IBV_EXP_REG_MR_CREATE_FLAGS;
+    in.create_flags = IBV_EXP_REG_MR_CREATE_CONTIG;
+    fails([&] { return ibv_exp_reg_mr(&in); }, ENOTSUP);
+    munmap(hole, 65536);
+    Mr mr(ibv_exp_reg_mr(&in));
+    REQUIRE(mr);
+    CHECK(mr->addr == hole);
+    std::memset(hole, 1, 65536);
+  }
+  SECTION("on demand") {
+    in.addr = bytes.data();
+    in.length = bytes.size();
+    in.exp_access |= IBV_EXP_ACCESS_ON_DEMAND | IBV_EXP_ACCESS_RELAXED;
+    Mr mr(ibv_exp_reg_mr(&in));
+    REQUIRE(mr);
+    ibv_exp_prefetch_attr hint{};
+    hint.addr = bytes.data();
+    hint.length = bytes.size();
+    hint.flags = IBV_EXP_PREFETCH_WRITE_ACCESS;
+    CHECK(ibv_exp_prefetch_mr(mr.get(), &hint) == 0);
+    hint.length = bytes.size() + 1;
+    CHECK(ibv_exp_prefetch_mr(mr.get(), &hint) == EFAULT);
+    hint.comp_mask = 1;
+    CHECK(ibv_exp_prefetch_mr(mr.get(), &hint) == EINVAL);
+  }
+  SECTION("everything there is") {
+    in.length = IBV_EXP_IMPLICIT_MR_SIZE;
+    in.exp_access |= IBV_EXP_ACCESS_ON_DEMAND;
+    Mr mr(ibv_exp_reg_mr(&in));
+    CHECK(mr);
+  }
+}
+
+TEST_CASE("memory that cannot be had is refused [row:ibv_exp_reg_mr]") {
+  Rig rig;
+  std::vector<char> bytes(4096);
+  ibv_exp_reg_mr_in in{};
+  in.pd = rig.pd.get();
+  in.addr = bytes.data();
+  in.length = bytes.size();
+  in.exp_access = IBV_EXP_ACCESS_LOCAL_WRITE;
+  int reason = ENOTSUP;
+  SECTION("shared") { in.exp_access |= IBV_EXP_ACCESS_SHARED_MR_OTHER_READ; }
+  SECTION("without RDMA") { in.exp_access |= IBV_EXP_ACCESS_NO_RDMA; }
+  SECTION("physical") { in.exp_access |= IBV_EXP_ACCESS_PHYSICAL_ADDR; }
+  SECTION("relaxed paging without paging") {
+    in.exp_access |= IBV_EXP_ACCESS_RELAXED;
+    reason = EINVAL;
+  }
+  SECTION("unknown bit") {
+    in.exp_access |= 1ull << 60;
+    reason = EINVAL;
+  }
+  SECTION("remote write without local write") {
+    in.exp_access = IBV_EXP_ACCESS_REMOTE_WRITE;
+    reason = EINVAL;
+  }
+  fails([&] { return ibv_exp_reg_mr(&in); }, reason);
+}
+
+TEST_CASE("what this library does not serve says so in its own way") {
+  const Context context = open_first();
+  ibv_exp_task task{}, *bad = nullptr;
+  CHECK(ibv_exp_post_task(context.get(), &task, &bad) == ENOTSUP);
+  CHECK(bad == &task);
+
+  ibv_exp_dc_info_ent ent{};
+  errno = 0;
+  CHECK(ibv_exp_poll_dc_info(context.get(), &ent, 1, 1) == -1);
+  CHECK(errno == ENOTSUP);
+
+  ibv_exp_open_device_attr open{};
+  open.comp_mask = IBV_EXP_SET_ATTR_PEER_INFO;
+  fails([&] { return ibv_exp_open_device(context->device, &open); }, ENOTSUP);
+}
+
+TEST_CASE("contexts come and go in any number") {
+  Context first = open_first();
+  for (int i = 0; i < 20; ++i) {
+    const Context second = open_first();
+    ibv_exp_device_attr attr{};
+    CHECK(ibv_exp_query_device(second.get(), &attr) == 0);
+    CHECK(ibv_exp_query_device(first.get(), &attr) == 0);
+  }
+}
