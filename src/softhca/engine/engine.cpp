@@ -36,6 +36,7 @@ constexpr u64 event_mode_ns = 2'000'000;
 
 std::atomic<u64> g_last_hook_ns{0};
 std::atomic<bool> g_running{false};
+std::atomic<bool> g_inline_step{true};   // `inline_step` of the configuration
 std::atomic<u32> g_generation{0};   // a forked child's engine is another one
 
 bool doorbell_rung(const Qp &qp) {
@@ -261,6 +262,7 @@ int engine_start() {
                                    reinterpret_cast<void *>(uintptr_t{generation}));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
+  g_inline_step.store(config().inline_step, std::memory_order_relaxed);
   if (error == 0) g_running.store(true, std::memory_order_release);
   return error;
 }
@@ -308,7 +310,9 @@ void engine_find_provider() {
 }
 
 void engine_hook(const void *return_address) {
-  if (!g_running.load(std::memory_order_relaxed) || t_inside_device) return;
+  if (!g_running.load(std::memory_order_relaxed) || t_inside_device ||
+      !g_inline_step.load(std::memory_order_relaxed))
+    return;
   const auto caller = reinterpret_cast<uintptr_t>(return_address);
   // Only libmlx5's locks: any other may be taken inside malloc or a signal
   // handler of the application.
