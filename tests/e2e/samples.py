@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Runs a sample on the software HCA: alone, or as server and client on two
+emulated hosts.
+
+    samples.py --preload LIB... [--pair] [--expect TEXT] -- PROGRAM ARGS
+"""
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start(command, preload, fabric, host):
+    env = dict(os.environ, LD_PRELOAD=":".join(preload), SOFTHCA_FABRIC=fabric,
+               SOFTHCA_HOST=str(host))
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--preload", action="append", default=[])
+    parser.add_argument("--pair", action="store_true")
+    parser.add_argument("--expect", default="")
+    parser.add_argument("command", nargs="+")
+    args = parser.parse_args()
+
+    fabric = f"sample-{os.getpid()}"
+    commands = [args.command]
+    if args.pair:
+        port = ["-p", str(free_port())]
+        commands = [args.command + port, args.command + port + ["127.0.0.1"]]
+    processes = [start(c, args.preload, fabric, i + 1) for i, c in enumerate(commands)]
+    failed = False
+    for process in processes:
+        try:
+            output, _ = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+            output += "timed out\n"
+        print(output, end="")
+        if process.returncode != 0 or args.expect not in output:
+            failed = True
+    for place in ("/dev/shm", os.environ.get("TMPDIR", tempfile.gettempdir())):
+        shutil.rmtree(os.path.join(place, f"softhca-{os.getuid()}-{fabric}"), ignore_errors=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
