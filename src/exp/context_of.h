@@ -19,7 +19,8 @@ ibv_context *context_of(Object *object) {
   return object->context;
 }
 
-// Requests and objects that name a protection domain instead.
+// Requests and objects that name a protection domain instead. Not rdma_cm_id,
+// whose context is the caller's.
 template <class Object>
   requires(!requires(Object *object) { object->context; } &&
            requires(Object *object) { object->pd->context; })

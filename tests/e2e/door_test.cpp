@@ -3,9 +3,11 @@
 
 #include "compat.h"
 
+#include <dlfcn.h>
 #include <fstream>
 #include <infiniband/mlx5dv.h>
 #include <nlohmann/json.hpp>
+#include <rdma/rdma_cma.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -120,4 +122,62 @@ TEST_CASE("threads open, use and close at the same time") {
     });
   for (auto &thread : threads) thread.join();
   CHECK(failures == 0);
+}
+
+// A legacy binary asks for these two under a node that librdmacm gave up.
+TEST_CASE("legacy names of librdmacm lead to today's [row:rdma_establish]") {
+  REQUIRE(dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr);
+  const auto find = [](const char *name) { return dlvsym(RTLD_DEFAULT, name, "RDMACM_1.0"); };
+  const auto establish = reinterpret_cast<decltype(&rdma_establish)>(find("rdma_establish"));
+  const auto init = reinterpret_cast<decltype(&rdma_init_qp_attr)>(find("rdma_init_qp_attr"));
+  const auto reset = reinterpret_cast<int (*)()>(find("rdma_lib_reset"));
+  REQUIRE(establish != nullptr);
+  REQUIRE(init != nullptr);
+  REQUIRE(reset != nullptr);
+
+  // An identifier with enough around it for librdmacm to find it wrong.
+  alignas(16) char room[4096] = {};
+  auto *id = reinterpret_cast<rdma_cm_id *>(room);
+  rdma_event_channel channel{};
+  channel.fd = -1;
+  id->channel = &channel;
+  ibv_qp qp{};
+  id->qp = &qp;
+  errno = 0;
+  CHECK(establish(id) == -1);
+  CHECK(errno == EINVAL);
+  ibv_qp_attr attr{};
+  int mask = 0;
+  errno = 0;
+  CHECK(init(id, &attr, &mask) == -1);
+  CHECK(errno == EBADF);
+  errno = 0;
+  CHECK(init(nullptr, &attr, &mask) == -1);
+  CHECK(errno == EINVAL);
+  errno = 0;
+  CHECK(reset() == -1);
+  CHECK(errno == ENOTSUP);
+}
+
+// The table's functions are the symbols' functions; symbols also take what no
+// inline would pass on.
+TEST_CASE("symbols check their arguments") {
+  const auto query = reinterpret_cast<int (*)(ibv_context *, ibv_exp_device_attr *)>(
+      dlsym(RTLD_DEFAULT, "ibv_exp_query_device"));
+  const auto create = reinterpret_cast<ibv_qp *(*)(ibv_context *, ibv_exp_qp_init_attr *)>(
+      dlsym(RTLD_DEFAULT, "ibv_exp_create_qp"));
+  const auto poll = reinterpret_cast<int (*)(ibv_cq *, int, ibv_exp_wc *, std::uint32_t)>(
+      dlsym(RTLD_DEFAULT, "ibv_exp_poll_cq"));
+  const auto post_task = reinterpret_cast<int (*)(ibv_context *, ibv_exp_task *, ibv_exp_task **)>(
+      dlsym(RTLD_DEFAULT, "ibv_exp_post_task"));
+  const Context context = open_first();
+  CHECK(query(nullptr, nullptr) == EINVAL);
+  CHECK(query(context.get(), nullptr) == EINVAL);
+  errno = 0;
+  CHECK(create(context.get(), nullptr) == nullptr);
+  CHECK(errno == EINVAL);
+  CHECK(poll(nullptr, 1, nullptr, 104) == -EINVAL);
+  ibv_exp_task task{}, *bad = nullptr;
+  CHECK(post_task(nullptr, &task, &bad) == EINVAL);
+  CHECK(bad == &task);
 }
