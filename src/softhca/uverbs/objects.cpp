@@ -1,7 +1,9 @@
 #include "uverbs/objects.h"
 
 #include <algorithm>
+#include <ctime>
 
+#include "engine/engine.h"
 #include "uverbs/pacing.h"
 #include "uverbs/privilege.h"
 #include "uverbs/state.h"
@@ -159,7 +161,29 @@ IndTableObject::~IndTableObject() {
   for (WqObject *w : wqs_) --w->users;
 }
 
+namespace {
+
+// Nobody need wait for the completion of a datagram before destroying its QP:
+// a real device has sent it within microseconds (mckey relies on it). Here a
+// first record has to wait for the receiver's process to look at its ring.
+void send_posted_datagrams(const Qp &qp) {
+  constexpr u64 patience_ns = 100'000'000;
+  if (qp.type != QpType::ud || qp.state != QpState::rts) return;
+  const auto posted = [&] { return static_cast<u16>(read_doorbell(&qp.dbrec[1])); };
+  const u64 begin = device_clock_ns();
+  while (qp.state == QpState::rts && (posted() != qp.sq_consumed || qp_send_busy(qp))) {
+    const u64 now = device_clock_ns();
+    if (now > begin + patience_ns) return;
+    if (engine_step(now)) continue;
+    const timespec nap{0, 20'000};
+    nanosleep(&nap, nullptr);
+  }
+}
+
+}  // namespace
+
 QpObject::~QpObject() {
+  if (qp != nullptr && process().started && !inherited()) send_posted_datagrams(*qp);
   while (!groups.empty()) leave(Group(groups.back()));
   end_events();
   pacing_release(file.device_number, pacing_index);
