@@ -38,6 +38,8 @@ std::atomic<u64> g_last_hook_ns{0};
 std::atomic<bool> g_running{false};
 std::atomic<bool> g_inline_step{true};   // `inline_step` of the configuration
 std::atomic<u32> g_generation{0};   // a forked child's engine is another one
+void (*g_cm_receive)(const PacketHeader &, const u8 *);
+bool (*g_cm_tick)(u64);
 
 bool doorbell_rung(const Qp &qp) {
   if (qp.sq_wqebbs != 0 && qp.state >= QpState::rts &&
@@ -59,6 +61,10 @@ void dispatch_multicast(Process &p, const PacketHeader &h, const u8 *payload) {
 void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
   if (h.kind == PacketKind::datagram && h.dst_qpn == 0xffffff)
     return dispatch_multicast(p, h, payload);
+  if (h.kind == PacketKind::cm) {
+    if (g_cm_receive != nullptr) g_cm_receive(h, payload);
+    return;
+  }
   const auto it = p.qps.find(h.dst_qpn);
   if (it == p.qps.end()) {
     SOFTHCA_LOG(trace, "record for QP %#x, which does not exist", h.dst_qpn);
@@ -185,6 +191,7 @@ bool engine_step(u64 now_ns) {
   while (!p.compressing.empty()) cq_flush_compressed(*p.compressing.back());
   if (!p.watched.empty()) check_watched(p, now_ns);
   if (!p.overflowing.empty()) flush_channels(p);
+  if (g_cm_tick != nullptr) any |= g_cm_tick(now_ns);
   if (faults_configured()) {
     any |= transmit_delayed(now_ns);
     raise_injected_events(now_ns);
@@ -291,6 +298,11 @@ void engine_forget() {
   p.next_qpn = 0;
   p.free_qpns.clear();
   flow_forget();
+}
+
+void engine_set_cm(void (*receive)(const PacketHeader &, const u8 *), bool (*tick)(u64)) {
+  g_cm_receive = receive;
+  g_cm_tick = tick;
 }
 
 void engine_find_provider() {

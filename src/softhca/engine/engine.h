@@ -7,6 +7,8 @@
 
 namespace softhca {
 
+struct PacketHeader;
+
 // One pass over rings, active QPs and watched CQs. Device lock held.
 bool engine_step(u64 now_ns);
 
@@ -26,6 +28,11 @@ void engine_find_provider();
 // must then pass through.
 bool inside_device();
 struct InsideDevice { InsideDevice(); ~InsideDevice(); bool outer; };
+
+// The connection manager stands above: what it does with messages, and at every
+// step with the time; tick() says whether anything moved. Device lock held.
+void engine_set_cm(void (*receive)(const PacketHeader &, const u8 *payload),
+                   bool (*tick)(u64 now_ns));
 
 // Clock page and clock info page, kept current by the engine. Both live in
 // the file behind the command descriptor, see uverbs/file.h.

@@ -1,0 +1,239 @@
+#include "cm/file.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/descriptor_table.h"
+#include "base/log.h"
+#include "cm/state.h"
+#include "engine/engine.h"
+#include "model/device.h"
+
+namespace softhca {
+
+namespace cm {
+
+namespace {
+
+constexpr u32 misc_major = 10;
+constexpr u32 minor_number = 58;
+
+constinit DescriptorTable g_descriptors;
+
+// A command is not left half-way: threads that wait for events are commonly
+// cancelled, and the calls made here are cancellation points.
+struct DeviceLock {
+  DeviceLock() {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    process().mutex.lock();
+  }
+  ~DeviceLock() {
+    process().mutex.unlock();
+    pthread_setcancelstate(cancel_state, nullptr);
+  }
+  InsideDevice inside;  // before the lock, after the unlock
+  int cancel_state = 0;
+};
+
+// Channels are used again but never freed: a thread that races with the close
+// may still hold a pointer, and finds a closed channel.
+Channel *take_channel() {
+  for (Channel *c : manager().channels)
+    if (!c->open) return c;
+  manager().channels.push_back(new Channel);
+  return manager().channels.back();
+}
+
+struct Ends {
+  int application = -1, own = -1, device = -1;
+};
+
+void close_all(const Ends &ends) {
+  const int saved = errno;
+  for (const int fd : {ends.application, ends.own, ends.device})
+    if (fd >= 0) close(fd);
+  errno = saved;
+}
+
+// False and errno when no descriptors are left.
+bool make_ends(Ends &e, bool nonblocking) {
+  int pair[2];
+  const int flag = nonblocking ? SOCK_NONBLOCK : 0;
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flag, 0, pair) != 0) return false;
+  e.application = pair[0];
+  e.device = pair[1];
+  e.own = fcntl(e.application, F_DUPFD_CLOEXEC, 0);
+  if (e.own >= 0) return true;
+  close_all(e);
+  return false;
+}
+
+void close_channel(Channel &c) {
+  // From the start again: connections that wait for a listener go with it.
+  auto &ids = manager().ids;
+  for (auto it = ids.begin(); it != ids.end();) {
+    if (it->second->channel != &c) {
+      ++it;
+      continue;
+    }
+    destroy_id(it->second.get());
+    it = ids.begin();
+  }
+  c.events.clear();
+  close(c.own_end);
+  close(c.device_end);  // whoever waits for an event sees the end of file
+  c.own_end = c.device_end = -1;
+  c.open = false;
+}
+
+void forget(int fd) {
+  auto *c = reinterpret_cast<Channel *>(g_descriptors.get(fd));
+  if (c == nullptr) return;
+  g_descriptors.set(fd, 0);
+  c->descriptors.erase(fd);
+  if (c->descriptors.empty()) close_channel(*c);
+}
+
+int start() {
+  if (const int error = process().start(); error != 0) return error;
+  engine_set_cm(receive, tick);
+  if (self().incarnation == 0) return EIO;
+  static Party announced;
+  if (announced == self()) return 0;
+  if (const int error = announce(); error != 0) return error;
+  announced = self();
+  return 0;
+}
+
+}  // namespace
+
+Channel *channel_of(int fd) { return reinterpret_cast<Channel *>(g_descriptors.get(fd)); }
+
+}  // namespace cm
+
+using namespace cm;
+
+dev_t cm_device_number() { return makedev(misc_major, minor_number); }
+
+int cm_open(int flags) {
+  DeviceLock lock;
+  if (const int error = start(); error != 0) {
+    errno = error;
+    return -1;
+  }
+  Ends ends;
+  if (!make_ends(ends, (flags & O_NONBLOCK) != 0)) return -1;
+  if ((flags & O_CLOEXEC) == 0) fcntl(ends.application, F_SETFD, 0);
+  forget(ends.application);  // closed unnoticed
+  Channel *c = take_channel();
+  if (!g_descriptors.set(ends.application, reinterpret_cast<uintptr_t>(c))) {
+    close_all(ends);
+    errno = ENOMEM;
+    return -1;
+  }
+  c->open = true;
+  c->descriptors = {ends.application};
+  c->own_end = ends.own;
+  c->device_end = ends.device;
+  SOFTHCA_LOG(debug, "connection manager: open, descriptor %d", ends.application);
+  return ends.application;
+}
+
+namespace {
+
+// 0, errno or no_event.
+int run(int fd, const void *buffer, size_t length) {
+  DeviceLock lock;
+  Channel *c = channel_of(fd);
+  if (c == nullptr || !c->open) return EBADF;
+  // A forked child is not part of the fabric yet.
+  if (const int error = start(); error != 0) return error;
+  return command(*c, reinterpret_cast<u64>(buffer), length);
+}
+
+// A socket that nobody ever writes to.
+int never_readable() {
+  static int pair[2] = {-1, -1};
+  DeviceLock lock;
+  if (pair[0] < 0) (void)socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+  return pair[0];
+}
+
+}  // namespace
+
+// No objects with destructors live while this waits: a thread may be cancelled
+// there, as in a real write().
+ssize_t cm_write(int fd, const void *buffer, size_t length) {
+  const int before = errno;
+  for (;;) {
+    const int error = run(fd, buffer, length);
+    if (error == 0) {
+      errno = before;
+      return static_cast<ssize_t>(length);
+    }
+    if (error != no_event) {
+      errno = error;
+      return -1;
+    }
+    // O_NONBLOCK, interruption by signals and SA_RESTART are the kernel's.
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_PEEK);
+    // Closed by another thread. The kernel's file lives on for as long as
+    // somebody waits in it, but no event will ever come: rping relies on it.
+    if (n == 0) n = recv(never_readable(), &byte, 1, MSG_PEEK);
+    if (n < 0) return -1;
+  }
+}
+
+void cm_dup(int from, int to) {
+  if (channel_of(from) == nullptr) return;
+  DeviceLock lock;
+  Channel *c = channel_of(from);
+  if (c == nullptr || from == to || channel_of(to) == c) return;
+  forget(to);
+  if (g_descriptors.set(to, reinterpret_cast<uintptr_t>(c))) c->descriptors.insert(to);
+}
+
+void cm_close(int fd) {
+  if (channel_of(fd) == nullptr) return;
+  DeviceLock lock;
+  forget(fd);
+}
+
+void cm_forked() {
+  // The ids stay the parent's; the child may open connections of its own, on
+  // its own channels also through descriptors that it inherited.
+  registry_forked();
+  forget_messages();
+  forget_all_ids();
+  for (Channel *c : manager().channels) {
+    if (!c->open) continue;
+    c->events.clear();
+    close(c->own_end);
+    close(c->device_end);
+    c->own_end = c->device_end = -1;
+    Ends ends;
+    const int any = *c->descriptors.begin();
+    const int flags = fcntl(any, F_GETFL);
+    if (flags < 0 || !make_ends(ends, (flags & O_NONBLOCK) != 0)) {
+      for (const int fd : c->descriptors) g_descriptors.set(fd, 0);
+      c->descriptors.clear();
+      c->open = false;
+      continue;
+    }
+    for (const int fd : c->descriptors) {
+      const int close_on_exec = fcntl(fd, F_GETFD) & FD_CLOEXEC;
+      dup3(ends.application, fd, close_on_exec ? O_CLOEXEC : 0);
+    }
+    close(ends.application);
+    c->own_end = ends.own;
+    c->device_end = ends.device;
+  }
+}
+
+}  // namespace softhca
