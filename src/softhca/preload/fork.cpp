@@ -6,6 +6,7 @@
 #include <atomic>
 #include <new>
 
+#include "cm/file.h"
 #include "engine/engine.h"
 #include "model/device.h"
 #include "preload/calls.h"
@@ -35,6 +36,7 @@ void in_child() {
   in_device_void([] {
     uverbs_forked();
     engine_forget();
+    cm_forked();
   });
 }
 

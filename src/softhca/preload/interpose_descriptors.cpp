@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdarg>
 
+#include "cm/file.h"
 #include "preload/calls.h"
 #include "preload/real.h"
 #include "uverbs/file.h"
@@ -17,6 +18,7 @@
 using namespace softhca;
 
 REAL(int, ioctl, int, unsigned long, ...);
+REAL(ssize_t, write, int, const void *, size_t);
 REAL(int, close, int);
 REAL(int, close_range, unsigned, unsigned, int);
 REAL(void, closefrom, int);
@@ -46,15 +48,18 @@ void forget(int fd) {
   in_device_void([&] {
     if (uverbs_file(fd)) [[unlikely]]
       uverbs_close(fd);
+    else if (cm::channel_of(fd)) [[unlikely]]
+      cm_close(fd);
     else
       uverbs_event_fd_closing(fd);
   });
 }
 
-int duplicated(File *f, int from, int to) {
-  if (f && to >= 0 && own_process()) {
-    in_device_void([&] { uverbs_dup(from, to); });
-  }
+int duplicated(int from, int to) {
+  if (to < 0 || inside_device()) return to;
+  const bool is_device = uverbs_file(from), is_cm = cm::channel_of(from);
+  if ((is_device || is_cm) && own_process()) [[unlikely]]
+    in_device_void([&] { is_device ? uverbs_dup(from, to) : cm_dup(from, to); });
   return to;
 }
 
@@ -84,6 +89,13 @@ INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
   return in_device([&] { return uverbs_ioctl(f, static_cast<ib_uverbs_ioctl_hdr *>(argument)); });
 }
 
+// Commands of the connection manager.
+INTERPOSE(ssize_t, write, int fd, const void *buffer, size_t length) {
+  if (cm::channel_of(fd) && !inside_device()) [[unlikely]]
+    return cm_write(fd, buffer, length);
+  return real_write(fd, buffer, length);
+}
+
 INTERPOSE(int, close, int fd) {
   forget(fd);
   return real_close(fd);
@@ -100,18 +112,18 @@ INTERPOSE(void, closefrom, int first) {
   real_closefrom(first);
 }
 
-INTERPOSE(int, dup, int fd) { return duplicated(device_file(fd), fd, real_dup(fd)); }
+INTERPOSE(int, dup, int fd) { return duplicated(fd, real_dup(fd)); }
 
 // The descriptor that dup2 and dup3 replace is closed by them, if they succeed.
 INTERPOSE(int, dup2, int from, int to) {
   if (from != to && real_fcntl(from, F_GETFD) >= 0) forget(to);
   const int fd = real_dup2(from, to);
-  return from == to ? fd : duplicated(device_file(from), from, fd);
+  return from == to ? fd : duplicated(from, fd);
 }
 
 INTERPOSE(int, dup3, int from, int to, int flags) {
   if (from != to && (flags & ~O_CLOEXEC) == 0 && real_fcntl(from, F_GETFD) >= 0) forget(to);
-  return duplicated(device_file(from), from, real_dup3(from, to, flags));
+  return duplicated(from, real_dup3(from, to, flags));
 }
 
 #define FCNTL(name)                                                  \
@@ -123,7 +135,7 @@ INTERPOSE(int, dup3, int from, int to, int flags) {
     const int result = real_##name(fd, command, argument);           \
     if (command != F_DUPFD && command != F_DUPFD_CLOEXEC) [[likely]] \
       return result;                                                 \
-    return duplicated(device_file(fd), fd, result);                  \
+    return duplicated(fd, result);                                   \
   }
 FCNTL(fcntl)
 FCNTL(fcntl64)

@@ -6,6 +6,7 @@
 
 #include <cstdarg>
 
+#include "cm/file.h"
 #include "preload/calls.h"
 #include "preload/paths.h"
 #include "preload/real.h"
@@ -37,6 +38,11 @@ namespace {
     prepare_for_fork();
     device_opened();
     return in_device([&] { return uverbs_open(static_cast<u32>(n), flags); });
+  }
+  if (is_cm_node(path)) {
+    prepare_for_fork();
+    device_opened();
+    return in_device([&] { return cm_open(flags); });
   }
   const Redirected redirected(path);
   if (!redirected.get()) return -1;

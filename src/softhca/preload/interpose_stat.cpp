@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "cm/file.h"
 #include "preload/paths.h"
 #include "preload/real.h"
 #include "uverbs/file.h"
@@ -51,20 +52,20 @@ namespace {
 
 constexpr mode_t node_mode = S_IFCHR | 0666;
 
-// Turns the placeholder or memory file into the character device it stands for.
+// Turns the placeholder, memory file or socket into the character device it
+// stands for.
 template <class Stat>
-int as_device(int result, Stat *st, u32 device) {
+int as_device(int result, Stat *st, dev_t number) {
   if (result != 0) return result;
   st->st_mode = node_mode;
-  st->st_rdev = uverbs_device_number(device);
+  st->st_rdev = number;
   st->st_size = 0;
   st->st_blocks = 0;
   return 0;
 }
 
-int as_device(int result, struct statx *st, u32 device) {
+int as_device(int result, struct statx *st, dev_t number) {
   if (result != 0) return result;
-  const dev_t number = uverbs_device_number(device);
   st->stx_mode = static_cast<u16>(node_mode);
   st->stx_rdev_major = major(number);
   st->stx_rdev_minor = minor(number);
@@ -79,15 +80,17 @@ int stat_path(const char *path, Stat *st, Call call) {
     return call(path);
   const int node = device_node(path);
   const int result = with_redirected(path, -1, call);
-  return node >= 0 ? as_device(result, st, static_cast<u32>(node)) : result;
+  if (is_cm_node(path)) return as_device(result, st, cm_device_number());
+  return node >= 0 ? as_device(result, st, uverbs_device_number(static_cast<u32>(node))) : result;
 }
 
 template <class Stat>
 int stat_descriptor(int fd, Stat *st, int result) {
   const File *f = uverbs_file(fd);
-  if (!f || inside_device()) [[likely]]
+  const bool is_cm = cm::channel_of(fd) != nullptr;
+  if ((!f && !is_cm) || inside_device()) [[likely]]
     return result;
-  return as_device(result, st, f->device_number);
+  return as_device(result, st, is_cm ? cm_device_number() : uverbs_device_number(f->device_number));
 }
 
 // Of the *at functions: an empty path stands for the descriptor itself.
@@ -195,7 +198,7 @@ template <class Call>
 char *canonical(const char *path, char *resolved, Call call) {
   if (!is_device_path(path)) [[likely]]
     return call(path);
-  if (device_node(path) >= 0) return canonical_node(path, resolved);
+  if (device_node(path) >= 0 || is_cm_node(path)) return canonical_node(path, resolved);
   char *result = with_redirected(path, static_cast<char *>(nullptr), call);
   if (result) restore_path(result);
   return result;

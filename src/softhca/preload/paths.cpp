@@ -21,6 +21,8 @@ int device_node(const char *path) {
   return n < static_cast<int>(uverbs_device_count()) ? n : -1;
 }
 
+bool is_cm_node(const char *path) { return std::strcmp(path, "/dev/infiniband/rdma_cm") == 0; }
+
 Redirected::Redirected(const char *path) {
   const int saved = errno;
   const char *root = sysfs_root();

@@ -16,6 +16,7 @@ struct PathPrefix {
 };
 inline constexpr PathPrefix device_prefixes[] = {
     {"/sys/class/infiniband", 21, false},  // also infiniband_verbs, infiniband_mad, ...
+    {"/sys/class/misc/rdma_cm", 23, true},
     {"/sys/devices/pci5348:", 21, false},  // where its links lead, see sysfs_tree.cpp
     {"/dev/infiniband", 15, true},
 };
@@ -32,6 +33,8 @@ inline bool is_device_path(const char *path) {
 // Number of the device for "/dev/infiniband/uverbs<n>", -1 for other paths and
 // numbers that are not configured.
 int device_node(const char *path);
+// Whether it is the node of the connection manager.
+bool is_cm_node(const char *path);
 
 // The file behind a device path. get() is nullptr, with errno, if there is none.
 class Redirected {

@@ -1,6 +1,7 @@
 #include "preload/sysfs_tree.h"
 
 #include <fcntl.h>
+#include <rdma/rdma_user_cm.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -16,6 +17,7 @@
 #include <memory>
 
 #include "base/log.h"
+#include "cm/file.h"
 #include "config/identity.h"
 #include "engine/engine.h"
 #include "uverbs/file.h"
@@ -70,6 +72,10 @@ class TreeWriter {
 
   std::vector<TreeEntry> entries() {
     file("class/infiniband_verbs/abi_version", "6");
+    file("class/misc/rdma_cm/abi_version", std::to_string(RDMA_USER_CM_ABI_VERSION));
+    file("class/misc/rdma_cm/dev",
+         format("%u:%u", major(cm_device_number()), minor(cm_device_number())));
+    file("dev/infiniband/rdma_cm", "");
     for (u32 d = 0; d < config_.devices.size(); ++d) device(d);
     return std::move(entries_);
   }
