@@ -24,7 +24,7 @@ constexpr u32 retries = 15;
 // and here both may share one processor with others.
 constexpr u64 seek_ns = 250'000'000, seek_period_ns = 5'000'000;
 constexpr u8 ca_ack_delay = 16;  // local_ca_ack_delay of query_device
-constexpr u32 ib_event_comm_est = 4, ib_event_path_mig = 6;
+constexpr u32 ib_event_comm_est = 4;
 
 // cm_ack_timeout: from the life time of packets on the path to the time-out of
 // a QP's acknowledges, adding the responder's own delay.
