@@ -174,7 +174,7 @@ TEST_CASE("A refusal names the key, the value and what is allowed") {
        "kind"},
       {R"({"faults": [{"kind": "packet", "match": "SYN"}]})",
        "faults[0].match: \"SYN\" is not allowed; allowed: *, REQUEST, ACK, READ_RESPONSE, "
-       "ATOMIC_RESPONSE, DATAGRAM"},
+       "ATOMIC_RESPONSE, DATAGRAM, FRAME"},
       {R"({"faults": [{"kind": "packet", "match": "ACK", "action": "delay"}]})",
        "faults[0].delay_us: 0 is not allowed; allowed: 1 or more with action \"delay\""},
       {R"({"faults": [{"kind": "event", "match": "*"}]})",
