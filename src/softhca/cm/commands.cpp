@@ -428,6 +428,12 @@ static_assert(std::size(handlers) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
 
 }  // namespace
 
+bool fetches_event(u64 buffer, size_t length) {
+  rdma_ucm_cmd_hdr header;
+  return length >= sizeof header && read_application(buffer, &header, sizeof header) &&
+         header.cmd == RDMA_USER_CM_CMD_GET_EVENT;
+}
+
 int command(Channel &channel, u64 buffer, size_t length) {
   rdma_ucm_cmd_hdr header;
   if (length < sizeof header) return EINVAL;

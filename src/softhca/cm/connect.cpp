@@ -226,7 +226,7 @@ int accept(Id &id, const ConnectParameters *p, u64 uid) {
   else
     error = p != nullptr ? send_reply(id, *p) : send_ready(id);
   if (error != 0) {
-    reject(id, 0, nullptr, 0);
+    reject(id, reject_consumer, nullptr, 0);
     return error;
   }
   if (p != nullptr) id.uid = uid;

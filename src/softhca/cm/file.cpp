@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 
 #include "base/descriptor_table.h"
 #include "base/log.h"
@@ -137,6 +138,7 @@ int cm_open(int flags) {
     return -1;
   }
   c->open = true;
+  ++c->incarnation;
   c->descriptors = {ends.application};
   c->own_end = ends.own;
   c->device_end = ends.device;
@@ -146,14 +148,36 @@ int cm_open(int flags) {
 
 namespace {
 
-// 0, errno or no_event.
-int run(int fd, const void *buffer, size_t length) {
+// A kernel's messages leave even if the process ends right behind the call. Ours
+// may have to wait until the receiver has looked at a new ring: it gets a
+// moment, while the engine works. Only those of this call, younger than `since`:
+// older ones are for receivers that do not look.
+void let_messages_leave(u64 since) {
+  constexpr u64 patience_ns = 100'000'000;
+  const u64 begin = device_clock_ns();
+  for (;;) {
+    {
+      DeviceLock lock;
+      flush_messages();
+      if (!waiting_since(since) || device_clock_ns() > begin + patience_ns) return;
+    }
+    const timespec nap{0, 20'000};
+    nanosleep(&nap, nullptr);
+  }
+}
+
+constexpr int closed = -2;  // and a command that waits: see cm_write()
+static_assert(closed != no_event);
+
+// 0, errno, no_event or closed.
+int run(Channel *c, u32 incarnation, u64 buffer, size_t length, u64 &since) {
   DeviceLock lock;
-  Channel *c = channel_of(fd);
-  if (c == nullptr || !c->open) return EBADF;
+  since = newest_waiting();
+  if (!c->open || c->incarnation.load() != incarnation)
+    return fetches_event(buffer, length) ? closed : EBADF;
   // A forked child is not part of the fabric yet.
   if (const int error = start(); error != 0) return error;
-  return command(*c, reinterpret_cast<u64>(buffer), length);
+  return command(*c, buffer, length);
 }
 
 // A socket that nobody ever writes to.
@@ -170,23 +194,31 @@ int never_readable() {
 // there, as in a real write().
 ssize_t cm_write(int fd, const void *buffer, size_t length) {
   const int before = errno;
+  Channel *c = channel_of(fd);
+  if (c == nullptr) {
+    errno = EBADF;
+    return -1;
+  }
+  const u32 incarnation = c->incarnation.load();
+  u64 since = 0;
   for (;;) {
-    const int error = run(fd, buffer, length);
-    if (error == 0) {
-      errno = before;
-      return static_cast<ssize_t>(length);
+    const int error = run(c, incarnation, reinterpret_cast<u64>(buffer), length, since);
+    char byte;
+    if (error == no_event) {
+      // O_NONBLOCK, interruption by signals and SA_RESTART are the kernel's.
+      const ssize_t n = recv(fd, &byte, 1, MSG_PEEK);
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
+      continue;
     }
-    if (error != no_event) {
-      errno = error;
+    if (error == closed) {
+      // By another thread. The kernel's file lives on for as long as somebody
+      // waits in it, but no event will ever come: rping relies on it.
+      recv(never_readable(), &byte, 1, MSG_PEEK);
       return -1;
     }
-    // O_NONBLOCK, interruption by signals and SA_RESTART are the kernel's.
-    char byte;
-    ssize_t n = recv(fd, &byte, 1, MSG_PEEK);
-    // Closed by another thread. The kernel's file lives on for as long as
-    // somebody waits in it, but no event will ever come: rping relies on it.
-    if (n == 0) n = recv(never_readable(), &byte, 1, MSG_PEEK);
-    if (n < 0) return -1;
+    let_messages_leave(since);
+    errno = error != 0 ? error : before;
+    return error != 0 ? -1 : static_cast<ssize_t>(length);
   }
 }
 
@@ -201,8 +233,13 @@ void cm_dup(int from, int to) {
 
 void cm_close(int fd) {
   if (channel_of(fd) == nullptr) return;
-  DeviceLock lock;
-  forget(fd);
+  u64 since;
+  {
+    DeviceLock lock;
+    since = newest_waiting();
+    forget(fd);
+  }
+  let_messages_leave(since);
 }
 
 void cm_forked() {

@@ -10,6 +10,7 @@ namespace softhca::cm {
 namespace {
 
 struct Queued {
+  u64 number;
   u16 slot;
   Message message;
 };
@@ -18,6 +19,8 @@ std::deque<Queued> &outbox() {
   static auto &queue = *new std::deque<Queued>;
   return queue;
 }
+
+u64 g_queued;
 
 bool send_now(u16 slot, const Message &m) {
   PacketHeader header{};
@@ -40,7 +43,7 @@ void send(const Party &to, const Message &message) {
   m.incarnation = self().incarnation;
   m.to_incarnation = to.incarnation;
   // Behind others that wait, even for another process: order costs nothing here.
-  if (!outbox().empty() || !send_now(to.slot, m)) outbox().push_back({to.slot, m});
+  if (!outbox().empty() || !send_now(to.slot, m)) outbox().push_back({++g_queued, to.slot, m});
 }
 
 bool flush_messages() {
@@ -61,6 +64,10 @@ bool flush_messages() {
   }
   return any;
 }
+
+u64 newest_waiting() { return g_queued; }
+
+bool waiting_since(u64 number) { return !outbox().empty() && outbox().back().number > number; }
 
 void forget_messages() { outbox().clear(); }
 

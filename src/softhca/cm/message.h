@@ -79,6 +79,10 @@ constexpr u32 private_header(u16 family) { return family == family_ib ? 0 : ip_h
 // Messages to the dead are lost, as on a real wire.
 void send(const Party &to, const Message &);
 bool flush_messages();
+// Messages that had to wait are numbered; whether one younger than `number` is
+// still waiting.
+u64 newest_waiting();
+bool waiting_since(u64 number);
 void forget_messages();  // in a forked child
 
 }  // namespace softhca::cm

@@ -12,7 +12,8 @@ namespace {
 
 constexpr u64 scan_period_ns = 5'000'000;     // resolution of the timers
 constexpr u64 check_period_ns = 200'000'000;  // how soon a dead peer is noticed
-constexpr u8 mra_service_timeout = 24;        // CMA_CM_MRA_SETTING: 69 seconds
+constexpr u64 second_sight_ns = 20'000'000;
+constexpr u8 mra_service_timeout = 24;  // CMA_CM_MRA_SETTING: 69 seconds
 
 Message answer(const Message &m, MessageType type) {
   Message a;
@@ -268,24 +269,25 @@ bool depends_on_peer(const Id &id) {
   }
 }
 
-bool check_peers() {
-  std::vector<Party> dead, living;
-  bool any = false;
+// Says when to look again. A peer is believed dead only at the second sight:
+// its last messages may still be on their way.
+u64 check_peers(u64 now_ns, bool &any) {
+  static auto &suspects = *new std::vector<Party>;
+  std::vector<Party> living, dead;
+  const auto among = [](const std::vector<Party> &list, const Party &p) {
+    return std::find(list.begin(), list.end(), p) != list.end();
+  };
   for (const auto &[number, id] : manager().ids) {
     if (!depends_on_peer(*id)) continue;
     const Party &peer = id->link.peer;
-    if (std::find(living.begin(), living.end(), peer) != living.end()) continue;
-    if (std::find(dead.begin(), dead.end(), peer) == dead.end()) {
-      if (alive(peer)) {
-        living.push_back(peer);
-        continue;
-      }
-      dead.push_back(peer);
-    }
+    if (among(living, peer)) continue;
+    if (!among(dead, peer)) (alive(peer) ? living : dead).push_back(peer);
+    if (!among(dead, peer) || !among(suspects, peer)) continue;
     bereaved(*id);
     any = true;
   }
-  return any;
+  suspects = dead;
+  return now_ns + (dead.empty() ? check_period_ns : second_sight_ns);
 }
 
 }  // namespace
@@ -332,8 +334,8 @@ bool tick(u64 now_ns) {
     any = true;
   }
   if (now_ns < m.next_check_ns) return any;
-  m.next_check_ns = now_ns + check_period_ns;
-  return check_peers() || any;
+  m.next_check_ns = check_peers(now_ns, any);
+  return any;
 }
 
 }  // namespace softhca::cm

@@ -85,22 +85,30 @@ void leave_by(Id &id, const Station &port) {
   id.source.set_host(id.source.family() == AF_INET ? port.ip : port.gid);
 }
 
-// One of a network's stations, announced or presumed.
+// The port behind an address, as somebody announced it or as the numbering of
+// the hosts has it. Our own addresses were found before: what the numbering
+// says of this host does not exist.
 bool look_up(const Address &to, const Station &like, Station &out) {
   if (find_station(to.host(), like, out)) return true;
   const auto presumed = presumed_station(to, like);
-  // The numbering has nothing to say about our own host: those addresses that
-  // are ours were found before.
   if (!presumed || presumed->host == config().host) return false;
   out = *presumed;
   return true;
 }
 
+// Of a host that nobody has announced, a port is presumed to be of the same
+// link layer as that with the same numbers here.
 bool find_remote(const Id &id, Station &out) {
   if (id.port != nullptr) return look_up(id.destination, *id.port, out);
-  for (const Station &s : local_stations())
-    if (s.active && look_up(id.destination, s, out)) return true;
-  return false;
+  bool found = false;
+  for (const Station &s : local_stations()) {
+    Station candidate;
+    if (!s.active || !look_up(id.destination, s, candidate)) continue;
+    const bool same = s.device == candidate.device && s.port == candidate.port;
+    if (!found || same) out = candidate;
+    found = true;
+  }
+  return found;
 }
 
 // 0, or the (positive) status of ADDR_ERROR.

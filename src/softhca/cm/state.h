@@ -7,6 +7,7 @@
 
 #include <rdma/rdma_user_cm.h>
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -66,7 +67,8 @@ struct Event {
 // One open /dev/infiniband/rdma_cm.
 class Channel {
  public:
-  bool open = false;  // false: on the free list
+  bool open = false;                // false: on the free list
+  std::atomic<u32> incarnation{0};  // counts how often it was opened
   std::set<int> descriptors;
   std::deque<Event> events;
   int own_end = -1;  // duplicate of the application's descriptor
@@ -230,6 +232,8 @@ int init_qp_attr(Id &, u32 qp_state, ib_uverbs_qp_attr &out);
 // --- commands (commands.cpp) ---
 // One write() on a channel: 0, errno, or no_event when there is none to fetch.
 constexpr int no_event = -1;
+// Whether a command fetches an event; false when it cannot be read.
+bool fetches_event(u64 buffer, size_t length);
 int command(Channel &, u64 buffer, size_t length);
 
 }  // namespace softhca::cm
