@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Programs that connect through librdmacm, run on the software HCA in pairs.
+
+Every row starts a server and a client of rdmacm-utils or perftest (-R) as two
+processes, of one or of two emulated hosts, on both link layers, and expects
+both to end with status 0. A few rows show what must fail, and how. Usage:
+
+    cm_programs.py --softhca LIB [--filter TEXT] [--verbose]
+
+The last line is "N passed, N failed, N skipped".
+"""
+
+import argparse
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+SERVER_HOST = 1
+SKIPPED = 77
+
+
+class Row:
+    def __init__(self, server, client, link, hosts, timeout=60, output=None):
+        self.server = server.split()
+        self.client = client.split()
+        self.link = link
+        self.hosts = hosts
+        self.timeout = timeout
+        self.output = output   # text that the server must print
+
+    @property
+    def name(self):
+        hosts = "one host" if self.hosts == 1 else "two hosts"
+        return f"{self.link} {hosts}: " + " ".join(self.client)
+
+
+def address(link, hosts):
+    # Links of a kind are the first device's, whatever the kind.
+    return "127.0.0.1" if hosts == 1 else f"10.0.1.{SERVER_HOST}"
+
+
+def rows():
+    for link in ("ib", "eth"):
+        for hosts in (1, 2):
+            to = address(link, hosts)
+            for server, client, output in (
+                ("rping -s -v -V -C 100", "rping -c -v -V -C 100 -a {}", "rdma-ping-99"),
+                ("rping -s -V -C 10 -S 4096", "rping -c -V -C 10 -S 4096 -a {}", None),
+                ("ucmatose -c 20", "ucmatose -c 20 -s {}", "return status 0"),
+                ("ucmatose -f ip -m", "ucmatose -f ip -m -s {}", "return status 0"),
+                ("udaddy -c 5", "udaddy -c 5 -s {}", "return status 0"),
+                ("udaddy -p 0x0002", "udaddy -p 0x0002 -s {}", "return status 0"),
+                ("rdma_server", "rdma_client -s {}", "rdma_server: end 0"),
+                ("rdma_xserver", "rdma_xclient -s {}", "rdma_xserver: end 0"),
+                ("rdma_xserver -c x", "rdma_xclient -c x -s {}", "rdma_xserver: end 0"),
+                ("mckey -m 224.1.2.3", "mckey -m 224.1.2.3 -s", "data transfers complete"),
+                ("riostream -S 1024 -C 50", "riostream -S 1024 -C 50 -s {}", None),
+                ("rstream -S 4096 -C 50", "rstream -S 4096 -C 50 -s {}", None),
+            ):
+                yield Row(server, client.format(to), link, hosts, output=output)
+            for test in (
+                "ib_send_bw -R -F -n 300", "ib_send_lat -R -F -n 300", "ib_write_lat -R -F -n 300",
+                "ib_read_bw -R -q 4 -F -n 300", "ib_atomic_lat -R -F -n 300",
+                "ib_send_lat -c UD -R -F -n 300", "ib_write_bw -z -F -n 300",
+            ):
+                yield Row(test, f"{test} {to}", link, hosts)
+
+
+def environment(lib, link, host, fabric):
+    env = dict(os.environ)
+    env["LD_PRELOAD"] = (lib + " " + env.get("LD_PRELOAD", "")).strip()
+    env.update(SOFTHCA_LINK=link, SOFTHCA_HOST=str(host), SOFTHCA_FABRIC=fabric)
+    env.pop("SOFTHCA_CONFIG", None)
+    return env
+
+
+def start(command, lib, link, host, fabric):
+    # Unbuffered, so that what a killed program has said is known.
+    return subprocess.Popen(["stdbuf", "-o0"] + command, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True,
+                            env=environment(lib, link, host, fabric))
+
+
+def directories(fabric):
+    tmp = os.environ.get("TMPDIR", "/tmp")
+    return [d for base in ("/dev/shm", tmp, "/tmp") for d in glob.glob(f"{base}/softhca-*-{fabric}")]
+
+
+def listening(server, fabric, deadline):
+    """Waits until the server has announced its addresses to the fabric, which
+    is its first step towards listening."""
+    while time.time() < deadline and server.poll() is None:
+        if any(os.path.getsize(d + "/cm") > 0 for d in directories(fabric)
+               if os.path.exists(d + "/cm")):
+            return
+        time.sleep(0.02)
+
+
+def run_row(lib, row, fabric):
+    server = start(row.server, lib, row.link, SERVER_HOST, fabric)
+    client = None
+    try:
+        listening(server, fabric, time.time() + row.timeout)
+        time.sleep(0.3)   # from there to the listener or the group
+        client = start(row.client, lib, row.link, row.hosts, fabric)
+        out_client, _ = client.communicate(timeout=row.timeout)
+        out_server, _ = server.communicate(timeout=row.timeout)
+    except subprocess.TimeoutExpired:
+        outs = []
+        for p in (client, server):
+            if p is not None:
+                p.kill()
+                outs.append(p.communicate()[0])
+        return False, "timed out\n" + "\n".join(outs)
+    text = f"client ({client.returncode}):\n{out_client}\nserver ({server.returncode}):\n{out_server}"
+    good = client.returncode == 0 and server.returncode == 0
+    return good and (row.output is None or row.output in out_server), text
+
+
+def refused(lib, fabric):
+    """Nobody listens: the connection is rejected, and soon."""
+    client = start("rping -c -C 1 -v -a 127.0.0.1".split(), lib, "ib", 1, fabric)
+    out, _ = client.communicate(timeout=20)
+    return client.returncode != 0 and "REJECTED" in out, out
+
+
+def unreachable(lib, fabric):
+    """An address outside of the emulated network."""
+    client = start("rping -c -C 1 -v -a 192.0.2.250".split(), lib, "eth", 1, fabric)
+    out, _ = client.communicate(timeout=20)
+    return client.returncode != 0 and "ADDR_ERROR" in out, out
+
+
+def killed_client(lib, fabric):
+    """The server hears of it and ends."""
+    server = start("rping -s -v".split(), lib, "ib", 1, fabric)
+    listening(server, fabric, time.time() + 20)
+    client = start("rping -c -v -a 127.0.0.1".split(), lib, "ib", 1, fabric)
+    for line in client.stdout:
+        if "rdma-ping-" in line:
+            break
+    client.send_signal(signal.SIGKILL)
+    client.wait()
+    try:
+        out, _ = server.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        return False, server.communicate()[0]
+    return "DISCONNECT" in out, out
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--softhca", required=True, help="path of libsofthca.so")
+    parser.add_argument("--filter", default="", help="only rows whose name contains this")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    lib = os.path.abspath(options.softhca)
+    passed = failed = skipped = 0
+
+    jobs = [(row.name, row.client[0], row) for row in rows()]
+    jobs += [(f.__doc__.rstrip("."), "rping", f) for f in (refused, unreachable, killed_client)]
+    for number, (name, program, job) in enumerate(jobs):
+        if options.filter not in name:
+            continue
+        if shutil.which(program) is None:
+            print(f"skip {name}: not installed")
+            skipped += 1
+            continue
+        fabric = f"cm-programs-{os.getpid()}-{number}"
+        begin = time.time()
+        try:
+            good, text = run_row(lib, job, fabric) if isinstance(job, Row) else job(lib, fabric)
+        finally:
+            for left in directories(fabric):
+                shutil.rmtree(left, ignore_errors=True)
+        passed += good
+        failed += not good
+        print(f"{'ok  ' if good else 'FAIL'} {name} ({time.time() - begin:.2f} s)", flush=True)
+        if not good or options.verbose:
+            print("    " + text.replace("\n", "\n    "), flush=True)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    if not passed and not failed and skipped:
+        sys.exit(SKIPPED)
+    sys.exit(1 if failed or not passed else 0)
+
+
+if __name__ == "__main__":
+    main()
