@@ -1,0 +1,24 @@
+// The subcommands of ibvexp. Each registers itself in a file of its own: it adds
+// its options to the command line and sets the action that main() runs if the
+// user chose it.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace ibvexp::tool {
+
+// Exit statuses of ibvexp (run passes on the program's own instead).
+inline constexpr int exit_ok = 0;
+inline constexpr int exit_findings = 1;  // what --fail-on names was found
+inline constexpr int exit_trouble = 2;   // wrong usage, or input that could not be read
+
+// What the chosen subcommand does; returns the exit status.
+using Action = std::function<int()>;
+
+void add_matrix(CLI::App &app, Action &action);
+
+}  // namespace ibvexp::tool

@@ -1,0 +1,30 @@
+// ibvexp: the command-line tool of libibverbs_exp.
+#include "command.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <exception>
+
+int main(int argc, char **argv) {
+  using namespace ibvexp::tool;
+
+  CLI::App app("Experimental verbs (ibv_exp_*) on today's rdma-core", "ibvexp");
+  app.set_version_flag("--version", "ibvexp " IBVEXP_VERSION);
+  app.require_subcommand(1);
+
+  Action action;
+  add_matrix(app, action);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError &e) {
+    return app.exit(e) == 0 ? exit_ok : exit_trouble;
+  }
+  try {
+    return action();
+  } catch (const std::exception &e) {
+    fmt::print(stderr, "ibvexp: {}\n", e.what());
+    return exit_trouble;
+  }
+}
