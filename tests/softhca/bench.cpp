@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +24,7 @@ namespace {
 constexpr uint64_t dc_key = 0xbe7c4;
 constexpr uint32_t qkey = 0x11111111;
 constexpr int depth = 64;
+constexpr int rounds = 5;
 
 [[noreturn]] void die(const char *what) {
   std::fprintf(stderr, "bench: %s: %s\n", what, std::strerror(errno));
@@ -126,10 +128,13 @@ class Endpoint {
   }
 
   // Polls until `sends` and `receives` completions have come; receives are
-  // posted again.
+  // posted again. What comes early (the peer's next message may overtake the
+  // completion of a send) counts for the next call.
   void wait(int sends, int receives) {
     ibv_wc wc[16];
-    while (sends > 0 || receives > 0) {
+    sends_due_ += sends;
+    receives_due_ += receives;
+    while (sends_due_ > 0 || receives_due_ > 0) {
       const int n = ibv_poll_cq(cq_, 16, wc);
       for (int i = 0; i < n; ++i) {
         if (wc[i].status != IBV_WC_SUCCESS) {
@@ -137,10 +142,10 @@ class Endpoint {
           std::exit(1);
         }
         if (wc[i].opcode == IBV_WC_RECV) {
-          --receives;
+          --receives_due_;
           post_receive();
         } else {
-          --sends;
+          --sends_due_;
         }
       }
     }
@@ -256,6 +261,7 @@ class Endpoint {
   mlx5dv_qp_ex *dvx_ = nullptr;
   ibv_ah *ah_ = nullptr;
   Address peer_{};
+  int sends_due_ = 0, receives_due_ = 0;
   std::vector<char> buffer_;
   std::vector<ibv_qp *> idle_qps_;
   std::vector<ibv_mr *> idle_mrs_;
@@ -266,7 +272,7 @@ struct Result { double round_trip_us, messages_per_s; };
 // Both sides run the same schedule: ping-pongs, then a stream one way in
 // batches that the other side answers with one message.
 Result measure(Endpoint &e, bool client, uint32_t bytes) {
-  const int pings = bytes > 4096 ? 1000 : 4000, batches = bytes > 4096 ? 50 : 300;
+  const int pings = bytes > 4096 ? 200 : 800, batches = bytes > 4096 ? 10 : 60;
   auto ping = [&](int n) {
     for (int i = 0; i < n; ++i) {
       if (client) {
@@ -279,23 +285,30 @@ Result measure(Endpoint &e, bool client, uint32_t bytes) {
       }
     }
   };
-  ping(200);
-  double t = now();
-  ping(pings);
-  Result r{(now() - t) / pings * 1e6, 0};
-  t = now();
-  for (int b = 0; b < batches; ++b) {
-    if (client) {
-      for (int i = 0; i < depth; ++i) e.post_send();
-      e.wait(depth, 1);
-    } else {
-      e.wait(0, depth);
-      e.post_send();
-      e.wait(1, 0);
+  auto stream = [&](int n) {
+    for (int b = 0; b < n; ++b) {
+      if (client) {
+        for (int i = 0; i < depth; ++i) e.post_send();
+        e.wait(depth, 1);
+      } else {
+        e.wait(0, depth);
+        e.post_send();
+        e.wait(1, 0);
+      }
     }
+  };
+  ping(200);
+  // The best of several rounds: other load of the machine only ever adds.
+  Result best{1e9, 0};
+  for (int round = 0; round < rounds; ++round) {
+    double t = now();
+    ping(pings);
+    best.round_trip_us = std::min(best.round_trip_us, (now() - t) / pings * 1e6);
+    t = now();
+    stream(batches);
+    best.messages_per_s = std::max(best.messages_per_s, batches * depth / (now() - t));
   }
-  r.messages_per_s = batches * depth / (now() - t);
-  return r;
+  return best;
 }
 
 Result run(Transport t, uint32_t bytes, int objects) {
@@ -312,13 +325,18 @@ Result run(Transport t, uint32_t bytes, int objects) {
     _exit(0);
   }
   for (int fd : {s[0], s[1], result[1]}) close(fd);
+  for (int left = 2; left > 0; --left) {
+    int status;
+    const pid_t gone = wait(&status);
+    if (gone > 0 && status == 0) continue;
+    // Its peer would wait for ever.
+    for (pid_t c : children)
+      if (c != gone) kill(c, SIGKILL);
+    std::exit(1);
+  }
   Result r{};
   if (read(result[0], &r, sizeof r) != sizeof r) std::exit(1);
   close(result[0]);
-  for (pid_t c : children) {
-    int status;
-    if (waitpid(c, &status, 0) < 0 || status != 0) std::exit(1);
-  }
   return r;
 }
 
@@ -330,6 +348,7 @@ int main(int argc, char **argv) {
   if (sweep.empty()) sweep = {0, 100, 1000, 10000};
   std::printf("%-4s %8s %10s %14s %8s %14s %8s\n", "", "bytes", "idle QP+MR", "round trip us",
               "ratio", "messages/s", "ratio");
+  std::fflush(stdout);
   double worst = 1;
   for (Transport t : {Transport::rc, Transport::ud, Transport::dc})
     for (uint32_t bytes : {64u, t == Transport::ud ? 4096u : 65536u}) {
