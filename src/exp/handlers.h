@@ -44,6 +44,7 @@ IBVEXP_SERVES(ibv_exp_poll_cq, poll_cq);
 IBVEXP_SERVES(ibv_exp_reg_mr, reg_mr);
 IBVEXP_SERVES(ibv_exp_rereg_mr, rereg_mr);
 IBVEXP_SERVES(ibv_exp_prefetch_mr, prefetch_mr);
+IBVEXP_SERVES(rdma_create_qp_exp, create_qp_exp);
 IBVEXP_SERVES(rdma_establish, establish);
 IBVEXP_SERVES(rdma_init_qp_attr, init_qp_attr);
 
