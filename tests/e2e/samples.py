@@ -2,7 +2,7 @@
 """Runs a sample on the software HCA: alone, or as server and client on two
 emulated hosts.
 
-    samples.py --preload LIB... [--pair] [--expect TEXT] -- PROGRAM ARGS
+    samples.py --preload LIB... [--pair [--address HOST]] [--expect TEXT] -- PROGRAM ARGS
 """
 
 import argparse
@@ -31,6 +31,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--preload", action="append", default=[])
     parser.add_argument("--pair", action="store_true")
+    parser.add_argument("--address", default="127.0.0.1", help="where the client finds the server")
     parser.add_argument("--expect", default="")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
@@ -39,7 +40,7 @@ def main():
     commands = [args.command]
     if args.pair:
         port = ["-p", str(free_port())]
-        commands = [args.command + port, args.command + port + ["127.0.0.1"]]
+        commands = [args.command + port, args.command + port + [args.address]]
     processes = [start(c, args.preload, fabric, i + 1) for i, c in enumerate(commands)]
     failed = False
     for process in processes:

@@ -5,7 +5,7 @@ Every row starts a server and a client of rdmacm-utils or perftest (-R) as two
 processes, of one or of two emulated hosts, on both link layers, and expects
 both to end with status 0. A few rows show what must fail, and how. Usage:
 
-    cm_programs.py --softhca LIB [--filter TEXT] [--verbose]
+    cm_programs.py --softhca LIB [--preload LIB] [--filter TEXT] [--verbose]
 
 The last line is "N passed, N failed, N skipped".
 """
@@ -156,10 +156,13 @@ def killed_client(lib, fabric):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--softhca", required=True, help="path of libsofthca.so")
+    parser.add_argument("--preload", help="a library to load in front of the programs as well")
     parser.add_argument("--filter", default="", help="only rows whose name contains this")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     lib = os.path.abspath(options.softhca)
+    if options.preload:
+        lib = os.path.abspath(options.preload) + " " + lib
     passed = failed = skipped = 0
 
     jobs = [(row.name, row.client[0], row) for row in rows()]
