@@ -34,6 +34,13 @@ INCLUSIONS = {
                                        "infiniband/mlx5dv.h"],
 }
 
+# What a program gets from verbs.h alone when include/legacy is in front.
+LEGACY = [[BASE], [BASE, EXP], [EXP, BASE], ["rdma/rdma_cma.h"],
+          ["infiniband/mlx5dv.h", OFA], [OFA, "infiniband/mlx5dv.h", PEER]]
+LEGACY_NAMES = ("extern struct ibv_xrc_domain *a_domain;\n"
+                "extern struct ibv_exp_dct *a_dct;\n"
+                "extern int a_type;\nint a_type = IBV_EXP_QPT_DC_INI;\n")
+
 # External under either way to call: they have no slot.
 ALWAYS_EXTERNAL = {"ibv_exp_get_device_list", "ibv_exp_rereg_mr"}
 # Inline under either way to call.
@@ -125,6 +132,14 @@ def main():
             for flags in ([], EXTERN):
                 compiler.run(f"{what} {' '.join(flags)}", source(includes),
                              "-fsyntax-only", *flags)
+        for includes in LEGACY:
+            text = source(includes, LEGACY_NAMES)
+            legacy = f"-I{pathlib.Path(include) / 'legacy'}"
+            what = f"include/legacy, {includes}"
+            compiler.run(what, text, "-fsyntax-only", legacy)
+            if compiler.cplusplus:
+                compiler.run(f'{what}, inside extern "C"',
+                             f'extern "C" {{\n{text}}}\n', "-fsyntax-only", legacy)
         idioms = pathlib.Path(__file__).with_name("idioms.h").read_text()
         for flags in ([], EXTERN):
             # Optimised: the warnings that need data flow come with it.

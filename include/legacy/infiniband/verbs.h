@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The installed <infiniband/verbs.h> with the experimental verbs behind it, as
+ * MLNX_OFED had it: for programs that include nothing else. Put its directory in
+ * front of the system's (pkg-config --cflags libibverbs_exp-legacy).
+ */
+#pragma GCC system_header
+#ifdef __cplusplus
+extern "C++" {  /* see verbs_exp.h */
+#include <limits>
+}
+#endif
+#include_next <infiniband/verbs.h>
+
+#ifndef IBVEXP_LEGACY_VERBS_H
+#define IBVEXP_LEGACY_VERBS_H
+#include <infiniband/ofa_verbs.h>
+#include <infiniband/verbs_exp.h>
+#endif
