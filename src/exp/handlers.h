@@ -13,6 +13,7 @@
 #include "provider_func.h"
 #include "qp.h"
 #include "rdmacm.h"
+#include "wq.h"
 
 namespace ibvexp {
 
@@ -45,6 +46,11 @@ IBVEXP_SERVES(ibv_exp_reg_mr, reg_mr);
 IBVEXP_SERVES(ibv_exp_rereg_mr, rereg_mr);
 IBVEXP_SERVES(ibv_exp_prefetch_mr, prefetch_mr);
 IBVEXP_SERVES(rdma_create_qp_exp, create_qp_exp);
+IBVEXP_SERVES(ibv_exp_create_wq, create_wq);
+IBVEXP_SERVES(ibv_exp_modify_wq, modify_wq);
+IBVEXP_SERVES(ibv_exp_destroy_wq, destroy_wq);
+IBVEXP_SERVES(ibv_exp_create_rwq_ind_table, create_rwq_ind_table);
+IBVEXP_SERVES(ibv_exp_destroy_rwq_ind_table, destroy_rwq_ind_table);
 IBVEXP_SERVES(rdma_establish, establish);
 IBVEXP_SERVES(rdma_init_qp_attr, init_qp_attr);
 

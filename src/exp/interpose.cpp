@@ -4,6 +4,7 @@
 // wrapper does nothing of its own to objects it does not know.
 #include "attachment.h"
 #include "boundary.h"
+#include "cq.h"
 #include "log.h"
 #include "mr.h"
 #include "qp.h"
@@ -93,6 +94,10 @@ IBVEXP_INTERPOSED int ibv_destroy_qp(ibv_qp *qp) {
   return translate::destroy_qp(find_state(qp->context), qp);
 }
 
+IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
+  return translate::destroy_cq(find_state(cq->context), cq);
+}
+
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
   return translate::dereg_mr(find_state(mr->context), mr);
 }
@@ -125,4 +130,5 @@ IBVEXP_FORWARD_1_0(void *, ibv_open_device, (void *device), device)
 IBVEXP_FORWARD_1_0(int, ibv_close_device, (void *context), context)
 IBVEXP_FORWARD_1_0(void *, ibv_create_qp, (void *pd, void *attr), pd, attr)
 IBVEXP_FORWARD_1_0(int, ibv_destroy_qp, (void *qp), qp)
+IBVEXP_FORWARD_1_0(int, ibv_destroy_cq, (void *cq), cq)
 IBVEXP_FORWARD_1_0(int, ibv_dereg_mr, (void *mr), mr)

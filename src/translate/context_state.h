@@ -5,6 +5,7 @@
 // that the table's address gives the state's.
 #pragma once
 
+#include "cq_state.h"
 #include "number_table.h"
 #include "qp_state.h"
 
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace ibvexp {
 
@@ -41,11 +43,16 @@ struct ContextState {
   NumberTable<QpState> qps;
   QpPool qp_pool;
 
+  // Completion queues that need more than the provider does, by kernel handle.
+  NumberTable<CqState> cqs;
+  CqPool cq_pool;
+
   // Everything below, and changes to the above. Never held across a call into
   // rdma-core.
   std::mutex mutex;
   std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
   std::map<std::string, std::string> environment;
+  std::unordered_set<const void *> handles;  // objects of ours that programs hold
 
   // Tells our tables from those of another copy of the library.
   const void *const owner = &identity;
@@ -69,5 +76,14 @@ inline QpState *find_qp(ContextState *state, const ibv_qp *qp) noexcept {
   QpState *found = state != nullptr ? state->qps.find(qp->qp_num) : nullptr;
   return found != nullptr && found->qp.load(std::memory_order_relaxed) == qp ? found : nullptr;
 }
+
+// The state of a completion queue that has one, or null.
+inline CqState *find_cq(ContextState *state, const ibv_cq *cq) noexcept {
+  CqState *found = state != nullptr ? state->cqs.find(cq->handle) : nullptr;
+  return found != nullptr && found->cq.load(std::memory_order_relaxed) == cq ? found : nullptr;
+}
+
+// The same, made if there is none. The caller holds the mutex. Throws bad_alloc.
+CqState &need_cq(ContextState &state, ibv_cq *cq);
 
 }  // namespace ibvexp

@@ -1,6 +1,7 @@
 #include "cq.h"
 
 #include "diagnose.h"
+#include "real.h"
 
 #include <cerrno>
 #include <pthread.h>
@@ -85,6 +86,25 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
   const int error = ibv_modify_cq(cq, &modern);
   if (error != 0) return Error{error < 0 ? -error : error};
   return {};
+}
+
+int destroy_cq(ContextState *state, ibv_cq *cq) {
+  // Out of the table first: the handle may be given out again at once.
+  CqState *entry = find_cq(state, cq);
+  const std::uint32_t handle = cq->handle;
+  if (entry != nullptr) {
+    const std::lock_guard guard(state->mutex);
+    state->cqs.set(handle, nullptr);
+  }
+  const int result = real().ibv_destroy_cq(cq);
+  if (entry != nullptr) {
+    const std::lock_guard guard(state->mutex);
+    if (result == 0)
+      state->cq_pool.give_back(*entry);
+    else
+      state->cqs.set(handle, entry);
+  }
+  return result;
 }
 
 }  // namespace ibvexp::translate

@@ -1,6 +1,7 @@
 // Completion queues.
 #pragma once
 
+#include "context_state.h"
 #include "result.h"
 
 #include <infiniband/verbs_exp.h>
@@ -17,5 +18,9 @@ Result<ibv_cq *> create_cq(ibv_context *context, int cqe, ibv_comp_channel *chan
                            int comp_vector, ibv_exp_cq_init_attr *attr);
 
 Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask);
+
+// Returns what ibv_destroy_cq() returns. state is null for a context that cannot
+// be attached.
+int destroy_cq(ContextState *state, ibv_cq *cq);
 
 }  // namespace ibvexp::translate

@@ -72,8 +72,45 @@ void fill_odp(const DeviceFacts &from, ibv_exp_device_attr &to) {
   per.raw_eth_odp_caps = 0;  // no source in rdma-core
 }
 
+bool has_cap(const DeviceFacts &from, unsigned flag) {
+  return (from.attr.orig_attr.device_cap_flags & flag) != 0;
+}
+bool has_raw_cap(const DeviceFacts &from, unsigned flag) {
+  return (from.attr.raw_packet_caps & flag) != 0;
+}
+
 bool supports_odp(const DeviceFacts &from) {
   return (from.attr.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
+}
+
+// (exp <- modern) Bits by queue pair type there, numbered densely here.
+std::uint32_t to_legacy_qp_types(std::uint32_t modern) {
+  constexpr struct {
+    ibv_qp_type modern;
+    std::uint32_t legacy;
+  } types[] = {{IBV_QPT_RC, IBV_EXP_QPT_RC},
+               {IBV_QPT_UC, IBV_EXP_QPT_UC},
+               {IBV_QPT_UD, IBV_EXP_QPT_UD},
+               {IBV_QPT_XRC_SEND, IBV_EXP_QPT_XRC_INIT},
+               {IBV_QPT_XRC_RECV, IBV_EXP_QPT_XRC_TGT},
+               {IBV_QPT_RAW_PACKET, IBV_EXP_QPT_RAW_PACKET}};
+  std::uint32_t to = 0;
+  for (const auto &type : types)
+    if ((modern & 1u << type.modern) != 0) to |= type.legacy;
+  return to;
+}
+
+// (exp <- modern) Only what can be asked for here: one function, and the fields
+// that have names.
+bool fill_rx_hash(const ibv_rss_caps &from, ibv_exp_rx_hash_caps &to) {
+  constexpr std::uint64_t fields = 0xff | IBV_EXP_RX_HASH_INNER;
+  static_assert(IBV_EXP_RX_HASH_INNER == IBV_RX_HASH_INNER);
+  to.max_rwq_indirection_tables = from.max_rwq_indirection_tables;
+  to.max_rwq_indirection_table_size = from.max_rwq_indirection_table_size;
+  to.supported_hash_functions = from.rx_hash_function & IBV_EXP_RX_HASH_FUNC_TOEPLITZ;
+  to.supported_packet_fields = from.rx_hash_fields_mask & fields;
+  to.supported_qps = to_legacy_qp_types(from.supported_qpts);
+  return from.max_rwq_indirection_tables != 0;
 }
 
 // One answer: a bit of a mask, its row, and what fills it. fill returns whether
@@ -123,6 +160,49 @@ constexpr Part parts[] = {
       to.max_dct = from.attr.orig_attr.max_qp;  // a DCT is a queue pair
       return from.is_mlx5;
     IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_WQ_TYPE_RQ)
+      to.max_wq_type_rq = from.attr.max_wq_type_rq;
+      return to.max_wq_type_rq != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_RSS_TBL_SZ)
+      to.max_rss_tbl_sz = from.attr.rss_caps.max_rwq_indirection_table_size;
+      return to.max_rss_tbl_sz != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_RX_HASH)
+      return fill_rx_hash(from.attr.rss_caps, to.rx_hash_caps);
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_VLAN_OFFLOADS)
+      to.wq_vlan_offloads_cap =
+          has_raw_cap(from, IBV_RAW_PACKET_CAP_CVLAN_STRIPPING) ? IBV_EXP_RECEIVE_WQ_CVLAN_STRIP : 0;
+      return to.wq_vlan_offloads_cap != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_TSO_CAPS)
+      to.tso_caps.max_tso = from.attr.tso_caps.max_tso;
+      to.tso_caps.supported_qpts = from.attr.tso_caps.supported_qpts;  // counted alike
+      return to.tso_caps.max_tso != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS)
+      // No flag for bursts: rdma-core does not say whether there are any.
+      to.packet_pacing_caps = {};
+      to.packet_pacing_caps.qp_rate_limit_min = from.attr.packet_pacing_caps.qp_rate_limit_min;
+      to.packet_pacing_caps.qp_rate_limit_max = from.attr.packet_pacing_caps.qp_rate_limit_max;
+      to.packet_pacing_caps.supported_qpts = from.attr.packet_pacing_caps.supported_qpts;
+      return to.packet_pacing_caps.qp_rate_limit_max != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_SW_PARSING_CAPS)
+      to.sw_parsing_caps.sw_parsing_offloads = from.dv.sw_parsing_caps.sw_parsing_offloads;
+      to.sw_parsing_caps.supported_qpts = from.dv.sw_parsing_caps.supported_qpts;
+      return (from.dv.comp_mask & MLX5DV_CONTEXT_MASK_SWP) != 0 &&
+             to.sw_parsing_caps.sw_parsing_offloads != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_TUNNEL_OFFLOADS_CAPS)
+      to.tunnel_offloads_caps =
+          from.dv.tunnel_offloads_caps & (IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN |
+                                          IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE |
+                                          IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE);
+      return (from.dv.comp_mask & MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS) != 0 &&
+             to.tunnel_offloads_caps != 0;
+    IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_RX_PAD_END_ALIGN)
       to.rx_pad_end_addr_align =
           (from.attr.device_cap_flags_ex & IBV_DEVICE_PCI_WRITE_END_PADDING) != 0 ? 64 : 0;
@@ -157,13 +237,6 @@ struct Capability {
   FeatureId id;
   bool (*holds)(const DeviceFacts &from);
 };
-
-bool has_cap(const DeviceFacts &from, unsigned flag) {
-  return (from.attr.orig_attr.device_cap_flags & flag) != 0;
-}
-bool has_raw_cap(const DeviceFacts &from, unsigned flag) {
-  return (from.attr.raw_packet_caps & flag) != 0;
-}
 
 #define IBVEXP_CAPABILITY(name, expression) \
   {::name, FeatureId::name, [](const DeviceFacts &from) -> bool { return expression; }},

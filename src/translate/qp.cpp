@@ -4,6 +4,7 @@
 #include "options.h"
 #include "qp_convert.h"
 #include "real.h"
+#include "wq.h"
 
 #include <cerrno>
 #include <cstdlib>
@@ -41,13 +42,17 @@ void remember(ContextState &state, ibv_qp *qp, const ibv_qp_cap &granted) {
   entry.max_inline_data = granted.max_inline_data;
   entry.atomics = atomics;
   entry.srq = qp->srq;
+  entry.recv_cq = qp->recv_cq;
+  entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
   entry.qp.store(qp, std::memory_order_relaxed);
   try {
+    if (entry.raw) need_cq(state, entry.recv_cq).add_raw(qp);
     // A number that is taken was freed behind our back: its state goes back.
     QpState *stale = state.qps.find(qp->qp_num);
     state.qps.set(qp->qp_num, &entry);
     if (stale != nullptr) state.qp_pool.give_back(*stale);
   } catch (...) {
+    if (entry.raw) need_cq(state, entry.recv_cq).remove_raw(qp);
     state.qp_pool.give_back(entry);
     throw;
   }
@@ -77,6 +82,32 @@ Result<void> check_type(ibv_qp_type type) {
   } else if (!is_shared_type(type)) {
     return invalid(creating, "qp_type", number, "no such type of queue pair");
   }
+  return {};
+}
+
+// What makes a queue pair a receive-side scaling entry. It has no queues of its
+// own.
+Result<void> check_rx_hash(const ibv_context *context, const ibv_exp_qp_init_attr &attr) {
+  const ibv_exp_rx_hash_conf *hash = attr.rx_hash_conf;
+  if (hash == nullptr) return invalid(creating, "rx_hash_conf", 0, "must not be null");
+  if (hash->rx_hash_function == IBV_EXP_RX_HASH_FUNC_XOR)
+    return unsupported(creating, FeatureId::IBV_EXP_RX_HASH_FUNC_XOR,
+                       "rx_hash_conf.rx_hash_function", hash->rx_hash_function);
+  if (hash->rx_hash_function != IBV_EXP_RX_HASH_FUNC_TOEPLITZ)
+    return invalid(creating, "rx_hash_conf.rx_hash_function", hash->rx_hash_function,
+                   "no such function");
+  if (hash->rx_hash_key == nullptr)
+    return invalid(creating, "rx_hash_conf.rx_hash_key", 0, "must not be null");
+  if (const auto fields = check_bits(creating, "rx_hash_conf.rx_hash_fields_mask",
+                                     hash->rx_hash_fields_mask & ~IBV_EXP_RX_HASH_INNER,
+                                     bits_of<"ibv_exp_rx_hash_fields">());
+      !fields)
+    return fields;
+  const IndirectionTable *table = find_table(hash->rwq_ind_tbl);
+  if (table == nullptr || table->context != context)
+    return invalid(creating, "rx_hash_conf.rwq_ind_tbl", 0, "no table of this context");
+  if (attr.send_cq != nullptr || attr.recv_cq != nullptr || attr.srq != nullptr)
+    return invalid(creating, "rx_hash_conf", 0, "such a queue pair has neither CQ nor SRQ");
   return {};
 }
 
@@ -121,6 +152,11 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
   }
   if (has(IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN) && attr.qp_type != IBV_QPT_UD)
     return invalid(creating, "associated_qpn", attr.associated_qpn, "for datagrams only");
+  // libmlx5 refuses it without a reason.
+  if (has(IBV_EXP_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.max_tso_header != 0 &&
+      attr.qp_type != IBV_QPT_RAW_PACKET)
+    return invalid(creating, "max_tso_header", attr.max_tso_header, "for raw packets only");
+  if (has(IBV_EXP_QP_INIT_ATTR_RX_HASH)) return check_rx_hash(context, attr);
   return {};
 }
 
@@ -149,12 +185,16 @@ Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
   if (state == nullptr) return Error{ENOTSUP};
   if (const auto checked = check(*state, *attr); !checked) return checked.failure();
   ModernQpInit modern = to_modern(*attr);
+  const bool scaling = (attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0;
+  if (scaling) modern.attr.rwq_ind_tbl = find_table(attr->rx_hash_conf->rwq_ind_tbl)->real;
   if (modern.needs_dv && !mlx5dv_is_supported(context->device))
     return unsupported(creating, "exp_create_flags", attr->exp_create_flags, "for mlx5 only");
 
   KeepErrno keep;
   ibv_qp *qp = create(context, modern);
   if (qp == nullptr) return reason();
+  // Nothing is posted to a scaling entry or completed by it, and its number is 0.
+  if (scaling) return qp;
   Undo undo{qp};
   remember(*state, qp, modern.attr.cap);
   undo.qp = nullptr;
@@ -188,14 +228,17 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   if (entry != nullptr) {
     const std::lock_guard guard(state->mutex);
     state->qps.set(number, nullptr);
+    if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr) cq->remove_raw(qp);
   }
   const int result = real().ibv_destroy_qp(qp);
   if (entry != nullptr) {
     const std::lock_guard guard(state->mutex);
-    if (result == 0)
+    if (result == 0) {
       state->qp_pool.give_back(*entry);
-    else
+    } else {
       state->qps.set(number, entry);
+      if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr) cq->add_raw(qp);
+    }
   }
   return result;
 }

@@ -43,6 +43,21 @@ inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
     attr.source_qpn = from.associated_qpn;
   }
 
+  if (has(IBV_EXP_QP_INIT_ATTR_MAX_TSO_HEADER) && from.max_tso_header != 0) {
+    attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    attr.max_tso_header = from.max_tso_header;
+  }
+  // The table is a member of the hash structure there, of the attributes here,
+  // and an object of ours: the caller enters the modern one.
+  if (has(IBV_EXP_QP_INIT_ATTR_RX_HASH)) {
+    const ibv_exp_rx_hash_conf &hash = *from.rx_hash_conf;
+    attr.comp_mask |= IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_IND_TABLE;
+    attr.rx_hash_conf.rx_hash_function = hash.rx_hash_function;
+    attr.rx_hash_conf.rx_hash_key_len = hash.rx_hash_key_len;
+    attr.rx_hash_conf.rx_hash_key = hash.rx_hash_key;
+    attr.rx_hash_conf.rx_hash_fields_mask = hash.rx_hash_fields_mask;
+  }
+
   // Not the bits of ibv_qp_create_flags. Left out: ATOMIC_BE_REPLY, since
   // replies come in the device's order anyway.
   if (has(IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS)) {
@@ -53,6 +68,8 @@ inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
     if (attr.create_flags != 0) attr.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
     if (flag(IBV_EXP_QP_CREATE_PACKET_BASED_CREDIT_MODE))
       to.dv.create_flags |= MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
+    if (flag(IBV_EXP_QP_CREATE_TUNNEL_OFFLOADS))
+      to.dv.create_flags |= MLX5DV_QP_CREATE_TUNNEL_OFFLOADS;
     if (to.dv.create_flags != 0) {
       to.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
       to.needs_dv = true;

@@ -1,0 +1,67 @@
+// What polling has to know about the completion queues that need more than the
+// provider's poll_cq. Most queues have no state.
+#pragma once
+
+#include "result.h"
+#include "state_pool.h"
+
+#include <infiniband/verbs_exp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace ibvexp {
+
+struct ContextState;
+struct CqState;
+
+// As translate::poll_cq; wc_size has been checked.
+using CqPoll = Result<int> (*)(ContextState &context, CqState &state, ibv_cq *cq, int num_entries,
+                               ibv_exp_wc *wc, std::uint32_t wc_size);
+
+struct CqState {
+  std::atomic<ibv_cq *> cq{nullptr};
+
+  // Takes the place of the provider's poll_cq when not null.
+  std::atomic<CqPoll> poll{nullptr};
+
+  // Receive completions of raw packets carry a flow tag where others have the
+  // number of the queue pair. Whether receive queues of raw packets end here,
+  // and the queue pair if there is a single one.
+  std::atomic<bool> has_raw{false};
+  std::atomic<ibv_qp *> raw_qp{nullptr};
+
+  // Receive queues of raw packets come and go; null stands for a work queue.
+  // Serialised by the owner.
+  void add_raw(ibv_qp *qp) {
+    raw_queues_.push_back(qp);
+    publish();
+  }
+  void remove_raw(ibv_qp *qp) noexcept {
+    const auto at = std::find(raw_queues_.begin(), raw_queues_.end(), qp);
+    if (at != raw_queues_.end()) raw_queues_.erase(at);
+    publish();
+  }
+
+  void retire() noexcept {
+    cq.store(nullptr, std::memory_order_relaxed);
+    poll.store(nullptr, std::memory_order_relaxed);
+    raw_queues_.clear();
+    publish();
+  }
+
+ private:
+  void publish() noexcept {
+    raw_qp.store(raw_queues_.size() == 1 ? raw_queues_.front() : nullptr,
+                 std::memory_order_relaxed);
+    has_raw.store(!raw_queues_.empty(), std::memory_order_relaxed);
+  }
+
+  std::vector<ibv_qp *> raw_queues_;
+};
+
+using CqPool = StatePool<CqState>;
+
+}  // namespace ibvexp
