@@ -79,20 +79,26 @@ inline int error_of_exception() noexcept {
 template <EntryId id, class R, class... Args>
 struct SlotCall {
   static constexpr bool served = !std::is_same_v<decltype(handler<id>), const Unserved>;
-  static_assert(served == (row(id).answer.state == State::done &&
-                           row(id).answer.verdict != Verdict::unsupported &&
-                           row(id).answer.verdict != Verdict::beyond),
+  static constexpr Answer answer = row(id).answer;
+  // Refused unless a switch asks for it, and the switch works.
+  static constexpr bool on_request = answer.verdict == Verdict::beyond && is_switch(answer.beyond) &&
+                                     info(answer.beyond).status == SwitchStatus::done;
+  static_assert(served == (answer.state == State::done && answer.verdict != Verdict::unsupported &&
+                           (answer.verdict != Verdict::beyond || on_request)),
                 "a row is done exactly if handlers.h serves it");
 
   static R call(Args... arguments) noexcept {
     if constexpr (!served) {
       return refuse(unsupported(id).code, arguments...);
     } else {
+      if constexpr (on_request) {
+        if (!switched_on(answer.beyond)) return refuse(unsupported(id).code, arguments...);
+      }
       try {
-        const auto answer = handler<id>(arguments...);
-        if (answer) [[likely]]
-          return detail::deliver<R>(answer);
-        return detail::fail<id, R>(answer.error(), std::tuple(arguments...));
+        const auto result = handler<id>(arguments...);
+        if (result) [[likely]]
+          return detail::deliver<R>(result);
+        return detail::fail<id, R>(result.error(), std::tuple(arguments...));
       } catch (...) {
         return refuse(detail::error_of_exception(), arguments...);
       }

@@ -6,13 +6,17 @@
 #include "compat.h"
 #include "cq.h"
 #include "device.h"
+#include "device_memory.h"
 #include "environment.h"
+#include "indirect_key.h"
 #include "mr.h"
 #include "poll.h"
 #include "post.h"
 #include "provider_func.h"
 #include "qp.h"
 #include "rdmacm.h"
+#include "res_domain.h"
+#include "window.h"
 #include "wq.h"
 
 namespace ibvexp {
@@ -45,6 +49,12 @@ IBVEXP_SERVES(ibv_exp_poll_cq, poll_cq);
 IBVEXP_SERVES(ibv_exp_reg_mr, reg_mr);
 IBVEXP_SERVES(ibv_exp_rereg_mr, rereg_mr);
 IBVEXP_SERVES(ibv_exp_prefetch_mr, prefetch_mr);
+IBVEXP_SERVES(ibv_exp_alloc_dm, alloc_dm);
+IBVEXP_SERVES(ibv_exp_free_dm, free_dm);
+IBVEXP_SERVES(ibv_exp_memcpy_dm, memcpy_dm);
+IBVEXP_SERVES(ibv_exp_bind_mw, bind_mw);
+IBVEXP_SERVES(ibv_exp_create_res_domain, create_res_domain);
+IBVEXP_SERVES(ibv_exp_destroy_res_domain, destroy_res_domain);
 IBVEXP_SERVES(rdma_create_qp_exp, create_qp_exp);
 IBVEXP_SERVES(ibv_exp_create_wq, create_wq);
 IBVEXP_SERVES(ibv_exp_modify_wq, modify_wq);

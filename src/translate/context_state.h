@@ -7,6 +7,7 @@
 
 #include "cq_state.h"
 #include "number_table.h"
+#include "objects.h"
 #include "qp_state.h"
 
 #include <infiniband/verbs_exp.h>
@@ -46,6 +47,8 @@ struct ContextState {
   // Completion queues that need more than the provider does, by kernel handle.
   NumberTable<CqState> cqs;
   CqPool cq_pool;
+  // Indirect memory keys by index, the upper 24 bits of the key.
+  NumberTable<IndirectKey> keys;
 
   // Everything below, and changes to the above. Never held across a call into
   // rdma-core.
@@ -53,6 +56,11 @@ struct ContextState {
   std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
   std::map<std::string, std::string> environment;
   std::unordered_set<const void *> handles;  // objects of ours that programs hold
+  Handles<DeviceMemory> device_memory;
+  Handles<KeyListMemory> key_lists;
+  Handles<ResDomain> res_domains;
+  // Of the objects that were created with one.
+  std::unordered_map<const void *, DomainShare> domain_shares;
 
   // Tells our tables from those of another copy of the library.
   const void *const owner = &identity;

@@ -1,7 +1,10 @@
 #include "mr.h"
 
 #include "access_convert.h"
+#include "device_memory.h"
 #include "diagnose.h"
+#include "indirect_key.h"
+#include "keep_errno.h"
 #include "real.h"
 
 #include <cerrno>
@@ -100,6 +103,29 @@ Result<void> check(const ibv_exp_reg_mr_in &in) {
   return {};
 }
 
+// Memory on the device lies there already, and is never paged.
+Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
+  if (in.dm == nullptr) return invalid(registering, "dm", 0, "must not be null");
+  constexpr std::uint64_t host_only = IBV_EXP_ACCESS_ALLOCATE_MR | IBV_EXP_ACCESS_ON_DEMAND |
+                                      IBV_EXP_ACCESS_RELAXED | IBV_EXP_ACCESS_MW_BIND;
+  if ((in.exp_access & host_only) != 0)
+    return invalid(registering, "exp_access", in.exp_access, "not for device memory");
+  if ((in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 && in.create_flags != 0)
+    return invalid(registering, "create_flags", in.create_flags, "not for device memory");
+  return {};
+}
+
+Result<ibv_mr *> register_on_device(ContextState &state, const ibv_exp_reg_mr_in &in) {
+  if (const auto checked = check_on_device(in); !checked) return checked.failure();
+  ibv_dm *dm = find_dm(state, in.dm);
+  if (dm == nullptr) return invalid(registering, "dm", 0, "of another context, or freed");
+  KeepErrno keep;
+  ibv_mr *mr = ibv_reg_dm_mr(in.pd, dm, reinterpret_cast<std::uintptr_t>(in.addr), in.length,
+                             to_modern_access(in.exp_access) | IBV_ACCESS_ZERO_BASED);
+  if (mr == nullptr) return keep.reason();
+  return mr;
+}
+
 // The memory that the request asks for, none if it brings its own.
 Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
   const bool contiguous_there = (in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 &&
@@ -125,6 +151,7 @@ Result<ibv_mr *> reg_mr(ibv_exp_reg_mr_in *in) {
   if (const auto checked = check(*in); !checked) return checked.failure();
   ContextState *state = find_state(in->pd->context);
   if (state == nullptr) return Error{ENOTSUP};
+  if ((in->comp_mask & IBV_EXP_REG_MR_DM) != 0) return register_on_device(*state, *in);
 
   const int kept = errno;
   Mapping memory;
@@ -156,6 +183,7 @@ Result<ibv_mr *> reg_mr(ibv_exp_reg_mr_in *in) {
 
 int dereg_mr(ContextState *state, ibv_mr *mr) {
   if (state == nullptr) return real().ibv_dereg_mr(mr);
+  if (IndirectKey *key = find_key(state, mr)) return destroy_key(*state, *key);
   OwnedMemory memory{};
   {
     // Out first: another thread may get the same address for a new region.
@@ -185,6 +213,8 @@ Result<void> rereg_mr(ibv_mr *mr, int flags, ibv_pd *pd, void *addr, std::size_t
                              IBV_EXP_REREG_MR_CHANGE_ACCESS;
   static_assert(known == IBV_REREG_MR_FLAGS_SUPPORTED, "the flags coincide");
   const auto asked = static_cast<unsigned>(flags);
+  if (find_key(find_state(mr->context), mr) != nullptr)
+    return invalid(changing, "mr", mr->lkey, "an indirect key has no memory of its own");
   if (attr != nullptr && attr->comp_mask != 0)
     return invalid(changing, "comp_mask", attr->comp_mask, "unknown bits");
   if ((asked & IBV_EXP_REREG_MR_KEEP_VALID) != 0)
@@ -238,6 +268,7 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
                                     0, &piece, 1);
     // A hint: what the kernel cannot do is not a failure of the request.
     if (error == EOPNOTSUPP || error == ENOSYS) return {};
+    if (error == ENOENT) return invalid(prefetching, "mr", mr->lkey, "not an on-demand region");
     if (error != 0) return Error{error};
     done += length;
   }

@@ -1,55 +1,9 @@
 // Posting and polling: data, completions, chains and their faults.
-#include "rig.h"
+#include "pair.h"
 
 #include <algorithm>
 #include <endian.h>
 #include <numeric>
-
-namespace {
-
-constexpr std::size_t size = 4096;
-
-// Two connected queue pairs over one CQ, and memory for both ends.
-struct Pair : Rig {
-  Qp a, b;
-  Buffer out{pd.get(), size}, in{pd.get(), size};
-
-  explicit Pair(ibv_qp_type type) : a(create_qp(type)), b(create_qp(type)) {
-    std::iota(out.bytes.begin(), out.bytes.end(), std::uint8_t{1});
-    connect(a.get(), b->qp_num);
-    connect(b.get(), a->qp_num);
-  }
-
-  int post(ibv_exp_send_wr &wr, ibv_exp_send_wr *&bad) {
-    return ibv_exp_post_send(a.get(), &wr, &bad);
-  }
-  void post(ibv_exp_send_wr &wr) {
-    ibv_exp_send_wr *bad = nullptr;
-    REQUIRE(post(wr, bad) == 0);
-    CHECK(bad == nullptr);
-  }
-  ibv_exp_wc complete(std::uint64_t id) {
-    const auto wc = completions(1)[0];
-    CHECK(wc.status == IBV_WC_SUCCESS);
-    CHECK(wc.wr_id == id);
-    return wc;
-  }
-  ibv_exp_send_wr write(std::uint64_t id, ibv_sge *piece, std::size_t offset = 0) {
-    auto wr = request(id, IBV_EXP_WR_RDMA_WRITE, piece);
-    wr.wr.rdma.remote_addr = in.address(offset);
-    wr.wr.rdma.rkey = in.mr->rkey;
-    return wr;
-  }
-};
-
-// The completion of the sender and that of the receiver, in this order.
-std::pair<ibv_exp_wc, ibv_exp_wc> both(Rig &rig) {
-  auto all = rig.completions(2);
-  if (all[0].exp_opcode >= IBV_EXP_WC_RECV) std::swap(all[0], all[1]);
-  return {all[0], all[1]};
-}
-
-}  // namespace
 
 TEST_CASE("sends arrive whole and are completed on both sides [row:ibv_exp_post_send]") {
   const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC);

@@ -1,0 +1,90 @@
+// Objects of the legacy API that rdma-core has no structure for: what a program
+// gets a pointer to, and what stands behind it.
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs_exp.h>
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace ibvexp {
+
+// Objects handed out, by the address that the program knows. A handle that was
+// destroyed, or never came from here, is not found. Serialised by the owner.
+template <class T>
+class Handles {
+ public:
+  // Throws bad_alloc.
+  T *add(std::unique_ptr<T> object) {
+    T *plain = object.get();
+    objects_.emplace(plain, std::move(object));
+    return plain;
+  }
+
+  T *find(const void *handle) const {
+    const auto found = objects_.find(handle);
+    return found != objects_.end() ? found->second.get() : nullptr;
+  }
+
+  // Out of the set, and back in when it could not be destroyed: neither
+  // allocates.
+  using Node = typename std::unordered_map<const void *, std::unique_ptr<T>>::node_type;
+  Node take(const void *handle) { return objects_.extract(handle); }
+  void put_back(Node node) { objects_.insert(std::move(node)); }
+
+ private:
+  std::unordered_map<const void *, std::unique_ptr<T>> objects_;
+};
+
+struct DeviceMemory {
+  ibv_exp_dm handle{};  // first: its address is the object's
+  ibv_dm *dm = nullptr;
+};
+
+// Registered room for the entries of a UMR that does not carry them inline.
+struct KeyListMemory {
+  ibv_exp_mkey_list_container handle{};  // first
+  ibv_mr *mr = nullptr;
+  void *entries = nullptr;
+};
+
+// Threads and doorbells that objects share. A thread domain of rdma-core takes
+// effect through a parent domain, which belongs to one protection domain: there
+// is one for each that was used with it.
+struct ResDomain {
+  struct Parent {
+    ibv_pd *pd;      // the program's
+    ibv_pd *parent;  // what objects are created with
+    unsigned uses;
+  };
+
+  ibv_exp_res_domain handle{};  // first
+  ibv_td *td = nullptr;         // null: locks stay
+  unsigned uses = 0;            // objects, and calls that are about to make one
+  std::vector<Parent> parents;
+};
+
+// What an object holds of a resource domain.
+struct DomainShare {
+  ResDomain *domain;
+  ibv_pd *pd;        // the program's, null for objects without one
+  ibv_pd *modern_pd;  // what the object was created with
+};
+
+// A memory key without memory, until a UMR gives it some. A program releases it
+// with ibv_dereg_mr(). Where that call does not come through this library, the
+// members after the region make rdma-core take it for a region that the kernel
+// knows nothing of (verbs_mr, mr_type): it is freed, and the key lasts until the
+// context goes.
+struct IndirectKey {
+  ibv_mr mr;  // first
+  int mr_type;
+  int access;
+  std::uint64_t unused[4];
+  mlx5dv_mkey *mkey;
+  std::uint32_t entries;  // granted
+};
+
+}  // namespace ibvexp
