@@ -5,7 +5,7 @@
 
 #include <infiniband/verbs_exp.h>
 
-#ifdef DOOR_PRELOADED
+#ifndef IBVEXP_EXTERN_CALLS
 // The calls that are no inlines are there when the library is.
 #pragma weak ibv_exp_get_device_list
 #pragma weak ibv_exp_rereg_mr

@@ -31,13 +31,13 @@ struct Receivers {
 }  // namespace
 
 TEST_CASE("Without rules nothing arrives", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   CHECK(r.send(udp_frame()).empty());
 }
 
 TEST_CASE("Each field is matched under its mask", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule rule(r.qa());
   FlowLayerKey &v = rule.rule.value.outer, &m = rule.rule.mask.outer;
@@ -86,7 +86,7 @@ TEST_CASE("Each field is matched under its mask", "[flow]") {
 }
 
 TEST_CASE("Tunnels are matched outside and inside", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule rule(r.qa());
   rule.rule.value.tunnel = rule.rule.mask.tunnel = 1;
@@ -112,7 +112,7 @@ TEST_CASE("Tunnels are matched outside and inside", "[flow]") {
 }
 
 TEST_CASE("The lower number of priority wins, whichever came first", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule low(r.qa(), 3), high(r.qb(), 1);
   REQUIRE(low.dst_port(5678).add() == 0);
@@ -124,7 +124,7 @@ TEST_CASE("The lower number of priority wins, whichever came first", "[flow]") {
 }
 
 TEST_CASE("One entry with two destinations replicates", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule first(r.qa()), second(r.qb()), again(r.qa()), other(r.qb());
   REQUIRE(first.dst_port(5678).add() == 0);
@@ -135,7 +135,7 @@ TEST_CASE("One entry with two destinations replicates", "[flow]") {
 }
 
 TEST_CASE("Contradicting actions of one entry are refused", "[flow][error]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule tagged(r.qa()), other_tag(r.qb()), drop(r.qb()), plain(r.qb());
   tagged.rule.has_tag = other_tag.rule.has_tag = true;
@@ -149,7 +149,7 @@ TEST_CASE("Contradicting actions of one entry are refused", "[flow][error]") {
 }
 
 TEST_CASE("Tags arrive in the completion, dropped frames nowhere", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule tagged(r.qa()), drop(r.qa(), 0), catch_all(r.qb(), 5);
   tagged.rule.has_tag = true;
@@ -167,7 +167,7 @@ TEST_CASE("Tags arrive in the completion, dropped frames nowhere", "[flow]") {
 }
 
 TEST_CASE("Rules that do not trap let the frame pass on", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule peek(r.qa(), 2), take(r.qb(), 2);
   peek.rule.dont_trap = true;
@@ -178,7 +178,7 @@ TEST_CASE("Rules that do not trap let the frame pass on", "[flow]") {
 }
 
 TEST_CASE("Defaults come last, multicast alone before them", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule fallback(r.qb()), group(r.qa(), 0), port(r.qb(), 9);
   fallback.rule.kind = FlowKind::leftovers;
@@ -192,7 +192,7 @@ TEST_CASE("Defaults come last, multicast alone before them", "[flow]") {
 }
 
 TEST_CASE("Sniffers see all that others take", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule sniffer(r.qa()), rule(r.qb());
   sniffer.rule.kind = FlowKind::sniffer;
@@ -203,7 +203,7 @@ TEST_CASE("Sniffers see all that others take", "[flow]") {
 }
 
 TEST_CASE("Unicast comes back only to addresses of this host", "[flow]") {
-  Rig rig;
+  EthRig rig;
   Receivers r(rig);
   TestRule any(r.qa(), 1), named(r.qb(), 2);
   REQUIRE(any.add() == 0);

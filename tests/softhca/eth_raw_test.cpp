@@ -18,7 +18,7 @@ u8 header_types(const Completion &c) { return c.raw[29]; }
 }  // namespace
 
 TEST_CASE("A frame arrives as it was sent and is described", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig);
   TestRule rule(b.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -44,7 +44,7 @@ TEST_CASE("A frame arrives as it was sent and is described", "[eth][raw]") {
 }
 
 TEST_CASE("Header types and checksum bits follow the frame", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig, 32);
   TestRule rule(b.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -73,7 +73,7 @@ TEST_CASE("Header types and checksum bits follow the frame", "[eth][raw]") {
 }
 
 TEST_CASE("Checksums are filled in where the WQE asks for it", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig);
   TestRule rule(b.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -92,7 +92,7 @@ TEST_CASE("Checksums are filled in where the WQE asks for it", "[eth][raw]") {
 }
 
 TEST_CASE("Inline headers and inline data make one frame", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig);
   TestRule rule(b.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -114,7 +114,7 @@ TEST_CASE("Inline headers and inline data make one frame", "[eth][raw]") {
 }
 
 TEST_CASE("The device inserts and strips VLAN tags", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), plain(rig), stripping(rig);
   stripping.qp.qp->eth->offloads.strip_vlan = true;
   TestRule to_plain(plain.qp.qp), to_stripping(stripping.qp.qp);
@@ -143,7 +143,7 @@ TEST_CASE("The device inserts and strips VLAN tags", "[eth][raw]") {
 }
 
 TEST_CASE("The frame check sequence is scattered behind the frame", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig);
   b.qp.qp->eth->offloads.scatter_fcs = true;
   TestRule rule(b.qp.qp);
@@ -158,7 +158,7 @@ TEST_CASE("The frame check sequence is scattered behind the frame", "[eth][raw]"
 }
 
 TEST_CASE("Short frames are padded, long ones are lost", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig);
   TestRule rule(b.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -173,7 +173,7 @@ TEST_CASE("Short frames are padded, long ones are lost", "[eth][raw]") {
 }
 
 TEST_CASE("A large segment is cut into segments that re-assemble", "[eth][tso]") {
-  Rig rig;
+  EthRig rig;
   const bool v6 = GENERATE(false, true);
   RawQp a(rig), b(rig, 64);
   TestRule rule(b.qp.qp);
@@ -213,7 +213,7 @@ TEST_CASE("A large segment is cut into segments that re-assemble", "[eth][tso]")
 }
 
 TEST_CASE("WQEs that make no frame stop the send queue and no more", "[eth][raw][error]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig);
   TestRule rule(a.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -255,7 +255,7 @@ TEST_CASE("WQEs that make no frame stop the send queue and no more", "[eth][raw]
 }
 
 TEST_CASE("Receives that cannot hold their frame", "[eth][raw][error]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig);
   TestRule rule(b.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -283,7 +283,7 @@ TEST_CASE("Receives that cannot hold their frame", "[eth][raw][error]") {
 }
 
 TEST_CASE("A frame waits a moment for a receive, and only once", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig);
   TestRule rule(b.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -304,7 +304,7 @@ TEST_CASE("A frame waits a moment for a receive, and only once", "[eth][raw]") {
 }
 
 TEST_CASE("Receiving starts in INIT, sending in RTS", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig);
   TestRule rule(b.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -319,7 +319,7 @@ TEST_CASE("Receiving starts in INIT, sending in RTS", "[eth][raw]") {
 }
 
 TEST_CASE("A rate limit spaces the frames", "[eth][pacing]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig, 64);
   TestRule rule(b.qp.qp);
   REQUIRE(rule.add() == 0);
@@ -344,7 +344,7 @@ TEST_CASE("A rate limit spaces the frames", "[eth][pacing]") {
 }
 
 TEST_CASE("Tunnel offloads describe and complete the inner headers", "[eth][raw]") {
-  Rig rig;
+  EthRig rig;
   RawQp a(rig), b(rig), c(rig);
   b.qp.qp->eth->offloads.tunnel = true;
   TestRule to_b(b.qp.qp), to_c(c.qp.qp);
@@ -373,7 +373,7 @@ TEST_CASE("Tunnel offloads describe and complete the inner headers", "[eth][raw]
 }
 
 TEST_CASE("Memory copies by work request", "[mmo]") {
-  Rig rig;
+  EthRig rig;
   Pair p(rig);
   Region from(300'000, full_access), to(300'000, full_access),
       read_only(300'000, access_remote_read);

@@ -11,8 +11,11 @@
 
 namespace softhca::test {
 
-// The configuration is read at first use, long after this.
-inline const int ethernet_chosen = setenv("SOFTHCA_LINK", "eth", 1);
+// The configuration is read when the first device starts.
+struct EthernetChosen {
+  EthernetChosen() { setenv("SOFTHCA_LINK", "eth", 1); }
+};
+class EthRig : EthernetChosen, public Rig {};
 
 inline constexpr u8 multicast_mac[6] = {0x01, 0x50, 0x56, 0x19, 0x20, 0xa7};
 inline constexpr u8 unicast_mac[6] = {0x02, 0x11, 0x22, 0x33, 0x44, 0x55};

@@ -55,7 +55,7 @@ u32 reference_toeplitz(const Rss &rss, const std::vector<u8> &input) {
 }  // namespace
 
 TEST_CASE("RSS spreads as the Toeplitz hash says", "[rss]") {
-  Rig rig;
+  EthRig rig;
   RawQp sender(rig);
   TestWq q[4];
   for (TestWq &w : q) w.post(8);
@@ -90,7 +90,7 @@ TEST_CASE("RSS spreads as the Toeplitz hash says", "[rss]") {
 }
 
 TEST_CASE("Frames of one striding WQE lie behind one another", "[striding]") {
-  Rig rig;
+  EthRig rig;
   RawQp sender(rig);
   TestWq q(4, 6, 5);  // 32 strides of 64 bytes: 2048 per WQE
   q.post(2, 2048);
@@ -114,7 +114,7 @@ TEST_CASE("Frames of one striding WQE lie behind one another", "[striding]") {
 }
 
 TEST_CASE("What does not fit leaves a filler and starts the next WQE", "[striding]") {
-  Rig rig;
+  EthRig rig;
   RawQp sender(rig);
   TestWq q(4, 6, 4);  // 16 strides: 1024 bytes
   q.post(1, 1024);
@@ -151,7 +151,7 @@ TEST_CASE("What does not fit leaves a filler and starts the next WQE", "[stridin
 }
 
 TEST_CASE("Strides account for every byte of a long stream", "[striding]") {
-  Rig rig;
+  EthRig rig;
   RawQp sender(rig);
   TestWq q(8, 7, 5);  // 32 strides of 128 bytes
   Spread spread(rig, {&q}, 0);
@@ -186,7 +186,7 @@ TEST_CASE("Strides account for every byte of a long stream", "[striding]") {
 }
 
 TEST_CASE("The shift of two bytes counts for strides and not for lengths", "[striding]") {
-  Rig rig;
+  EthRig rig;
   RawQp sender(rig);
   TestWq q(4, 6, 4);
   q.wq.two_byte_shift = true;
@@ -202,7 +202,7 @@ TEST_CASE("The shift of two bytes counts for strides and not for lengths", "[str
 }
 
 TEST_CASE("A work queue in error flushes, in reset it waits", "[wq]") {
-  Rig rig;
+  EthRig rig;
   RawQp sender(rig);
   TestWq q;
   Spread spread(rig, {&q}, 0);
@@ -228,7 +228,7 @@ TEST_CASE("A work queue in error flushes, in reset it waits", "[wq]") {
 }
 
 TEST_CASE("Memory that may not be written stops the work queue", "[wq][error]") {
-  Rig rig;
+  EthRig rig;
   RawQp sender(rig);
   TestWq q;
   Spread spread(rig, {&q}, 0);

@@ -12,8 +12,8 @@ using namespace softhca::test;
 
 namespace {
 
-// The configuration is read once per process, before the first use.
-const bool configured = [] {
+// The configuration is read once per process, when the first device starts.
+void write_and_read_configuration() {
   std::string doc = "{\"faults\": [\n";
   auto packet = [&](const char *match, const char *action, u64 nth, const char *more = "") {
     doc += std::string("{\"kind\": \"packet\", \"match\": \"") + match + "\", \"action\": \"" +
@@ -39,14 +39,19 @@ const bool configured = [] {
   setenv("SOFTHCA_CONFIG", path, 1);
   (void)config();
   unlink(path);
-  return true;
-}();
+}
+
+struct FaultsChosen {
+  FaultsChosen() {
+    [[maybe_unused]] static const bool once = (write_and_read_configuration(), true);
+  }
+};
+class FaultyRig : FaultsChosen, public Rig {};
 
 }  // namespace
 
 TEST_CASE("RC survives drops, duplicates and delays", "[fault]") {
-  REQUIRE(configured);
-  Rig rig;
+  FaultyRig rig;
   QpOptions o;
   o.retry = 7;
   o.rnr_retry = 7;
@@ -86,7 +91,7 @@ TEST_CASE("RC survives drops, duplicates and delays", "[fault]") {
 }
 
 TEST_CASE("A WQE completes with the syndrome asked for", "[fault]") {
-  Rig rig;
+  FaultyRig rig;
   Region from(64, full_access);
   {
     Pair p(rig);
@@ -109,7 +114,7 @@ TEST_CASE("A WQE completes with the syndrome asked for", "[fault]") {
 }
 
 TEST_CASE("A command is failed by its number", "[fault]") {
-  Rig rig;
+  FaultyRig rig;
   CHECK(fault_command("CQ/CREATE") == 0);
   CHECK(fault_command("QP/CREATE") == 0);
   CHECK(fault_command("CQ/CREATE") == ENOMEM);

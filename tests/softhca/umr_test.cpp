@@ -211,7 +211,7 @@ TEST_CASE("interleaved pieces", "[umr]") {
   }
 }
 
-TEST_CASE("fixed-size entries", "[umr]") {
+TEST_CASE("a UMR of fixed-size entries", "[umr]") {
   World w(8, 12);
   Wqe q = w.configure(
       {{0, w.region->key(), w.base() + 0x3000}, {0, w.region->key(), w.base() + 0x1000}});
