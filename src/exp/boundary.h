@@ -7,6 +7,7 @@
 #include "diagnose.h"
 #include "handlers.h"
 #include "options.h"
+#include "trace_observe.h"
 
 #include <cerrno>
 #include <new>
@@ -54,6 +55,13 @@ void blame_first([[maybe_unused]] std::tuple<Args...> arguments) noexcept {
   }
 }
 
+// Tells the trace. A call that is not counted has no code for it.
+template <bool counted>
+int told(int error) noexcept {
+  if constexpr (counted) trace::fail(error);
+  return error;
+}
+
 template <class R, class Answer>
 R deliver(Answer answer) noexcept {
   if constexpr (std::is_void_v<R>) return;
@@ -74,9 +82,27 @@ inline int error_of_exception() noexcept {
 
 }  // namespace detail
 
+// A call that is counted. What the arguments tell is looked at before and after.
+template <EntryId id, class Inner, class R, class... Args>
+[[gnu::noinline, gnu::cold]] R traced(const void *site, Args... arguments) noexcept {
+  trace::Call call(id, site);
+  (call.argument(arguments), ...);
+  call.begin();
+  trace::before<id>(call, arguments...);
+  call.asked();
+  if constexpr (std::is_void_v<R>) {
+    Inner::call(arguments...);
+    trace::after<id>(call, 0, arguments...);
+  } else {
+    const R result = Inner::call(arguments...);
+    trace::after<id>(call, result, arguments...);
+    return result;
+  }
+}
+
 // What an inline reaches through the table: context and object are real, for the
 // inline has followed them.
-template <EntryId id, class R, class... Args>
+template <EntryId id, bool counted, class R, class... Args>
 struct SlotCall {
   static constexpr bool served = !std::is_same_v<decltype(handler<id>), const Unserved>;
   static constexpr Answer answer = row(id).answer;
@@ -98,7 +124,8 @@ struct SlotCall {
         const auto result = handler<id>(arguments...);
         if (result) [[likely]]
           return detail::deliver<R>(result);
-        return detail::fail<id, R>(result.error(), std::tuple(arguments...));
+        return detail::fail<id, R>(detail::told<counted>(result.error()),
+                                   std::tuple(arguments...));
       } catch (...) {
         return refuse(detail::error_of_exception(), arguments...);
       }
@@ -107,7 +134,13 @@ struct SlotCall {
 
   static R refuse(int error, Args... arguments) noexcept {
     detail::blame_first<id>(std::tuple(arguments...));
-    return detail::fail<id, R>(error, std::tuple(arguments...));
+    return detail::fail<id, R>(detail::told<counted>(error), std::tuple(arguments...));
+  }
+
+  // In the table's slot when tracing is on.
+  [[gnu::noinline]] static R call_traced(Args... arguments) noexcept {
+    return traced<id, SlotCall<id, true, R, Args...>, R>(__builtin_return_address(0),
+                                                         arguments...);
   }
 };
 
@@ -119,11 +152,19 @@ concept StartsWithContext =
 // What programs call by name: anything may be null, and the context may not
 // have been seen before. Entry points that begin with something that has no
 // context check it themselves.
-template <EntryId id, class R, class... Args>
+template <EntryId id, bool counted, class R, class... Args>
 struct SymbolCall {
-  using Inner = SlotCall<id, R, Args...>;
+  using Inner = SlotCall<id, counted, R, Args...>;
 
-  static R call(Args... arguments) noexcept {
+  // Part of the exported function, whose return address tells the caller.
+  [[gnu::always_inline]] static inline R enter(Args... arguments) noexcept {
+    if (trace::on()) [[unlikely]]
+      return traced<id, SymbolCall<id, true, R, Args...>, R>(__builtin_return_address(0),
+                                                             arguments...);
+    return call(arguments...);
+  }
+
+  [[gnu::always_inline]] static inline R call(Args... arguments) noexcept {
     if constexpr (StartsWithContext<Args...>) {
       if (const int error = prepare(std::get<0>(std::tuple(arguments...))); error != 0) [[unlikely]]
         return Inner::refuse(error, arguments...);
@@ -155,8 +196,8 @@ struct Through;
 
 template <EntryId id, class R, class... Args>
 struct Through<id, R(Args...)> {
-  using Slot = SlotCall<id, R, Args...>;
-  using Symbol = SymbolCall<id, R, Args...>;
+  using Slot = SlotCall<id, false, R, Args...>;
+  using Symbol = SymbolCall<id, false, R, Args...>;
   using Value = R;
   static constexpr std::size_t arity = sizeof...(Args);
   template <std::size_t n>

@@ -2,6 +2,7 @@
 
 #include "log.h"
 #include "options.h"
+#include "trace.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -34,6 +35,7 @@ Error unsupported(EntryId entry) {
         planned ? " by this release" : ": ", planned ? 0 : length(e.answer.note),
         e.answer.note.data());
   }
+  if (trace::on()) trace::explain("entry point", 0, "not supported");
   stop_if_strict();
   return {ENOTSUP};
 }
@@ -49,6 +51,7 @@ Error unsupported(EntryId entry, FeatureId feature, const char *field, std::uint
         planned ? " by this release" : ": ", planned ? 0 : length(f.answer.note),
         f.answer.note.data());
   }
+  if (trace::on()) trace::refuse(feature, field, value, f.name.data());
   stop_if_strict();
   return {now.refusal != 0 ? now.refusal : ENOTSUP};
 }
@@ -57,6 +60,7 @@ Error unsupported(EntryId entry, const char *field, std::uint64_t value, const c
   const Entry &e = row(entry);
   log(LogLevel::warn, "%.*s: %s 0x%llx: not supported: %s", length(e.name), e.name.data(), field,
       static_cast<unsigned long long>(value), why);
+  if (trace::on()) trace::explain(field, value, why);
   stop_if_strict();
   return {ENOTSUP};
 }
@@ -65,6 +69,7 @@ Error invalid(EntryId entry, const char *field, std::uint64_t value, const char 
   const Entry &e = row(entry);
   log(LogLevel::warn, "%.*s: %s 0x%llx: %s", length(e.name), e.name.data(), field,
       static_cast<unsigned long long>(value), why);
+  if (trace::on()) trace::explain(field, value, why);
   return {EINVAL};
 }
 

@@ -22,41 +22,41 @@ using Of = Through<id, std::remove_pointer_t<decltype(symbol)>>;
   extern "C" [[gnu::visibility("default")]] IBVEXP_OF(name)::Value name
 
 #define IBVEXP_EXPORT_0(name) \
-  IBVEXP_HEAD(name)(void) { return IBVEXP_OF(name)::Symbol::call(); }
+  IBVEXP_HEAD(name)(void) { return IBVEXP_OF(name)::Symbol::enter(); }
 #define IBVEXP_EXPORT_1(name)                  \
-  IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a) { return IBVEXP_OF(name)::Symbol::call(a); }
+  IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a) { return IBVEXP_OF(name)::Symbol::enter(a); }
 #define IBVEXP_EXPORT_2(name)                                                \
   IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b) { \
-    return IBVEXP_OF(name)::Symbol::call(a, b);                              \
+    return IBVEXP_OF(name)::Symbol::enter(a, b);                              \
   }
 #define IBVEXP_EXPORT_3(name)                                                \
   IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
                     IBVEXP_PARAMETER(name, 2) c) {                           \
-    return IBVEXP_OF(name)::Symbol::call(a, b, c);                           \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c);                           \
   }
 #define IBVEXP_EXPORT_4(name)                                                \
   IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
                     IBVEXP_PARAMETER(name, 2) c, IBVEXP_PARAMETER(name, 3) d) { \
-    return IBVEXP_OF(name)::Symbol::call(a, b, c, d);                        \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d);                        \
   }
 #define IBVEXP_EXPORT_5(name)                                                \
   IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
                     IBVEXP_PARAMETER(name, 2) c, IBVEXP_PARAMETER(name, 3) d, \
                     IBVEXP_PARAMETER(name, 4) e) {                           \
-    return IBVEXP_OF(name)::Symbol::call(a, b, c, d, e);                     \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d, e);                     \
   }
 #define IBVEXP_EXPORT_6(name)                                                \
   IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
                     IBVEXP_PARAMETER(name, 2) c, IBVEXP_PARAMETER(name, 3) d, \
                     IBVEXP_PARAMETER(name, 4) e, IBVEXP_PARAMETER(name, 5) f) { \
-    return IBVEXP_OF(name)::Symbol::call(a, b, c, d, e, f);                  \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d, e, f);                  \
   }
 #define IBVEXP_EXPORT_7(name)                                                \
   IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
                     IBVEXP_PARAMETER(name, 2) c, IBVEXP_PARAMETER(name, 3) d, \
                     IBVEXP_PARAMETER(name, 4) e, IBVEXP_PARAMETER(name, 5) f, \
                     IBVEXP_PARAMETER(name, 6) g) {                           \
-    return IBVEXP_OF(name)::Symbol::call(a, b, c, d, e, f, g);               \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d, e, f, g);               \
   }
 
 // Devices, contexts and ports

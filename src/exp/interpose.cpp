@@ -9,6 +9,7 @@
 #include "mr.h"
 #include "qp.h"
 #include "real.h"
+#include "trace_live.h"
 
 #include <cerrno>
 
@@ -38,7 +39,7 @@ ibv_context *attached(const char *what, ibv_context *context) noexcept {
 }
 
 // Options are read, and log complaints about them come, before anything else.
-[[gnu::constructor]] void on_load() { process_options(); }
+[[gnu::constructor]] void on_load() { trace::start(process_options().trace_file); }
 
 }  // namespace
 

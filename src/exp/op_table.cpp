@@ -10,14 +10,15 @@ struct Fills;
 
 template <EntryId id, class F>
 struct Fills<id, F *> {
-  static constexpr F *function = &Through<id, F>::Slot::call;
+  using Slot = typename Through<id, F>::Slot;
+  static F *function() { return trace::on() ? &Slot::call_traced : &Slot::call; }
 };
 
 }  // namespace
 
 void fill_table(verbs_context_exp &table) noexcept {
 #define IBVEXP_SLOT(name, entry) \
-  table.name = Fills<EntryId::entry, decltype(table.name)>::function;
+  table.name = Fills<EntryId::entry, decltype(table.name)>::function();
 #include "slots.def"
   // The remaining words are null but for the last.
   table.sz = sizeof(table);

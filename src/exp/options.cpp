@@ -64,6 +64,7 @@ Options parse_options(Lookup lookup, Complain complain) {
   out.log_level = static_cast<LogLevel>(choose("IBVEXP_LOG_LEVEL", lookup, complain));
   out.strict = choose("IBVEXP_STRICT", lookup, complain) == 1;
   if (const char *file = lookup("IBVEXP_LOG_FILE")) out.log_file = file;
+  if (const char *file = lookup("IBVEXP_TRACE")) out.trace_file = file;
   if (const char *list = lookup("IBVEXP_BEYOND"))
     for_each_word(list, ',', [&](std::string_view word) { switch_on(word, out, complain); });
   return out;
@@ -71,7 +72,8 @@ Options parse_options(Lookup lookup, Complain complain) {
 
 const Options &process_options() {
   static const Options parsed =
-      parse_options([](const char *name) -> const char * { return std::getenv(name); },
+      // Nothing that makes a privileged program write files.
+      parse_options([](const char *name) -> const char * { return secure_getenv(name); },
                     complain_to_stderr);
   return parsed;
 }
