@@ -8,13 +8,13 @@
 
 #include "cm/state.h"
 #include "config/config.h"
+#include "umad/sa.h"
 
 namespace softhca::cm {
 
 namespace {
 
 constexpr u32 multicast_qpn = 0xffffff;
-constexpr u16 first_multicast_lid = 0xc000, multicast_lids = 0x3fff;
 constexpr u8 rate_100_gbps = 16;
 
 // ip_ib_mc_map and ipv6_ib_mc_map: scope 2 and the default partition, as the
@@ -49,12 +49,6 @@ Ip new_group() {
   store_be16(gid.data() + 10, self().slot);
   store_be32(gid.data() + 12, ++count);
   return gid;
-}
-
-u16 multicast_lid(const Ip &gid) {
-  u32 hash = 0x811c9dc5;  // FNV-1a
-  for (const u8 byte : gid) hash = (hash ^ byte) * 0x01000193;
-  return static_cast<u16>(first_multicast_lid + hash % multicast_lids);
 }
 
 u32 free_number(const std::map<u32, Multicast *> &taken) {

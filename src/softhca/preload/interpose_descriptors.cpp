@@ -12,6 +12,7 @@
 #include "cm/file.h"
 #include "preload/calls.h"
 #include "preload/real.h"
+#include "umad/umad.h"
 #include "uverbs/file.h"
 #include "uverbs/state.h"
 
@@ -50,6 +51,8 @@ void forget(int fd) {
       uverbs_close(fd);
     else if (cm::channel_of(fd)) [[unlikely]]
       cm_close(fd);
+    else if (umad_node_of(fd)) [[unlikely]]
+      umad_close(fd);
     else
       uverbs_event_fd_closing(fd);
   });
@@ -58,8 +61,10 @@ void forget(int fd) {
 int duplicated(int from, int to) {
   if (to < 0 || inside_device()) return to;
   const bool is_device = uverbs_file(from), is_cm = cm::channel_of(from);
-  if ((is_device || is_cm) && own_process()) [[unlikely]]
-    in_device_void([&] { is_device ? uverbs_dup(from, to) : cm_dup(from, to); });
+  if ((is_device || is_cm || umad_node_of(from)) && own_process()) [[unlikely]]
+    in_device_void([&] {
+      is_device ? uverbs_dup(from, to) : is_cm ? cm_dup(from, to) : umad_dup(from, to);
+    });
   return to;
 }
 
@@ -83,16 +88,25 @@ INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
   void *argument = va_arg(args, void *);
   va_end(args);
   File *f = device_file(fd);
+  if (umad_node_of(fd) && !inside_device()) [[unlikely]] {
+    const int before = errno;
+    const int result = umad_ioctl(fd, request, argument);
+    if (result == 0) errno = before;
+    // FIOCLEX and its like.
+    return result == 0 || errno != ENOTTY ? result : real_ioctl(fd, request, argument);
+  }
   // The rest (FIOCLEX and its like) is answered by the kernel for any file.
   if (!f || request != RDMA_VERBS_IOCTL) [[likely]]
     return real_ioctl(fd, request, argument);
   return in_device([&] { return uverbs_ioctl(f, static_cast<ib_uverbs_ioctl_hdr *>(argument)); });
 }
 
-// Commands of the connection manager.
+// Commands of the connection manager, and management datagrams.
 INTERPOSE(ssize_t, write, int fd, const void *buffer, size_t length) {
   if (cm::channel_of(fd) && !inside_device()) [[unlikely]]
     return cm_write(fd, buffer, length);
+  if (umad_node_of(fd) && !inside_device()) [[unlikely]]
+    return in_device([&] { return umad_write(fd, buffer, length); });
   return real_write(fd, buffer, length);
 }
 

@@ -10,6 +10,7 @@
 #include "preload/calls.h"
 #include "preload/paths.h"
 #include "preload/real.h"
+#include "umad/umad.h"
 #include "uverbs/file.h"
 
 using namespace softhca;
@@ -38,6 +39,11 @@ namespace {
     prepare_for_fork();
     device_opened();
     return in_device([&] { return uverbs_open(static_cast<u32>(n), flags); });
+  }
+  if (const int n = umad_node(path); n >= 0) {
+    prepare_for_fork();
+    device_opened();
+    return in_device([&] { return umad_open(static_cast<u32>(n), flags); });
   }
   if (is_cm_node(path)) {
     prepare_for_fork();

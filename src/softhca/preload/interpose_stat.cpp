@@ -10,6 +10,7 @@
 #include "cm/file.h"
 #include "preload/paths.h"
 #include "preload/real.h"
+#include "umad/umad.h"
 #include "uverbs/file.h"
 #include "uverbs/state.h"
 
@@ -81,6 +82,8 @@ int stat_path(const char *path, Stat *st, Call call) {
   const int node = device_node(path);
   const int result = with_redirected(path, -1, call);
   if (is_cm_node(path)) return as_device(result, st, cm_device_number());
+  if (const int umad = umad_node(path); umad >= 0)
+    return as_device(result, st, umad_device_number(static_cast<u32>(umad)));
   return node >= 0 ? as_device(result, st, uverbs_device_number(static_cast<u32>(node))) : result;
 }
 
@@ -88,8 +91,10 @@ template <class Stat>
 int stat_descriptor(int fd, Stat *st, int result) {
   const File *f = uverbs_file(fd);
   const bool is_cm = cm::channel_of(fd) != nullptr;
-  if ((!f && !is_cm) || inside_device()) [[likely]]
+  const u32 umad = umad_node_of(fd);
+  if ((!f && !is_cm && umad == 0) || inside_device()) [[likely]]
     return result;
+  if (umad != 0) return as_device(result, st, umad_device_number(umad - 1));
   return as_device(result, st, is_cm ? cm_device_number() : uverbs_device_number(f->device_number));
 }
 
@@ -198,7 +203,7 @@ template <class Call>
 char *canonical(const char *path, char *resolved, Call call) {
   if (!is_device_path(path)) [[likely]]
     return call(path);
-  if (device_node(path) >= 0 || is_cm_node(path)) return canonical_node(path, resolved);
+  if (device_node(path) >= 0 || umad_node(path) >= 0 || is_cm_node(path)) return canonical_node(path, resolved);
   char *result = with_redirected(path, static_cast<char *>(nullptr), call);
   if (result) restore_path(result);
   return result;

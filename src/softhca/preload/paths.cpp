@@ -5,21 +5,31 @@
 #include <cstdlib>
 
 #include "preload/sysfs_tree.h"
+#include "umad/umad.h"
 #include "uverbs/file.h"
 
 namespace softhca {
 
-int device_node(const char *path) {
-  constexpr char node_prefix[] = "/dev/infiniband/uverbs";
-  constexpr size_t length = sizeof node_prefix - 1;
-  if (std::strncmp(path, node_prefix, length) != 0) return -1;
+namespace {
+
+// The number behind `prefix`, if it is one of `count`.
+int node_number(const char *path, const char *prefix, u32 (*count)()) {
+  const size_t length = std::strlen(prefix);
+  if (std::strncmp(path, prefix, length) != 0) return -1;
   const char *digits = path + length;
-  const size_t count = std::strspn(digits, "0123456789");
-  if (count == 0 || count > 4 || digits[count] != '\0' || (count > 1 && digits[0] == '0'))
-    return -1;
-  const int n = std::atoi(digits);
-  return n < static_cast<int>(uverbs_device_count()) ? n : -1;
+  const size_t n = std::strspn(digits, "0123456789");
+  if (n == 0 || n > 4 || digits[n] != '\0' || (n > 1 && digits[0] == '0')) return -1;
+  const int number = std::atoi(digits);
+  return number < static_cast<int>(count()) ? number : -1;
 }
+
+}  // namespace
+
+int device_node(const char *path) {
+  return node_number(path, "/dev/infiniband/uverbs", uverbs_device_count);
+}
+
+int umad_node(const char *path) { return node_number(path, "/dev/infiniband/umad", umad_count); }
 
 bool is_cm_node(const char *path) { return std::strcmp(path, "/dev/infiniband/rdma_cm") == 0; }
 

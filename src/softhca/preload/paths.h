@@ -33,6 +33,8 @@ inline bool is_device_path(const char *path) {
 // Number of the device for "/dev/infiniband/uverbs<n>", -1 for other paths and
 // numbers that are not configured.
 int device_node(const char *path);
+// The same for "/dev/infiniband/umad<n>".
+int umad_node(const char *path);
 // Whether it is the node of the connection manager.
 bool is_cm_node(const char *path);
 

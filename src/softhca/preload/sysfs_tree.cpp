@@ -20,6 +20,7 @@
 #include "cm/file.h"
 #include "config/identity.h"
 #include "engine/engine.h"
+#include "umad/umad.h"
 #include "uverbs/file.h"
 #include "wire/fabric.h"
 
@@ -76,7 +77,9 @@ class TreeWriter {
     file("class/misc/rdma_cm/dev",
          format("%u:%u", major(cm_device_number()), minor(cm_device_number())));
     file("dev/infiniband/rdma_cm", "");
+    file("class/infiniband_mad/abi_version", "5");
     for (u32 d = 0; d < config_.devices.size(); ++d) device(d);
+    for (u32 n = 0; n < umad_count(); ++n) umad(n);
     return std::move(entries_);
   }
 
@@ -133,6 +136,19 @@ class TreeWriter {
       if (const std::string &netdev = dc.ports[p - 1].netdev; !netdev.empty())
         link(pci + "/net/" + netdev, "/sys/class/net/" + netdev);
     }
+  }
+
+  void umad(u32 n) {
+    const UmadPort at = umad_port(n);
+    const std::string name = "umad" + std::to_string(n);
+    const std::string dir = format("devices/pci5348:%02x/", at.device) + pci_address(at.device) +
+                            "/infiniband_mad/" + name;
+    file(dir + "/ibdev", config_.devices[at.device].name);
+    file(dir + "/port", std::to_string(at.port));
+    file(dir + "/dev", format("%u:%u", major(umad_device_number(n)), minor(umad_device_number(n))));
+    link(dir + "/device", "../../../" + pci_address(at.device));
+    link("class/infiniband_mad/" + name, "../../" + dir);
+    file("dev/infiniband/" + name, "");
   }
 
   void port(const std::string &dir, u32 d, u32 p) {
