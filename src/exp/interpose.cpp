@@ -91,6 +91,11 @@ IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
   return nullptr;
 }
 
+// A queue pair of the builder lane has a memory that a reset clears.
+IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask) {
+  return translate::modify_base_qp(find_state(qp->context), qp, attr, attr_mask);
+}
+
 IBVEXP_INTERPOSED int ibv_destroy_qp(ibv_qp *qp) {
   return translate::destroy_qp(find_state(qp->context), qp);
 }
@@ -130,6 +135,7 @@ R forward_1_0(const char *name, Args... arguments) {
 IBVEXP_FORWARD_1_0(void *, ibv_open_device, (void *device), device)
 IBVEXP_FORWARD_1_0(int, ibv_close_device, (void *context), context)
 IBVEXP_FORWARD_1_0(void *, ibv_create_qp, (void *pd, void *attr), pd, attr)
+IBVEXP_FORWARD_1_0(int, ibv_modify_qp, (void *qp, void *attr, int mask), qp, attr, mask)
 IBVEXP_FORWARD_1_0(int, ibv_destroy_qp, (void *qp), qp)
 IBVEXP_FORWARD_1_0(int, ibv_destroy_cq, (void *cq), cq)
 IBVEXP_FORWARD_1_0(int, ibv_dereg_mr, (void *mr), mr)

@@ -19,7 +19,9 @@ std::uint64_t refused_flags() {
 const char ContextState::identity = 0;
 
 ContextState::ContextState(ibv_context *of)
-    : context(of), refused_send_flags(refused_flags()) {}
+    : context(of),
+      refused_send_flags(refused_flags()),
+      native{of->ops.post_send, of->ops.poll_cq} {}
 
 const ibv_device_attr &ContextState::device() {
   std::call_once(device_asked_, [this] {

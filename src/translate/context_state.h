@@ -26,6 +26,9 @@ struct OwnedMemory {
   std::size_t length;
 };
 
+using NativePost = decltype(ibv_context_ops::post_send);
+using NativePoll = decltype(ibv_context_ops::poll_cq);
+
 struct ContextState {
   explicit ContextState(ibv_context *of);
 
@@ -33,6 +36,13 @@ struct ContextState {
 
   // Flags of a work request that are refused, whatever its opcode.
   const std::uint64_t refused_send_flags;
+
+  // The provider's data path. The context's own pointers lead to lane/hooks.h once
+  // a queue pair is in the builder lane.
+  struct {
+    NativePost post_send;
+    NativePoll poll_cq;
+  } native;
 
   // Limits of the device, asked for at the first call. Zeros if it does not
   // answer.

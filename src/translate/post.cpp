@@ -9,7 +9,8 @@
 #include "post.h"
 
 #include "context_state.h"
-#include "diagnose.h"
+#include "lane/post.h"
+#include "send_refusal.h"
 #include "wr_convert.h"
 
 #include <cerrno>
@@ -22,7 +23,7 @@ constexpr int piece = 16;
 
 class Poster {
  public:
-  explicit Poster(ibv_qp *qp) : qp_(qp) {}
+  Poster(ibv_qp *qp, NativePost post) : qp_(qp), post_(post) {}
 
   // Requests handed over since the last flush.
   bool full() const { return count_ == piece; }
@@ -40,7 +41,7 @@ class Poster {
     modern_[count_ - 1].next = nullptr;
     count_ = 0;
     ibv_send_wr *modern_bad = modern_;
-    const int error = qp_->context->ops.post_send(qp_, modern_, &modern_bad);
+    const int error = post_(qp_, modern_, &modern_bad);
     if (error == 0) [[likely]]
       return 0;
     bad = first_;
@@ -51,38 +52,11 @@ class Poster {
 
  private:
   ibv_qp *qp_;
+  NativePost post_;
   int count_ = 0;
   ibv_exp_send_wr *first_ = nullptr;
   ibv_send_wr modern_[piece + 1];
 };
-
-// An opcode that is not basic: known to the tables and refused, or unknown.
-[[gnu::cold]] int refuse_opcode(int opcode) {
-  constexpr EntryId id = EntryId::ibv_exp_post_send;
-#define IBVEXP_REFUSE(name)                                                                 \
-  case name:                                                                                \
-    return unsupported(id, FeatureId::name, "exp_opcode", static_cast<unsigned>(opcode)).code;
-  switch (opcode) {
-    IBVEXP_REFUSE(IBV_EXP_WR_TSO)
-    IBVEXP_REFUSE(IBV_EXP_WR_SEND_ENABLE)
-    IBVEXP_REFUSE(IBV_EXP_WR_RECV_ENABLE)
-    IBVEXP_REFUSE(IBV_EXP_WR_CQE_WAIT)
-    IBVEXP_REFUSE(IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP)
-    IBVEXP_REFUSE(IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD)
-    IBVEXP_REFUSE(IBV_EXP_WR_NOP)
-    IBVEXP_REFUSE(IBV_EXP_WR_UMR_FILL)
-    IBVEXP_REFUSE(IBV_EXP_WR_UMR_INVALIDATE)
-    default: return EINVAL;
-  }
-#undef IBVEXP_REFUSE
-}
-
-[[gnu::cold]] int refuse_flags(std::uint64_t flags, std::uint64_t refused) {
-  for (const FeatureBit &b : bits_of<"ibv_exp_send_flags">())
-    if ((flags & refused & b.bit) != 0)
-      return unsupported(EntryId::ibv_exp_post_send, b.id, "exp_send_flags", flags).code;
-  return ENOTSUP;
-}
 
 // Whether the provider accepts the request once it has begun. known says how
 // much can be told about the queue pair.
@@ -101,11 +75,18 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode) {
 
 Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr) {
   ContextState *state = find_state(qp->context);
-  const QpState *known = find_qp(state, qp);
+  QpState *known = find_qp(state, qp);
   const std::uint64_t refused = state != nullptr ? state->refused_send_flags : 0;
-  Poster poster(qp);
   ibv_exp_send_wr *bad = nullptr;
   int error = 0;
+
+  if (known != nullptr && known->lane.active()) {
+    error = lane::post(known->lane, wr, refused, bad);
+    if (error == 0) return {};
+    if (bad_wr != nullptr) *bad_wr = bad;
+    return Error{error};
+  }
+  Poster poster(qp, state != nullptr ? state->native.post_send : qp->context->ops.post_send);
 
   for (; wr != nullptr; wr = wr->next) {
     Opcode opcode = to_modern_opcode(wr->exp_opcode, qp->qp_type);
@@ -115,7 +96,7 @@ Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr
     else if (opcode.lane == Lane::illegal) [[unlikely]]
       fault = EINVAL;
     else if ((wr->exp_send_flags & refused) != 0) [[unlikely]]
-      fault = refuse_flags(wr->exp_send_flags, refused);
+      fault = refuse_send_flags(wr->exp_send_flags, refused);
     else
       fault = judge(*wr, known, opcode);
 

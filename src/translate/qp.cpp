@@ -1,11 +1,15 @@
 #include "qp.h"
 
 #include "diagnose.h"
+#include "lane/hooks.h"
+#include "lane/open.h"
+#include "lane/room.h"
 #include "options.h"
 #include "qp_convert.h"
 #include "real.h"
 #include "wq.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -35,17 +39,19 @@ struct Undo {
   }
 };
 
-void remember(ContextState &state, ibv_qp *qp, const ibv_qp_cap &granted) {
+void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
   const std::lock_guard guard(state.mutex);
   QpState &entry = state.qp_pool.take();
-  entry.max_inline_data = granted.max_inline_data;
+  entry.max_inline_data = modern.attr.cap.max_inline_data;
   entry.atomics = atomics;
   entry.srq = qp->srq;
   entry.recv_cq = qp->recv_cq;
   entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
   entry.qp.store(qp, std::memory_order_relaxed);
   try {
+    lane::enter(entry.lane, qp, modern);
+    if (entry.lane.ex != nullptr) lane::install(state);
     if (entry.raw) need_cq(state, entry.recv_cq).add_raw(qp);
     // A number that is taken was freed behind our back: its state goes back.
     QpState *stale = state.qps.find(qp->qp_num);
@@ -111,6 +117,12 @@ Result<void> check_rx_hash(const ibv_context *context, const ibv_exp_qp_init_att
   return {};
 }
 
+// Bytes.
+std::uint32_t largest_atomic() {
+  const Answer &masked = row(FeatureId::IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP).answer;
+  return effective_now(masked).verdict == Verdict::unsupported ? 8 : 32;
+}
+
 Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
   const ibv_context *context = state.context;
   if (const auto bits = check_bits(creating, "comp_mask", attr.comp_mask,
@@ -132,7 +144,7 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
     return invalid(creating, "qpg.qpg_type", attr.qpg.qpg_type, "no such group type");
   }
   // Programs ask for 8 on every queue pair, whatever the capabilities said.
-  if (has(IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) && attr.max_atomic_arg > 8)
+  if (has(IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) && attr.max_atomic_arg > largest_atomic())
     return unsupported(creating, FeatureId::extatomic_create_qp_max_atomic_arg, "max_atomic_arg",
                        attr.max_atomic_arg);
   if (has(IBV_EXP_QP_INIT_ATTR_PORT) &&
@@ -163,7 +175,8 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
 // Bytes that the device may put into a receive completion: half a CQE, on
 // connected queue pairs of mlx5. The kernel does not tell; it decides by the
 // size of the CQE, which the environment can double.
-std::uint32_t granted_inline_receive(const ibv_qp *qp) {
+std::uint32_t granted_inline_receive(const ibv_qp *qp, const ModernQpInit &modern) {
+  if ((modern.dv.create_flags & MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE) != 0) return 0;
   if (qp->recv_cq == nullptr || !mlx5dv_is_supported(qp->context->device)) return 0;
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC) return 0;
   const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
@@ -172,9 +185,56 @@ std::uint32_t granted_inline_receive(const ibv_qp *qp) {
   return cqe != nullptr && std::strcmp(cqe, "128") == 0 ? 64 : 32;
 }
 
-ibv_qp *create(ibv_context *context, ModernQpInit &modern) {
+// The largest raw entry that a request announces.
+std::uint32_t raw_bytes(const ibv_exp_qp_init_attr &attr) {
+  if ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) == 0) return 0;
+  return lane::umr_bytes(to_modern_type(attr.qp_type), attr.max_inl_send_klms);
+}
+
+// Bytes of an atomic's argument; every queue pair type of the lane has room for 32.
+std::uint32_t granted_atomic_size(ContextState &state, const ibv_qp &qp, std::uint32_t asked) {
+  if (state.device().atomic_cap == IBV_ATOMIC_NONE) return 0;
+  if (qp.qp_type != IBV_QPT_RC && qp.qp_type != IBV_QPT_DRIVER) return 8;
+  return std::clamp(asked, 8u, largest_atomic());
+}
+
+// Receive-side scaling.
+bool scales(const ModernQpInit &modern) {
+  return (modern.attr.comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
+}
+
+// raw_bytes: room for a raw entry in the send queue.
+ibv_qp *create(ContextState &state, ModernQpInit &modern, std::uint32_t raw_bytes) {
+  ibv_context *context = state.context;
+  const lane::Need need =
+      scales(modern) ? lane::Need::none : lane::need(context, modern.attr.qp_type, raw_bytes);
+  if (need != lane::Need::none) {
+    ibv_qp *qp = lane::create(state, modern, need, raw_bytes);
+    if (qp != nullptr || need == lane::Need::required || errno != EOPNOTSUPP) return qp;
+    errno = 0;
+  }
   if (modern.needs_dv) return mlx5dv_create_qp(context, &modern.attr, &modern.dv);
+  // The inline would call our own wrapper.
+  if (modern.attr.comp_mask == IBV_QP_INIT_ATTR_PD)
+    return real().ibv_create_qp(modern.attr.pd,
+                                reinterpret_cast<ibv_qp_init_attr *>(&modern.attr));
   return ibv_create_qp_ex(context, &modern.attr);
+}
+
+Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
+                                     std::uint32_t raw_bytes) {
+  if (modern.needs_dv && !mlx5dv_is_supported(state.context->device))
+    return unsupported(creating, "qp_type or exp_create_flags",
+                       static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
+  KeepErrno keep;
+  ibv_qp *qp = create(state, modern, raw_bytes);
+  if (qp == nullptr) return reason();
+  // Nothing is posted to a scaling entry or completed by it, and its number is 0.
+  if (scales(modern)) return qp;
+  Undo undo{qp};
+  remember(state, qp, modern);
+  undo.qp = nullptr;
+  return qp;
 }
 
 }  // namespace
@@ -185,25 +245,17 @@ Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
   if (state == nullptr) return Error{ENOTSUP};
   if (const auto checked = check(*state, *attr); !checked) return checked.failure();
   ModernQpInit modern = to_modern(*attr);
-  const bool scaling = (attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0;
-  if (scaling) modern.attr.rwq_ind_tbl = find_table(attr->rx_hash_conf->rwq_ind_tbl)->real;
-  if (modern.needs_dv && !mlx5dv_is_supported(context->device))
-    return unsupported(creating, "exp_create_flags", attr->exp_create_flags, "for mlx5 only");
+  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
+    modern.attr.rwq_ind_tbl = find_table(attr->rx_hash_conf->rwq_ind_tbl)->real;
+  const auto made = create_and_remember(*state, modern, raw_bytes(*attr));
+  if (!made) return made;
 
-  KeepErrno keep;
-  ibv_qp *qp = create(context, modern);
-  if (qp == nullptr) return reason();
-  // Nothing is posted to a scaling entry or completed by it, and its number is 0.
-  if (scaling) return qp;
-  Undo undo{qp};
-  remember(*state, qp, modern.attr.cap);
-  undo.qp = nullptr;
-
+  ibv_qp *qp = made.value();
   attr->cap = modern.attr.cap;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_INL_RECV) != 0)
-    attr->max_inl_recv = granted_inline_receive(qp);
+    attr->max_inl_recv = granted_inline_receive(qp, modern);
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) != 0)
-    attr->max_atomic_arg = state->device().atomic_cap != IBV_ATOMIC_NONE ? 8 : 0;
+    attr->max_atomic_arg = granted_atomic_size(*state, *qp, attr->max_atomic_arg);
   return qp;
 }
 
@@ -212,13 +264,16 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   if (attr->qp_type == IBV_EXP_QPT_DC_INI || attr->qp_type == IBV_QPT_XRC) {
     if (const auto type = check_type(attr->qp_type); !type) return type.failure();
   }
-  KeepErrno keep;
-  ibv_qp *qp = real().ibv_create_qp(pd, attr);
-  if (qp == nullptr) return reason();
-  Undo undo{qp};
-  if (state != nullptr) remember(*state, qp, attr->cap);
-  undo.qp = nullptr;
-  return qp;
+  if (state == nullptr) {
+    KeepErrno keep;
+    ibv_qp *qp = real().ibv_create_qp(pd, attr);
+    if (qp == nullptr) return reason();
+    return qp;
+  }
+  ModernQpInit modern = to_modern(*attr, pd);
+  const auto made = create_and_remember(*state, modern, 0);
+  if (made) attr->cap = modern.attr.cap;
+  return made;
 }
 
 int destroy_qp(ContextState *state, ibv_qp *qp) {
@@ -243,6 +298,27 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   return result;
 }
 
+// A reset takes all requests away, without completions.
+namespace {
+void forget_requests(QpState &known, const ibv_qp_attr &attr, int mask) {
+  if (known.lane.ex != nullptr && (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET)
+    known.lane.log.abandon();
+}
+}  // namespace
+
+int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
+  QpState *known = find_qp(state, qp);
+  if (known == nullptr || !known->lane.active()) return real().ibv_modify_qp(qp, attr, mask);
+  // The caller's structure may be the shorter one of the legacy age.
+  ibv_qp_attr copy{};
+  std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) copy.rate_limit = attr->rate_limit;
+  if (known->lane.initiator) to_initiator(copy, mask);
+  const int error = real().ibv_modify_qp(qp, &copy, mask);
+  if (error == 0) forget_requests(*known, copy, mask);
+  return error;
+}
+
 Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
   // A bit of comp_mask makes a member valid, the argument asks for it: only the
@@ -263,15 +339,22 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
                      "bursts need a rate limit");
   }
 
+  QpState *known = find_qp(find_state(qp->context), qp);
+  const bool initiator = known != nullptr && known->lane.initiator && known->lane.active();
+  if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !initiator)
+    return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
+
   ibv_qp_attr modern = to_modern(*attr);
   int modern_mask = to_modern_qp_mask(mask);
+  if (initiator) to_initiator(modern, modern_mask);
   // ibv_modify_qp_rate_limit() sets rate and burst in one step, in RTS.
   if (burst) modern_mask &= ~IBV_QP_RATE_LIMIT;
 
   KeepErrno keep;
   if (modern_mask != 0 || !burst) {
-    if (const int error = ibv_modify_qp(qp, &modern, modern_mask); error != 0)
+    if (const int error = real().ibv_modify_qp(qp, &modern, modern_mask); error != 0)
       return Error{error < 0 ? -error : error};
+    if (known != nullptr) forget_requests(*known, modern, modern_mask);
   }
   if (burst) {
     ibv_qp_rate_limit_attr limit{};

@@ -16,6 +16,9 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask);
 // ages share). state is null for a context that cannot be attached.
 Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr);
 
+// ibv_modify_qp as programs call it. Returns what that returns.
+int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask);
+
 // Returns what ibv_destroy_qp() returns.
 int destroy_qp(ContextState *state, ibv_qp *qp);
 

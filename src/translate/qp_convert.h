@@ -14,8 +14,44 @@ struct ModernQpInit {
   bool needs_dv;
 };
 
-// (modern <- exp) The legacy queue pair types that have a modern twin of another
-// number are not handled here: they are created by other means.
+// (modern <- exp)
+constexpr ibv_qp_type to_modern_type(ibv_qp_type type) {
+  switch (int{type}) {
+    case IBV_EXP_QPT_DC_INI: return IBV_QPT_DRIVER;
+    case IBV_QPT_XRC: return IBV_QPT_XRC_SEND;
+    default: return type;
+  }
+}
+
+// Initiators receive nothing. Programs fill that part in nevertheless, and the
+// kernel refuses it; the completion queue it wants.
+inline void set_type(ModernQpInit &to, ibv_qp_type type) {
+  to.attr.qp_type = to_modern_type(type);
+  if (to.attr.qp_type != IBV_QPT_DRIVER) return;
+  to.attr.srq = nullptr;
+  to.attr.cap.max_recv_wr = to.attr.cap.max_recv_sge = 0;
+  if (to.attr.recv_cq == nullptr) to.attr.recv_cq = to.attr.send_cq;
+  to.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DC;
+  to.dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
+  to.needs_dv = true;
+}
+
+// (modern <- base) Only the head that structures of all ages share is read.
+inline ModernQpInit to_modern(const ibv_qp_init_attr &from, ibv_pd *pd) {
+  ModernQpInit to{};
+  to.attr.qp_context = from.qp_context;
+  to.attr.send_cq = from.send_cq;
+  to.attr.recv_cq = from.recv_cq;
+  to.attr.srq = from.srq;
+  to.attr.cap = from.cap;
+  to.attr.sq_sig_all = from.sq_sig_all;
+  to.attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+  to.attr.pd = pd;
+  set_type(to, from.qp_type);
+  return to;
+}
+
+// (modern <- exp)
 inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
   ModernQpInit to{};
   ibv_qp_init_attr_ex &attr = to.attr;
@@ -26,7 +62,6 @@ inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
   attr.recv_cq = from.recv_cq;
   attr.srq = from.srq;
   attr.cap = from.cap;
-  attr.qp_type = from.qp_type;
   attr.sq_sig_all = from.sq_sig_all;
 
   if (has(IBV_EXP_QP_INIT_ATTR_PD)) {
@@ -75,6 +110,7 @@ inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
       to.needs_dv = true;
     }
   }
+  set_type(to, from.qp_type);
   return to;
 }
 
@@ -119,6 +155,17 @@ inline ibv_qp_attr to_modern(const ibv_exp_qp_attr &from) {
   to.alt_timeout = from.alt_timeout;
   to.rate_limit = from.rate_limit;
   return to;
+}
+
+// (initiator <- any) The kernel insists on exact masks for a DC initiator. It takes
+// no access flags, and wants the packet number that a legacy program never gave.
+inline void to_initiator(ibv_qp_attr &attr, int &mask) {
+  mask &= ~IBV_QP_ACCESS_FLAGS;
+  if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RTS && (mask & IBV_QP_TIMEOUT) != 0 &&
+      (mask & IBV_QP_SQ_PSN) == 0) {
+    mask |= IBV_QP_SQ_PSN;
+    attr.sq_psn = 0;
+  }
 }
 
 }  // namespace ibvexp::translate

@@ -1,6 +1,7 @@
 // What posting and polling have to know about a queue pair.
 #pragma once
 
+#include "lane/lane.h"
 #include "state_pool.h"
 
 #include <infiniband/verbs.h>
@@ -17,8 +18,12 @@ struct QpState {
   bool atomics = false;               // the device has them
   bool raw = false;                   // receives frames
   ibv_cq *recv_cq = nullptr;
+  lane::Lane lane;                    // inactive for most
 
-  void retire() noexcept { qp.store(nullptr, std::memory_order_relaxed); }
+  void retire() noexcept {
+    qp.store(nullptr, std::memory_order_relaxed);
+    lane.ex = nullptr;
+  }
 };
 
 using QpPool = StatePool<QpState>;

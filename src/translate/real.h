@@ -16,6 +16,7 @@ namespace ibvexp {
   X(ibv_import_device, "IBVERBS_1.10")  \
   X(ibv_create_qp, "IBVERBS_1.1")       \
   X(ibv_destroy_qp, "IBVERBS_1.1")      \
+  X(ibv_modify_qp, "IBVERBS_1.1")       \
   X(ibv_dereg_mr, "IBVERBS_1.1")        \
   X(ibv_destroy_cq, "IBVERBS_1.1")      \
   X(mlx5dv_open_device, "MLX5_1.7")

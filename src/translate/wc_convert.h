@@ -24,6 +24,13 @@ constexpr ibv_exp_wc_opcode to_legacy(ibv_wc_opcode opcode) {
   return opcode == IBV_WC_TSO ? IBV_EXP_WC_TSO : static_cast<ibv_exp_wc_opcode>(opcode);
 }
 
+// Whether the completion of a request tells the length of an answer.
+constexpr bool brings_data(ibv_exp_wc_opcode opcode) {
+  return opcode == IBV_EXP_WC_RDMA_READ || opcode == IBV_EXP_WC_COMP_SWAP ||
+         opcode == IBV_EXP_WC_FETCH_ADD || opcode == IBV_EXP_WC_MASKED_COMP_SWAP ||
+         opcode == IBV_EXP_WC_MASKED_FETCH_ADD;
+}
+
 constexpr bool is_receive(ibv_wc_opcode opcode) { return (opcode & IBV_WC_RECV) != 0; }
 
 // The queue pair of a completion, if it is known.
@@ -50,9 +57,7 @@ inline ibv_exp_wc to_legacy(const ibv_wc &from, Origin origin, bool to_3x_or_4_0
 
   to.exp_opcode = to_legacy(from.opcode);
   if (!is_receive(from.opcode)) {
-    if (from.opcode == IBV_WC_RDMA_READ || from.opcode == IBV_WC_COMP_SWAP ||
-        from.opcode == IBV_WC_FETCH_ADD)
-      to.byte_len = from.byte_len;
+    if (brings_data(to.exp_opcode)) to.byte_len = from.byte_len;
     return to;
   }
 

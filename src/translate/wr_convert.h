@@ -36,12 +36,12 @@ struct Opcode {
 };
 
 constexpr bool is_connected(ibv_qp_type type) {
-  return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
+  return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER;
 }
 
 // libmlx5 writes a malformed entry when the type does not know the opcode, so
-// that is settled here. RC and XRC know all, UC no reads and atomics, datagrams
-// and raw packets only plain sends.
+// that is settled here. RC, XRC and DC initiators know all, UC no reads and
+// atomics, datagrams and raw packets only plain sends.
 constexpr Opcode to_modern_opcode(int opcode, ibv_qp_type type) {
   const bool connected = is_connected(type);
   const bool writes = connected || type == IBV_QPT_UC;
@@ -92,6 +92,13 @@ constexpr unsigned to_modern_window_access(std::uint64_t exp_access) {
   unsigned access = static_cast<unsigned>(exp_access & 0x1f);
   if ((exp_access & IBV_EXP_ACCESS_MW_ZERO_BASED) != 0) access |= IBV_ACCESS_ZERO_BASED;
   return access;
+}
+
+// (exp <- modern) The way back.
+constexpr std::uint64_t to_exp_window_access(unsigned access) {
+  std::uint64_t exp = access & 0x1fu;
+  if ((access & IBV_ACCESS_ZERO_BASED) != 0) exp |= IBV_EXP_ACCESS_MW_ZERO_BASED;
+  return exp;
 }
 
 // Writes what the provider reads for this opcode. next is left to the caller.

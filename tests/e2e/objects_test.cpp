@@ -172,7 +172,9 @@ TEST_CASE("the base verb is a second door [row:ibv_exp_create_qp]") {
     CHECK(attr.cap.max_send_wr >= 64);
   }
   attr.qp_type = IBV_EXP_QPT_DC_INI;
-  fails([&] { return ibv_exp_create_qp(rig.context.get(), &attr); }, ENOTSUP);
+  const Qp initiator(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(initiator);
+  CHECK(attr.cap.max_send_wr >= 64);
 }
 
 TEST_CASE("queue pairs that cannot be had are refused [row:ibv_exp_create_qp]") {

@@ -1,0 +1,62 @@
+#include "hooks.h"
+
+#include "post.h"
+
+#include <cerrno>
+
+namespace ibvexp::lane {
+
+namespace {
+
+int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad_wr) {
+  ContextState *state = find_state(qp->context);
+  if (state == nullptr) [[unlikely]]
+    return EINVAL;  // being closed
+  QpState *known = find_qp(state, qp);
+  if (known == nullptr || !known->lane.active()) return state->native.post_send(qp, wr, bad_wr);
+  ibv_send_wr *bad = nullptr;
+  const int error = post(known->lane, wr, bad);
+  if (error != 0) [[unlikely]]
+    *bad_wr = bad;
+  return error;
+}
+
+int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
+  const ContextState *state = find_state(cq->context);
+  if (state == nullptr) [[unlikely]]
+    return -1;
+  const int count = state->native.poll_cq(cq, num_entries, wc);
+  for (int i = 0; i < count; ++i) settle(*state, wc[i]);
+  return count;
+}
+
+// Posters and pollers read these without a lock.
+template <class F>
+void replace(F &slot, F with) noexcept {
+  __atomic_store_n(&slot, with, __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+void install(ContextState &state) noexcept {
+  ibv_context_ops &ops = state.context->ops;
+  if (ops.post_send == post_send) return;
+  state.native = {ops.post_send, ops.poll_cq};
+  replace(ops.poll_cq, &poll_cq);
+  replace(ops.post_send, &post_send);
+}
+
+void settle(const ContextState &state, ibv_wc &wc) noexcept {
+  QpState *known = state.qps.find(wc.qp_num);
+  if (known == nullptr || known->lane.ex == nullptr) return;
+  const bool success = wc.status == IBV_WC_SUCCESS;
+  // The opcode of a failed request is not written.
+  if (success && (wc.opcode == IBV_WC_RECV || wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM)) return;
+  Meaning meaning;
+  if (!known->lane.log.complete(wc.wr_id, success, meaning) || !success) return;
+  if (meaning.opcode == Meaning::unchanged) return;
+  wc.opcode = static_cast<ibv_wc_opcode>(meaning.opcode);
+  wc.byte_len = meaning.byte_len;
+}
+
+}  // namespace ibvexp::lane

@@ -1,0 +1,43 @@
+// How large a send queue entry libmlx5 reckons with, and what a request for more
+// looks like. Its overflow check counts requests, not bytes: a raw entry larger
+// than that would run over the end of the queue.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+namespace ibvexp::lane {
+
+// Bytes that libmlx5 counts for everything but data, with the full set of
+// operations: the largest is binding a window. Before v44 and since.
+constexpr std::uint32_t overhead(ibv_qp_type type) {
+  constexpr std::uint32_t control = 16, address = 48, xrc = 16, window = 192;
+  switch (type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC: return window;
+    case IBV_QPT_XRC_SEND: return window + xrc;
+    case IBV_QPT_DRIVER: return window + address;
+    case IBV_QPT_UD: return control + address;
+    default: return control;
+  }
+}
+
+// Bytes in front of an inline segment's data.
+inline constexpr std::uint32_t inline_header = 4;
+
+// The max_inline_data to ask for, so that a raw entry of that many bytes fits.
+constexpr std::uint32_t inline_data_for(ibv_qp_type type, std::uint32_t raw_bytes) {
+  const std::uint32_t counted = overhead(type) + inline_header;
+  return raw_bytes > counted ? raw_bytes - counted : 0;
+}
+
+// A key change with that many inline entries: control, key control, key context,
+// entries in groups of four.
+constexpr std::uint32_t umr_bytes(ibv_qp_type type, std::uint32_t entries) {
+  const std::uint32_t address = type == IBV_QPT_DRIVER ? 48 : 0;
+  return 16 + address + 48 + 64 + 16 * ((entries + 3) / 4 * 4);
+}
+static_assert(inline_data_for(IBV_QPT_RC, umr_bytes(IBV_QPT_RC, 52)) == 764);
+
+}  // namespace ibvexp::lane

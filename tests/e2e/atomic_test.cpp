@@ -1,0 +1,269 @@
+// Masked atomics, with IBVEXP_BEYOND=masked_atomics.
+#include "pair.h"
+
+#include <algorithm>
+#include <endian.h>
+
+namespace {
+
+struct Atomics : Pair {
+  ibv_sge answer = out.piece(0, 8);
+  std::size_t target = 64 - in.address() % 32;  // offset of an aligned place
+
+  Atomics() : Pair(IBV_QPT_RC) { std::ranges::fill(out.bytes, 0); }
+
+  void store(std::uint64_t value) { std::memcpy(in.bytes.data() + target, &value, 8); }
+  std::uint64_t stored() const {
+    std::uint64_t value;
+    std::memcpy(&value, in.bytes.data() + target, 8);
+    return value;
+  }
+  std::uint64_t answered() const {
+    std::uint64_t value;
+    std::memcpy(&value, out.bytes.data(), 8);
+    return value;
+  }
+
+  ibv_exp_send_wr masked(ibv_exp_wr_opcode opcode, std::uint32_t log_size) {
+    auto wr = request(5, opcode, &answer);
+    wr.exp_send_flags |= IBV_EXP_SEND_EXT_ATOMIC_INLINE;
+    answer.length = 1u << log_size;
+    auto &atomic = wr.ext_op.masked_atomics;
+    atomic.log_arg_sz = log_size;
+    atomic.remote_addr = in.address(target);
+    atomic.rkey = in.mr->rkey;
+    return wr;
+  }
+  ibv_exp_send_wr compare_swap(std::uint32_t log_size, ibv_exp_cmp_swap op) {
+    auto wr = masked(IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP, log_size);
+    wr.ext_op.masked_atomics.wr_data.inline_data.op.cmp_swap = op;
+    return wr;
+  }
+  ibv_exp_send_wr fetch_add(std::uint32_t log_size, ibv_exp_fetch_add op) {
+    auto wr = masked(IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD, log_size);
+    wr.ext_op.masked_atomics.wr_data.inline_data.op.fetch_add = op;
+    return wr;
+  }
+};
+
+ibv_exp_cmp_swap swap_of(std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
+                         std::uint64_t swap_mask) {
+  return {compare_mask, compare, swap, swap_mask};
+}
+
+}  // namespace
+
+TEST_CASE("masked compare and swap looks at masked bits only "
+          "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
+  Atomics a;
+  a.store(0x1111222233334444);
+  SECTION("8 bytes") {
+    auto wr = a.compare_swap(3, swap_of(0x4444, 0xffff, 0xaaaabbbbccccdddd, 0xffffffff00000000));
+    a.post(wr);
+    const auto wc = a.complete(5);
+    CHECK(wc.exp_opcode == IBV_EXP_WC_MASKED_COMP_SWAP);
+    CHECK(wc.byte_len == 8);
+    CHECK(a.answered() == 0x1111222233334444);
+    CHECK(a.stored() == 0xaaaabbbb33334444);
+  }
+  SECTION("no match") {
+    auto wr = a.compare_swap(3, swap_of(0x4445, 0xffff, ~0ull, ~0ull));
+    a.post(wr);
+    a.complete(5);
+    CHECK(a.answered() == 0x1111222233334444);
+    CHECK(a.stored() == 0x1111222233334444);
+  }
+  SECTION("4 bytes, answered in network byte order") {
+    auto wr = a.compare_swap(2, swap_of(0x33334444, 0xffffffff, 0x55556666, 0xffffffff));
+    a.post(wr);
+    CHECK(a.complete(5).byte_len == 4);
+    CHECK(be32toh(static_cast<std::uint32_t>(a.answered())) == 0x33334444);
+    CHECK(a.stored() == 0x1111222255556666);
+  }
+}
+
+TEST_CASE("masked fetch and add carries inside its fields only "
+          "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD]") {
+  Atomics a;
+  a.store(0x00000001ffffffff);
+  SECTION("one field") {
+    auto wr = a.fetch_add(3, {1, 0});
+    a.post(wr);
+    const auto wc = a.complete(5);
+    CHECK(wc.exp_opcode == IBV_EXP_WC_MASKED_FETCH_ADD);
+    CHECK(wc.byte_len == 8);
+    CHECK(a.answered() == 0x00000001ffffffff);
+    CHECK(a.stored() == 0x0000000200000000);
+  }
+  SECTION("two fields") {
+    auto wr = a.fetch_add(3, {0x0000000500000001, 1ull << 31});
+    a.post(wr);
+    a.complete(5);
+    CHECK(a.stored() == 0x0000000600000000);
+  }
+  SECTION("4 bytes") {
+    auto wr = a.fetch_add(2, {2, 0});
+    a.post(wr);
+    CHECK(a.complete(5).byte_len == 4);
+    CHECK(a.stored() == 0x0000000100000001);
+  }
+}
+
+TEST_CASE("wide operands are where the request points "
+          "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
+  Atomics a;
+  const std::uint32_t log_size = GENERATE(4u, 5u);
+  const std::size_t bytes = std::size_t{1} << log_size;
+  const auto offset = static_cast<std::ptrdiff_t>(a.target);
+  std::vector<std::uint8_t> old(bytes), next(bytes), all(bytes, 0xff), sum(bytes);
+  std::iota(old.begin(), old.end(), std::uint8_t{1});
+  std::iota(next.begin(), next.end(), std::uint8_t{101});
+  std::ranges::copy(old, a.in.bytes.begin() + offset);
+  const auto at = [](const std::vector<std::uint8_t> &v) {
+    return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(v.data()));
+  };
+  auto swap = a.compare_swap(log_size, {at(all), at(old), at(next), at(all)});
+  a.post(swap);
+  CHECK(a.complete(5).byte_len == bytes);
+  CHECK(std::equal(next.begin(), next.end(), a.in.bytes.begin() + offset));
+  // In network byte order.
+  CHECK(std::equal(old.rbegin(), old.rend(), a.out.bytes.begin()));
+
+  // Across all bytes: ...ff + 1.
+  std::fill_n(a.in.bytes.begin() + offset, bytes - 1, std::uint8_t{0xff});
+  a.in.bytes[a.target + bytes - 1] = 0;
+  std::vector<std::uint8_t> one(bytes), none(bytes);
+  one[0] = 1;
+  auto add = a.fetch_add(log_size, {at(one), at(none)});
+  a.post(add);
+  a.complete(5);
+  sum[bytes - 1] = 1;
+  CHECK(std::equal(sum.begin(), sum.end(), a.in.bytes.begin() + offset));
+}
+
+TEST_CASE("masked atomics mix with others in a chain [row:ibv_exp_post_send]") {
+  Atomics a;
+  a.store(10);
+  auto source = a.in.piece(a.target, 8);
+  source.lkey = a.in.mr->lkey;
+  constexpr int count = 60;
+  ibv_exp_send_wr wr[count];
+  for (int i = 0; i < count; ++i) {
+    if (i % 3 == 0) {
+      wr[i] = a.fetch_add(3, {1, 0});
+    } else if (i % 3 == 1) {
+      wr[i] = request(0, IBV_EXP_WR_ATOMIC_FETCH_AND_ADD, &a.answer);
+      wr[i].wr.atomic.remote_addr = a.in.address(a.target);
+      wr[i].wr.atomic.rkey = a.in.mr->rkey;
+      wr[i].wr.atomic.compare_add = 1;
+    } else {
+      wr[i] = a.write(0, &source, 512);
+    }
+    wr[i].wr_id = static_cast<std::uint64_t>(i);
+    wr[i].next = i + 1 < count ? &wr[i + 1] : nullptr;
+    if (i % 4 == 1) wr[i].exp_send_flags &= ~std::uint64_t{IBV_EXP_SEND_SIGNALED};
+  }
+  a.post(wr[0]);
+  for (int i = 0; i < count; ++i) {
+    if (i % 4 == 1) continue;
+    const auto wc = a.take();
+    REQUIRE(wc.status == IBV_WC_SUCCESS);
+    CHECK(wc.wr_id == static_cast<std::uint64_t>(i));
+    CHECK(wc.exp_opcode == (i % 3 == 0   ? IBV_EXP_WC_MASKED_FETCH_ADD
+                            : i % 3 == 1 ? IBV_EXP_WC_FETCH_ADD
+                                         : IBV_EXP_WC_RDMA_WRITE));
+  }
+  CHECK(a.stored() == 10 + count / 3 * 2);
+}
+
+TEST_CASE("a full queue says so and goes on later [row:ibv_exp_post_send]") {
+  Atomics a;
+  a.store(0);
+  std::uint64_t posted = 0, completed = 0;
+  while (completed < 500) {
+    auto wr = posted % 2 == 0 ? a.fetch_add(3, {1, 0}) : a.write(5, &a.answer, 512);
+    ibv_exp_send_wr *bad = nullptr;
+    const int error = a.Pair::post(wr, bad);
+    if (error == 0) {
+      ++posted;
+      continue;
+    }
+    REQUIRE(error == ENOMEM);
+    CHECK(bad == &wr);
+    CHECK(posted - completed >= 64);
+    REQUIRE(a.take().status == IBV_WC_SUCCESS);
+    ++completed;
+  }
+  for (; completed < posted; ++completed) REQUIRE(a.take().status == IBV_WC_SUCCESS);
+  CHECK(a.stored() == (posted + 1) / 2);
+}
+
+TEST_CASE("base verbs see legacy opcodes too [row:ibv_exp_post_send]") {
+  Atomics a;
+  auto wr = a.fetch_add(3, {1, 0});
+  a.post(wr);
+  ibv_wc wc{};
+  int count = 0;
+  while (count == 0) count = ibv_poll_cq(a.cq.get(), 1, &wc);
+  REQUIRE(count == 1);
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.wr_id == 5);
+  CHECK(static_cast<int>(wc.opcode) == IBV_EXP_WC_MASKED_FETCH_ADD);
+  CHECK(wc.byte_len == 8);
+}
+
+TEST_CASE("bad masked atomics post nothing [row:IBV_EXP_SEND_EXT_ATOMIC_INLINE]") {
+  Atomics a;
+  a.store(7);
+  auto good = a.fetch_add(3, {1, 0});
+  auto bad_wr = a.fetch_add(3, {1, 0});
+  good.next = &bad_wr;
+  SECTION("operands not in the request") {
+    bad_wr.exp_send_flags &= ~std::uint64_t{IBV_EXP_SEND_EXT_ATOMIC_INLINE};
+  }
+  SECTION("too small") { bad_wr.ext_op.masked_atomics.log_arg_sz = 1; }
+  SECTION("too large") { bad_wr.ext_op.masked_atomics.log_arg_sz = 6; }
+  SECTION("wide without operands") {
+    bad_wr.ext_op.masked_atomics.log_arg_sz = 4;
+    bad_wr.ext_op.masked_atomics.wr_data.inline_data.op.fetch_add = {0, 0};
+  }
+  SECTION("negative pieces") { bad_wr.num_sge = -1; }
+  ibv_exp_send_wr *bad = nullptr;
+  CHECK(a.Pair::post(good, bad) == EINVAL);
+  CHECK(bad == &bad_wr);
+  a.complete(5);
+  CHECK(a.stored() == 8);
+}
+
+TEST_CASE("masked atomics are refused on datagrams and where they miss "
+          "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
+  Atomics a;
+  SECTION("wrong type") {
+    Pair uc(IBV_QPT_UC);
+    auto wr = a.fetch_add(3, {1, 0});
+    ibv_exp_send_wr *bad = nullptr;
+    CHECK(uc.post(wr, bad) == EINVAL);
+    CHECK(bad == &wr);
+  }
+  SECTION("misaligned") {
+    auto wr = a.fetch_add(3, {1, 0});
+    wr.ext_op.masked_atomics.remote_addr += 1;
+    a.post(wr);
+    const auto wc = a.completions(1)[0];
+    CHECK(wc.status == IBV_WC_REM_INV_REQ_ERR);
+    CHECK(wc.wr_id == 5);
+  }
+}
+
+TEST_CASE("room for wide arguments is granted [row:ibv_exp_qp_init_attr.max_atomic_arg]") {
+  Rig rig;
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG;
+  attr.max_atomic_arg = 32;
+  const Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(qp);
+  CHECK(attr.max_atomic_arg == 32);
+  attr.max_atomic_arg = 33;
+  CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
+  CHECK(errno == ENOTSUP);
+}
