@@ -1,0 +1,78 @@
+#include "anchors.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ibvexp::audit {
+namespace {
+
+// mov rbp, rsp within the first bytes: [rbp - 8] is a variable then.
+bool keeps_frame_pointer(std::span<const std::uint8_t> code) {
+  for (std::size_t i = 0; i + 3 <= code.size() && i < 16; ++i)
+    if (code[i] == 0x48 && code[i + 1] == 0x89 && code[i + 2] == 0xe5) return true;
+  return false;
+}
+
+// The 8-bit displacement of a memory operand whose ModRM byte is at p, with the
+// length up to it; 0 if there is none.
+std::size_t displacement_at(const std::uint8_t *modrm) {
+  if ((*modrm & 0xc0) != 0x40) return 0;
+  return (*modrm & 7) == 4 ? 2 : 1;
+}
+
+// Whether the 64-bit register is negated or subtracted soon: the code from `at`.
+bool is_subtracted(std::span<const std::uint8_t> code, std::size_t at, unsigned reg) {
+  constexpr std::size_t soon = 192;
+  const std::size_t end = std::min(code.size(), at + soon);
+  for (std::size_t i = at; i + 3 <= end; ++i) {
+    const std::uint8_t rex = code[i], op = code[i + 1], modrm = code[i + 2];
+    if ((rex & 0xf8) != 0x48 || modrm < 0xc0) continue;
+    const unsigned rm = (modrm & 7U) | (rex & 1U) << 3;
+    const unsigned r = ((modrm >> 3) & 7U) | (rex & 4U) << 1;
+    if ((op == 0xf7 && (modrm & 0x38) == 0x18 && rm == reg) || (op == 0x29 && r == reg) ||
+        (op == 0x2b && rm == reg))
+      return true;
+  }
+  return false;
+}
+
+// size word of a verbs_context in front of its context: modern and 2.x headers
+constexpr std::uint8_t size_word = 0xf8;      // -8
+constexpr std::uint8_t old_size_word = 0xb8;  // -72
+
+}  // namespace
+
+bool may_look_up(std::span<const std::uint8_t> code) {
+  const bool framed = keeps_frame_pointer(code);
+  for (std::size_t i = 0; i + 6 < code.size(); ++i) {
+    const std::uint8_t *b = &code[i];
+    if ((b[0] & 0xf8) == 0x48) {  // 64-bit operands
+      const bool extended_base = (b[0] & 1) != 0;
+      if ((b[1] & 0xf8) == 0xb8) {  // movabs of the mask
+        static constexpr std::uint8_t mask[8] = {0, 0, 0, 0, 0, 0, 0, 0x40};
+        if (i + 10 <= code.size() && std::memcmp(b + 2, mask, 8) == 0) return true;
+      } else if (b[1] == 0x2b || b[1] == 0x8b || b[1] == 0x85) {
+        const std::size_t d = displacement_at(b + 2);
+        const unsigned base = b[2] & 7;
+        const bool variable = !extended_base && ((base == 5 && framed) || base == 4);
+        if (d != 0 && !variable) {
+          const std::uint8_t distance = b[2 + d];
+          if (b[1] == 0x2b && (distance == size_word || distance == old_size_word)) return true;
+          if (b[1] == 0x8b && (distance == size_word || distance == old_size_word) &&
+              is_subtracted(code, i + 3 + d, ((b[2] >> 3) & 7U) | (b[0] & 4U) << 1))
+            return true;
+          if (b[1] == 0x85 && distance == 0xf0) return true;  // test with a mask in a register
+        }
+      } else if (b[1] == 0x0f && b[2] == 0xba && (b[3] & 0xf8) == 0xe0 && b[4] == 62) {  // bt
+        return true;
+      }
+    }
+    if (b[0] == 0xf6 && (b[1] & 0x38) == 0) {  // test of the mask's byte
+      const std::size_t d = displacement_at(b + 1);
+      if (d != 0 && b[2 + d] == 0x40 && (b[1 + d] & 7) == 7) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace ibvexp::audit

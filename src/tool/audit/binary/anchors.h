@@ -1,0 +1,13 @@
+// A cheap look at bytes: may this code look up the operation table at all?
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ibvexp::audit {
+
+// Whether the code of a function has one of the instructions with which look-ups
+// begin. False means it certainly has not, unless a function that it calls has.
+bool may_look_up(std::span<const std::uint8_t> function);
+
+}  // namespace ibvexp::audit

@@ -1,0 +1,201 @@
+#include "binary.h"
+
+#include "../subjects.h"
+#include "debug_info.h"
+#include "dispatch.h"
+#include "hints.h"
+#include "releases.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+
+namespace ibvexp::audit {
+namespace {
+
+constexpr int table_size = static_cast<int>(slots.size() * sizeof(void *));
+
+// The verb that a slot belongs to.
+const Subject &subject_of_slot(int from_end) {
+  // Padding since 4.0.
+  if (from_end == 368 || from_end == 376) return *subject_of("ibv_exp_rereg_mr");
+  if (from_end <= table_size)
+    if (const Slot &slot = slots[static_cast<std::size_t>(table_size - from_end) / sizeof(void *)];
+        slot.fill == Fill::function)
+      return *subject_of(slot.entry);
+  return unknown_name("slot " + std::to_string(from_end) + " bytes from the end");
+}
+
+std::string slot_name(int from_end) {
+  if (from_end > table_size) return "unknown slot";
+  return std::string(slots[static_cast<std::size_t>(table_size - from_end) / sizeof(void *)].name);
+}
+
+// Functions by address, where symbols are left.
+class Names {
+ public:
+  explicit Names(const ElfImage &image) {
+    for (const NamedAddress &s : image.symbols())
+      if (s.function) functions_.emplace(s.address, s.name);
+  }
+  std::string at(std::uint64_t address) const {
+    const auto it = functions_.find(address);
+    return it == functions_.end() ? std::string() : it->second;
+  }
+
+ private:
+  std::map<std::uint64_t, std::string> functions_;
+};
+
+Use use_of(const Subject &s, Evidence evidence) {
+  Use use{};
+  use.subject = &s;
+  use.evidence = evidence;
+  return use;
+}
+
+class Audit {
+ public:
+  Audit(const ElfImage &image, FileReport &report)
+      : image_(image), report_(report), names_(image), debug_(image) {}
+
+  void run() {
+    imports();
+    private_layouts();
+    if (!image_.is_x86_64()) {
+      report_.notes.push_back(std::string(image_.machine()) +
+                              " code is not analysed: only names were looked at");
+      return;
+    }
+    dispatch();
+  }
+
+ private:
+  void dispatch() {
+    const Dispatch found = find_dispatch(image_);
+    std::set<std::pair<std::uint64_t, int>> called;
+    for (const SlotSite &s : found.sites)
+      if (s.called) called.emplace(s.function, s.from_end);
+    bool old = false;
+    for (const SlotSite &s : found.sites) {
+      // The test for NULL in front of a call tells nothing more.
+      if (!s.called && !called.emplace(s.function, s.from_end).second) continue;
+      old = old || s.old_lookup;
+      add_site(s);
+    }
+    report_.header_release = header_release(found);
+    if (old) report_.uses.push_back(use_of(old_lookup(), Evidence::slot_call));
+    if (!found.sites.empty())
+      report_.notes.push_back(
+          "flags and opcodes are a lower bound; code that is there need not be run");
+  }
+
+  void add_site(const SlotSite &s) {
+    Use use = use_of(subject_of_slot(s.from_end),
+                     s.called ? Evidence::slot_call : Evidence::slot_load);
+    use.address = s.address;
+    use.detail = "slot " + slot_name(s.from_end);
+    if (!s.called && (use.subject->name == "ibv_exp_post_send" || use.subject->name == "ibv_exp_poll_cq"))
+      use.detail += ", perhaps for ibv_exp_get_provider_func";
+    const Place place = debug_.place_of(s.address);
+    use.where = place.function.empty() ? names_.at(s.function) : place.function;
+    if (place.line > 0) {
+      use.line = static_cast<std::uint32_t>(place.line);
+      use.detail += ", " + place.file + ":" + std::to_string(place.line);
+    }
+    const Subject &verb = *use.subject;
+    const std::string where = use.where;
+    report_.uses.push_back(std::move(use));
+    for (const Hint &h : hints_of(verb.name, s.arguments)) {
+      const Subject *subject = subject_of(h.constant);
+      if (subject == nullptr) continue;
+      Use hint = use_of(*subject, Evidence::hint);
+      hint.address = s.address;
+      hint.where = where;
+      hint.detail = std::string(h.field);
+      report_.uses.push_back(std::move(hint));
+    }
+  }
+
+  // Names that only the legacy libraries have. Those which today's have as well
+  // are no sign of anything.
+  void imports() {
+    bool provider = false;
+    for (const std::string &name : image_.imports()) {
+      provider = provider || name == "verbs_register_driver" || name.starts_with("ibv_exp_cmd_") ||
+                 name.starts_with("ibv_cmd_exp_");
+      const Entry *e = find_entry(name);
+      const bool legacy = is_experimental(name) || name == "rdma_create_qp_exp" ||
+                          (e != nullptr && e->family == Family::xrc);
+      if (!legacy || name.starts_with("ibv_exp_cmd_")) continue;
+      const Subject *s = subject_of(name);
+      report_.uses.push_back(use_of(s != nullptr ? *s : unknown_name(name), Evidence::import));
+    }
+    if (provider) report_.uses.push_back(use_of(provider_plugin(), Evidence::import));
+  }
+
+  // Only names betray them: the code reads plain structures.
+  void private_layouts() {
+    std::string how;
+    if (debug_.present() && debug_.source_files().contains("mlx5_hw.h"))
+      how = "mlx5_hw.h contributed to it";
+    for (const NamedAddress &s : image_.symbols())
+      if (s.name.starts_with("ibv_mlx5_exp_get_")) how = "has " + s.name;
+    if (how.empty()) return;
+    Use use = use_of(private_layout(), Evidence::debug_info);
+    use.detail = how;
+    report_.uses.push_back(std::move(use));
+  }
+
+  const ElfImage &image_;
+  FileReport &report_;
+  Names names_;
+  DebugInfo debug_;
+};
+
+}  // namespace
+
+void audit_binary(const std::string &path, FileReport &report) {
+  const ElfImage image(path);
+  report.libraries = image.needed();
+  if (image.segments().empty() && image.is_x86_64()) {
+    report.notes.push_back("an object file, which is not linked yet: audit what it becomes part of");
+    return;
+  }
+  Audit(image, report).run();
+}
+
+std::vector<std::string> find_libraries(const std::string &path, const FileReport &report) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> folders;
+  const std::string origin = fs::path(path).parent_path().string();
+  const ElfImage image(path);
+  std::string_view run_path = image.run_path();
+  for_each_word(run_path, ':', [&](std::string_view folder) {
+    std::string f(folder);
+    for (const std::string_view variable : {"$ORIGIN", "${ORIGIN}"})
+      if (const std::size_t at = f.find(variable); at != std::string::npos)
+        f.replace(at, variable.size(), origin.empty() ? "." : origin);
+    folders.emplace_back(f);
+  });
+  for (const char *f : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64",
+                        "/lib", "/usr/lib", "/usr/local/lib"})
+    folders.emplace_back(f);
+  std::vector<std::string> out;
+  for (const std::string &name : report.libraries) {
+    if (name.find('/') != std::string::npos) {
+      out.push_back(name);
+      continue;
+    }
+    for (const fs::path &folder : folders) {
+      std::error_code ignored;
+      if (!fs::exists(folder / name, ignored)) continue;
+      out.push_back((folder / name).string());
+      break;
+    }
+  }
+  return out;
+}
+
+}  // namespace ibvexp::audit

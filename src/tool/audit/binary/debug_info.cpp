@@ -1,0 +1,170 @@
+#include "debug_info.h"
+
+#include <dwarf.h>
+#include <elfutils/libdw.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+
+namespace ibvexp::audit {
+
+struct DebugInfo::Impl {
+  Dwarf *dwarf = nullptr;
+  // Code of each unit, for producers that write no .debug_aranges.
+  std::map<std::uint64_t, std::pair<std::uint64_t, Dwarf_Off>> units;
+
+  void index_units() {
+    Dwarf_Off offset = 0, next = 0;
+    std::size_t header = 0;
+    while (dwarf_nextcu(dwarf, offset, &next, &header, nullptr, nullptr, nullptr) == 0) {
+      Dwarf_Die die;
+      if (dwarf_offdie(dwarf, offset + header, &die) != nullptr) {
+        Dwarf_Addr base = 0, start = 0, end = 0;
+        std::ptrdiff_t at = 0;
+        while ((at = dwarf_ranges(&die, at, &base, &start, &end)) > 0)
+          units[start] = {end, offset + header};
+      }
+      offset = next;
+    }
+  }
+
+  bool unit_at(std::uint64_t address, Dwarf_Die &die) const {
+    auto it = units.upper_bound(address);
+    if (it == units.begin()) return false;
+    --it;
+    return address < it->second.first && dwarf_offdie(dwarf, it->second.second, &die) != nullptr;
+  }
+
+  template <class Fn>
+  void for_each_unit(Fn fn) const {
+    Dwarf_Off offset = 0, next = 0;
+    std::size_t header = 0;
+    while (dwarf_nextcu(dwarf, offset, &next, &header, nullptr, nullptr, nullptr) == 0) {
+      Dwarf_Die die;
+      if (dwarf_offdie(dwarf, offset + header, &die) != nullptr) fn(die);
+      offset = next;
+    }
+  }
+};
+
+namespace {
+
+// The name of a function, also of one that refers to another description.
+std::string_view name_of(Dwarf_Die &die) {
+  Dwarf_Attribute a;
+  const char *name = dwarf_formstring(dwarf_attr_integrate(&die, DW_AT_name, &a));
+  return name == nullptr ? std::string_view() : name;
+}
+
+bool has_code(Dwarf_Die &die) {
+  Dwarf_Addr base = 0, start = 0, end = 0;
+  std::ptrdiff_t at = 0;
+  while ((at = dwarf_ranges(&die, at, &base, &start, &end)) > 0)
+    if (end > start) return true;
+  return false;
+}
+
+void walk(Dwarf_Die die, const std::function<void(Dwarf_Die &)> &fn) {
+  fn(die);
+  Dwarf_Die child;
+  if (dwarf_child(&die, &child) != 0) return;
+  do walk(child, fn);
+  while (dwarf_siblingof(&child, &child) == 0);
+}
+
+bool is_function(Dwarf_Die &die) {
+  const int tag = dwarf_tag(&die);
+  return tag == DW_TAG_subprogram || tag == DW_TAG_inlined_subroutine;
+}
+
+bool is_of_header(std::string_view name) {
+  return name.starts_with("ibv_exp_") || name.starts_with("ibvexp_") || name.starts_with("verbs_");
+}
+
+std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace
+
+DebugInfo::DebugInfo(const ElfImage &image) : impl_(std::make_unique<Impl>()) {
+  impl_->dwarf = dwarf_begin(image.descriptor(), DWARF_C_READ);
+  if (impl_->dwarf != nullptr) impl_->index_units();
+}
+
+DebugInfo::~DebugInfo() { dwarf_end(impl_->dwarf); }
+
+bool DebugInfo::present() const { return !impl_->units.empty(); }
+
+Place DebugInfo::place_of(std::uint64_t address) const {
+  Place out;
+  Dwarf_Die unit;
+  if (!impl_->unit_at(address, unit)) return out;
+  if (Dwarf_Line *line = dwarf_getsrc_die(&unit, address)) {
+    const char *file = dwarf_linesrc(line, nullptr, nullptr);
+    if (file != nullptr) out.file = file;
+    dwarf_lineno(line, &out.line);
+  }
+  Dwarf_Die *scopes = nullptr;
+  const int count = dwarf_getscopes(&unit, address, &scopes);
+  for (int i = 0; i < count; ++i) {
+    if (!is_function(scopes[i])) continue;
+    const std::string_view name = name_of(scopes[i]);
+    if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine && is_of_header(name)) {
+      // Step out to where it was called.
+      Dwarf_Attribute a;
+      Dwarf_Word line = 0, file = 0;
+      if (dwarf_formudata(dwarf_attr(&scopes[i], DW_AT_call_line, &a), &line) == 0)
+        out.line = static_cast<int>(line);
+      Dwarf_Files *files = nullptr;
+      std::size_t n = 0;
+      if (dwarf_formudata(dwarf_attr(&scopes[i], DW_AT_call_file, &a), &file) == 0 &&
+          dwarf_getsrcfiles(&unit, &files, &n) == 0)
+        if (const char *path = dwarf_filesrc(files, file, nullptr, nullptr)) out.file = path;
+      continue;
+    }
+    out.function = name;
+    break;
+  }
+  std::free(scopes);
+  return out;
+}
+
+std::set<std::string> DebugInfo::source_files() const {
+  std::set<std::string> out;
+  if (impl_->dwarf == nullptr) return out;
+  impl_->for_each_unit([&](Dwarf_Die &unit) {
+    Dwarf_Files *files = nullptr;
+    std::size_t count = 0;
+    if (dwarf_getsrcfiles(&unit, &files, &count) != 0) return;
+    for (std::size_t i = 0; i < count; ++i)
+      if (const char *path = dwarf_filesrc(files, i, nullptr, nullptr))
+        out.insert(std::string(file_name(path)));
+  });
+  return out;
+}
+
+std::set<std::string> DebugInfo::verbs_with_code() const {
+  std::set<std::string> out;
+  if (impl_->dwarf == nullptr) return out;
+  impl_->for_each_unit([&](Dwarf_Die &unit) {
+    walk(unit, [&](Dwarf_Die &die) {
+      if (!is_function(die) || !has_code(die)) return;
+      if (const auto name = name_of(die); name.starts_with("ibv_exp_")) out.emplace(name);
+    });
+  });
+  return out;
+}
+
+bool DebugInfo::has_code_of(std::string_view prefix) const {
+  bool found = false;
+  if (impl_->dwarf == nullptr) return false;
+  impl_->for_each_unit([&](Dwarf_Die &unit) {
+    if (!found) walk(unit, [&](Dwarf_Die &die) {
+      if (!found && is_function(die) && name_of(die).starts_with(prefix)) found = has_code(die);
+    });
+  });
+  return found;
+}
+
+}  // namespace ibvexp::audit

@@ -1,0 +1,184 @@
+#include "elf_image.h"
+
+#include <fcntl.h>
+#include <gelf.h>
+#include <libelf.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace ibvexp::audit {
+namespace {
+
+std::string machine_name(unsigned machine, unsigned elf_class) {
+  switch (machine) {
+  case EM_X86_64: return elf_class == ELFCLASS64 ? "x86-64" : "x32";
+  case EM_386: return "i386";
+  case EM_AARCH64: return "aarch64";
+  case EM_PPC64: return "ppc64";
+  case EM_S390: return "s390";
+  case EM_RISCV: return "riscv";
+  default: return "machine " + std::to_string(machine);
+  }
+}
+
+template <class T>
+bool read(std::span<const std::uint8_t> bytes, std::uint64_t index, T &out) {
+  if (index >= bytes.size() / sizeof(T)) return false;
+  std::memcpy(&out, bytes.data() + index * sizeof(T), sizeof(T));
+  return true;
+}
+
+}  // namespace
+
+ElfImage::ElfImage(const std::string &path) : path_(path) {
+  static const bool version_is_fine = elf_version(EV_CURRENT) != EV_NONE;
+  if (!version_is_fine) throw InputError("libelf is too old");
+  fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) throw InputError(std::strerror(errno));
+  try {
+    struct stat st {};
+    fstat(fd_, &st);
+    file_size_ = static_cast<std::uint64_t>(st.st_size);
+    elf_ = elf_begin(fd_, ELF_C_READ_MMAP, nullptr);
+    GElf_Ehdr header;
+    if (elf_ == nullptr || elf_kind(elf_) != ELF_K_ELF || gelf_getehdr(elf_, &header) == nullptr)
+      throw InputError("damaged ELF file: no usable header");
+    machine_ = machine_name(header.e_machine, header.e_ident[EI_CLASS]);
+    x86_64_ = header.e_machine == EM_X86_64 && header.e_ident[EI_CLASS] == ELFCLASS64;
+    program_ = header.e_type == ET_EXEC;
+    entry_ = header.e_entry;
+    if (header.e_shoff > file_size_)
+      throw InputError("truncated ELF file: it ends in front of its section headers");
+    if (header.e_ident[EI_DATA] != ELFDATA2LSB) return;  // named, not analysed
+    read_segments();
+    read_sections();
+  } catch (...) {
+    elf_end(elf_);
+    close(fd_);
+    throw;
+  }
+}
+
+ElfImage::~ElfImage() {
+  elf_end(elf_);
+  close(fd_);
+}
+
+void ElfImage::read_segments() {
+  std::size_t count = 0, raw_size = 0;
+  const auto *raw = reinterpret_cast<const std::uint8_t *>(elf_rawfile(elf_, &raw_size));
+  if (raw == nullptr || elf_getphdrnum(elf_, &count) != 0)
+    throw InputError("damaged ELF file: no program headers");
+  std::uint64_t dynamic = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    GElf_Phdr p;
+    if (gelf_getphdr(elf_, static_cast<int>(i), &p) == nullptr)
+      throw InputError("damaged ELF file: program header " + std::to_string(i) + " is missing");
+    if (p.p_type == PT_INTERP) program_ = true;
+    if (p.p_type == PT_DYNAMIC) dynamic = p.p_vaddr;
+    if (p.p_type == PT_GNU_EH_FRAME) eh_frame_hdr_ = p.p_vaddr;
+    if (p.p_type != PT_LOAD) continue;
+    if (p.p_offset > raw_size || p.p_filesz > raw_size - p.p_offset)
+      throw InputError("truncated ELF file: a segment ends behind the end of the file");
+    segments_.push_back({p.p_vaddr, {raw + p.p_offset, p.p_filesz}, (p.p_flags & PF_X) != 0,
+                         (p.p_flags & PF_W) != 0});
+  }
+  if (dynamic != 0) read_dynamic(dynamic);
+}
+
+void ElfImage::read_dynamic(std::uint64_t address) {
+  if (gelf_getclass(elf_) != ELFCLASS64) return;
+  const auto bytes = at(address);
+  std::uint64_t strings = 0, symbols = 0, hash = 0, gnu_hash = 0, rela = 0, rela_size = 0;
+  std::vector<std::uint64_t> needed, paths;
+  Elf64_Dyn d;
+  for (std::uint64_t i = 0; read(bytes, i, d) && d.d_tag != DT_NULL; ++i) {
+    switch (d.d_tag) {
+    case DT_NEEDED: needed.push_back(d.d_un.d_val); break;
+    case DT_RPATH: case DT_RUNPATH: paths.push_back(d.d_un.d_val); break;
+    case DT_STRTAB: strings = d.d_un.d_ptr; break;
+    case DT_SYMTAB: symbols = d.d_un.d_ptr; break;
+    case DT_HASH: hash = d.d_un.d_ptr; break;
+    case DT_GNU_HASH: gnu_hash = d.d_un.d_ptr; break;
+    case DT_RELA: rela = d.d_un.d_ptr; break;
+    case DT_RELASZ: rela_size = d.d_un.d_val; break;
+    default: break;
+    }
+  }
+  for (const auto offset : needed) needed_.emplace_back(text_at(strings + offset));
+  for (const auto offset : paths) run_path_ = text_at(strings + offset);
+
+  // The string table follows the symbol table; the number of symbols is said
+  // nowhere else but in the hash table, which may be missing.
+  std::uint64_t count = 0;
+  if (hash != 0) {
+    std::uint32_t chains = 0;
+    if (read(at(hash), 1, chains)) count = chains;
+  } else if (strings > symbols) {
+    count = (strings - symbols) / sizeof(Elf64_Sym);
+  }
+  (void)gnu_hash;
+  const auto table = symbols == 0 ? std::span<const std::uint8_t>() : at(symbols);
+  Elf64_Sym s;
+  for (std::uint64_t i = 1; i < count && read(table, i, s); ++i) {
+    const std::string_view name = text_at(strings + s.st_name);
+    if (name.empty()) continue;
+    if (s.st_shndx == SHN_UNDEF) imports_.emplace_back(name);
+    else
+      symbols_.push_back({std::string(name), s.st_value, s.st_size,
+                          ELF64_ST_TYPE(s.st_info) == STT_FUNC});
+  }
+  if (rela == 0) return;
+  const auto relocations = at(rela);
+  Elf64_Rela r;
+  for (std::uint64_t i = 0; i < rela_size / sizeof r && read(relocations, i, r); ++i)
+    if (ELF64_R_TYPE(r.r_info) == R_X86_64_RELATIVE &&
+        executable_at(static_cast<std::uint64_t>(r.r_addend)))
+      code_pointers_.push_back(static_cast<std::uint64_t>(r.r_addend));
+}
+
+// Only for the names of local symbols; all else comes from program headers.
+void ElfImage::read_sections() {
+  Elf_Scn *section = nullptr;
+  while ((section = elf_nextscn(elf_, section)) != nullptr) {
+    GElf_Shdr header;
+    if (gelf_getshdr(section, &header) == nullptr || header.sh_type != SHT_SYMTAB) continue;
+    Elf_Data *data = elf_getdata(section, nullptr);
+    if (data == nullptr || header.sh_entsize == 0) continue;
+    const int count = static_cast<int>(header.sh_size / header.sh_entsize);
+    for (int i = 1; i < count; ++i) {
+      GElf_Sym s;
+      if (gelf_getsym(data, i, &s) == nullptr || s.st_shndx == SHN_UNDEF) continue;
+      const char *name = elf_strptr(elf_, header.sh_link, s.st_name);
+      const auto type = GELF_ST_TYPE(s.st_info);
+      if (name != nullptr && *name != '\0' && (type == STT_FUNC || type == STT_OBJECT))
+        symbols_.push_back({name, s.st_value, s.st_size, type == STT_FUNC});
+    }
+  }
+}
+
+std::span<const std::uint8_t> ElfImage::at(std::uint64_t address) const {
+  for (const Segment &s : segments_)
+    if (address >= s.address && address - s.address < s.bytes.size())
+      return s.bytes.subspan(address - s.address);
+  return {};
+}
+
+std::string_view ElfImage::text_at(std::uint64_t address) const {
+  const auto bytes = at(address);
+  const auto end = std::find(bytes.begin(), bytes.end(), std::uint8_t{0});
+  if (end == bytes.end()) return {};
+  return {reinterpret_cast<const char *>(bytes.data()), static_cast<std::size_t>(end - bytes.begin())};
+}
+
+bool ElfImage::executable_at(std::uint64_t address) const {
+  for (const Segment &s : segments_)
+    if (s.executable && address >= s.address && address - s.address < s.bytes.size()) return true;
+  return false;
+}
+
+}  // namespace ibvexp::audit

@@ -1,0 +1,85 @@
+// An ELF file in memory: what the audit needs of it, from program headers, so
+// that a file without section headers is read just as well.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct Elf;
+
+namespace ibvexp::audit {
+
+// What is wrong with an input, in words for its user.
+struct InputError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Segment {
+  std::uint64_t address;
+  std::span<const std::uint8_t> bytes;  // as in the file; zeroes follow in memory
+  bool executable;
+  bool writable;
+};
+
+struct NamedAddress {
+  std::string name;
+  std::uint64_t address;
+  std::uint64_t size;
+  bool function;
+};
+
+class ElfImage {
+ public:
+  // Throws InputError, also for a file that ends too early.
+  explicit ElfImage(const std::string &path);
+  ~ElfImage();
+  ElfImage(const ElfImage &) = delete;
+  ElfImage &operator=(const ElfImage &) = delete;
+
+  bool is_x86_64() const { return x86_64_; }
+  std::string_view machine() const { return machine_; }
+  bool is_program() const { return program_; }   // has an interpreter or a fixed address
+  std::uint64_t entry() const { return entry_; }
+
+  const std::vector<Segment> &segments() const { return segments_; }
+  // Bytes at an address, up to the end of its segment; empty outside of all.
+  std::span<const std::uint8_t> at(std::uint64_t address) const;
+  // A C string, empty if there is none.
+  std::string_view text_at(std::uint64_t address) const;
+
+  const std::vector<std::string> &needed() const { return needed_; }
+  const std::string &run_path() const { return run_path_; }
+  const std::vector<std::string> &imports() const { return imports_; }
+  const std::vector<NamedAddress> &symbols() const { return symbols_; }
+  // Where relative relocations point to inside of code.
+  const std::vector<std::uint64_t> &code_pointers() const { return code_pointers_; }
+  std::uint64_t eh_frame_hdr() const { return eh_frame_hdr_; }
+  bool executable_at(std::uint64_t address) const;
+  Elf *elf() const { return elf_; }
+  int descriptor() const { return fd_; }
+
+ private:
+  void read_segments();
+  void read_dynamic(std::uint64_t address);
+  void read_sections();
+
+  std::string path_;
+  int fd_ = -1;
+  Elf *elf_ = nullptr;
+  std::uint64_t file_size_ = 0;
+  bool x86_64_ = false, program_ = false;
+  std::string machine_;
+  std::uint64_t entry_ = 0, eh_frame_hdr_ = 0;
+  std::vector<Segment> segments_;
+  std::vector<std::string> needed_, imports_;
+  std::string run_path_;
+  std::vector<NamedAddress> symbols_;
+  std::vector<std::uint64_t> code_pointers_;
+};
+
+}  // namespace ibvexp::audit

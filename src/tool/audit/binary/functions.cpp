@@ -1,0 +1,193 @@
+#include "functions.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+namespace ibvexp::audit {
+namespace {
+
+// Reads .eh_frame_hdr and the frame descriptions it points to.
+class FrameTable {
+ public:
+  explicit FrameTable(const ElfImage &image) : image_(image) {}
+
+  std::vector<Function> read() {
+    std::vector<Function> out;
+    const std::uint64_t header = image_.eh_frame_hdr();
+    const auto bytes = image_.at(header);
+    // version 1; the table's usual encoding is 4-byte distances from the header
+    if (bytes.size() < 12 || bytes[0] != 1 || bytes[2] != 0x03 || bytes[3] != 0x3b) return out;
+    const auto count = number<std::uint32_t>(header + 8);
+    for (std::uint64_t i = 0; i < count.value_or(0); ++i) {
+      const auto start = number<std::int32_t>(header + 12 + 8 * i);
+      const auto description = number<std::int32_t>(header + 16 + 8 * i);
+      if (!start || !description) break;
+      const std::uint64_t begin = header + static_cast<std::uint64_t>(std::int64_t{*start});
+      const auto length =
+          code_length(header + static_cast<std::uint64_t>(std::int64_t{*description}));
+      if (length && *length != 0 && image_.executable_at(begin)) out.push_back({begin, begin + *length});
+    }
+    return out;
+  }
+
+ private:
+  template <class T>
+  std::optional<T> number(std::uint64_t address) const {
+    const auto bytes = image_.at(address);
+    T out;
+    if (bytes.size() < sizeof out) return {};
+    std::memcpy(&out, bytes.data(), sizeof out);
+    return out;
+  }
+
+  // Length of the code that a frame description is about.
+  std::optional<std::uint64_t> code_length(std::uint64_t fde) {
+    const auto size = number<std::uint32_t>(fde);
+    const auto distance = number<std::uint32_t>(fde + 4);
+    if (!size || !distance || *size == 0xffffffff || *distance == 0) return {};
+    switch (pointer_size(fde + 4 - *distance)) {
+    case 4: return number<std::uint32_t>(fde + 12);
+    case 8: return number<std::uint64_t>(fde + 16);
+    default: return {};
+    }
+  }
+
+  // Size of the pointers in the descriptions that share this common entry.
+  int pointer_size(std::uint64_t cie) {
+    const auto [it, fresh] = pointer_sizes_.try_emplace(cie, 0);
+    if (fresh) it->second = read_pointer_size(cie);
+    return it->second;
+  }
+
+  int read_pointer_size(std::uint64_t cie) const {
+    const std::string_view augmentation = image_.text_at(cie + 9);
+    if (augmentation.empty() || augmentation[0] != 'z') return 8;
+    std::uint64_t at = cie + 9 + augmentation.size() + 1;
+    for (int i = 0; i < 3; ++i) skip_leb(at);  // alignments, return address
+    skip_leb(at);                              // size of what follows
+    for (const char c : augmentation.substr(1)) {
+      const auto encoding = number<std::uint8_t>(at);
+      if (!encoding) return 0;
+      if (c == 'R') return size_of(*encoding);
+      if (c == 'P') at += 1 + static_cast<std::uint64_t>(size_of(*encoding));
+      else if (c == 'L') ++at;
+    }
+    return 8;
+  }
+
+  void skip_leb(std::uint64_t &at) const {
+    while (number<std::uint8_t>(at).value_or(0) & 0x80) ++at;
+    ++at;
+  }
+
+  static int size_of(std::uint8_t encoding) {
+    switch (encoding & 0x07) {
+    case 0x00: case 0x04: return 8;
+    case 0x03: return 4;
+    default: return 0;
+    }
+  }
+
+  const ElfImage &image_;
+  std::map<std::uint64_t, int> pointer_sizes_;
+};
+
+// endbr64, push, or sub rsp
+bool is_prologue(std::span<const std::uint8_t> b) {
+  if (b.size() < 4) return false;
+  if (b[0] == 0xf3 && b[1] == 0x0f && b[2] == 0x1e && b[3] == 0xfa) return true;
+  if ((b[0] >= 0x50 && b[0] <= 0x57) || (b[0] == 0x41 && b[1] >= 0x50 && b[1] <= 0x57)) return true;
+  return b[0] == 0x48 && (b[1] == 0x81 || b[1] == 0x83) && b[2] == 0xec;
+}
+
+// Behind a return, a jump or padding.
+bool is_behind_an_end(std::span<const std::uint8_t> code, std::size_t i) {
+  const std::uint8_t last = code[i - 1];
+  return last == 0xc3 || last == 0x90 || last == 0xcc || last == 0x00 ||
+         (i >= 5 && code[i - 5] == 0xe9) || (i >= 2 && code[i - 2] == 0xeb);
+}
+
+// Starts of a stub in the procedure linkage table.
+bool is_linkage_stub(std::span<const std::uint8_t> b) {
+  if (b.size() >= 4 && b[0] == 0xf3 && b[1] == 0x0f && b[2] == 0x1e && b[3] == 0xfa)
+    b = b.subspan(4);
+  if (!b.empty() && b[0] == 0xf2) b = b.subspan(1);
+  return b.size() >= 2 && b[0] == 0xff && b[1] == 0x25;
+}
+
+// For code without unwind tables: whatever looks like a beginning.
+std::vector<std::uint64_t> guessed_starts(const ElfImage &image,
+                                          const std::vector<std::uint64_t> &called) {
+  std::vector<std::uint64_t> starts = called;
+  starts.insert(starts.end(), image.code_pointers().begin(), image.code_pointers().end());
+  for (const Segment &s : image.segments()) {
+    if (!s.executable) continue;
+    starts.push_back(s.address);
+    for (std::size_t i = (16 - s.address % 16) % 16; i < s.bytes.size(); i += 16)
+      if (i > 0 && is_prologue(s.bytes.subspan(i)) && is_behind_an_end(s.bytes, i))
+        starts.push_back(s.address + i);
+  }
+  return starts;
+}
+
+bool by_start(const Function &a, const Function &b) { return a.start < b.start; }
+
+const Function *containing(const std::vector<Function> &sorted, std::uint64_t address) {
+  auto it = std::upper_bound(sorted.begin(), sorted.end(), Function{address, 0}, by_start);
+  if (it == sorted.begin()) return nullptr;
+  --it;
+  return address < it->end ? &*it : nullptr;
+}
+
+bool inside_of(const std::vector<Function> &sorted, std::uint64_t address) {
+  const Function *f = containing(sorted, address);
+  return f != nullptr && f->start != address;
+}
+
+}  // namespace
+
+Functions::Functions(const ElfImage &image) {
+  std::vector<Function> known = FrameTable(image).read();
+  std::vector<std::uint64_t> starts;
+  for (const Function &f : known) starts.push_back(f.start);
+  for (const NamedAddress &s : image.symbols())
+    if (s.function && image.executable_at(s.address)) starts.push_back(s.address);
+  if (image.executable_at(image.entry())) starts.push_back(image.entry());
+  std::sort(starts.begin(), starts.end());
+
+  std::vector<std::uint64_t> called;
+  for_each_direct_call(image, [&](std::uint64_t, std::uint64_t target, bool call) {
+    if (call && !is_linkage_stub(image.at(target))) called.push_back(target);
+  });
+  std::sort(called.begin(), called.end());
+  called.erase(std::unique(called.begin(), called.end()), called.end());
+  const auto strangers = std::count_if(called.begin(), called.end(), [&](std::uint64_t a) {
+    return !std::binary_search(starts.begin(), starts.end(), a);
+  });
+  if (5 * strangers > std::ssize(called)) {
+    std::sort(known.begin(), known.end(), by_start);
+    for (const std::uint64_t start : guessed_starts(image, called))
+      if (!inside_of(known, start)) starts.push_back(start);
+    std::sort(starts.begin(), starts.end());
+  }
+  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+
+  // A start that no table knows lasts until the next one.
+  std::sort(known.begin(), known.end(), by_start);
+  auto next_known = known.begin();
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const std::uint64_t start = starts[i];
+    std::uint64_t end = start + image.at(start).size();
+    if (i + 1 < starts.size()) end = std::min(end, starts[i + 1]);
+    while (next_known != known.end() && next_known->start < start) ++next_known;
+    if (next_known != known.end() && next_known->start == start)
+      end = std::min(end, next_known->end);
+    if (end > start) all_.push_back({start, end});
+  }
+}
+
+const Function *Functions::at(std::uint64_t address) const { return containing(all_, address); }
+
+}  // namespace ibvexp::audit

@@ -1,0 +1,47 @@
+// Where the functions of a binary begin and end, with or without symbols.
+#pragma once
+
+#include "elf_image.h"
+
+namespace ibvexp::audit {
+
+struct Function {
+  std::uint64_t start;
+  std::uint64_t end;
+  bool operator==(const Function &) const = default;
+};
+
+class Functions {
+ public:
+  explicit Functions(const ElfImage &image);
+
+  const std::vector<Function> &all() const { return all_; }
+  // The one that contains an address, null without.
+  const Function *at(std::uint64_t address) const;
+  std::size_t index(const Function &f) const { return static_cast<std::size_t>(&f - all_.data()); }
+
+ private:
+  std::vector<Function> all_;  // sorted, disjoint
+};
+
+// Calls fn(address of the instruction, target, is it a call) for everything that
+// looks like a direct call or jump with a 32-bit distance into code. Reads bytes,
+// not instructions: a few of them are none.
+template <class Fn>
+void for_each_direct_call(const ElfImage &image, Fn fn) {
+  for (const Segment &s : image.segments()) {
+    if (!s.executable || s.bytes.size() < 5) continue;
+    for (std::size_t i = 0; i + 5 <= s.bytes.size(); ++i) {
+      const std::uint8_t op = s.bytes[i];
+      if (op != 0xe8 && op != 0xe9) continue;
+      const auto distance = static_cast<std::int32_t>(
+          s.bytes[i + 1] | s.bytes[i + 2] << 8 | s.bytes[i + 3] << 16 |
+          static_cast<std::uint32_t>(s.bytes[i + 4]) << 24);
+      const std::uint64_t from = s.address + i;
+      const std::uint64_t target = from + 5 + static_cast<std::uint64_t>(std::int64_t{distance});
+      if (target - s.address < s.bytes.size()) fn(from, target, op == 0xe8);
+    }
+  }
+}
+
+}  // namespace ibvexp::audit

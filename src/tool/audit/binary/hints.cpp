@@ -1,0 +1,85 @@
+#include "hints.h"
+
+#include <infiniband/ofa_verbs.h>
+#include <infiniband/peer_ops.h>
+#include <infiniband/verbs_exp.h>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+
+namespace ibvexp::audit {
+namespace {
+
+struct Constant {
+  std::string_view name;
+  std::string_view enumeration;
+  std::uint64_t value;
+};
+
+// Every constant that has a row, with the value of the public header.
+const auto &constants() {
+  static const auto all = std::to_array<Constant>({
+#define IBVEXP_CONSTANT(name, family, owner, ...) {#name, #owner, static_cast<std::uint64_t>(name)},
+#include "features.def"
+      // No enumerator, so its row is about the type.
+      {"IBV_EXP_QPT_DC_INI", "qp_type", static_cast<std::uint64_t>(IBV_EXP_QPT_DC_INI)},
+  });
+  return all;
+}
+
+enum class How : std::uint8_t { bits, value };
+
+struct Field {
+  std::string_view verb;
+  int argument;
+  int offset;                  // -1: the argument itself
+  std::size_t size;
+  std::string_view field;
+  std::string_view enumeration;
+  How how;
+};
+
+constexpr auto fields = std::to_array<Field>({
+#define IBVEXP_HINT_FIELD(verb, argument, structure, member, enumeration, how)        \
+  {#verb, argument, static_cast<int>(offsetof(structure, member)),                    \
+   sizeof(structure::member), #structure "." #member, #enumeration, How::how},
+#define IBVEXP_HINT_ARGUMENT(verb, argument, enumeration, how) \
+  {#verb, argument, -1, 8, "argument " #argument, #enumeration, How::how},
+#include "hints.def"
+});
+
+// The value of a field, also as a half of an 8-byte store.
+std::optional<std::uint64_t> value_of(const Field &f, const ArgumentValues &arguments) {
+  const auto at = [&](int offset) { return arguments.find({f.argument, offset}); };
+  auto it = at(f.offset);
+  if (it != arguments.end() && it->second.size >= f.size) {
+    return f.size == 4 ? it->second.value & 0xffffffff : it->second.value;
+  }
+  if (f.offset >= 4 && f.size == 4) {
+    it = at(f.offset - 4);
+    if (it != arguments.end() && it->second.size == 8) return it->second.value >> 32;
+  }
+  return {};
+}
+
+void add(std::vector<Hint> &out, const Field &f, std::uint64_t value) {
+  for (const Constant &c : constants()) {
+    if (c.enumeration != f.enumeration) continue;
+    const bool seen = f.how == How::value ? c.value == value
+                                          : std::has_single_bit(c.value) && (value & c.value) != 0;
+    if (seen) out.push_back({c.name, f.field});
+  }
+}
+
+}  // namespace
+
+std::vector<Hint> hints_of(std::string_view verb, const ArgumentValues &arguments) {
+  std::vector<Hint> out;
+  for (const Field &f : fields)
+    if (f.verb == verb)
+      if (const auto value = value_of(f, arguments)) add(out, f, *value);
+  return out;
+}
+
+}  // namespace ibvexp::audit

@@ -1,0 +1,295 @@
+#include "recogniser.h"
+
+#include "anchors.h"
+
+#include <capstone/capstone.h>
+
+#include <algorithm>
+
+namespace ibvexp::audit {
+namespace {
+
+// Bytes up to which a function is evaluated for what it returns: what looks up a
+// table may, and what just computes an address from its argument. In larger ones
+// than the second, registers that calls may change count as changed.
+constexpr std::uint64_t small_function = 2048;
+constexpr std::uint64_t tiny_function = 128;
+constexpr std::uint64_t thrifty_function = 512;
+constexpr int max_depth = 4;
+// Rounds of callers of functions that return a table.
+constexpr int max_rounds = 6;
+// Parts of a function that lie apart.
+constexpr std::size_t max_parts = 8;
+constexpr int furthest_field = 512;
+
+// Listens to one function.
+class Listener final : public Observer {
+ public:
+  explicit Listener(Recogniser &recogniser) : recogniser_(recogniser), values_(recogniser.values()) {}
+
+  Sightings seen;
+
+  void access(const Instruction &at, Value address) override {
+    if (const auto t = values_.as_table(address); t && plausible(t->offset))
+      seen.accesses.push_back({*t, at.address, false, {}});
+  }
+
+  void compare(const Instruction &, Value a, Value b) override {
+    for (const auto &[size, limit] : {std::pair{a, b}, std::pair{b, a}}) {
+      const Symbol *s = values_.as_symbol(size);
+      if (s == nullptr || s->kind != Symbol::Kind::load || limit == unknown) continue;
+      if (const auto t = values_.as_table(static_cast<Value>(s->a)))
+        seen.size_tests.push_back({*t, size, limit});
+    }
+  }
+
+  void call(const Instruction &at, Value target, const State &state) override {
+    if (const Symbol *s = values_.as_symbol(target); s != nullptr && s->kind == Symbol::Kind::load)
+      if (const auto t = values_.as_table(static_cast<Value>(s->a)); t && plausible(t->offset))
+        seen.accesses.push_back({*t, at.address, true, arguments(state)});
+    look_for_complaint(state);
+    const Function *f = recogniser_.local_function(target);
+    if (f == nullptr) return;
+    bool hands_table = false;
+    std::array<Value, 6> passed{};
+    for (std::size_t i = 0; i < passed.size(); ++i) {
+      passed[i] = state.reg[argument_registers[i]];
+      hands_table = hands_table || values_.as_table(passed[i]);
+    }
+    if (hands_table) seen.handed_on.emplace_back(recogniser_.index(*f), passed);
+  }
+
+  Summary summary(Value target) override { return recogniser_.summary(target); }
+
+ private:
+  static bool plausible(std::int64_t offset) {
+    return offset % 8 == 0 && offset >= -1024 && offset <= 1024;
+  }
+
+  ArgumentValues arguments(const State &state) {
+    ArgumentValues out;
+    for (int i = 0; i < 5; ++i) {
+      const Value v = state.reg[argument_registers[static_cast<std::size_t>(i)]];
+      if (v == unknown) continue;
+      if (const auto c = values_.as_constant(v)) {
+        out[{i, -1}] = {*c, 8};
+        continue;
+      }
+      const Values::Linear base = values_.linear(v);
+      for (const Cell &cell : state.memory.cells()) {
+        const auto held = values_.as_constant(cell.value);
+        const Values::Linear &l = values_.linear(cell.address);
+        if (!held || l.count != base.count || l.terms != base.terms) continue;
+        const auto distance = static_cast<std::int64_t>(l.constant - base.constant);
+        if (distance >= 0 && distance < furthest_field)
+          out[{i, static_cast<int>(distance)}] = {*held, cell.size};
+      }
+    }
+    return out;
+  }
+
+  // fprintf(stderr, "%s: invalid comp_mask ...", verb, value, valid mask)
+  void look_for_complaint(const State &state) {
+    const auto argument = [&](std::size_t i) { return values_.as_constant(state.reg[argument_registers[i]]); };
+    for (std::size_t i = 0; i + 3 < argument_registers.size(); ++i) {
+      const auto format = argument(i), verb = argument(i + 1), mask = argument(i + 3);
+      if (!format || !verb || !mask) continue;
+      const auto text = recogniser_.image().text_at(*format);
+      if (text.find("invalid comp_mask") == std::string_view::npos) continue;
+      const auto name = recogniser_.image().text_at(*verb);
+      if (name.starts_with("ibv_")) seen.complaints.push_back({std::string(name), *mask});
+    }
+  }
+
+  Recogniser &recogniser_;
+  Values &values_;
+};
+
+}  // namespace
+
+const Function *Recogniser::local_function(Value target) const {
+  const auto address = values_.as_constant(target);
+  if (!address) return nullptr;
+  const Function *f = functions_.at(*address);
+  return f != nullptr && f->start == *address ? f : nullptr;
+}
+
+Summary Recogniser::summary(Value target) {
+  const Function *f = local_function(target);
+  return f == nullptr ? foreign_summary() : summarise(functions_.index(*f));
+}
+
+const Summary &Recogniser::summarise(std::size_t index) {
+  Known &known = known_[index];
+  if (known.depth == Known::Depth::nothing) {
+    const Function &f = functions_.all()[index];
+    const std::uint64_t size = f.end - f.start;
+    known.depth = Known::Depth::working;
+    known.summary = foreign_summary();  // what recursion sees
+    if (depth_ < max_depth) {
+      ++depth_;
+      Summary s = size <= thrifty_function ? clobbers(index) : foreign_summary();
+      if (size <= tiny_function || (size <= small_function && looks_up_[index])) {
+        Listener listener(*this);
+        Flow flow(decode(f));
+        s.result = flow.run(values_, listener, entry_state(values_));
+        s.size_tests = listener.seen.tests();
+      }
+      known.summary = std::move(s);
+      --depth_;
+    }
+    known.depth = Known::Depth::result;
+  }
+  return known.summary;
+}
+
+// gcc knows which registers a function of the same file leaves alone, whatever
+// the calling convention says.
+Summary Recogniser::clobbers(std::size_t index) {
+  Summary out;
+  const Function &f = functions_.all()[index];
+  for (const Instruction &insn : decode(f)) {
+    out.clobbers |= insn.writes;
+    out.clobbers_vector |= insn.writes_vector;
+    const bool call = insn.id == X86_INS_CALL, jump = insn.id == X86_INS_JMP;
+    if (!call && !jump) continue;
+    Summary callee = foreign_summary();
+    if (insn.operands[0].kind == Operand::Kind::immediate) {
+      const auto to = static_cast<std::uint64_t>(insn.operands[0].value);
+      if (jump && to >= f.start && to < f.end) continue;
+      callee = summary(values_.constant(to));
+    }
+    out.clobbers |= callee.clobbers;
+    out.clobbers_vector |= callee.clobbers_vector;
+  }
+  out.clobbers &= foreign_summary().clobbers;
+  return out;
+}
+
+// With the parts that conditional jumps lead to: compilers put unlikely code
+// elsewhere.
+std::vector<Instruction> Recogniser::decode(const Function &f) {
+  std::vector<Instruction> code;
+  std::vector<const Function *> parts{&f};
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const Function part = *parts[p];
+    const auto more = disassembler_.decode(
+        image_.at(part.start).first(part.end - part.start), part.start);
+    for (const Instruction &insn : more) {
+      if (insn.operand_count == 0 || insn.operands[0].kind != Operand::Kind::immediate) continue;
+      if (insn.id == X86_INS_CALL || insn.writes != 0) continue;
+      const auto to = static_cast<std::uint64_t>(insn.operands[0].value);
+      const Function *other = functions_.at(to);
+      if (other == nullptr || parts.size() == max_parts ||
+          std::find(parts.begin(), parts.end(), other) != parts.end())
+        continue;
+      const bool tail_call = insn.id == X86_INS_JMP && other->start == to;
+      const bool jump = insn.id == X86_INS_JMP || insn.length == 6;  // jcc with 32 bits
+      if (jump && !tail_call && other->end - other->start <= 16 * small_function)
+        parts.push_back(other);
+    }
+    code.insert(code.end(), more.begin(), more.end());
+  }
+  std::sort(code.begin(), code.end(),
+            [](const Instruction &a, const Instruction &b) { return a.address < b.address; });
+  return code;
+}
+
+void Recogniser::evaluate(std::size_t index, const State &entry, bool own_entry) {
+  const Function &f = functions_.all()[index];
+  Listener listener(*this);
+  Flow flow(decode(f));
+  const Value result = flow.run(values_, listener, entry);
+  if (own_entry) {
+    ++dispatch_.evaluated;
+    if (values_.as_table(result)) {
+      return_tables_.insert(index);
+      Known &known = known_[index];
+      known.depth = Known::Depth::result;
+      known.summary = f.end - f.start <= thrifty_function ? clobbers(index) : foreign_summary();
+      known.summary.result = result;
+      known.summary.size_tests = listener.seen.tests();
+    }
+  }
+  for (const auto &h : listener.seen.handed_on) handed_on_.push_back(h);
+  report(f, listener.seen);
+}
+
+// Rule of confirmation: the same function compares the table's size, at table + z,
+// with n, and n is the distance of the slot from the end, which is z + 8.
+void Recogniser::report(const Function &f, const Sightings &seen) {
+  constexpr std::int64_t modern_size_word = 320;
+  for (const MaskComplaint &c : seen.complaints) dispatch_.complaints.push_back(c);
+  for (const Sightings::Access &a : seen.accesses) {
+    for (const Sightings::SizeTest &t : seen.size_tests) {
+      if (t.at.table != a.at.table) continue;
+      const std::int64_t from_end = t.at.offset + 8 - a.at.offset;
+      const auto constant = values_.as_constant(t.limit);
+      if (!constant) continue;
+      const auto limit = static_cast<std::int64_t>(*constant);
+      if (from_end <= 8 || from_end > 1024 || (limit != from_end && limit + 1 != from_end)) continue;
+      dispatch_.sites.push_back({a.site, f.start, static_cast<int>(from_end), a.called,
+                                 t.at.offset != modern_size_word, a.arguments});
+      break;
+    }
+  }
+}
+
+void Recogniser::evaluate_callers() {
+  std::set<std::size_t> done;
+  for (int round = 0; round < max_rounds; ++round) {
+    std::set<std::uint64_t> starts;
+    for (const std::size_t i : return_tables_)
+      if (done.insert(i).second) starts.insert(functions_.all()[i].start);
+    if (starts.empty()) return;
+    std::set<std::size_t> callers;
+    for_each_direct_call(image_, [&](std::uint64_t from, std::uint64_t target, bool) {
+      if (!starts.contains(target)) return;
+      if (const Function *f = functions_.at(from)) callers.insert(functions_.index(*f));
+    });
+    for (const std::size_t i : callers)
+      if (evaluated_.insert(i).second) evaluate(i, entry_state(values_), true);
+  }
+}
+
+void Recogniser::evaluate_handed_on() {
+  constexpr std::size_t most = 2000;
+  std::set<std::pair<std::size_t, std::array<Value, 6>>> done;
+  for (std::size_t i = 0; i < handed_on_.size() && done.size() < most; ++i) {
+    const auto next = handed_on_[i];
+    if (!done.insert(next).second) continue;
+    State entry = entry_state(values_);
+    for (std::size_t r = 0; r < next.second.size(); ++r)
+      if (values_.as_table(next.second[r])) entry.reg[argument_registers[r]] = next.second[r];
+    evaluate(next.first, entry, false);
+  }
+}
+
+Dispatch Recogniser::run() {
+  const auto &all = functions_.all();
+  dispatch_.functions = all.size();
+  for (const Segment &s : image_.segments())
+    if (s.executable) dispatch_.code_bytes += s.bytes.size();
+  for (const Function &f : all)
+    looks_up_.push_back(may_look_up(image_.at(f.start).first(f.end - f.start)));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (looks_up_[i] && evaluated_.insert(i).second) evaluate(i, entry_state(values_), true);
+  evaluate_callers();
+  evaluate_handed_on();
+
+  auto &sites = dispatch_.sites;
+  const auto key = [](const SlotSite &s) { return std::tuple(s.address, s.from_end, !s.called); };
+  std::stable_sort(sites.begin(), sites.end(),
+                   [&](const SlotSite &a, const SlotSite &b) { return key(a) < key(b); });
+  // A call names the load it is made of again.
+  sites.erase(std::unique(sites.begin(), sites.end(),
+                          [](const SlotSite &a, const SlotSite &b) {
+                            return a.address == b.address && a.from_end == b.from_end;
+                          }),
+              sites.end());
+  return std::move(dispatch_);
+}
+
+Dispatch find_dispatch(const ElfImage &image) { return Recogniser(image).run(); }
+
+}  // namespace ibvexp::audit

@@ -1,0 +1,84 @@
+// The work of find_dispatch(): which functions to evaluate, what they tell their
+// callers, and which accesses are slots.
+#pragma once
+
+#include "dispatch.h"
+#include "flow.h"
+#include "functions.h"
+
+#include <set>
+#include <tuple>
+
+namespace ibvexp::audit {
+
+// What one function does with tables that it found.
+struct Sightings {
+  struct Access {
+    Values::TableAddress at;
+    std::uint64_t site;
+    bool called;
+    ArgumentValues arguments;
+    bool operator<(const Access &o) const {
+      return std::tie(at.table, at.offset, site, called) <
+             std::tie(o.at.table, o.at.offset, o.site, o.called);
+    }
+  };
+  struct SizeTest {
+    Values::TableAddress at;
+    Value size;                  // the word at that address
+    Value limit;
+  };
+  std::vector<Access> accesses;
+  std::vector<SizeTest> size_tests;
+  std::vector<MaskComplaint> complaints;
+
+  std::vector<std::pair<Value, Value>> tests() const {
+    std::vector<std::pair<Value, Value>> out;
+    for (const SizeTest &t : size_tests) out.emplace_back(t.size, t.limit);
+    return out;
+  }
+  // Local functions that are handed a table address, with all arguments.
+  std::vector<std::pair<std::size_t, std::array<Value, 6>>> handed_on;
+};
+
+class Recogniser {
+ public:
+  explicit Recogniser(const ElfImage &image) : image_(image), functions_(image) {}
+
+  Dispatch run();
+  // Of a local function, or what any call does.
+  Summary summary(Value target);
+  const Function *local_function(Value target) const;
+  std::size_t index(const Function &f) const { return functions_.index(f); }
+
+  Values &values() { return values_; }
+  const ElfImage &image() const { return image_; }
+
+ private:
+  struct Known {
+    enum class Depth : std::uint8_t { nothing, working, result } depth = Depth::nothing;
+    Summary summary;
+  };
+
+  std::vector<Instruction> decode(const Function &f);
+  void evaluate(std::size_t index, const State &entry, bool own_entry);
+  void evaluate_callers();
+  const Summary &summarise(std::size_t index);
+  Summary clobbers(std::size_t index);
+  void report(const Function &f, const Sightings &seen);
+  void evaluate_handed_on();
+
+  const ElfImage &image_;
+  Functions functions_;
+  Values values_;
+  Disassembler disassembler_;
+  std::vector<bool> looks_up_;        // by function: worth evaluating for itself
+  std::map<std::size_t, Known> known_;
+  int depth_ = 0;
+  std::set<std::size_t> evaluated_;
+  std::set<std::size_t> return_tables_;
+  std::vector<std::pair<std::size_t, std::array<Value, 6>>> handed_on_;
+  Dispatch dispatch_;
+};
+
+}  // namespace ibvexp::audit

@@ -1,0 +1,12 @@
+// The release of the header that a binary was compiled with, from what the
+// header's inlines left in its code.
+#pragma once
+
+#include "dispatch.h"
+
+namespace ibvexp::audit {
+
+// As text, such as "MLNX_OFED 3.2 to 3.4"; empty without any indication.
+std::string header_release(const Dispatch &dispatch);
+
+}  // namespace ibvexp::audit
