@@ -19,6 +19,7 @@ inline constexpr int exit_trouble = 2;   // wrong usage, or input that could not
 // What the chosen subcommand does; returns the exit status.
 using Action = std::function<int()>;
 
+void add_audit(CLI::App &app, Action &action);
 void add_matrix(CLI::App &app, Action &action);
 
 }  // namespace ibvexp::tool

@@ -14,6 +14,7 @@ int main(int argc, char **argv) {
   app.require_subcommand(1);
 
   Action action;
+  add_audit(app, action);
   add_matrix(app, action);
 
   try {

@@ -1,0 +1,223 @@
+#include "audit.h"
+
+#include "binary/binary.h"
+#include "binary/elf_image.h"
+#include "file.h"
+#include "source.h"
+#include "trace.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace ibvexp::audit {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Sources larger than this are generated data; reading gigabytes of them for
+// names would take minutes.
+constexpr std::size_t largest_source = std::size_t{256} << 20;
+
+struct Job {
+  std::string path;
+  bool named;                // by the user, so it has to be audited somehow
+};
+
+class Auditor {
+ public:
+  explicit Auditor(const Options &options) : options_(options) {}
+
+  Report run(const Progress &progress) {
+    const auto start = std::chrono::steady_clock::now();
+    const unsigned count =
+        options_.threads != 0 ? options_.threads : std::max(1U, std::thread::hardware_concurrency());
+    std::vector<std::jthread> workers;
+    for (unsigned i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
+    {
+      std::jthread walker([this] {
+        for (const std::string &path : options_.paths) walk(path);
+        const std::scoped_lock lock(mutex_);
+        walking_ = false;
+        wake_.notify_all();
+      });
+      std::unique_lock lock(mutex_);
+      while (walking_ || done_ < known_) {
+        wake_main_.wait_for(lock, std::chrono::milliseconds(100));
+        if (progress) {
+          const std::size_t done = done_, known = known_;
+          lock.unlock();
+          progress(done, known);
+          lock.lock();
+        }
+      }
+      finished_ = true;
+      wake_.notify_all();
+    }
+    workers.clear();
+    std::sort(report_.files.begin(), report_.files.end(),
+              [](const FileReport &a, const FileReport &b) { return a.path < b.path; });
+    report_.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::move(report_);
+  }
+
+ private:
+  void add(const fs::path &path, bool named) {
+    const std::scoped_lock lock(mutex_);
+    // Libraries are reached by many ways.
+    std::error_code failed;
+    const fs::path real = fs::canonical(path, failed);
+    if (!seen_.insert(failed ? path.string() : real.string()).second) return;
+    jobs_.push_back({path.string(), named});
+    ++known_;
+    wake_.notify_one();
+  }
+
+  void fail(const fs::path &path, const std::string &why) {
+    FileReport r;
+    r.path = path.string();
+    r.error = why;
+    const std::scoped_lock lock(mutex_);
+    report_.files.push_back(std::move(r));
+  }
+
+  bool excluded(const fs::path &path) const {
+    const std::string name = path.filename().string();
+    return name == ".git" || name == ".svn" || name == ".hg" ||
+           std::find(options_.exclude.begin(), options_.exclude.end(), name) !=
+               options_.exclude.end();
+  }
+
+  void walk(const fs::path &path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (status.type() == fs::file_type::not_found) {
+      const bool link = fs::is_symlink(fs::symlink_status(path, error));
+      return fail(path, link ? "dangling link" : "no such file or directory");
+    }
+    if (error) return fail(path, error.message());
+    if (!fs::is_directory(status)) return add(path, true);
+    walk_folder(path);
+  }
+
+  void walk_folder(const fs::path &folder) {
+    std::error_code error;
+    fs::directory_iterator entries(folder, error);
+    if (error) return fail(folder, error.message());
+    for (const fs::directory_entry &e : entries) {
+      std::error_code failed;
+      const bool link = e.is_symlink(failed);
+      if (!link && e.is_directory(failed)) {
+        if (!excluded(e.path())) walk_folder(e.path());
+      } else if (link && !fs::exists(e.path(), failed)) {
+        // Of no interest unless it would have been read.
+        if (kind_by_name(e.path().native()) != FileKind::other) fail(e.path(), "dangling link");
+      } else if (e.is_regular_file(failed)) {
+        add(e.path(), false);
+      }
+    }
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [this] { return finished_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      const Job job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      FileReport report = audit(job);
+      lock.lock();
+      count(report);
+      if (!report.uses.empty() || !report.error.empty() || (job.named && report.kind == FileKind::binary))
+        report_.files.push_back(std::move(report));
+      ++done_;
+      if (done_ == known_) wake_main_.notify_one();
+    }
+  }
+
+  void count(const FileReport &report) {
+    switch (report.kind) {
+    case FileKind::source: ++report_.sources; break;
+    case FileKind::build_file: ++report_.build_files; break;
+    case FileKind::binary: ++report_.binaries; break;
+    case FileKind::trace: ++report_.traces; break;
+    case FileKind::other: ++report_.skipped; break;
+    }
+  }
+
+  FileReport audit(const Job &job) {
+    FileReport report;
+    report.path = job.path;
+    try {
+      audit(job, report);
+    } catch (const std::exception &e) {
+      report.error = e.what();
+    }
+    return report;
+  }
+
+  void audit(const Job &job, FileReport &report) {
+    const MappedFile file(job.path);
+    const std::string_view text = file.text();
+    if (text.starts_with("\177ELF")) {
+      report.kind = FileKind::binary;
+      audit_binary(job.path, report);
+      if (options_.recursive)
+        for (const std::string &library : find_libraries(job.path, report)) add(library, false);
+      return;
+    }
+    if (looks_like_trace(text)) {
+      report.kind = FileKind::trace;
+      return audit_trace(text, report);
+    }
+    report.kind = kind_by_name(job.path);
+    if (report.kind == FileKind::other) {
+      if (!job.named) return;
+      if (job.path.ends_with(".json")) throw InputError("not a trace of ibvexp");
+      if (text.substr(0, 4096).find('\0') != std::string_view::npos)
+        throw InputError("neither ELF file, source nor trace");
+      report.kind = FileKind::source;
+    }
+    if (text.size() > largest_source)
+      throw InputError("larger than 256 MB: not read as source");
+    if (report.kind == FileKind::build_file) audit_build_file(text, report);
+    else audit_source(text, report);
+  }
+
+  const Options &options_;
+  std::mutex mutex_;
+  std::condition_variable wake_, wake_main_;
+  std::deque<Job> jobs_;
+  std::set<std::string> seen_;
+  std::size_t known_ = 0, done_ = 0;
+  bool walking_ = true, finished_ = false;
+  Report report_;
+};
+
+}  // namespace
+
+std::size_t Report::errors() const {
+  return static_cast<std::size_t>(std::count_if(
+      files.begin(), files.end(), [](const FileReport &f) { return !f.error.empty(); }));
+}
+
+std::optional<Severity> Report::worst() const {
+  std::optional<Severity> out;
+  for (const FileReport &f : files)
+    for (const Use &u : f.uses) out = std::max(out.value_or(Severity::fine), u.subject->severity);
+  return out;
+}
+
+Report run(const Options &options, const Progress &progress) {
+  return Auditor(options).run(progress);
+}
+
+}  // namespace ibvexp::audit

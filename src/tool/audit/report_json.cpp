@@ -1,0 +1,68 @@
+// The audit for programs.
+#include "outputs.h"
+#include "totals.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <unordered_map>
+
+namespace ibvexp::audit {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json subject_json(const Subject &s) {
+  return {{"name", s.name}, {"verdict", s.verdict}, {"planned", s.planned},
+          {"severity", name_of(s.severity)}, {"effort", name_of(s.effort)}, {"family", s.family},
+          {"replacement", s.replacement}, {"note", s.note}};
+}
+
+Json use_json(const Use &u, std::size_t subject) {
+  Json out{{"subject", subject}, {"evidence", name_of(u.evidence)}};
+  if (u.line != 0) out["line"] = u.line;
+  if (u.column != 0) out["column"] = u.column;
+  if (u.address != 0) out["address"] = fmt::format("{:#x}", u.address);
+  if (u.evidence == Evidence::trace) out["count"] = u.count;
+  if (!u.where.empty()) out["where"] = u.where;
+  if (!u.detail.empty()) out["detail"] = u.detail;
+  return out;
+}
+
+}  // namespace
+
+std::string as_json(const Report &report) {
+  const Totals t = totals(report);
+  Json out{{"format", "ibvexp-audit"}, {"version", 1}};
+  out["read"] = {{"sources", report.sources}, {"build_files", report.build_files},
+                 {"binaries", report.binaries}, {"traces", report.traces},
+                 {"other", report.skipped}, {"errors", report.errors()}};
+  Json counts{{"files", t.files}, {"uses", t.uses}};
+  for (std::size_t i = 0; i < t.by_severity.size(); ++i)
+    counts["severity"][std::string(severity_names[i])] = t.by_severity[i];
+  for (std::size_t i = 0; i < t.by_effort.size(); ++i)
+    counts["effort"][std::string(effort_names[i])] = t.by_effort[i];
+  out["counts"] = std::move(counts);
+  out["subjects"] = Json::array();
+  std::unordered_map<const Subject *, std::size_t> ids;
+  Json files = Json::array();
+  for (const FileReport &f : report.files) {
+    Json file{{"path", f.path}, {"kind", name_of(f.kind)}};
+    if (!f.error.empty()) file["error"] = f.error;
+    if (!f.header_release.empty()) file["header"] = f.header_release;
+    if (!f.libraries.empty()) file["libraries"] = f.libraries;
+    if (!f.notes.empty()) file["notes"] = f.notes;
+    file["uses"] = Json::array();
+    for (const Use &u : f.uses) {
+      const auto [it, fresh] = ids.try_emplace(u.subject, ids.size());
+      if (fresh) out["subjects"].push_back(subject_json(*u.subject));
+      file["uses"].push_back(use_json(u, it->second));
+    }
+    files.push_back(std::move(file));
+  }
+  out["files"] = std::move(files);
+  // Paths and sources need not be UTF-8.
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ibvexp::audit

@@ -1,0 +1,17 @@
+// Uses of experimental verbs in C and C++ sources and in build files.
+#pragma once
+
+#include "report.h"
+
+#include <string_view>
+
+namespace ibvexp::audit {
+
+// The kind of a file by its name; other for what is neither.
+FileKind kind_by_name(std::string_view path);
+
+// Text need not be valid in any encoding.
+void audit_source(std::string_view text, FileReport &report);
+void audit_build_file(std::string_view text, FileReport &report);
+
+}  // namespace ibvexp::audit

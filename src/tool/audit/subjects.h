@@ -1,0 +1,21 @@
+// From the names that programs use to what the tables say about them.
+#pragma once
+
+#include "report.h"
+
+namespace ibvexp::audit {
+
+// Names of the experimental API; null for any other name. Thread-safe; what it
+// returns lives as long as the process.
+const Subject *subject_of(std::string_view name);
+
+// Whether the name would be one of the API, had the tables a row for it.
+bool is_experimental(std::string_view name);
+
+// Classes of their own, which no row is about.
+const Subject &private_layout();    // code that reads structures inside of libmlx5
+const Subject &old_lookup();        // look-up of 2.x headers
+const Subject &unknown_name(std::string_view name);
+const Subject &provider_plugin();
+
+}  // namespace ibvexp::audit

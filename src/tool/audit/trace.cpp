@@ -1,0 +1,70 @@
+#include "trace.h"
+
+#include "binary/elf_image.h"
+#include "subjects.h"
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+
+namespace ibvexp::audit {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string describe(const Json &note) {
+  std::string out;
+  const auto add = [&](const std::string &text) { out += (out.empty() ? "" : ", ") + text; };
+  if (note.contains("module")) {
+    const std::string module = note["module"];
+    add(module + (note.contains("offset") ? "+" + std::string(note["offset"]) : ""));
+  }
+  if (note.contains("words")) add(note["words"]);
+  if (note.contains("reason")) add(note["reason"]);
+  return out;
+}
+
+void add_row(const Json &process, const Json &row, FileReport &report) {
+  const std::string name = row.at("name");
+  const Subject *subject = subject_of(name);
+  Use use{};
+  use.subject = subject != nullptr ? subject : &unknown_name(name);
+  use.evidence = Evidence::trace;
+  use.count = row.at("calls");
+  use.where = process.at("program");
+  use.detail = std::to_string(row.at("successes").get<std::uint64_t>()) + " successes, " +
+               std::to_string(row.at("refusals").get<std::uint64_t>()) + " refusals, " +
+               std::to_string(row.at("failures").get<std::uint64_t>()) + " failures";
+  for (const char *which : {"first_refusal", "first_call"}) {
+    if (!row.contains(which)) continue;
+    const std::string more = describe(process.at("notes").at(row[which].get<std::size_t>()));
+    if (!more.empty()) use.detail += "; " + more;
+    break;
+  }
+  report.uses.push_back(std::move(use));
+}
+
+}  // namespace
+
+bool looks_like_trace(std::string_view text) {
+  const std::string_view start = text.substr(0, 256);
+  return start.find("\"ibvexp-trace\"") != std::string_view::npos;
+}
+
+void audit_trace(std::string_view text, FileReport &report) {
+  try {
+    const Json trace = Json::parse(text);
+    if (trace.at("format") != "ibvexp-trace") throw InputError("not a trace of ibvexp");
+    if (trace.at("version") != 1)
+      throw InputError("a trace of version " + trace.at("version").dump() + "; this ibvexp reads 1");
+    // A process that wrote itself again is whole in its last occurrence.
+    std::map<std::string, const Json *> processes;
+    for (const Json &p : trace.at("processes")) processes[p.at("id")] = &p;
+    for (const auto &[id, process] : processes)
+      for (const Json &row : process->at("rows")) add_row(*process, row, report);
+  } catch (const Json::exception &e) {
+    throw InputError("corrupt trace: " + std::string(e.what()));
+  }
+}
+
+}  // namespace ibvexp::audit

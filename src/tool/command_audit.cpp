@@ -1,0 +1,94 @@
+// ibvexp audit: what experimental verbs do programs, sources and traces use?
+#include "audit/audit.h"
+#include "audit/outputs.h"
+#include "audit/progress.h"
+#include "command.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+
+namespace ibvexp::tool {
+namespace {
+
+struct AuditOptions {
+  audit::Options audit;
+  std::string json, sarif, html;
+  std::string colour = "auto";
+  std::string fail_on;
+  bool quiet = false;
+};
+
+// "-" is standard output.
+void write(const std::string &path, const std::string &text) {
+  if (path == "-") {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+      throw std::runtime_error("cannot write to standard output");
+    return;
+  }
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text << std::flush;
+  if (!file) throw std::runtime_error("cannot write " + path);
+}
+
+bool use_colour(const std::string &when) {
+  if (when != "auto") return when == "always";
+  const char *never = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) == 1 && (never == nullptr || *never == '\0');
+}
+
+int run(const AuditOptions &o) {
+  audit::Report report;
+  {
+    audit::ProgressBar bar;
+    report = audit::run(o.audit,
+                        [&](std::size_t done, std::size_t total) { bar.show(done, total); });
+  }
+  for (const audit::FileReport &f : report.files)
+    if (!f.error.empty()) fmt::print(stderr, "ibvexp: {}: {}\n", f.path, f.error);
+  if (!o.json.empty()) write(o.json, audit::as_json(report));
+  if (!o.sarif.empty()) write(o.sarif, audit::as_sarif(report));
+  if (!o.html.empty()) write(o.html, audit::as_html(report));
+  const bool taken = o.json == "-" || o.sarif == "-" || o.html == "-";
+  if (!taken && !o.quiet) write("-", audit::as_table(report, use_colour(o.colour)));
+
+  if (report.errors() != 0) return exit_trouble;
+  if (!o.fail_on.empty())
+    for (std::size_t i = 0; i < std::size(audit::severity_names); ++i)
+      if (audit::severity_names[i] == o.fail_on && report.worst() &&
+          *report.worst() >= static_cast<audit::Severity>(i))
+        return exit_findings;
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_audit(CLI::App &app, Action &action) {
+  CLI::App *sub = app.add_subcommand(
+      "audit", "Find uses of experimental verbs in sources, binaries and traces");
+  const auto o = std::make_shared<AuditOptions>();
+  sub->add_option("PATH", o->audit.paths, "Files and folders: C and C++ sources, build files, ELF "
+                  "files (stripped too), traces of `ibvexp run`")->required();
+  sub->add_option("--json", o->json, "Write JSON to FILE (- for standard output)")->type_name("FILE");
+  sub->add_option("--sarif", o->sarif, "Write SARIF 2.1.0 to FILE")->type_name("FILE");
+  sub->add_option("--html", o->html, "Write one self-contained HTML page to FILE")->type_name("FILE");
+  sub->add_flag("-q,--quiet", o->quiet, "No table on standard output");
+  sub->add_flag("-r,--recursive", o->audit.recursive, "Also the libraries that binaries load");
+  sub->add_option("--exclude", o->audit.exclude, "Names of folders to leave out")
+      ->type_name("NAME")->allow_extra_args(false);
+  sub->add_option("-j,--jobs", o->audit.threads, "Threads (one per processor)")->type_name("N");
+  sub->add_option("--fail-on", o->fail_on, "Exit with 1 if something of this severity or worse is used")
+      ->check(CLI::IsMember({"fine", "partial", "beyond", "unsupported"}));
+  sub->add_option("--color", o->colour, "Colours in the table")
+      ->check(CLI::IsMember({"auto", "always", "never"}))->capture_default_str();
+  sub->footer("Exit status: 0, or 1 with --fail-on, or 2 if an input could not be read.");
+  sub->callback([&action, o] { action = [o] { return run(*o); }; });
+}
+
+}  // namespace ibvexp::tool
