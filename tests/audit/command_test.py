@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Run ibvexp audit as its users do, on good input and bad.
+
+    command_test.py IBVEXP SOURCE_ROOT        in the environment: SAMPLE_BINARY
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+IBVEXP, ROOT = sys.argv[1], pathlib.Path(sys.argv[2])
+SAMPLE = pathlib.Path(os.environ["SAMPLE_BINARY"])
+
+
+def audit(*arguments, **more):
+    return subprocess.run([IBVEXP, "audit", *map(str, arguments)], capture_output=True, text=True,
+                          errors="replace", timeout=240, check=False, **more)
+
+
+class Audit(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def file(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def report(self, *arguments):
+        done = audit("--json", "-", *arguments)
+        return json.loads(done.stdout), done
+
+    def uses(self, report):
+        return {(f["path"], report["subjects"][u["subject"]]["name"], u.get("line"))
+                for f in report["files"] for u in f["uses"]}
+
+    def expect_error(self, path, words, *more):
+        """One clear line, the rest is audited all the same, and the status says so."""
+        good = self.file("good.c", "ibv_exp_poll_cq(a);\n")
+        done = audit("--json", "-", path, good, *more)
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertIn(str(path), lines[0])
+        self.assertRegex(lines[0], words)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn((str(good), "ibv_exp_poll_cq", 1), self.uses(json.loads(done.stdout)))
+
+
+class Samples(Audit):
+    def test_every_use_of_a_verb_is_listed_with_its_verdict(self):
+        """Against a search that knows no C, and the matrix."""
+        report, done = self.report(ROOT / "tests/samples")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        uses = self.uses(report)
+        matrix = json.loads(subprocess.run([IBVEXP, "matrix", "--json"], capture_output=True, check=True).stdout)
+        verdicts = {e["name"]: e["verdict"] for f in matrix["families"] for e in f["entries"] + f["features"]}
+        expected = 0
+        for path in (ROOT / "tests/samples").glob("*.[ch]"):
+            text = re.sub(r"/\*.*?\*/|//[^\n]*", lambda m: "\n" * m[0].count("\n"), path.read_text(), flags=re.S)
+            for number, line in enumerate(text.splitlines(), 1):
+                for name in re.findall(r"(?<![\"\w])(?:ibv_exp_|IBV_EXP_)\w+", line):
+                    if f'"{name}' not in line:
+                        expected += 1
+                        self.assertIn((str(path), name, number), uses)
+        self.assertGreater(expected, 50)
+        for subject in report["subjects"]:
+            if subject["name"] in verdicts:
+                self.assertEqual(subject["verdict"].replace("-", "").replace(" ", "_"),
+                                 verdicts[subject["name"]])
+            self.assertNotEqual(subject["verdict"], "unknown", subject)
+
+    def test_binary(self):
+        stripped = self.folder / "stripped"
+        subprocess.run(["strip", "-o", stripped, SAMPLE], check=True)
+        whole, _ = self.report(SAMPLE)
+        bare, _ = self.report(stripped)
+        verbs = [{name for _, name, _ in self.uses(r) if name.startswith("ibv_exp_")} for r in (whole, bare)]
+        self.assertEqual(*verbs)
+        self.assertLessEqual({"ibv_exp_create_qp", "ibv_exp_post_send", "ibv_exp_poll_cq",
+                              "ibv_exp_reg_mr", "ibv_exp_create_cq", "ibv_exp_modify_qp"}, verbs[1])
+        self.assertIn("MLNX_OFED", bare["files"][0]["header"])
+        lines = {u["line"] for f in whole["files"] for u in f["uses"] if "line" in u}
+        self.assertTrue(lines, "debug information gives lines")
+
+    def test_libraries_are_followed(self):
+        report, _ = self.report("--recursive", SAMPLE)
+        self.assertGreater(report["read"]["binaries"], 3)
+
+
+class Outputs(Audit):
+    def test_sarif(self):
+        sarif = self.folder / "report.sarif"
+        source = self.file("a.c", "ibv_exp_poll_dc_info(c, e, 1, 1);\nibv_exp_poll_cq(c);\n")
+        self.assertEqual(audit("-q", "--sarif", sarif, source).returncode, 0)
+        run, = json.loads(sarif.read_text())["runs"]
+        rules = run["tool"]["driver"]["rules"]
+        for result in run["results"]:
+            self.assertEqual(rules[result["ruleIndex"]]["id"], result["ruleId"])
+        levels = {r["ruleId"]: r["level"] for r in run["results"]}
+        self.assertEqual(levels, {"ibv_exp_poll_dc_info": "error", "ibv_exp_poll_cq": "warning"})
+        region = run["results"][0]["locations"][0]["physicalLocation"]["region"]
+        self.assertEqual(region, {"startLine": 1, "startColumn": 1})
+
+    def test_html_needs_nothing_else(self):
+        page = self.folder / "report.html"
+        audit("-q", "--html", page, self.file("</script>.c", "ibv_exp_poll_cq(c);\n"))
+        text = page.read_text()
+        self.assertEqual(text.count("</script"), 2)
+        self.assertNotRegex(text, r"(?:src|href)=\"?https?:")
+
+    def test_no_progress_and_no_colour_in_a_pipe(self):
+        done = audit(self.file("a.c", "ibv_exp_poll_cq(c);\n"))
+        self.assertNotIn("\033", done.stdout)
+        self.assertEqual(done.stderr, "")
+        self.assertIn("\033[", audit("--color", "always", self.folder).stdout)
+
+    def test_progress_on_a_terminal(self):
+        for i in range(200):
+            self.file(f"{i}.c", "ibv_exp_poll_cq(c);\n" * 100)
+        shown = subprocess.run(["script", "-qec", f"{IBVEXP} audit -q {self.folder}", "/dev/null"],
+                               capture_output=True, text=True, check=True,
+                               env={**os.environ, "TERM": "xterm"}).stdout
+        self.assertIn("files", shown)
+
+    def test_fail_on(self):
+        fine = self.file("fine.c", "ibv_exp_query_device(c, &a);\n")
+        partial = self.file("partial.c", "ibv_exp_poll_cq(c);\n")
+        bad = self.file("bad.c", "ibv_exp_poll_dc_info(c, e, 1, 1);\n")
+        for path, level, status in ((fine, "unsupported", 0), (fine, "fine", 1), (partial, "unsupported", 0),
+                                    (partial, "partial", 1), (bad, "unsupported", 1), (bad, "partial", 1)):
+            self.assertEqual(audit("--fail-on", level, path).returncode, status, (path, level))
+        self.assertEqual(audit("--fail-on", "nonsense", bad).returncode, 2)
+
+    def test_private_layouts_have_a_verdict_of_their_own(self):
+        report, _ = self.report(self.file("a.c", "#include <infiniband/mlx5_hw.h>\n"))
+        self.assertEqual(report["subjects"][0]["verdict"], "private layout")
+
+
+class BadInput(Audit):
+    def test_missing(self):
+        self.expect_error(self.folder / "nothing.c", "no such file")
+
+    def test_truncated_elf(self):
+        whole = SAMPLE.read_bytes()
+        for size in (5, 40, 64, 200, 4096, len(whole) // 3):
+            self.expect_error(self.file("short", whole[:size]), "ELF")
+
+    def test_damaged_elf_does_not_stop_it(self):
+        whole = SAMPLE.read_bytes()
+        for i in range(0, 4096, 97):
+            damaged = bytearray(whole)
+            damaged[i:i + 8] = b"\xff" * 8
+            done = audit(self.file("damaged", bytes(damaged)))
+            self.assertIn(done.returncode, (0, 2), (i, done.stderr))
+
+    def test_dangling_link(self):
+        link = self.folder / "link.c"
+        link.symlink_to("nowhere")
+        self.expect_error(link, "dangling link")
+        self.assertEqual(audit(self.folder).returncode, 2)
+
+    def test_links_in_a_circle(self):
+        (self.folder / "loop").symlink_to(self.folder)
+        self.file("a.c", "ibv_exp_poll_cq(c);\n")
+        report, done = self.report(self.folder)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(len(report["files"]), 1)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may read everything")
+    def test_unreadable(self):
+        path = self.file("secret.c", "ibv_exp_poll_cq(c);\n")
+        path.chmod(0)
+        self.expect_error(path, "Permission denied")
+
+    def test_not_utf8(self):
+        path = self.file("latin\udce9.c".encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape"),
+                         b"// caf\xe9 \xff\nibv_exp_poll_cq(c); /* \xc3\x28 */\n")
+        report, done = self.report(path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(report["files"][0]["uses"][0]["line"], 2)
+
+    def test_huge_sparse_file(self):
+        for name, words in (("huge.c", "256 MB"), ("huge", "neither ELF")):
+            path = self.file(name, b"")
+            with path.open("r+b") as file:
+                file.truncate(4 << 30)
+            self.expect_error(path, words)
+
+    def test_huge_sparse_elf(self):
+        path = self.file("huge", SAMPLE.read_bytes())
+        with path.open("r+b") as file:
+            file.truncate(4 << 30)
+        report, done = self.report(path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(report["files"][0]["uses"])
+
+    def test_corrupt_trace(self):
+        trace = '{"format": "ibvexp-trace", "version": 1, "processes": ['
+        for text, words in ((trace, "corrupt trace"), (trace + "{}]}", "corrupt trace"),
+                            ('{"format": "ibvexp-trace", "version": 7}', "version 7"),
+                            ('{"format": "else"}', "not a trace")):
+            self.expect_error(self.file("trace.json", text), words)
+
+    def test_pipe(self):
+        path = self.folder / "pipe.c"
+        os.mkfifo(path)
+        self.expect_error(path, "not a regular file")
+
+
+class Traces(Audit):
+    def test_what_happened(self):
+        row = {"name": "ibv_exp_poll_cq", "kind": "entry", "family": "cq", "verdict": "partial", "calls": 7,
+               "successes": 6, "refusals": 1, "failures": 0, "first_refusal": 0}
+        process = {"id": "h-1", "program": "/bin/app", "rows": [row],
+                   "notes": [{"arguments": [], "module": "/bin/app", "offset": "0x12", "reason": "too wide"}]}
+        earlier = {**process, "rows": [{**row, "calls": 3}]}
+        trace = {"format": "ibvexp-trace", "version": 1, "processes": [earlier, process]}
+        report, done = self.report(self.file("t.json", json.dumps(trace)))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        use, = report["files"][0]["uses"]
+        self.assertEqual(use["count"], 7)
+        self.assertIn("too wide", use["detail"])
+        self.assertIn("1 refusals", use["detail"])
+
+
+unittest.main(argv=[sys.argv[0]], verbosity=1)

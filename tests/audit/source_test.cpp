@@ -1,0 +1,108 @@
+// Names in C, C++ and build files, and what is none.
+#include "source.h"
+#include "subjects.h"
+
+#include <catch.h>
+
+using namespace ibvexp::audit;
+
+namespace {
+
+std::string found(std::string_view text, bool build_file = false) {
+  FileReport r;
+  if (build_file) audit_build_file(text, r);
+  else audit_source(text, r);
+  std::string out;
+  for (const Use &u : r.uses)
+    out += std::to_string(u.line) + ":" + std::to_string(u.column) + " " + std::string(u.subject->name) +
+           " " + std::string(name_of(u.evidence)) + "\n";
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("calls and constants are found where they are") {
+  CHECK(found("int x;\n  qp = ibv_exp_create_qp(c, &a);\n") == "2:8 ibv_exp_create_qp code\n");
+  CHECK(found("f |= IBV_EXP_QP_CREATE_UMR|IBV_EXP_SEND_FENCE;") ==
+        "1:6 IBV_EXP_QP_CREATE_UMR code\n1:28 IBV_EXP_SEND_FENCE code\n");
+  CHECK(found("my_ibv_exp_create_qp(); xIBV_EXP_SEND_FENCE;") == "");
+  CHECK(found("ibv_open_xrc_domain(c, -1, O_CREAT);") == "1:1 ibv_open_xrc_domain code\n");
+}
+
+TEST_CASE("what today's libibverbs has too is no use") {
+  CHECK(found("ibv_create_qp(pd, &a); ibv_post_send(qp, &wr, &bad); IBV_SEND_FENCE;") == "");
+}
+
+TEST_CASE("comments are skipped, lines still counted") {
+  CHECK(found("// ibv_exp_create_qp\n/* ibv_exp_create_qp\n */ ibv_exp_poll_cq(1);\n") ==
+        "3:5 ibv_exp_poll_cq code\n");
+  CHECK(found("/* never closed ibv_exp_poll_cq") == "");
+}
+
+TEST_CASE("names in strings are told apart") {
+  CHECK(found("dlsym(h, \"ibv_exp_poll_cq\");") == "1:11 ibv_exp_poll_cq string\n");
+  CHECK(found("\"\\\"\" ibv_exp_poll_cq \"open\nibv_exp_reg_mr") ==
+        "1:6 ibv_exp_poll_cq code\n2:1 ibv_exp_reg_mr code\n");
+  CHECK(found("R\"x(\nibv_exp_poll_cq \" )x\" + ibv_exp_reg_mr") ==
+        "2:1 ibv_exp_poll_cq string\n2:25 ibv_exp_reg_mr code\n");
+  CHECK(found("c = '\"'; ibv_exp_poll_cq(); n = 1'000; ibv_exp_reg_mr();") ==
+        "1:10 ibv_exp_poll_cq code\n1:40 ibv_exp_reg_mr code\n");
+  CHECK(found("puts(\"cannot ibv_exp_frobnicate\");") == "");
+}
+
+TEST_CASE("conditions ask for the API") {
+  CHECK(found("#if defined(HAVE_IBV_EXP_CREATE_QP) && \\\n  HAVE_DECL_IBV_EXP_SEND_FENCE\n#endif\n") ==
+        "1:13 ibv_exp_create_qp probe\n2:3 IBV_EXP_SEND_FENCE probe\n");
+  CHECK(found("#ifdef IBV_EXP_SEND_FENCE\n") == "1:8 IBV_EXP_SEND_FENCE probe\n");
+}
+
+TEST_CASE("names that no table has are said to be unknown") {
+  FileReport r;
+  audit_source("ibv_exp_frobnicate(c);", r);
+  REQUIRE(r.uses.size() == 1);
+  CHECK(r.uses[0].subject->verdict == "unknown");
+  CHECK(r.uses[0].subject->name == "ibv_exp_frobnicate");
+}
+
+TEST_CASE("types are as good as the verb they belong to") {
+  FileReport r;
+  audit_source("struct ibv_exp_qp_init_attr a;", r);
+  REQUIRE(r.uses.size() == 1);
+  CHECK(r.uses[0].subject->verdict == "part of the API");
+}
+
+TEST_CASE("private layouts have a verdict of their own") {
+  FileReport r;
+  audit_source("#include <infiniband/mlx5_hw.h>\nibv_mlx5_exp_get_qp_info(qp, &i);\n", r);
+  REQUIRE(r.uses.size() == 2);
+  for (const Use &u : r.uses) CHECK(u.subject == &private_layout());
+}
+
+TEST_CASE("build files probe") {
+  CHECK(found("# ibv_exp_poll_cq\ndnl ibv_exp_poll_cq\nAC_CHECK_DECLS([IBV_EXP_SEND_FENCE, ibv_exp_poll_cq],,,\n",
+              true) == "3:17 IBV_EXP_SEND_FENCE probe\n3:37 ibv_exp_poll_cq probe\n");
+}
+
+TEST_CASE("text in no encoding is read all the same") {
+  CHECK(found("\xff\xfe \xe9t\xe9; ibv_exp_poll_cq(); \x80") == "1:9 ibv_exp_poll_cq code\n");
+  CHECK(found(std::string_view("a\0ibv_exp_poll_cq", 17)) == "1:3 ibv_exp_poll_cq code\n");
+}
+
+TEST_CASE("files are known by their names") {
+  CHECK(kind_by_name("a/b.c") == FileKind::source);
+  CHECK(kind_by_name("config.h.in") == FileKind::source);
+  CHECK(kind_by_name("a.b/CMakeLists.txt") == FileKind::build_file);
+  CHECK(kind_by_name("m4/verbs.m4") == FileKind::build_file);
+  CHECK(kind_by_name("a.c/README") == FileKind::other);
+  CHECK(kind_by_name("notes.txt") == FileKind::other);
+}
+
+TEST_CASE("severities and efforts follow from rows") {
+  const Subject *qp = subject_of("ibv_exp_create_qp");
+  REQUIRE(qp != nullptr);
+  CHECK(qp->severity == Severity::partial);
+  CHECK(qp->effort == Effort::rework);
+  CHECK(subject_of("ibv_exp_poll_dc_info")->severity == Severity::unsupported);
+  CHECK(subject_of("ibv_exp_poll_dc_info")->effort == Effort::replace);
+  CHECK(subject_of("ibv_create_qp") == nullptr);
+}
