@@ -5,6 +5,7 @@
 
 #include "compat.h"
 #include "cq.h"
+#include "dct.h"
 #include "device.h"
 #include "device_memory.h"
 #include "environment.h"
@@ -43,6 +44,9 @@ IBVEXP_SERVES(ibv_exp_get_provider_func, get_provider_func);
 IBVEXP_SERVES(ibv_exp_create_qp, create_qp);
 IBVEXP_SERVES(ibv_exp_modify_qp, modify_qp);
 IBVEXP_SERVES(ibv_exp_post_send, post_send);
+IBVEXP_SERVES(ibv_exp_create_dct, create_dct);
+IBVEXP_SERVES(ibv_exp_destroy_dct, destroy_dct);
+IBVEXP_SERVES(ibv_exp_query_dct, query_dct);
 IBVEXP_SERVES(ibv_exp_create_cq, create_cq);
 IBVEXP_SERVES(ibv_exp_modify_cq, modify_cq);
 IBVEXP_SERVES(ibv_exp_poll_cq, poll_cq);

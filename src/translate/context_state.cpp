@@ -24,9 +24,16 @@ ContextState::ContextState(ibv_context *of)
       native{of->ops.post_send, of->ops.poll_cq} {}
 
 const ibv_device_attr &ContextState::device() {
-  std::call_once(device_asked_, [this] {
-    if (ibv_query_device(context, &device_) != 0) device_ = {};
-  });
+  static constexpr ibv_device_attr nothing{};
+  if (!device_known_.load(std::memory_order_acquire)) {
+    ibv_device_attr asked{};
+    if (ibv_query_device(context, &asked) != 0) return nothing;  // the next call asks again
+    const std::lock_guard guard(device_mutex_);
+    if (!device_known_.load(std::memory_order_relaxed)) {
+      device_ = asked;
+      device_known_.store(true, std::memory_order_release);
+    }
+  }
   return device_;
 }
 

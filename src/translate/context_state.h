@@ -66,18 +66,23 @@ struct ContextState {
   std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
   std::map<std::string, std::string> environment;
   std::unordered_set<const void *> handles;  // objects of ours that programs hold
+  Handles<DcTarget> targets;
   Handles<DeviceMemory> device_memory;
   Handles<KeyListMemory> key_lists;
   Handles<ResDomain> res_domains;
   // Of the objects that were created with one.
   std::unordered_map<const void *, DomainShare> domain_shares;
 
+  // Whether the device has the DC transport: 0 not tried yet, 1 yes, 2 no.
+  std::atomic<int> dc{0};
+
   // Tells our tables from those of another copy of the library.
   const void *const owner = &identity;
   static const char identity;
 
  private:
-  std::once_flag device_asked_;
+  std::atomic<bool> device_known_{false};
+  std::mutex device_mutex_;
   ibv_device_attr device_{};
 };
 

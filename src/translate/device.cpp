@@ -1,11 +1,15 @@
 #include "device.h"
 
+#include "atomic_caps.h"
+#include "context_state.h"
+#include "dc.h"
 #include "device_convert.h"
 #include "diagnose.h"
 #include "options.h"
 #include "port_convert.h"
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
@@ -20,6 +24,29 @@ constexpr EntryId querying_gid = EntryId::ibv_exp_query_gid_attr;
 bool reportable_in_process(FeatureId id) { return reportable_now(row(id).answer); }
 
 int positive(int error) { return error < 0 ? -error : error; }
+
+// mlx5dv_context as of rdma-core v47, whatever was there when we were built.
+struct LaterContext {
+  mlx5dv_context dv;
+  std::uint64_t max_dc_target_reads, max_dc_initiator_reads;
+};
+constexpr std::size_t before_dc_reads =
+    offsetof(mlx5dv_context, crypto_caps) + sizeof(mlx5dv_crypto_caps);
+constexpr std::uint64_t mask_dc_reads = 1 << 14;  // MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM
+
+// Without an answer the device is as one that has none of this.
+void query_dv(ibv_context *context, DeviceFacts &facts) {
+  LaterContext later{};
+  later.dv = facts.dv;
+  later.dv.comp_mask |= mask_dc_reads;
+  if (mlx5dv_query_device(context, &later.dv) != 0) later = {};
+  facts.dv = later.dv;
+  if ((later.dv.comp_mask & mask_dc_reads) == 0) return;
+  std::uint64_t reads[2];
+  std::memcpy(reads, reinterpret_cast<const char *>(&later) + before_dc_reads, sizeof(reads));
+  facts.max_dc_target_reads = reads[0];
+  facts.max_dc_initiator_reads = reads[1];
+}
 
 }  // namespace
 
@@ -46,8 +73,17 @@ Result<void> query_device(ibv_context *context, ibv_exp_device_attr *attr) {
     facts.dv.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
                          MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
                          MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
-    // Without it the device is as one that has none of this.
-    if (mlx5dv_query_device(context, &facts.dv) != 0) facts.dv = {};
+    query_dv(context, facts);
+    constexpr std::uint64_t about_dc =
+        detail::plain(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) |
+        detail::plain(IBV_EXP_DEVICE_ATTR_MAX_DCT) | detail::plain(IBV_EXP_DEVICE_DC_RD_REQ) |
+        detail::plain(IBV_EXP_DEVICE_DC_RD_RES);
+    if (reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
+      facts.masked_atomic_sizes = masked_atomic_sizes(context);
+    if ((attr->comp_mask & about_dc) != 0) {
+      ContextState *state = find_state(context);
+      facts.dc = state != nullptr && has_dc(*state);
+    }
     const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
     facts.scatter_to_cqe = scatter == nullptr || std::strcmp(scatter, "0") != 0;
   }

@@ -156,9 +156,33 @@ constexpr Part parts[] = {
       to.max_dm_size = from.attr.max_dm_size;
       return to.max_dm_size != 0;
     IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_EXT_ATOMIC_ARGS)
+      // Without masks the operations are the plain ones.
+      to.ext_atom.log_atomic_arg_sizes = from.masked_atomic_sizes & 1u << 3;
+      to.ext_atom.max_fa_bit_boundary = 64;
+      to.ext_atom.log_max_atomic_inline = 5;
+      return from.masked_atomic_sizes != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MASKED_ATOMICS)
+      to.masked_atomic.max_fa_bit_boundary = 64;
+      to.masked_atomic.log_max_atomic_inline = 5;
+      to.masked_atomic.masked_log_atomic_arg_sizes = from.masked_atomic_sizes;
+      // Only answers of 8 bytes come in host order.
+      to.masked_atomic.masked_log_atomic_arg_sizes_network_endianness =
+          from.masked_atomic_sizes & ~(1u << 3);
+      return from.masked_atomic_sizes != 0;
+    IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_DCT)
       to.max_dct = from.attr.orig_attr.max_qp;  // a DCT is a queue pair
-      return from.is_mlx5;
+      return from.dc;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_DC_RD_REQ)
+      to.max_dc_req_rd_atom = static_cast<int>(from.max_dc_initiator_reads);
+      return from.dc && from.max_dc_initiator_reads != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_DC_RD_RES)
+      to.max_dc_res_rd_atom = static_cast<int>(from.max_dc_target_reads);
+      return from.dc && from.max_dc_target_reads != 0;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_WQ_TYPE_RQ)
       to.max_wq_type_rq = from.attr.max_wq_type_rq;
@@ -242,6 +266,9 @@ struct Capability {
   {::name, FeatureId::name, [](const DeviceFacts &from) -> bool { return expression; }},
 
 constexpr Capability capabilities[] = {
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_DC_TRANSPORT, from.dc)
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_EXT_ATOMICS, from.masked_atomic_sizes != 0)
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_EXT_MASKED_ATOMICS, from.masked_atomic_sizes != 0)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MEM_WINDOW, has_cap(from, IBV_DEVICE_MEM_WINDOW))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MW_TYPE_2A, has_cap(from, IBV_DEVICE_MEM_WINDOW_TYPE_2A))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MW_TYPE_2B, has_cap(from, IBV_DEVICE_MEM_WINDOW_TYPE_2B))

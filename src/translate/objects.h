@@ -38,6 +38,13 @@ class Handles {
   std::unordered_map<const void *, std::unique_ptr<T>> objects_;
 };
 
+// A target of the DC transport.
+struct DcTarget {
+  ibv_exp_dct handle{};  // first: its address is the object's
+  ibv_qp *qp = nullptr;  // hidden
+  std::uint64_t dc_key = 0;
+};
+
 struct DeviceMemory {
   ibv_exp_dm handle{};  // first: its address is the object's
   ibv_dm *dm = nullptr;

@@ -7,6 +7,7 @@
 #include "options.h"
 #include "qp_convert.h"
 #include "real.h"
+#include "scatter.h"
 #include "wq.h"
 
 #include <algorithm>
@@ -172,17 +173,12 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
   return {};
 }
 
-// Bytes that the device may put into a receive completion: half a CQE, on
-// connected queue pairs of mlx5. The kernel does not tell; it decides by the
-// size of the CQE, which the environment can double.
+// Bytes that the device may put into a receive completion.
 std::uint32_t granted_inline_receive(const ibv_qp *qp, const ModernQpInit &modern) {
   if ((modern.dv.create_flags & MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE) != 0) return 0;
   if (qp->recv_cq == nullptr || !mlx5dv_is_supported(qp->context->device)) return 0;
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC) return 0;
-  const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
-  if (scatter != nullptr && std::strcmp(scatter, "0") == 0) return 0;
-  const char *cqe = std::getenv("MLX5_CQE_SIZE");
-  return cqe != nullptr && std::strcmp(cqe, "128") == 0 ? 64 : 32;
+  return scatter_to_connected();
 }
 
 // The largest raw entry that a request announces.

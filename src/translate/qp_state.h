@@ -4,7 +4,7 @@
 #include "lane/lane.h"
 #include "state_pool.h"
 
-#include <infiniband/verbs.h>
+#include <infiniband/verbs_exp.h>
 
 #include <atomic>
 #include <cstdint>
@@ -14,6 +14,7 @@ namespace ibvexp {
 struct QpState {
   std::atomic<ibv_qp *> qp{nullptr};
   ibv_srq *srq = nullptr;
+  ibv_exp_dct *dct = nullptr;         // a target: qp is null
   std::uint32_t max_inline_data = 0;  // granted
   bool atomics = false;               // the device has them
   bool raw = false;                   // receives frames
@@ -22,6 +23,7 @@ struct QpState {
 
   void retire() noexcept {
     qp.store(nullptr, std::memory_order_relaxed);
+    dct = nullptr;
     lane.ex = nullptr;
   }
 };

@@ -33,10 +33,11 @@ constexpr bool brings_data(ibv_exp_wc_opcode opcode) {
 
 constexpr bool is_receive(ibv_wc_opcode opcode) { return (opcode & IBV_WC_RECV) != 0; }
 
-// The queue pair of a completion, if it is known.
+// The queue pair of a completion, or the DC target, if it is known.
 struct Origin {
   ibv_qp *qp;
   ibv_srq *srq;
+  ibv_exp_dct *dct;
 };
 
 // libmlx5 leaves members that have no meaning for an opcode unwritten. What is
@@ -49,6 +50,11 @@ inline ibv_exp_wc to_legacy(const ibv_wc &from, Origin origin, bool to_3x_or_4_0
   if (origin.qp != nullptr) {
     to.qp = origin.qp;
     to.exp_wc_flags |= IBV_EXP_WC_QP;
+  }
+  if (origin.dct != nullptr) {
+    to.dct = origin.dct;
+    to.srq = origin.srq;
+    to.exp_wc_flags |= IBV_EXP_WC_DCT | IBV_EXP_WC_SRQ;
   }
   if (from.status != IBV_WC_SUCCESS) {
     to.vendor_err = from.vendor_err;

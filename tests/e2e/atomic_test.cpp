@@ -267,3 +267,18 @@ TEST_CASE("room for wide arguments is granted [row:ibv_exp_qp_init_attr.max_atom
   CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
   CHECK(errno == ENOTSUP);
 }
+
+TEST_CASE("what masked atomics can do is told [row:IBV_EXP_DEVICE_EXT_MASKED_ATOMICS]") {
+  Rig rig;
+  ibv_exp_device_attr attr{};
+  attr.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_EXT_ATOMIC_ARGS |
+                   IBV_EXP_DEVICE_ATTR_MASKED_ATOMICS;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &attr) == 0);
+  CHECK((attr.exp_device_cap_flags & IBV_EXP_DEVICE_EXT_ATOMICS) != 0);
+  CHECK((attr.exp_device_cap_flags & IBV_EXP_DEVICE_EXT_MASKED_ATOMICS) != 0);
+  CHECK((attr.comp_mask & IBV_EXP_DEVICE_ATTR_EXT_ATOMIC_ARGS) != 0);
+  CHECK((attr.comp_mask & IBV_EXP_DEVICE_ATTR_MASKED_ATOMICS) != 0);
+  CHECK(attr.ext_atom.log_atomic_arg_sizes == 0x8);
+  CHECK(attr.masked_atomic.masked_log_atomic_arg_sizes == 0x3c);
+  CHECK(attr.masked_atomic.masked_log_atomic_arg_sizes_network_endianness == 0x34);
+}
