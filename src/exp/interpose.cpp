@@ -34,7 +34,12 @@ void beside(const char *what, Work work) noexcept {
 }
 
 ibv_context *attached(const char *what, ibv_context *context) noexcept {
-  if (context != nullptr) beside(what, [&] { return attach(context); });
+  if (context != nullptr)
+    beside(what, [&] {
+      const auto done = attach(context);
+      if (done) done.value()->sees_base_verbs = true;
+      return done;
+    });
   return context;
 }
 

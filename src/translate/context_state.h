@@ -28,6 +28,7 @@ struct OwnedMemory {
 
 using NativePost = decltype(ibv_context_ops::post_send);
 using NativePoll = decltype(ibv_context_ops::poll_cq);
+using NativeBind = decltype(ibv_context_ops::bind_mw);
 
 struct ContextState {
   explicit ContextState(ibv_context *of);
@@ -42,7 +43,12 @@ struct ContextState {
   struct {
     NativePost post_send;
     NativePoll poll_cq;
+    NativeBind bind_mw;
   } native;
+
+  // Whether the program's base verbs come through this library: it opened the
+  // context by one.
+  bool sees_base_verbs = false;
 
   // Limits of the device, asked for at the first call. Zeros if it does not
   // answer.
@@ -57,8 +63,10 @@ struct ContextState {
   // Completion queues that need more than the provider does, by kernel handle.
   NumberTable<CqState> cqs;
   CqPool cq_pool;
+
   // Indirect memory keys by index, the upper 24 bits of the key.
   NumberTable<IndirectKey> keys;
+  std::atomic<bool> made_largest_key{false};
 
   // Everything below, and changes to the above. Never held across a call into
   // rdma-core.

@@ -2,8 +2,10 @@
 
 #include "diagnose.h"
 #include "real.h"
+#include "res_domain.h"
 
 #include <cerrno>
+#include <optional>
 #include <pthread.h>
 
 namespace ibvexp::translate {
@@ -42,13 +44,47 @@ Result<ibv_cq *> make(ibv_context *context, int cqe, void *cq_context, ibv_comp_
   return cq;
 }
 
+// Gives a mutex back that the caller holds, and takes it again.
+class Unlocked {
+ public:
+  explicit Unlocked(pthread_mutex_t &mutex) : mutex_(mutex) { pthread_mutex_unlock(&mutex_); }
+  Unlocked(const Unlocked &) = delete;
+  Unlocked &operator=(const Unlocked &) = delete;
+  ~Unlocked() { pthread_mutex_lock(&mutex_); }
+
+ private:
+  pthread_mutex_t &mutex_;
+};
+
+// The queue counts as a user of the domain that the request names. Nothing else
+// changes: libmlx5 locks in ibv_poll_cq() whatever the queue was created with.
+template <class Make>
+Result<ibv_cq *> in_domain(ibv_context *context, const ibv_exp_cq_init_attr &attr, Make make) {
+  if ((attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_RES_DOMAIN) == 0) return make();
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+  DomainUse domain(*state);
+  if (const auto entered = domain.enter(creating, attr.res_domain, nullptr); !entered)
+    return entered.failure();
+  const Result<ibv_cq *> made = make();
+  if (!made) return made;
+  try {
+    domain.keep(made.value());
+  } catch (...) {
+    destroy_cq(state, made.value());
+    throw;
+  }
+  return made;
+}
+
 }  // namespace
 
 Result<ibv_cq *> create_cq(ibv_context *context, int cqe, void *cq_context,
                            ibv_comp_channel *channel, int comp_vector,
                            ibv_exp_cq_init_attr *attr) {
   if (const auto checked = check(context, channel, attr); !checked) return checked.failure();
-  return make(context, cqe, cq_context, channel, comp_vector);
+  return in_domain(context, *attr,
+                   [&] { return make(context, cqe, cq_context, channel, comp_vector); });
 }
 
 Result<ibv_cq *> create_cq(ibv_context *context, int cqe, ibv_comp_channel *channel,
@@ -56,9 +92,11 @@ Result<ibv_cq *> create_cq(ibv_context *context, int cqe, ibv_comp_channel *chan
   if (const auto checked = check(context, channel, attr); !checked) return checked.failure();
   // rdma-core takes the same mutex when there is a channel, and it is not
   // recursive. It also counts the reference that the caller is going to count.
-  pthread_mutex_unlock(&context->mutex);
-  const auto made = make(context, cqe, nullptr, channel, comp_vector);
-  pthread_mutex_lock(&context->mutex);
+  const auto made = [&] {
+    const Unlocked unlocked(context->mutex);
+    return in_domain(context, *attr,
+                     [&] { return make(context, cqe, nullptr, channel, comp_vector); });
+  }();
   if (made && channel != nullptr) --channel->refcnt;
   return made;
 }
@@ -96,7 +134,10 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
     const std::lock_guard guard(state->mutex);
     state->cqs.set(handle, nullptr);
   }
+  std::optional<DomainUse> domain;
+  if (state != nullptr) domain.emplace(*state).take(cq);
   const int result = real().ibv_destroy_cq(cq);
+  if (result != 0 && domain && *domain) domain->keep(cq);
   if (entry != nullptr) {
     const std::lock_guard guard(state->mutex);
     if (result == 0)

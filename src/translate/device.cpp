@@ -5,6 +5,7 @@
 #include "dc.h"
 #include "device_convert.h"
 #include "diagnose.h"
+#include "indirect_key.h"
 #include "options.h"
 #include "port_convert.h"
 
@@ -78,11 +79,13 @@ Result<void> query_device(ibv_context *context, ibv_exp_device_attr *attr) {
         detail::plain(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) |
         detail::plain(IBV_EXP_DEVICE_ATTR_MAX_DCT) | detail::plain(IBV_EXP_DEVICE_DC_RD_REQ) |
         detail::plain(IBV_EXP_DEVICE_DC_RD_RES);
+    constexpr std::uint32_t about_keys =
+        IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
     if (reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
       facts.masked_atomic_sizes = masked_atomic_sizes(context);
-    if ((attr->comp_mask & about_dc) != 0) {
-      ContextState *state = find_state(context);
-      facts.dc = state != nullptr && has_dc(*state);
+    if (ContextState *state = find_state(context)) {
+      facts.dc = (attr->comp_mask & about_dc) != 0 && has_dc(*state);
+      facts.indirect_keys = (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(*state);
     }
     const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
     facts.scatter_to_cqe = scatter == nullptr || std::strcmp(scatter, "0") != 0;

@@ -1,5 +1,7 @@
 #include "device_convert.h"
 
+#include "umr_limits.h"
+
 #include <span>
 
 namespace ibvexp::translate {
@@ -172,6 +174,22 @@ constexpr Part parts[] = {
           from.masked_atomic_sizes & ~(1u << 3);
       return from.masked_atomic_sizes != 0;
     IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_UMR)
+      to.umr_caps.max_klm_list_size = max_key_entries;
+      to.umr_caps.max_send_wqe_inline_klms = max_inline_entries;
+      to.umr_caps.max_umr_recursion_depth = max_key_depth;
+      to.umr_caps.max_umr_stride_dimension = max_stride_dimensions;
+      return from.indirect_keys;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_CTX_RES_DOMAIN)
+      // Kernels that hand out doorbell pages one by one tell no number. A domain takes
+      // one if it can, and does without if not.
+      to.max_ctx_res_domain = (from.dv.comp_mask & MLX5DV_CONTEXT_MASK_DYN_BFREGS) != 0 &&
+                                      from.dv.max_dynamic_bfregs != 0
+                                  ? static_cast<int>(from.dv.max_dynamic_bfregs)
+                                  : 256;
+      return from.is_mlx5;
+    IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_DCT)
       to.max_dct = from.attr.orig_attr.max_qp;  // a DCT is a queue pair
       return from.dc;
@@ -277,6 +295,8 @@ constexpr Capability capabilities[] = {
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MANAGED_FLOW_STEERING,
                       has_cap(from, IBV_DEVICE_MANAGED_FLOW_STEERING))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_ODP, supports_odp(from))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_UMR, from.indirect_keys)
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_NOP, from.is_mlx5)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MR_ALLOCATE, (static_cast<void>(from), true))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_SCATTER_FCS,
                       has_raw_cap(from, IBV_RAW_PACKET_CAP_SCATTER_FCS))

@@ -4,6 +4,7 @@
 #include "diagnose.h"
 #include "log.h"
 
+#include <cstdlib>
 #include <cstring>
 
 namespace ibvexp::translate {
@@ -27,5 +28,13 @@ Result<void> setenv(ibv_context *context, const char *name, const char *value, i
 
 // Every context has a store of its own from the start.
 Result<void> use_priv_env(ibv_context *) { return {}; }
+
+bool is_set(ContextState &state, const char *name) {
+  const char *process = std::getenv(name);
+  const std::lock_guard guard(state.mutex);
+  const auto own = state.environment.find(name);
+  if (own != state.environment.end()) return own->second != "0";
+  return process != nullptr && std::strcmp(process, "0") != 0;
+}
 
 }  // namespace ibvexp::translate

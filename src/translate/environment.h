@@ -1,6 +1,7 @@
 // Settings that a program makes for one context, and raw data path functions.
 #pragma once
 
+#include "context_state.h"
 #include "result.h"
 
 #include <infiniband/verbs_exp.h>
@@ -12,5 +13,9 @@ namespace ibvexp::translate {
 Result<void> setenv(ibv_context *context, const char *name, const char *value, int overwrite);
 
 Result<void> use_priv_env(ibv_context *context);
+
+// Whether a switch of the legacy provider is on, here or in the process
+// environment: set, and not to 0. Not for data paths.
+bool is_set(ContextState &state, const char *name);
 
 }  // namespace ibvexp::translate

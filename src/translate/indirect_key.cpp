@@ -175,6 +175,7 @@ Result<void> dealloc_mkey_list_memory(ibv_exp_mkey_list_container *memory) {
 }
 
 bool makes_indirect_keys(ContextState &state) {
+  if (state.made_largest_key.load(std::memory_order_relaxed)) return true;
   if (!mlx5dv_is_supported(state.context->device)) return false;
   const KeepErrno keep;
   ibv_pd *pd = ibv_alloc_pd(state.context);
@@ -183,6 +184,8 @@ bool makes_indirect_keys(ContextState &state) {
   mlx5dv_mkey *mkey = make_mkey(pd, entries);
   if (mkey != nullptr) mlx5dv_destroy_mkey(mkey);
   ibv_dealloc_pd(pd);
+  // A refusal may be one of the moment.
+  if (mkey != nullptr) state.made_largest_key.store(true, std::memory_order_relaxed);
   return mkey != nullptr;
 }
 

@@ -3,15 +3,11 @@
 
 #include "context_state.h"
 #include "result.h"
+#include "umr_limits.h"
 
 #include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
-
-// The most entries that libmlx5 takes for one key: 16 bits, in fours.
-inline constexpr std::uint32_t largest_key = 65532;
-// One of them is the header of a repeating pattern.
-inline constexpr std::uint32_t max_key_entries = largest_key - 1;
 
 Result<ibv_mr *> create_mr(ibv_exp_create_mr_in *in);
 Result<void> query_mkey(ibv_mr *mr, ibv_exp_mkey_attr *attr);

@@ -67,6 +67,12 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode) {
     else if (inline_bytes(wr) > known->max_inline_data)
       return ENOMEM;  // as the legacy provider had it
   }
+  if (opcode.modern == IBV_WR_BIND_MW) [[unlikely]] {
+    const auto &bind = wr.bind_mw;
+    if (known != nullptr && known->no_windows) return EINVAL;
+    if (bind.mw == nullptr || (bind.bind_info.mr == nullptr && bind.bind_info.length != 0))
+      return EINVAL;
+  }
   if (is_atomic(opcode.modern) && (known == nullptr || !known->atomics)) opcode.lane = Lane::alone;
   return 0;
 }

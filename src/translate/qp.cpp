@@ -1,6 +1,7 @@
 #include "qp.h"
 
 #include "diagnose.h"
+#include "environment.h"
 #include "lane/hooks.h"
 #include "lane/open.h"
 #include "lane/room.h"
@@ -8,12 +9,14 @@
 #include "qp_convert.h"
 #include "real.h"
 #include "scatter.h"
+#include "res_domain.h"
 #include "wq.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 namespace ibvexp::translate {
 
@@ -42,10 +45,12 @@ struct Undo {
 
 void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
+  const bool no_windows = is_set(state, "MLX5_SHUT_UP_MW");
   const std::lock_guard guard(state.mutex);
   QpState &entry = state.qp_pool.take();
   entry.max_inline_data = modern.attr.cap.max_inline_data;
   entry.atomics = atomics;
+  entry.lane.no_windows = entry.no_windows = no_windows;
   entry.srq = qp->srq;
   entry.recv_cq = qp->recv_cq;
   entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
@@ -118,6 +123,28 @@ Result<void> check_rx_hash(const ibv_context *context, const ibv_exp_qp_init_att
   return {};
 }
 
+// The flag and the number of pieces come together, as in the legacy provider.
+Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
+  const bool flag = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+                    (attr.exp_create_flags & IBV_EXP_QP_CREATE_UMR) != 0;
+  const std::uint32_t pieces = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) != 0
+                                   ? attr.max_inl_send_klms
+                                   : 0;
+  if (!flag && pieces == 0) return {};
+  if (!flag)
+    return invalid(creating, "max_inl_send_klms", pieces, "without IBV_EXP_QP_CREATE_UMR");
+  if (pieces == 0)
+    return invalid(creating, "exp_create_flags", attr.exp_create_flags,
+                   "IBV_EXP_QP_CREATE_UMR without max_inl_send_klms");
+  if (pieces > lane::most_inline_entries)
+    return invalid(creating, "max_inl_send_klms", pieces, "at most 52");
+  const ibv_qp_type type = to_modern_type(attr.qp_type);
+  if (type != IBV_QPT_RC && type != IBV_QPT_DRIVER && type != IBV_QPT_XRC_SEND)
+    return invalid(creating, "exp_create_flags", attr.exp_create_flags,
+                   "IBV_EXP_QP_CREATE_UMR is for RC, XRC and DC");
+  return {};
+}
+
 // Bytes.
 std::uint32_t largest_atomic() {
   const Answer &masked = row(FeatureId::IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP).answer;
@@ -152,6 +179,7 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
       (attr.port_num == 0 || attr.port_num > state.device().phys_port_cnt))
     return invalid(creating, "port_num", attr.port_num, "no such port");
   if (const auto type = check_type(attr.qp_type); !type) return type;
+  if (const auto umr = check_umr(attr); !umr) return umr;
 
   // XRC targets hang on their domain, all others on a protection domain.
   if (attr.qp_type == IBV_QPT_XRC_RECV) {
@@ -184,7 +212,10 @@ std::uint32_t granted_inline_receive(const ibv_qp *qp, const ModernQpInit &moder
 // The largest raw entry that a request announces.
 std::uint32_t raw_bytes(const ibv_exp_qp_init_attr &attr) {
   if ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) == 0) return 0;
-  return lane::umr_bytes(to_modern_type(attr.qp_type), attr.max_inl_send_klms);
+  if (attr.max_inl_send_klms == 0) return 0;
+  // One more for the header of a pattern, as far as there is room.
+  const std::uint32_t entries = std::min(attr.max_inl_send_klms + 1, lane::most_inline_entries);
+  return lane::umr_bytes(to_modern_type(attr.qp_type), entries);
 }
 
 // Bytes of an atomic's argument; every queue pair type of the lane has room for 32.
@@ -233,6 +264,19 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
   return qp;
 }
 
+// A queue pair shows the program's own protection domain, not the stand-in that
+// rdma-core was given.
+void keep_domain(ContextState &state, DomainUse &domain, ibv_qp *qp) {
+  ibv_pd *const shown = domain.share().pd;
+  try {
+    domain.keep(qp);
+  } catch (...) {
+    destroy_qp(&state, qp);
+    throw;
+  }
+  if (shown != nullptr) qp->pd = shown;
+}
+
 }  // namespace
 
 Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
@@ -243,10 +287,17 @@ Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
   ModernQpInit modern = to_modern(*attr);
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
     modern.attr.rwq_ind_tbl = find_table(attr->rx_hash_conf->rwq_ind_tbl)->real;
+  DomainUse domain(*state);
+  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RES_DOMAIN) != 0) {
+    if (const auto entered = domain.enter(creating, attr->res_domain, modern.attr.pd); !entered)
+      return entered.failure();
+    modern.attr.pd = domain.pd();
+  }
   const auto made = create_and_remember(*state, modern, raw_bytes(*attr));
   if (!made) return made;
 
   ibv_qp *qp = made.value();
+  if (domain) keep_domain(*state, domain, qp);
   attr->cap = modern.attr.cap;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_INL_RECV) != 0)
     attr->max_inl_recv = granted_inline_receive(qp, modern);
@@ -281,7 +332,14 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
     state->qps.set(number, nullptr);
     if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr) cq->remove_raw(qp);
   }
+  std::optional<DomainUse> domain;
+  if (state != nullptr) {
+    domain.emplace(*state).take(qp);
+    // rdma-core has to see what it was created with.
+    if (*domain && domain->pd() != nullptr) qp->pd = domain->pd();
+  }
   const int result = real().ibv_destroy_qp(qp);
+  if (result != 0 && domain && *domain) keep_domain(*state, *domain, qp);
   if (entry != nullptr) {
     const std::lock_guard guard(state->mutex);
     if (result == 0) {

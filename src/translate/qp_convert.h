@@ -12,6 +12,7 @@ struct ModernQpInit {
   ibv_qp_init_attr_ex attr;
   mlx5dv_qp_init_attr dv;
   bool needs_dv;
+  std::uint32_t max_umr_pieces;  // inline, of a key change; 0: none is posted
 };
 
 // (modern <- exp)
@@ -110,6 +111,7 @@ inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
       to.needs_dv = true;
     }
   }
+  if (has(IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS)) to.max_umr_pieces = from.max_inl_send_klms;
   set_type(to, from.qp_type);
   return to;
 }

@@ -17,6 +17,7 @@ struct QpState {
   ibv_exp_dct *dct = nullptr;         // a target: qp is null
   std::uint32_t max_inline_data = 0;  // granted
   bool atomics = false;               // the device has them
+  bool no_windows = false;            // MLX5_SHUT_UP_MW
   bool raw = false;                   // receives frames
   ibv_cq *recv_cq = nullptr;
   lane::Lane lane;                    // inactive for most

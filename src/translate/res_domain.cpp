@@ -60,7 +60,8 @@ Result<ibv_exp_res_domain *> create_res_domain(ibv_context *context,
   auto made = std::make_unique<ResDomain>();
   made->handle.context = context;
   KeepErrno keep;
-  if (threads != IBV_EXP_THREAD_SAFE) {
+  // Objects that go unseen would hold it, and their protection domain, for ever.
+  if (threads != IBV_EXP_THREAD_SAFE && state->sees_base_verbs) {
     ibv_td_init_attr td{};
     made->td = ibv_alloc_td(context, &td);
     // Doorbell pages are few. Without one the objects keep their locks.
@@ -145,6 +146,7 @@ Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd 
 }
 
 void DomainUse::keep(const void *object) {
+  if (!state_.sees_base_verbs) return leave();
   const std::lock_guard guard(state_.mutex);
   if (node_) {
     state_.domain_shares.insert(std::move(node_));

@@ -32,7 +32,8 @@ class DomainUse {
   // Whether calls on the object are never concurrent.
   bool unlocked() const { return share_.domain != nullptr && share_.domain->td != nullptr; }
 
-  // The object exists, or could not be destroyed. Throws bad_alloc.
+  // The object exists, or could not be destroyed. Throws bad_alloc. A share is not
+  // held where the object's end would not be seen.
   void keep(const void *object);
 
   // Takes over what keep() noted, if anything. The share goes with this use: the

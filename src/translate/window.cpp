@@ -11,13 +11,16 @@ namespace {
 
 constexpr EntryId binding = EntryId::ibv_exp_bind_mw;
 
-Result<void> check(const ContextState *state, const ibv_exp_mw_bind &bind) {
+Result<void> check(ContextState *state, const ibv_exp_mw_bind &bind) {
   if (bind.comp_mask != 0) return invalid(binding, "comp_mask", bind.comp_mask, "unknown bits");
   if (bind.qp == nullptr) return invalid(binding, "qp", 0, "must not be null");
   if (bind.qp->context != bind.mw->context) return invalid(binding, "qp", 0, "of another context");
   if (bind.qp->qp_type != IBV_QPT_RC && bind.qp->qp_type != IBV_QPT_UC)
     return invalid(binding, "qp", static_cast<std::uint32_t>(bind.qp->qp_type),
                    "windows are for RC and UC");
+  if (const QpState *known = find_qp(state, bind.qp);
+      known != nullptr && known->no_windows)
+    return invalid(binding, "qp", bind.qp->qp_num, "created with MLX5_SHUT_UP_MW");
   if (bind.mw->type != IBV_MW_TYPE_1)
     return invalid(binding, "mw", bind.mw->type, "a window of type 2 is bound by work requests");
   if (state != nullptr && (bind.exp_send_flags & state->refused_send_flags) != 0)

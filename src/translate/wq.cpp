@@ -2,6 +2,7 @@
 
 #include "context_state.h"
 #include "diagnose.h"
+#include "res_domain.h"
 #include "wq_convert.h"
 
 #include <cerrno>
@@ -72,13 +73,26 @@ Result<void> check(const ibv_context *context, const ibv_exp_wq_init_attr *attr)
 }
 
 // The modern queue of a checked request; attr receives what was granted.
-Result<ibv_wq *> make(ibv_context *context, ibv_exp_wq_init_attr &attr) {
+Result<ibv_wq *> make(ibv_context *context, ibv_exp_wq_init_attr &attr, ibv_pd *pd) {
   ibv_wq_init_attr modern = to_modern(attr);
+  modern.pd = pd;
   const auto made = reasoned([&] { return ibv_create_wq(context, &modern); });
   if (!made) return made;
   attr.max_recv_wr = modern.max_wr;
   attr.max_recv_sge = modern.max_sge;
   return made;
+}
+
+void hand_out(ContextState &state, WorkQueue *queue, ibv_cq *completions) {
+  const std::lock_guard guard(state.mutex);
+  CqState &cq = need_cq(state, completions);
+  const auto entered = state.handles.insert(queue).first;
+  try {
+    cq.add_raw(nullptr);
+  } catch (...) {
+    state.handles.erase(entered);
+    throw;
+  }
 }
 
 // Destroys what could not be entered anywhere.
@@ -109,7 +123,11 @@ Result<ibv_exp_wq *> create_wq(ibv_context *context, ibv_exp_wq_init_attr *attr)
   if (state == nullptr) return Error{ENOTSUP};
 
   auto fresh = std::make_unique<WorkQueue>();
-  const auto made = make(context, *attr);
+  DomainUse domain(*state);
+  if ((attr->comp_mask & IBV_EXP_CREATE_WQ_RES_DOMAIN) != 0)
+    if (const auto entered = domain.enter(creating, attr->res_domain, attr->pd); !entered)
+      return entered.failure();
+  const auto made = make(context, *attr, domain ? domain.pd() : attr->pd);
   if (!made) return made.failure();
   Undo undo;
   undo.queue = made.value();
@@ -123,13 +141,11 @@ Result<ibv_exp_wq *> create_wq(ibv_context *context, ibv_exp_wq_init_attr *attr)
   fresh->state = static_cast<ibv_exp_wq_state>(fresh->real->state);
   fresh->wq_type = attr->wq_type;
 
-  const std::lock_guard guard(state->mutex);
-  CqState &cq = need_cq(*state, attr->cq);
-  const auto entered = state->handles.insert(fresh.get()).first;
+  if (domain) domain.keep(fresh.get());
   try {
-    cq.add_raw(nullptr);
+    hand_out(*state, fresh.get(), attr->cq);
   } catch (...) {
-    state->handles.erase(entered);
+    domain.take(fresh.get());
     throw;
   }
   undo.queue = nullptr;
@@ -167,12 +183,16 @@ Result<void> modify_wq(ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
 Result<void> destroy_wq(ibv_exp_wq *wq) {
   WorkQueue *ours = find_wq(wq);
   if (ours == nullptr) return invalid(destroying, "wq", 0, "no work queue of this library");
+  ContextState &state = *find_state(ours->context);
+  DomainUse domain(state);
+  domain.take(ours);
   const int kept = errno;
   const int error = ibv_destroy_wq(ours->real);
   errno = kept;
-  if (error != 0) return Error{positive(error)};
-
-  ContextState &state = *find_state(ours->context);
+  if (error != 0) {
+    if (domain) domain.keep(ours);
+    return Error{positive(error)};
+  }
   {
     const std::lock_guard guard(state.mutex);
     state.handles.erase(ours);

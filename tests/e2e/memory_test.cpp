@@ -329,6 +329,26 @@ TEST_CASE("bindings that cannot be are refused [row:ibv_exp_bind_mw]") {
   CHECK(mw->rkey == rkey);
 }
 
+TEST_CASE("windows are silenced by the environment [row:mw_env_shut_up_mw]") {
+  Rig rig;
+  REQUIRE(ibv_exp_setenv(rig.context.get(), "MLX5_SHUT_UP_MW", "1", 1) == 0);
+  const Qp qp = rig.create_qp(IBV_QPT_RC);
+  rig.connect(qp.get(), qp->qp_num);
+  std::vector<std::uint8_t> bytes(4096);
+  const Mr mr = windowed(rig.pd.get(), bytes);
+  const Window first(ibv_alloc_mw(rig.pd.get(), IBV_MW_TYPE_1));
+  const Window second(ibv_alloc_mw(rig.pd.get(), IBV_MW_TYPE_2));
+  auto bind = bind_middle(qp.get(), first.get(), mr.get());
+  CHECK(ibv_exp_bind_mw(&bind) == EINVAL);
+  auto wr = request(1, IBV_EXP_WR_BIND_MW, nullptr, 0);
+  wr.bind_mw.mw = second.get();
+  wr.bind_mw.rkey = ibv_inc_rkey(second->rkey);
+  wr.bind_mw.bind_info = bind.bind_info;
+  ibv_exp_send_wr *bad = nullptr;
+  CHECK(ibv_exp_post_send(qp.get(), &wr, &bad) == EINVAL);
+  CHECK(bad == &wr);
+}
+
 TEST_CASE("pages come on demand, and before [row:ibv_exp_prefetch_mr]") {
   const auto hint_flags = GENERATE(0u, std::uint32_t{IBV_EXP_PREFETCH_WRITE_ACCESS});
   Pair p(IBV_QPT_RC);

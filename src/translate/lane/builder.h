@@ -25,7 +25,9 @@ inline int judge(const Lane &lane, const ibv_exp_send_wr &wr, ibv_wr_opcode opco
       translate::inline_bytes(wr) > lane.max_inline_data) [[unlikely]]
     return ENOMEM;
   if (opcode == IBV_WR_BIND_MW) [[unlikely]] {
+    if (lane.no_windows) return EINVAL;
     if (wr.bind_mw.mw == nullptr || wr.bind_mw.mw->type != IBV_MW_TYPE_2) return EINVAL;
+    if (wr.bind_mw.bind_info.mr == nullptr && wr.bind_mw.bind_info.length != 0) return EINVAL;
     if (wr.bind_mw.bind_info.length > std::uint64_t{1} << 31) return EOPNOTSUPP;
   }
   if (lane.initiator && opcode != IBV_WR_BIND_MW && opcode != IBV_WR_LOCAL_INV &&

@@ -30,6 +30,26 @@ int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
   return count;
 }
 
+// libmlx5's own would add an entry that nobody counts.
+int bind_mw(ibv_qp *qp, ibv_mw *mw, ibv_mw_bind *bind) {
+  ContextState *state = find_state(qp->context);
+  if (state == nullptr) [[unlikely]]
+    return EINVAL;
+  QpState *known = find_qp(state, qp);
+  if (known == nullptr || !known->lane.active()) return state->native.bind_mw(qp, mw, bind);
+  if ((bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) return errno = EINVAL;
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.wr_id = bind->wr_id;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = bind->send_flags;
+  wr.bind_mw.mw = mw;
+  wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+  wr.bind_mw.bind_info = bind->bind_info;
+  const int error = post(known->lane, &wr, bad);
+  if (error == 0) mw->rkey = wr.bind_mw.rkey;
+  return error;
+}
+
 // Posters and pollers read these without a lock.
 template <class F>
 void replace(F &slot, F with) noexcept {
@@ -41,8 +61,9 @@ void replace(F &slot, F with) noexcept {
 void install(ContextState &state) noexcept {
   ibv_context_ops &ops = state.context->ops;
   if (ops.post_send == post_send) return;
-  state.native = {ops.post_send, ops.poll_cq};
+  state.native = {ops.post_send, ops.poll_cq, ops.bind_mw};
   replace(ops.poll_cq, &poll_cq);
+  replace(ops.bind_mw, &bind_mw);
   replace(ops.post_send, &post_send);
 }
 

@@ -29,12 +29,14 @@ struct Lane {
   bool raw = false;        // takes raw entries (rdma-core v36 and later)
   bool initiator = false;  // of the DC transport
   bool signal_all = false;
+  bool no_windows = false;  // MLX5_SHUT_UP_MW
   // The next request must wait for a key change, as libmlx5's own fence does not
   // pass from builders to raw entries or back. Under the lock of the send queue.
   bool fence_raw = false;
   bool fence_built = false;
   std::uint32_t max_send_sge = 0;
   std::uint32_t max_inline_data = 0;
+  std::uint32_t max_umr_pieces = 0;  // of a key change that carries them; 0: takes none
   WorkLog log;
 
   // False also for a queue pair that another has replaced behind our back, at the

@@ -90,6 +90,7 @@ void enter(Lane &lane, ibv_qp *qp, const translate::ModernQpInit &modern) {
   lane.fence_raw = lane.fence_built = false;
   lane.max_send_sge = modern.attr.cap.max_send_sge;
   lane.max_inline_data = modern.attr.cap.max_inline_data;
+  lane.max_umr_pieces = lane.raw ? modern.max_umr_pieces : 0;
   lane.ex = ex;
 }
 

@@ -131,7 +131,7 @@ int post_chain(Lane &lane, Wr *wr, std::uint64_t refused, Wr *&bad) {
       fault = translate::refuse_send_flags(exp.exp_send_flags, refused);
     } else if (opcode.lane == translate::Lane::other && std::is_same_v<Wr, ibv_send_wr>) {
       fault = EINVAL;
-    } else if (opcode.lane == translate::Lane::other) {
+    } else if (opcode.lane == translate::Lane::other || binds_type_1(exp)) {
       // Written without the lock: it may touch a lot of memory.
       if (const int error = batch.close(); error != 0) {
         bad = first;

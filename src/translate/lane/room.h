@@ -38,6 +38,10 @@ constexpr std::uint32_t umr_bytes(ibv_qp_type type, std::uint32_t entries) {
   const std::uint32_t address = type == IBV_QPT_DRIVER ? 48 : 0;
   return 16 + address + 48 + 64 + 16 * ((entries + 3) / 4 * 4);
 }
+// The most entries that leave an entry within what the device reads.
+inline constexpr std::uint32_t most_inline_entries = 52;
+static_assert(umr_bytes(IBV_QPT_DRIVER, most_inline_entries) <= 63 * 16);
+static_assert(umr_bytes(IBV_QPT_RC, most_inline_entries + 4) > 63 * 16);
 static_assert(inline_data_for(IBV_QPT_RC, umr_bytes(IBV_QPT_RC, 52)) == 764);
 
 }  // namespace ibvexp::lane

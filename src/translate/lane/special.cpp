@@ -1,10 +1,17 @@
 #include "special.h"
 
 #include "../send_refusal.h"
+#include "../wr_convert.h"
 
 #include <cerrno>
 
 namespace ibvexp::lane {
+
+bool binds_type_1(const ibv_exp_send_wr &wr) {
+  const int opcode = wr.exp_opcode;
+  return (opcode == IBV_EXP_WR_BIND_MW || opcode == translate::bind_mw_3x) &&
+         wr.bind_mw.mw != nullptr && wr.bind_mw.mw->type == IBV_MW_TYPE_1;
+}
 
 int append_address(const Lane &lane, const ibv_exp_send_wr &wr, RawWqe &wqe) {
   if (!lane.initiator) return 0;
@@ -21,12 +28,23 @@ int append_address(const Lane &lane, const ibv_exp_send_wr &wr, RawWqe &wqe) {
   return 0;
 }
 
+int write_nop(const Lane &, const ibv_exp_send_wr &, Special &special) {
+  special.wqe.begin(MLX5_OPCODE_NOP, 0);
+  // There is no opcode for its completion; the legacy provider left 0.
+  special.meaning = {IBV_EXP_WC_SEND, 0};
+  return 0;
+}
+
 int write_special(const Lane &lane, const ibv_exp_send_wr &wr, Special &special) {
+  if (binds_type_1(wr)) return lane.raw ? write_window(lane, wr, special) : EINVAL;
   if (!lane.raw || !translate::opcode_served(wr.exp_opcode))
     return translate::refuse_opcode(wr.exp_opcode);
   switch (int{wr.exp_opcode}) {
     case IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP:
     case IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD: return write_masked_atomic(lane, wr, special);
+    case IBV_EXP_WR_UMR_FILL:
+    case IBV_EXP_WR_UMR_INVALIDATE: return write_umr(lane, wr, special);
+    case IBV_EXP_WR_NOP: return write_nop(lane, wr, special);
     default: return translate::refuse_opcode(wr.exp_opcode);
   }
 }

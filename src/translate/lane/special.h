@@ -24,7 +24,13 @@ int write_special(const Lane &lane, const ibv_exp_send_wr &wr, Special &special)
 // other queue pairs. 0 or EINVAL.
 int append_address(const Lane &lane, const ibv_exp_send_wr &wr, RawWqe &wqe);
 
+// Whether a request binds a window of type 1, for which there is no builder.
+bool binds_type_1(const ibv_exp_send_wr &wr);
+
 // Families.
 int write_masked_atomic(const Lane &lane, const ibv_exp_send_wr &wr, Special &special);
+int write_umr(const Lane &lane, const ibv_exp_send_wr &wr, Special &special);
+int write_nop(const Lane &lane, const ibv_exp_send_wr &wr, Special &special);
+int write_window(const Lane &lane, const ibv_exp_send_wr &wr, Special &special);
 
 }  // namespace ibvexp::lane
