@@ -1,0 +1,470 @@
+// Fails every kernel command, or every allocation of the library and of rdma-core,
+// that the memory verbs make: once, each in its turn. The call that meets it says
+// ENOMEM, loses nothing, and succeeds when it is made again.
+//
+//   memory_faults commands|allocations
+#include <infiniband/verbs_exp.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <string>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// Allocations. The functions of this program stand before those of libc for all
+// libraries; who calls is told by the return address.
+
+extern "C" {
+void *__libc_malloc(std::size_t);
+void *__libc_calloc(std::size_t, std::size_t);
+void *__libc_realloc(void *, std::size_t);
+void *__libc_memalign(std::size_t, std::size_t);
+void __libc_free(void *);
+}
+
+namespace {
+
+struct Range {
+  std::uintptr_t begin, end;
+  bool holds(const void *address) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    return at >= begin && at < end;
+  }
+};
+Range ours{}, verbs{}, provider{};
+
+// Counts down while armed; the allocation that meets 0 fails. Not while a device
+// is opened: libmlx5 copes with that by opening it with fewer features.
+long countdown = -1;
+bool opening = false;
+bool fired = false;
+const void *failed_caller = nullptr;
+
+// What the library holds.
+constexpr std::size_t table_size = 1 << 16;
+std::array<void *, table_size> held{};
+long held_count = 0;
+
+void **place_of(void *block) {
+  std::size_t at = reinterpret_cast<std::uintptr_t>(block) >> 4;
+  for (std::size_t i = 0; i < table_size; ++i, ++at)
+    if (held[at % table_size] == block) return &held[at % table_size];
+  return nullptr;
+}
+
+bool fails(const void *caller) {
+  if (countdown < 0 || opening) return false;
+  if (!ours.holds(caller) && !verbs.holds(caller) && !provider.holds(caller)) return false;
+  if (countdown-- != 0) return false;
+  fired = true;
+  failed_caller = caller;
+  errno = ENOMEM;
+  return true;
+}
+
+void *note(void *block, const void *caller) {
+  if (block == nullptr || !ours.holds(caller)) return block;
+  std::size_t at = reinterpret_cast<std::uintptr_t>(block) >> 4;
+  for (std::size_t i = 0; i < table_size; ++i, ++at) {
+    void *&slot = held[at % table_size];
+    if (slot != nullptr && slot != &held) continue;
+    slot = block;
+    ++held_count;
+    break;
+  }
+  return block;
+}
+
+}  // namespace
+
+extern "C" void *malloc(std::size_t size) {
+  void *caller = __builtin_return_address(0);
+  return fails(caller) ? nullptr : note(__libc_malloc(size), caller);
+}
+extern "C" void *calloc(std::size_t count, std::size_t size) {
+  void *caller = __builtin_return_address(0);
+  return fails(caller) ? nullptr : note(__libc_calloc(count, size), caller);
+}
+extern "C" void *realloc(void *block, std::size_t size) {
+  return fails(__builtin_return_address(0)) ? nullptr : __libc_realloc(block, size);
+}
+extern "C" void *aligned_alloc(std::size_t alignment, std::size_t size) {
+  void *caller = __builtin_return_address(0);
+  return fails(caller) ? nullptr : note(__libc_memalign(alignment, size), caller);
+}
+extern "C" int posix_memalign(void **block, std::size_t alignment, std::size_t size) {
+  if (fails(__builtin_return_address(0))) return ENOMEM;
+  *block = __libc_memalign(alignment, size);
+  return *block != nullptr ? 0 : ENOMEM;
+}
+extern "C" void free(void *block) {
+  if (block != nullptr && held_count != 0) {
+    if (void **slot = place_of(block); slot != nullptr) {
+      *slot = &held;  // was in use: a search goes on behind it
+      --held_count;
+    }
+  }
+  __libc_free(block);
+}
+
+namespace {
+
+void find_libraries() {
+  dl_iterate_phdr(
+      [](dl_phdr_info *info, std::size_t, void *) {
+        const std::string name = info->dlpi_name;
+        Range *range = name.find("libibverbs_exp") != std::string::npos ? &ours
+                       : name.find("libibverbs.so") != std::string::npos ? &verbs
+                       : name.find("libmlx5") != std::string::npos       ? &provider
+                                                                         : nullptr;
+        for (int i = 0; range != nullptr && i < info->dlpi_phnum; ++i) {
+          const auto &part = info->dlpi_phdr[i];
+          if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
+          range->begin = info->dlpi_addr + part.p_vaddr;
+          range->end = range->begin + part.p_memsz;
+        }
+        return 0;
+      },
+      nullptr);
+}
+
+// One run through everything.
+
+[[noreturn]] void give_up(const char *what, int error) {
+  countdown = -1;
+  Dl_info where{};
+  if (failed_caller != nullptr) dladdr(failed_caller, &where);
+  std::fprintf(stdout, "%s: errno %d", what, error);
+  if (where.dli_fname != nullptr)
+    std::fprintf(stdout, " (%s+%#tx, %s)", where.dli_fname,
+                 static_cast<const char *>(failed_caller) - static_cast<char *>(where.dli_fbase),
+                 where.dli_sname != nullptr ? where.dli_sname : "");
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+  _exit(1);
+}
+
+// Makes a call until it succeeds: twice at most.
+template <class Call>
+void attempt(const char *what, Call call) {
+  const int error = call();
+  if (error == 0) return;
+  if (error != ENOMEM) give_up(what, error);
+  if (const int again = call(); again != 0) give_up((std::string(what) + ", again").c_str(), again);
+}
+
+template <class T, class Call>
+T *make(const char *what, Call call) {
+  T *made = nullptr;
+  attempt(what, [&] {
+    errno = 0;
+    made = call();
+    return made != nullptr ? 0 : errno != 0 ? errno : -1;
+  });
+  return made;
+}
+
+// What libmlx5 meets before, it copes with in ways of its own: it opens a device
+// with fewer features.
+constexpr const char *opened = "device opened\n";
+
+struct Scenario {
+  ibv_device **list = nullptr;
+  ibv_context *context = nullptr;
+  ibv_pd *pd = nullptr;
+  ibv_cq *cq = nullptr;
+  ibv_exp_res_domain *domain = nullptr;
+  ibv_qp *qp = nullptr, *peer = nullptr;
+  alignas(4096) unsigned char bytes[8192];
+
+  ibv_qp *create_qp(ibv_exp_res_domain *in) {
+    ibv_exp_qp_init_attr attr{};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap = {16, 16, 1, 1, 0};
+    attr.qp_type = IBV_QPT_RC;
+    attr.comp_mask = IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS |
+                     IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS;
+    attr.exp_create_flags = IBV_EXP_QP_CREATE_UMR;
+    attr.max_inl_send_klms = 8;
+    attr.pd = pd;
+    if (in != nullptr) {
+      attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_RES_DOMAIN;
+      attr.res_domain = in;
+    }
+    return ibv_exp_create_qp(context, &attr);
+  }
+
+  void connect(ibv_qp *from, const ibv_qp *to) {
+    ibv_port_attr port{};
+    attempt("ibv_query_port", [&] { return ibv_query_port(context, 1, &port); });
+    ibv_exp_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    attempt("to INIT", [&] {
+      return ibv_exp_modify_qp(from, &attr, IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX |
+                                                IBV_EXP_QP_PORT | IBV_EXP_QP_ACCESS_FLAGS);
+    });
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = to->qp_num;
+    attr.max_dest_rd_atomic = 1;
+    attr.ah_attr.port_num = 1;
+    attr.ah_attr.dlid = port.lid;
+    attempt("to RTR", [&] {
+      return ibv_exp_modify_qp(from, &attr,
+                               IBV_EXP_QP_STATE | IBV_EXP_QP_AV | IBV_EXP_QP_PATH_MTU |
+                                   IBV_EXP_QP_DEST_QPN | IBV_EXP_QP_RQ_PSN |
+                                   IBV_EXP_QP_MAX_DEST_RD_ATOMIC | IBV_EXP_QP_MIN_RNR_TIMER);
+    });
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 14;
+    attr.retry_cnt = attr.rnr_retry = 7;
+    attr.max_rd_atomic = 1;
+    attempt("to RTS", [&] {
+      return ibv_exp_modify_qp(from, &attr,
+                               IBV_EXP_QP_STATE | IBV_EXP_QP_SQ_PSN | IBV_EXP_QP_TIMEOUT |
+                                   IBV_EXP_QP_RETRY_CNT | IBV_EXP_QP_RNR_RETRY |
+                                   IBV_EXP_QP_MAX_QP_RD_ATOMIC);
+    });
+  }
+
+  void complete(ibv_exp_wc_opcode opcode) {
+    ibv_exp_wc wc{};
+    int n = 0;
+    while (n == 0) n = ibv_exp_poll_cq(cq, 1, &wc, sizeof(wc));
+    if (n < 0 || wc.status != IBV_WC_SUCCESS || wc.exp_opcode != opcode)
+      give_up("completion", static_cast<int>(wc.status));
+  }
+
+  ibv_mr *reg(void *addr, std::size_t length, std::uint64_t access, ibv_exp_dm *dm = nullptr) {
+    ibv_exp_reg_mr_in in{};
+    in.pd = pd;
+    in.addr = addr;
+    in.length = length;
+    in.exp_access = IBV_EXP_ACCESS_LOCAL_WRITE | access;
+    if (dm != nullptr) {
+      in.comp_mask = IBV_EXP_REG_MR_DM;
+      in.dm = dm;
+    }
+    return ibv_exp_reg_mr(&in);
+  }
+
+  void dereg(ibv_mr *mr) {
+    attempt("ibv_dereg_mr", [&] { return ibv_dereg_mr(mr); });
+  }
+
+  void open() {
+    list = make<ibv_device *>("ibv_get_device_list", [&] { return ibv_get_device_list(nullptr); });
+    opening = true;
+    context = make<ibv_context>("ibv_open_device", [&] { return ibv_open_device(list[0]); });
+    opening = false;
+    std::fputs(opened, stderr);
+    ibv_free_device_list(list);
+    ibv_exp_device_attr device{};
+    attempt("ibv_exp_query_device", [&] {
+      device.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS;
+      return ibv_exp_query_device(context, &device);
+    });
+    pd = make<ibv_pd>("ibv_alloc_pd", [&] { return ibv_alloc_pd(context); });
+    ibv_exp_cq_init_attr attr{};
+    cq = make<ibv_cq>("ibv_exp_create_cq", [&] {
+      return ibv_exp_create_cq(context, 64, nullptr, nullptr, 0, &attr);
+    });
+    ibv_exp_res_domain_init_attr threads{};
+    threads.comp_mask = IBV_EXP_RES_DOMAIN_THREAD_MODEL | IBV_EXP_RES_DOMAIN_MSG_MODEL;
+    threads.thread_model = IBV_EXP_THREAD_SINGLE;
+    threads.msg_model = IBV_EXP_MSG_FORCE_LOW_LATENCY;
+    domain = make<ibv_exp_res_domain>("ibv_exp_create_res_domain", [&] {
+      return ibv_exp_create_res_domain(context, &threads);
+    });
+    qp = make<ibv_qp>("ibv_exp_create_qp", [&] { return create_qp(domain); });
+    peer = make<ibv_qp>("ibv_exp_create_qp", [&] { return create_qp(nullptr); });
+    connect(qp, peer);
+    connect(peer, qp);
+  }
+
+  void keys(ibv_mr *memory) {
+    ibv_exp_create_mr_in in{};
+    in.pd = pd;
+    in.attr.max_klm_list_size = 8;
+    in.attr.create_flags = IBV_EXP_MR_INDIRECT_KLMS;
+    ibv_mr *key = make<ibv_mr>("ibv_exp_create_mr", [&] { return ibv_exp_create_mr(&in); });
+    ibv_exp_mkey_list_container_attr attr{};
+    attr.pd = pd;
+    attr.max_klm_list_size = 100;
+    auto *room = make<ibv_exp_mkey_list_container>(
+        "ibv_exp_alloc_mkey_list_memory", [&] { return ibv_exp_alloc_mkey_list_memory(&attr); });
+    ibv_exp_mem_region piece{reinterpret_cast<std::uintptr_t>(bytes), memory, 100};
+    for (const bool inlined : {true, false}) {
+      ibv_exp_send_wr wr{}, *bad = nullptr;
+      wr.exp_opcode = IBV_EXP_WR_UMR_FILL;
+      wr.exp_send_flags = IBV_EXP_SEND_SIGNALED;
+      if (inlined) wr.exp_send_flags |= IBV_EXP_SEND_INLINE;
+      wr.ext_op.umr.memory_objects = room;
+      wr.ext_op.umr.modified_mr = key;
+      wr.ext_op.umr.num_mrs = 1;
+      wr.ext_op.umr.mem_list.mem_reg_list = &piece;
+      attempt("UMR_FILL", [&] { return ibv_exp_post_send(qp, &wr, &bad); });
+      complete(IBV_EXP_WC_UMR);
+    }
+    attempt("ibv_exp_dealloc_mkey_list_memory",
+            [&] { return ibv_exp_dealloc_mkey_list_memory(room); });
+    dereg(key);
+  }
+
+  void windows(ibv_mr *memory) {
+    ibv_mw *mw =
+        make<ibv_mw>("ibv_alloc_mw", [&] { return ibv_alloc_mw(pd, IBV_MW_TYPE_1); });
+    ibv_exp_mw_bind bind{};
+    bind.qp = qp;
+    bind.mw = mw;
+    bind.exp_send_flags = IBV_EXP_SEND_SIGNALED;
+    bind.bind_info.mr = memory;
+    bind.bind_info.addr = reinterpret_cast<std::uintptr_t>(bytes);
+    bind.bind_info.length = 64;
+    bind.bind_info.exp_mw_access_flags = IBV_EXP_ACCESS_REMOTE_WRITE;
+    attempt("ibv_exp_bind_mw", [&] { return ibv_exp_bind_mw(&bind); });
+    complete(IBV_EXP_WC_BIND_MW);
+    attempt("ibv_dealloc_mw", [&] { return ibv_dealloc_mw(mw); });
+  }
+
+  void device_memory() {
+    ibv_exp_alloc_dm_attr attr{};
+    attr.length = 4096;
+    auto *dm = make<ibv_exp_dm>("ibv_exp_alloc_dm", [&] { return ibv_exp_alloc_dm(context, &attr); });
+    ibv_exp_memcpy_dm_attr copy{};
+    copy.host_addr = bytes;
+    copy.length = 64;
+    attempt("ibv_exp_memcpy_dm", [&] { return ibv_exp_memcpy_dm(dm, &copy); });
+    ibv_mr *mr = make<ibv_mr>("ibv_exp_reg_mr (DM)", [&] { return reg(nullptr, 4096, 0, dm); });
+    dereg(mr);
+    attempt("ibv_exp_free_dm", [&] { return ibv_exp_free_dm(dm); });
+  }
+
+  void memory() {
+    ibv_mr *allocated = make<ibv_mr>("ibv_exp_reg_mr (ALLOCATE)", [&] {
+      return reg(nullptr, 4096, IBV_EXP_ACCESS_ALLOCATE_MR);
+    });
+    dereg(allocated);
+    ibv_mr *paged = make<ibv_mr>("ibv_exp_reg_mr (ON_DEMAND)", [&] {
+      return reg(bytes, sizeof(bytes), IBV_EXP_ACCESS_ON_DEMAND);
+    });
+    ibv_exp_prefetch_attr hint{};
+    hint.addr = bytes;
+    hint.length = sizeof(bytes);
+    attempt("ibv_exp_prefetch_mr", [&] { return ibv_exp_prefetch_mr(paged, &hint); });
+    dereg(paged);
+    ibv_mr *mr = make<ibv_mr>("ibv_exp_reg_mr", [&] {
+      return reg(bytes, sizeof(bytes), IBV_EXP_ACCESS_MW_BIND);
+    });
+    keys(mr);
+    windows(mr);
+    attempt("ibv_exp_rereg_mr", [&] {
+      return ibv_exp_rereg_mr(mr, IBV_EXP_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                              IBV_EXP_ACCESS_LOCAL_WRITE, nullptr);
+    });
+    dereg(mr);
+  }
+
+  void close() {
+    attempt("ibv_destroy_qp", [&] { return ibv_destroy_qp(qp); });
+    attempt("ibv_destroy_qp", [&] { return ibv_destroy_qp(peer); });
+    attempt("ibv_exp_destroy_res_domain",
+            [&] { return ibv_exp_destroy_res_domain(context, domain, nullptr); });
+    attempt("ibv_destroy_cq", [&] { return ibv_destroy_cq(cq); });
+    // EBUSY if anything was left behind.
+    attempt("ibv_dealloc_pd", [&] { return ibv_dealloc_pd(pd); });
+    attempt("ibv_close_device", [&] { return ibv_close_device(context); });
+  }
+
+  void run() {
+    open();
+    memory();
+    device_memory();
+    close();
+  }
+};
+
+Scenario scenario;
+
+// A child per command, so that each meets its fault in a fresh process. True if
+// there was one.
+bool fail_command(unsigned number) {
+  char config[] = "/tmp/memory-faults-XXXXXX", log[] = "/tmp/memory-faults-log-XXXXXX";
+  const int fd = mkstemp(config), told = mkstemp(log);
+  dprintf(fd, "{\"faults\": [{\"kind\": \"command\", \"match\": \"*\", \"nth\": %u, "
+              "\"error\": \"ENOMEM\"}]}", number);
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("SOFTHCA_CONFIG", config, 1);
+    setenv("SOFTHCA_LOG", "info", 1);
+    dup2(told, STDERR_FILENO);
+    scenario.run();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  char text[65536];
+  const ssize_t size = pread(told, text, sizeof(text) - 1, 0);
+  text[size > 0 ? size : 0] = '\0';
+  unlink(config);
+  unlink(log);
+  close(fd);
+  close(told);
+  const char *fault = std::strstr(text, "fault: ");
+  const char *open = std::strstr(text, opened);
+  const bool late = fault == nullptr || (open != nullptr && open < fault);
+  if (status != 0 && late) {
+    std::printf("command %u: status 0x%x\n%s\n", number, static_cast<unsigned>(status), text);
+    std::exit(1);
+  }
+  return fault != nullptr;
+}
+
+int fail_commands() {
+  unsigned number = 1;
+  while (fail_command(number)) ++number;
+  std::printf("%u commands failed in turn\n", number - 1);
+  return number > 50 ? 0 : 1;
+}
+
+int fail_allocations() {
+  scenario.run();  // what is allocated once
+  scenario.run();
+  const long before = held_count;
+  long number = 0;
+  for (;; ++number) {
+    fired = false;
+    countdown = number;
+    scenario.run();
+    countdown = -1;
+    if (!fired) break;
+    if (held_count != before) {
+      std::printf("allocation %ld: %ld blocks held, %ld before\n", number, held_count, before);
+      return 1;
+    }
+  }
+  std::printf("%ld allocations failed in turn\n", number);
+  return number > 50 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  const char *mode = argc > 1 ? argv[1] : "";
+  find_libraries();
+  if (std::strcmp(mode, "commands") == 0) return fail_commands();
+  if (std::strcmp(mode, "allocations") == 0) return fail_allocations();
+  std::fprintf(stderr, "usage: memory_faults commands|allocations\n");
+  return 2;
+}
