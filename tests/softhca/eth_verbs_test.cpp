@@ -139,6 +139,7 @@ struct Rule {
     union {
       ibv_flow_spec_ipv6 ipv6;
       ibv_flow_spec_ipv4_ext ipv4;
+      ibv_flow_spec_ipv4 addresses;
       ibv_flow_spec_action_tag tag;
       ibv_flow_spec_action_drop drop;
       ibv_flow_spec_tcp_udp ports;
@@ -178,6 +179,20 @@ TEST_CASE("Capabilities say what the device does") {
   REQUIRE(mlx5dv_query_device(c.ctx, &m) == 0);
   CHECK(m.striding_rq_caps.max_single_stride_log_num_of_bytes == 13);
   CHECK(m.tunnel_offloads_caps == MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN);
+}
+
+// libibverbs sends addresses alone in a shorter form than the kernel's own.
+TEST_CASE("A rule may compare IPv4 addresses alone") {
+  Context c;
+  Qp qp = c.raw();
+  REQUIRE(qp);
+  Rule r;
+  r.l.attr.num_of_specs = 2;
+  r.l.addresses.type = IBV_FLOW_SPEC_IPV4;
+  r.l.addresses.size = sizeof r.l.addresses;
+  r.l.addresses.val.dst_ip = htobe32(0x0a000001);
+  r.l.addresses.mask.dst_ip = 0xffffffff;
+  CHECK(r.refusal(qp) == 0);
 }
 
 TEST_CASE("Flow rules are refused as the kernel refuses them") {

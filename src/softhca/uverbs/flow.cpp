@@ -118,12 +118,29 @@ int add_vxlan(const ib_uverbs_flow_spec_tunnel &s, FlowRule &rule) {
   return 0;
 }
 
-// Calls `add` with the specification as its type, if the size says so too.
+// Calls `add` with an action as its type, if the size says so too.
 template <class Spec, class Add>
 int with(const u8 *bytes, u32 size, Add add) {
   if (size != sizeof(Spec)) return EINVAL;
   Spec s;
   std::memcpy(&s, bytes, sizeof s);
+  return add(s);
+}
+
+// The same for a value and a mask behind a header. Both may be of an older,
+// shorter form, as libibverbs sends the IPv4 one, or of a longer one whose mask is
+// zero where nothing is known (spec_filter_size).
+template <class Spec, class Add>
+int with_filter(const u8 *bytes, u32 size, Add add) {
+  constexpr size_t header = sizeof(ib_uverbs_flow_spec_hdr);
+  Spec s{};
+  const size_t given = (size - header) / 2, known = std::min(given, sizeof s.val);
+  if (given == 0) return EINVAL;
+  const u8 *mask = bytes + header + given;
+  if (std::any_of(mask + known, mask + given, [](u8 b) { return b != 0; })) return EINVAL;
+  std::memcpy(&s, bytes, header);
+  std::memcpy(&s.val, bytes + header, known);
+  std::memcpy(&s.mask, mask, known);
   return add(s);
 }
 
@@ -137,20 +154,20 @@ int add_spec(u32 type, const u8 *bytes, u32 size, FlowRule &rule) {
   };
   switch (type) {
     case spec_eth:
-    case spec_eth | spec_inner: return with<ib_uverbs_flow_spec_eth>(bytes, size, layer(add_eth));
+    case spec_eth | spec_inner: return with_filter<ib_uverbs_flow_spec_eth>(bytes, size, layer(add_eth));
     case spec_ipv4:
     case spec_ipv4 | spec_inner:
-      return with<ib_uverbs_flow_spec_ipv4>(bytes, size, layer(add_ipv4));
+      return with_filter<ib_uverbs_flow_spec_ipv4>(bytes, size, layer(add_ipv4));
     case spec_ipv6:
     case spec_ipv6 | spec_inner:
-      return with<ib_uverbs_flow_spec_ipv6>(bytes, size, layer(add_ipv6));
+      return with_filter<ib_uverbs_flow_spec_ipv6>(bytes, size, layer(add_ipv6));
     case spec_tcp:
     case spec_tcp | spec_inner:
     case spec_udp:
     case spec_udp | spec_inner:
-      return with<ib_uverbs_flow_spec_tcp_udp>(bytes, size, layer(add_ports));
+      return with_filter<ib_uverbs_flow_spec_tcp_udp>(bytes, size, layer(add_ports));
     case spec_vxlan:
-      return with<ib_uverbs_flow_spec_tunnel>(bytes, size,
+      return with_filter<ib_uverbs_flow_spec_tunnel>(bytes, size,
                                               [&](const auto &s) { return add_vxlan(s, rule); });
     case spec_tag:
       return with<ib_uverbs_flow_spec_action_tag>(bytes, size, [&](const auto &s) {
