@@ -3,12 +3,14 @@
 // states in entries.def agree.
 #pragma once
 
+#include "clock.h"
 #include "compat.h"
 #include "cq.h"
 #include "dct.h"
 #include "device.h"
 #include "device_memory.h"
 #include "environment.h"
+#include "flow.h"
 #include "indirect_key.h"
 #include "mr.h"
 #include "poll.h"
@@ -50,6 +52,8 @@ IBVEXP_SERVES(ibv_exp_query_dct, query_dct);
 IBVEXP_SERVES(ibv_exp_create_cq, create_cq);
 IBVEXP_SERVES(ibv_exp_modify_cq, modify_cq);
 IBVEXP_SERVES(ibv_exp_poll_cq, poll_cq);
+IBVEXP_SERVES(ibv_exp_query_values, query_values);
+IBVEXP_SERVES(ibv_exp_cqe_ts_to_ns, cqe_ts_to_ns);
 IBVEXP_SERVES(ibv_exp_reg_mr, reg_mr);
 IBVEXP_SERVES(ibv_exp_rereg_mr, rereg_mr);
 IBVEXP_SERVES(ibv_exp_prefetch_mr, prefetch_mr);
@@ -64,6 +68,8 @@ IBVEXP_SERVES(ibv_exp_dealloc_mkey_list_memory, dealloc_mkey_list_memory);
 IBVEXP_SERVES(ibv_exp_create_res_domain, create_res_domain);
 IBVEXP_SERVES(ibv_exp_destroy_res_domain, destroy_res_domain);
 IBVEXP_SERVES(rdma_create_qp_exp, create_qp_exp);
+IBVEXP_SERVES(ibv_exp_create_flow, create_flow);
+IBVEXP_SERVES(ibv_exp_destroy_flow, destroy_flow);
 IBVEXP_SERVES(ibv_exp_create_wq, create_wq);
 IBVEXP_SERVES(ibv_exp_modify_wq, modify_wq);
 IBVEXP_SERVES(ibv_exp_destroy_wq, destroy_wq);

@@ -5,6 +5,7 @@
 #include "attachment.h"
 #include "boundary.h"
 #include "cq.h"
+#include "cq_memory.h"
 #include "log.h"
 #include "mr.h"
 #include "qp.h"
@@ -74,6 +75,7 @@ IBVEXP_INTERPOSED ibv_context *mlx5dv_open_device(ibv_device *device, mlx5dv_con
 }
 
 IBVEXP_INTERPOSED int ibv_close_device(ibv_context *context) {
+  translate::release_cq_memory(find_state(context));
   detach(context);
   return real().ibv_close_device(context);
 }

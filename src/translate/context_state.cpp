@@ -37,15 +37,19 @@ const ibv_device_attr &ContextState::device() {
   return device_;
 }
 
+void enter_cq(ContextState &state, ibv_cq *cq, CqState &fresh) {
+  // A handle that is taken was freed behind our back: its state goes back.
+  CqState *stale = state.cqs.find(cq->handle);
+  state.cqs.set(cq->handle, &fresh);
+  fresh.cq.store(cq, std::memory_order_relaxed);
+  if (stale != nullptr) state.cq_pool.give_back(*stale);
+}
+
 CqState &need_cq(ContextState &state, ibv_cq *cq) {
   if (CqState *known = find_cq(&state, cq)) return *known;
   CqState &fresh = state.cq_pool.take();
-  fresh.cq.store(cq, std::memory_order_relaxed);
   try {
-    // A handle that is taken was freed behind our back: its state goes back.
-    CqState *stale = state.cqs.find(cq->handle);
-    state.cqs.set(cq->handle, &fresh);
-    if (stale != nullptr) state.cq_pool.give_back(*stale);
+    enter_cq(state, cq, fresh);
   } catch (...) {
     state.cq_pool.give_back(fresh);
     throw;

@@ -30,6 +30,12 @@ using NativePost = decltype(ibv_context_ops::post_send);
 using NativePoll = decltype(ibv_context_ops::poll_cq);
 using NativeBind = decltype(ibv_context_ops::bind_mw);
 
+// Memory of a completion queue, see cq_memory.h.
+struct CqMemory {
+  std::size_t length;
+  CqState *owner;
+};
+
 struct ContextState {
   explicit ContextState(ibv_context *of);
 
@@ -84,6 +90,14 @@ struct ContextState {
   // Whether the device has the DC transport: 0 not tried yet, 1 yes, 2 no.
   std::atomic<int> dc{0};
 
+  std::unordered_map<const void *, CqMemory> cq_memory;
+
+  // The parent domain of queues whose memory is ours. Its mutex is held across
+  // calls into rdma-core that make and free it.
+  std::mutex cq_domain_mutex;
+  ibv_pd *cq_domain_pd = nullptr;
+  ibv_pd *cq_domain = nullptr;
+
   // Tells our tables from those of another copy of the library.
   const void *const owner = &identity;
   static const char identity;
@@ -116,5 +130,9 @@ inline CqState *find_cq(ContextState *state, const ibv_cq *cq) noexcept {
 
 // The same, made if there is none. The caller holds the mutex. Throws bad_alloc.
 CqState &need_cq(ContextState &state, ibv_cq *cq);
+
+// Puts a state that was taken from the pool in its place. On an exception it is
+// still the caller's. The caller holds the mutex.
+void enter_cq(ContextState &state, ibv_cq *cq, CqState &fresh);
 
 }  // namespace ibvexp

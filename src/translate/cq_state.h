@@ -21,11 +21,27 @@ struct CqState;
 using CqPoll = Result<int> (*)(ContextState &context, CqState &state, ibv_cq *cq, int num_entries,
                                ibv_exp_wc *wc, std::uint32_t wc_size);
 
+// Where the completions of a queue lie, if it takes its memory from this library
+// (cq_memory.h), and what they are to tell.
+struct CqRing {
+  enum class Stamps : std::uint8_t { none, cycles, system_time };
+
+  std::uint8_t *entries = nullptr;
+  const __be32 *doorbell = nullptr;  // [0]: entries consumed
+  std::uint32_t entry_size = 64;
+  Stamps stamps = Stamps::none;
+  bool compressed = false;     // the device may write compressed completions
+  bool mini_has_hash = false;  // of those: with the hash, not with the checksum
+};
+
 struct CqState {
   std::atomic<ibv_cq *> cq{nullptr};
 
   // Takes the place of the provider's poll_cq when not null.
   std::atomic<CqPoll> poll{nullptr};
+
+  CqRing ring;
+  std::atomic_flag polling = ATOMIC_FLAG_INIT;  // taken while ring.compressed
 
   // Receive completions of raw packets carry a flow tag where others have the
   // number of the queue pair. Whether receive queues of raw packets end here,
@@ -33,9 +49,12 @@ struct CqState {
   std::atomic<bool> has_raw{false};
   std::atomic<ibv_qp *> raw_qp{nullptr};
 
-  // Receive queues of raw packets come and go; null stands for a work queue.
+  // Receive queues of raw packets come and go; null stands for a work queue. A
+  // queue pair may be told twice, as rdma-core creates one verb by another.
   // Serialised by the owner.
   void add_raw(ibv_qp *qp) {
+    if (qp != nullptr && std::find(raw_queues_.begin(), raw_queues_.end(), qp) != raw_queues_.end())
+      return;
     raw_queues_.push_back(qp);
     publish();
   }
@@ -48,6 +67,7 @@ struct CqState {
   void retire() noexcept {
     cq.store(nullptr, std::memory_order_relaxed);
     poll.store(nullptr, std::memory_order_relaxed);
+    ring = {};
     raw_queues_.clear();
     publish();
   }

@@ -37,4 +37,16 @@ bool is_set(ContextState &state, const char *name) {
   return process != nullptr && std::strcmp(process, "0") != 0;
 }
 
+std::string own_variable(ContextState &state, const char *name) {
+  const std::lock_guard guard(state.mutex);
+  const auto found = state.environment.find(name);
+  return found != state.environment.end() ? found->second : std::string();
+}
+
+std::string variable(ContextState &state, const char *name) {
+  if (std::string own = own_variable(state, name); !own.empty()) return own;
+  const char *value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
 }  // namespace ibvexp::translate

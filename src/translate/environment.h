@@ -6,6 +6,8 @@
 
 #include <infiniband/verbs_exp.h>
 
+#include <string>
+
 namespace ibvexp::translate {
 
 // Kept in the context. Never in the process environment: a program that replaces
@@ -17,5 +19,12 @@ Result<void> use_priv_env(ibv_context *context);
 // Whether a switch of the legacy provider is on, here or in the process
 // environment: set, and not to 0. Not for data paths.
 bool is_set(ContextState &state, const char *name);
+
+// A variable that the program has set for this context; empty if it has not.
+std::string own_variable(ContextState &state, const char *name);
+
+// A variable as the legacy provider saw it: that of the context, else that of the
+// process. Empty if neither has it.
+std::string variable(ContextState &state, const char *name);
 
 }  // namespace ibvexp::translate

@@ -58,9 +58,29 @@ class Poster {
   ibv_send_wr modern_[piece + 1];
 };
 
+// The frame of a raw packet queue pair.
+int judge_frame(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode) {
+  constexpr std::uint16_t shortest_header = 14;
+  constexpr std::uint32_t inline_header = 18;  // what older devices want in the entry
+  if (known == nullptr) {
+    opcode.lane = Lane::alone;
+    return 0;
+  }
+  if ((wr.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 && !known->checksums)
+    opcode.lane = Lane::alone;
+  if (opcode.modern == IBV_WR_TSO)
+    return wr.tso.hdr_sz < shortest_header || wr.tso.hdr_sz > known->max_tso_header ? EINVAL : 0;
+  if (wr.num_sge < 1) return EINVAL;
+  if (wr.sg_list[0].length < inline_header) [[unlikely]]
+    opcode.lane = Lane::alone;
+  return 0;
+}
+
 // Whether the provider accepts the request once it has begun. known says how
 // much can be told about the queue pair.
-int judge(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode) {
+int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opcode &opcode) {
+  if ((wr.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 && !has_checksums(type)) [[unlikely]]
+    return EINVAL;
   if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) [[unlikely]] {
     if (known == nullptr)
       opcode.lane = Lane::alone;
@@ -74,6 +94,7 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode) {
       return EINVAL;
   }
   if (is_atomic(opcode.modern) && (known == nullptr || !known->atomics)) opcode.lane = Lane::alone;
+  if (type == IBV_QPT_RAW_PACKET) return judge_frame(wr, known, opcode);
   return 0;
 }
 
@@ -104,7 +125,7 @@ Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr
     else if ((wr->exp_send_flags & refused) != 0) [[unlikely]]
       fault = refuse_send_flags(wr->exp_send_flags, refused);
     else
-      fault = judge(*wr, known, opcode);
+      fault = judge(*wr, known, qp->qp_type, opcode);
 
     // What came before is posted in any case.
     if (fault != 0 || opcode.lane == Lane::alone || poster.full()) {

@@ -54,6 +54,8 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   entry.srq = qp->srq;
   entry.recv_cq = qp->recv_cq;
   entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
+  entry.checksums = (state.device().device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0;
+  entry.max_tso_header = modern.attr.max_tso_header;
   entry.qp.store(qp, std::memory_order_relaxed);
   try {
     lane::enter(entry.lane, qp, modern);
@@ -201,12 +203,18 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
   return {};
 }
 
-// Bytes that the device may put into a receive completion.
-std::uint32_t granted_inline_receive(const ibv_qp *qp, const ModernQpInit &modern) {
+// Bytes that the device may put into a receive completion. The kernel decides by
+// the size of the CQE, which a program can double.
+std::uint32_t granted_inline_receive(ContextState &state, const ibv_qp *qp,
+                                     const ModernQpInit &modern) {
   if ((modern.dv.create_flags & MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE) != 0) return 0;
   if (qp->recv_cq == nullptr || !mlx5dv_is_supported(qp->context->device)) return 0;
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC) return 0;
-  return scatter_to_connected();
+  const std::uint32_t usual = scatter_to_connected();
+  const CqState *own = find_cq(&state, qp->recv_cq);
+  if (usual != 0 && own != nullptr && own->ring.entries != nullptr)
+    return own->ring.entry_size / 2;
+  return usual;
 }
 
 // The largest raw entry that a request announces.
@@ -300,7 +308,7 @@ Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
   if (domain) keep_domain(*state, domain, qp);
   attr->cap = modern.attr.cap;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_INL_RECV) != 0)
-    attr->max_inl_recv = granted_inline_receive(qp, modern);
+    attr->max_inl_recv = granted_inline_receive(*state, qp, modern);
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) != 0)
     attr->max_atomic_arg = granted_atomic_size(*state, *qp, attr->max_atomic_arg);
   return qp;

@@ -19,6 +19,8 @@ struct QpState {
   bool atomics = false;               // the device has them
   bool no_windows = false;            // MLX5_SHUT_UP_MW
   bool raw = false;                   // receives frames
+  bool checksums = false;             // of raw packets: the device fills them in
+  std::uint16_t max_tso_header = 0;
   ibv_cq *recv_cq = nullptr;
   lane::Lane lane;                    // inactive for most
 

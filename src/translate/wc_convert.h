@@ -38,6 +38,7 @@ struct Origin {
   ibv_qp *qp;
   ibv_srq *srq;
   ibv_exp_dct *dct;
+  bool raw;  // a frame that was received
 };
 
 // libmlx5 leaves members that have no meaning for an opcode unwritten. What is
@@ -75,6 +76,10 @@ inline ibv_exp_wc to_legacy(const ibv_wc &from, Origin origin, bool to_3x_or_4_0
   to.dlid_path_bits = from.dlid_path_bits;
   to.exp_wc_flags |= IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID;
   to.reserved = static_cast<int>(from.wc_flags);
+  // One flag for network and transport checksum of IPv4 packets.
+  if ((from.wc_flags & IBV_WC_IP_CSUM_OK) != 0)
+    to.exp_wc_flags |=
+        IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK | IBV_EXP_WC_RX_IPV4_PACKET;
   if ((from.wc_flags & IBV_WC_GRH) != 0) to.exp_wc_flags |= IBV_EXP_WC_GRH;
   if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) to.exp_wc_flags |= IBV_EXP_WC_WITH_IMM;
   if ((from.wc_flags & IBV_WC_WITH_INV) != 0)

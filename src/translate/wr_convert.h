@@ -64,6 +64,8 @@ constexpr Opcode to_modern_opcode(int opcode, ibv_qp_type type) {
     case IBV_EXP_WR_LOCAL_INV: return {IBV_WR_LOCAL_INV, where(writes, Lane::alone)};
     case bind_mw_3x:
     case IBV_EXP_WR_BIND_MW: return {IBV_WR_BIND_MW, where(writes, Lane::alone)};
+    case IBV_EXP_WR_TSO:
+      return {IBV_WR_TSO, where(type == IBV_QPT_RAW_PACKET, Lane::chained)};
     default: return {IBV_WR_SEND, Lane::other};
   }
 }
@@ -78,13 +80,20 @@ inline std::uint64_t inline_bytes(const ibv_exp_send_wr &wr) {
   return total;
 }
 
-// (modern <- exp) FENCE, SIGNALED, SOLICITED and INLINE coincide.
+// (modern <- exp) FENCE, SIGNALED, SOLICITED and INLINE coincide; IP_CSUM moves.
 constexpr unsigned to_modern_send_flags(std::uint64_t exp_flags) {
   constexpr std::uint64_t common = IBV_EXP_SEND_FENCE | IBV_EXP_SEND_SIGNALED |
                                    IBV_EXP_SEND_SOLICITED | IBV_EXP_SEND_INLINE;
   static_assert(common == (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED |
                            IBV_SEND_INLINE));
-  return static_cast<unsigned>(exp_flags & common);
+  unsigned flags = static_cast<unsigned>(exp_flags & common);
+  if ((exp_flags & IBV_EXP_SEND_IP_CSUM) != 0) flags |= IBV_SEND_IP_CSUM;
+  return flags;
+}
+
+// The types whose messages have checksums that the device can fill in.
+constexpr bool has_checksums(ibv_qp_type type) {
+  return type == IBV_QPT_RAW_PACKET || type == IBV_QPT_UD;
 }
 
 // (modern <- exp) Bits 0 to 4 coincide; zero-based is bit 45 there, 5 here.
@@ -123,6 +132,11 @@ inline void to_modern(const ibv_exp_send_wr &from, ibv_wr_opcode opcode, ibv_qp_
       to.wr.atomic.compare_add = from.wr.atomic.compare_add;
       to.wr.atomic.swap = from.wr.atomic.swap;
       to.wr.atomic.rkey = from.wr.atomic.rkey;
+      break;
+    case IBV_WR_TSO:
+      to.tso.hdr = from.tso.hdr;
+      to.tso.hdr_sz = from.tso.hdr_sz;
+      to.tso.mss = from.tso.mss;
       break;
     case IBV_WR_BIND_MW:
       to.bind_mw.mw = from.bind_mw.mw;

@@ -4,9 +4,11 @@
  * has an experimental form is called by it. Two processes exchange messages
  * over RC or UC, each checks every byte that it receives.
  *
- *   exp_pingpong [-p PORT] [-n COUNT] [-s SIZE] [-c rc|uc] [-g GID] [HOST]
+ *   exp_pingpong [-p PORT] [-n COUNT] [-s SIZE] [-c rc|uc] [-g GID] [-t] [HOST]
  *
- * Without HOST it waits for a client. Build it against the experimental header
+ * With -t completions carry time stamps, and the time between the first and the
+ * last answer is compared with that of the host's clock. Without HOST it waits for
+ * a client. Build it against the experimental header
  * alone; no libibverbs_exp is linked:
  *
  *   cc exp_pingpong.c -libverbs
@@ -21,13 +23,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct {
 	const char *port, *host;
-	int count, size, gid_index;
+	int count, size, gid_index, timed;
 	enum ibv_qp_type type;
-} options = { "18515", NULL, 1000, 4096, -1, IBV_QPT_RC };
+} options = { "18515", NULL, 1000, 4096, -1, 0, IBV_QPT_RC };
 
 /* What the two sides tell each other before they talk over the device. */
 struct address {
@@ -98,6 +101,10 @@ static void create(struct ibv_pd *pd)
 	struct ibv_exp_reg_mr_in reg = { 0 };
 	struct ibv_exp_qp_init_attr attr = { 0 };
 
+	if (options.timed) {
+		cq_attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
+		cq_attr.flags = IBV_EXP_CQ_TIMESTAMP;
+	}
 	cq = ibv_exp_create_cq(context, 64, NULL, NULL, 0, &cq_attr);
 	if (!cq)
 		die("ibv_exp_create_cq");
@@ -203,8 +210,52 @@ static void send_message(int round, int server)
 	check(ibv_exp_post_send(qp, &wr, &bad), "ibv_exp_post_send");
 }
 
-/* Waits for the next message (and, in passing, for completions of sends). */
-static void receive_message(int round, int from_server)
+/* When a message was sent and seen by the host's clock, and when it came by the
+ * device's, all in nanoseconds. */
+struct moment {
+	uint64_t before, after, device;
+};
+
+static uint64_t host_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t device_time(const struct ibv_exp_wc *wc)
+{
+	struct ibv_exp_values values = { 0 };
+
+	if (!(wc->exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP)) {
+		fprintf(stderr, "exp_pingpong: completion without time\n");
+		exit(1);
+	}
+	check(-ibv_exp_query_values(context, IBV_EXP_VALUES_CLOCK_INFO, &values),
+	      "ibv_exp_query_values");
+	return ibv_exp_cqe_ts_to_ns(&values.clock_info, wc->timestamp);
+}
+
+/* The device's interval lies within what the host has seen, give or take 1%. */
+static void compare(const struct moment *first, const struct moment *last)
+{
+	double device = (double)(last->device - first->device);
+	double least = (double)last->before - (double)first->after;
+	double most = (double)(last->after - first->before);
+
+	if (device < 0.99 * least || device > 1.01 * most) {
+		fprintf(stderr, "exp_pingpong: %.0f ns by the device, %.0f to %.0f by the host\n",
+			device, least, most);
+		exit(1);
+	}
+	printf("device clock / host clock: %.4f over %.1f ms\n",
+	       device / (double)(last->after - first->after), device / 1e6);
+}
+
+/* Waits for the next message (and, in passing, for completions of sends). Returns
+ * its time if there are times. */
+static uint64_t receive_message(int round, int from_server)
 {
 	struct ibv_exp_wc wc;
 	int n, i;
@@ -240,18 +291,20 @@ static void receive_message(int round, int from_server)
 			exit(1);
 		}
 	}
+	return options.timed ? device_time(&wc) : 0;
 }
 
 static void parse(int argc, char **argv)
 {
 	int option;
 
-	while ((option = getopt(argc, argv, "p:n:s:c:g:")) != -1) {
+	while ((option = getopt(argc, argv, "p:n:s:c:g:t")) != -1) {
 		switch (option) {
 		case 'p': options.port = optarg; break;
 		case 'n': options.count = atoi(optarg); break;
 		case 's': options.size = atoi(optarg); break;
 		case 'g': options.gid_index = atoi(optarg); break;
+		case 't': options.timed = 1; break;
 		case 'c':
 			options.type = strcmp(optarg, "uc") ? IBV_QPT_RC : IBV_QPT_UC;
 			break;
@@ -265,6 +318,7 @@ static void parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct address mine = { 0 }, peer;
+	struct moment first = { 0 }, now = { 0 };
 	struct ibv_device **list;
 	struct ibv_port_attr port;
 	struct ibv_pd *pd;
@@ -298,14 +352,22 @@ int main(int argc, char **argv)
 	swap_bytes(fd, &token, &token, 1);
 
 	for (round = 0; round < options.count; ++round) {
+		now.before = host_clock();
 		if (!server)
 			send_message(round, 0);
-		receive_message(round, !server);
+		now.device = receive_message(round, !server);
+		now.after = host_clock();
+		if (round == 0)
+			first = now;
+		if (options.timed && !server)
+			usleep(1000);
 		if (round + 1 < options.count)
 			post_receive(round + 1);
 		if (server)
 			send_message(round, 1);
 	}
+	if (options.timed && !server)
+		compare(&first, &now);
 	swap_bytes(fd, &token, &token, 1);
 	close(fd);
 

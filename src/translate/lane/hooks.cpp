@@ -1,5 +1,6 @@
 #include "hooks.h"
 
+#include "poll_extended.h"
 #include "post.h"
 
 #include <cerrno>
@@ -22,10 +23,14 @@ int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad_wr) {
 }
 
 int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
-  const ContextState *state = find_state(cq->context);
+  ContextState *state = find_state(cq->context);
   if (state == nullptr) [[unlikely]]
     return -1;
-  const int count = state->native.poll_cq(cq, num_entries, wc);
+  CqState *own = find_cq(state, cq);
+  const bool compressed = own != nullptr && own->ring.compressed;
+  const int count =
+      compressed ? translate::poll_compressed(*own, cq, num_entries, wc, state->native.poll_cq)
+                 : state->native.poll_cq(cq, num_entries, wc);
   for (int i = 0; i < count; ++i) settle(*state, wc[i]);
   return count;
 }

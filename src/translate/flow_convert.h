@@ -1,0 +1,99 @@
+// Flow rules, legacy to modern. No calls.
+//
+// A rule is an attribute and the specifications behind it. The attribute has
+// another size and a leading comp_mask today, and the plain IPv6 specification
+// has grown, so everything is written anew.
+#pragma once
+
+#include <infiniband/verbs_exp.h>
+
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+namespace ibvexp::translate {
+
+static_assert(sizeof(ibv_exp_flow_attr) == 24 && sizeof(ibv_flow_attr) == 20);
+static_assert(int{IBV_EXP_FLOW_ATTR_NORMAL} == IBV_FLOW_ATTR_NORMAL &&
+              int{IBV_EXP_FLOW_ATTR_ALL_DEFAULT} == IBV_FLOW_ATTR_ALL_DEFAULT &&
+              int{IBV_EXP_FLOW_ATTR_MC_DEFAULT} == IBV_FLOW_ATTR_MC_DEFAULT &&
+              int{IBV_EXP_FLOW_ATTR_SNIFFER} == IBV_FLOW_ATTR_SNIFFER);
+
+// Of a specification of some type; size 0: no such type, or none that can be
+// written today.
+struct FlowSpecShape {
+  std::size_t legacy_size;
+  std::uint32_t modern_type;
+};
+
+// type without the bit for inner headers.
+constexpr FlowSpecShape shape_of_flow_spec(std::uint32_t type) {
+  switch (type) {
+    case IBV_EXP_FLOW_SPEC_ETH: return {sizeof(ibv_exp_flow_spec_eth), IBV_FLOW_SPEC_ETH};
+    case IBV_EXP_FLOW_SPEC_IPV4: return {sizeof(ibv_exp_flow_spec_ipv4), IBV_FLOW_SPEC_IPV4};
+    case IBV_EXP_FLOW_SPEC_IPV4_EXT:
+      return {sizeof(ibv_exp_flow_spec_ipv4_ext), IBV_FLOW_SPEC_IPV4_EXT};
+    case IBV_EXP_FLOW_SPEC_IPV6: return {sizeof(ibv_exp_flow_spec_ipv6), IBV_FLOW_SPEC_IPV6};
+    case IBV_EXP_FLOW_SPEC_IPV6_EXT:
+      return {sizeof(ibv_exp_flow_spec_ipv6_ext), IBV_FLOW_SPEC_IPV6};
+    case IBV_EXP_FLOW_SPEC_TCP: return {sizeof(ibv_exp_flow_spec_tcp_udp), IBV_FLOW_SPEC_TCP};
+    case IBV_EXP_FLOW_SPEC_UDP: return {sizeof(ibv_exp_flow_spec_tcp_udp), IBV_FLOW_SPEC_UDP};
+    case IBV_EXP_FLOW_SPEC_VXLAN_TUNNEL:
+      return {sizeof(ibv_exp_flow_spec_tunnel), IBV_FLOW_SPEC_VXLAN_TUNNEL};
+    case IBV_EXP_FLOW_SPEC_ACTION_TAG:
+      return {sizeof(ibv_exp_flow_spec_action_tag), IBV_FLOW_SPEC_ACTION_TAG};
+    case IBV_EXP_FLOW_SPEC_ACTION_DROP:
+      return {sizeof(ibv_exp_flow_spec_action_drop), IBV_FLOW_SPEC_ACTION_DROP};
+    default: return {0, 0};
+  }
+}
+
+// The layouts that are copied as they are.
+static_assert(sizeof(ibv_exp_flow_spec_eth) == sizeof(ibv_flow_spec_eth) &&
+              sizeof(ibv_exp_flow_spec_ipv4) == sizeof(ibv_flow_spec_ipv4) &&
+              sizeof(ibv_exp_flow_spec_ipv4_ext) == sizeof(ibv_flow_spec_ipv4_ext) &&
+              sizeof(ibv_exp_flow_spec_ipv6_ext) == sizeof(ibv_flow_spec_ipv6) &&
+              sizeof(ibv_exp_flow_spec_tcp_udp) == sizeof(ibv_flow_spec_tcp_udp) &&
+              sizeof(ibv_exp_flow_spec_tunnel) == sizeof(ibv_flow_spec_tunnel) &&
+              sizeof(ibv_exp_flow_spec_action_tag) == sizeof(ibv_flow_spec_action_tag) &&
+              sizeof(ibv_exp_flow_spec_action_drop) == sizeof(ibv_flow_spec_action_drop));
+
+// (modern <- exp) Appends one specification, whose type and size were found good.
+inline void append_flow_spec(const ibv_exp_flow_spec &from, std::vector<char> &to) {
+  const std::uint32_t inner = from.hdr.type & IBV_EXP_FLOW_SPEC_INNER;
+  const FlowSpecShape shape = shape_of_flow_spec(from.hdr.type & ~inner);
+  ibv_flow_spec spec{};
+  if ((from.hdr.type & ~inner) == IBV_EXP_FLOW_SPEC_IPV6) {
+    // Addresses only; what has been added since is not compared.
+    spec.ipv6.size = sizeof(spec.ipv6);
+    std::memcpy(&spec.ipv6.val, &from.ipv6.val, sizeof(from.ipv6.val));
+    std::memcpy(&spec.ipv6.mask, &from.ipv6.mask, sizeof(from.ipv6.mask));
+  } else {
+    std::memcpy(&spec, &from, shape.legacy_size);
+    spec.hdr.size = static_cast<std::uint16_t>(shape.legacy_size);
+  }
+  spec.hdr.type = static_cast<ibv_flow_spec_type>(shape.modern_type | inner);
+  const auto *bytes = reinterpret_cast<const char *>(&spec);
+  to.insert(to.end(), bytes, bytes + spec.hdr.size);
+}
+
+// (modern <- exp) A rule whose specifications were found good, as one piece.
+inline std::vector<char> to_modern_flow(const ibv_exp_flow_attr &from) {
+  std::vector<char> to(sizeof(ibv_flow_attr));
+  const auto *at = reinterpret_cast<const char *>(&from + 1);
+  for (int i = 0; i < from.num_of_specs; ++i) {
+    const auto &spec = *reinterpret_cast<const ibv_exp_flow_spec *>(at);
+    append_flow_spec(spec, to);
+    at += spec.hdr.size;
+  }
+  ibv_flow_attr attr{};
+  attr.type = static_cast<ibv_flow_attr_type>(from.type);
+  attr.size = static_cast<std::uint16_t>(to.size());
+  attr.priority = from.priority;
+  attr.num_of_specs = from.num_of_specs;
+  attr.port = from.port;
+  std::memcpy(to.data(), &attr, sizeof(attr));
+  return to;
+}
+
+}  // namespace ibvexp::translate
