@@ -194,7 +194,7 @@ static struct ibv_exp_flow *steer(void)
 		struct ibv_exp_flow_spec_eth eth;
 		struct ibv_exp_flow_spec_ipv4 ip;
 		struct ibv_exp_flow_spec_tcp_udp udp;
-	} __attribute__((packed)) rule;
+	} rule; /* without gaps */
 	struct ibv_exp_flow *flow;
 
 	memset(&rule, 0, sizeof(rule));
@@ -219,7 +219,7 @@ static struct ibv_exp_flow *steer(void)
 		rule.udp.val.dst_port = htons(WANTED);
 		rule.udp.mask.dst_port = 0xffff;
 	}
-	flow = ibv_exp_create_flow(qp, (struct ibv_exp_flow_attr *)&rule);
+	flow = ibv_exp_create_flow(qp, &rule.attr);
 	if (!flow)
 		die("ibv_exp_create_flow");
 	return flow;

@@ -114,7 +114,7 @@ TEST_CASE("requests are copied member by member") {
                             IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_MW_ZERO_BASED};
   ibv_send_wr to;
   to_modern(from, IBV_WR_BIND_MW, IBV_QPT_RC, to);
-  CHECK(to.send_flags == (IBV_SEND_FENCE | IBV_SEND_INLINE));
+  CHECK(to.send_flags == (IBV_SEND_FENCE | IBV_SEND_INLINE | IBV_SEND_IP_CSUM));
   CHECK(to.bind_mw.mw == &window);
   CHECK(to.bind_mw.rkey == 9);
   CHECK(to.bind_mw.bind_info.mr == &region);

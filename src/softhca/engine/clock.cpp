@@ -30,16 +30,41 @@ constexpr u32 clock_shift = 20;
 constexpr u32 clock_mult = 1u << clock_shift;
 constexpr u64 info_period_ns = 100'000'000;
 
+u64 read_clock(clockid_t id) {
+  timespec t;
+  clock_gettime(id, &t);
+  return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
+}
+
+// One moment on both clocks. Between two readings the thread may lose the
+// processor, so the closest of a few pairs counts.
+struct Moment {
+  u64 device_ns, wall_ns;
+};
+
+Moment read_moment() {
+  constexpr u64 close_enough_ns = 1000;
+  Moment best{};
+  u64 best_gap = ~u64{0};
+  for (int i = 0; i < 10 && best_gap > close_enough_ns; ++i) {
+    const u64 before = read_clock(CLOCK_MONOTONIC), wall = read_clock(CLOCK_REALTIME);
+    const u64 gap = read_clock(CLOCK_MONOTONIC) - before;
+    if (gap >= best_gap) continue;
+    best_gap = gap;
+    best = {before + gap / 2, wall};
+  }
+  return best;
+}
+
 // A seqlock with one writer: readers retry while bit 0 is set or the sign
 // has changed.
-void write_info(u8 *page, u64 now_ns) {
+void write_info(u8 *page) {
   auto *info = reinterpret_cast<mlx5_ib_clock_info *>(page);
-  timespec real;
-  clock_gettime(CLOCK_REALTIME, &real);
+  const Moment now = read_moment();
   __atomic_store_n(&info->sign, info->sign + 1, __ATOMIC_RELEASE);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  info->nsec = static_cast<u64>(real.tv_sec) * 1'000'000'000 + static_cast<u64>(real.tv_nsec);
-  info->cycles = now_ns;
+  info->nsec = now.wall_ns;
+  info->cycles = now.device_ns;
   info->frac = 0;
   info->mult = clock_mult;
   info->shift = clock_shift;
@@ -59,12 +84,9 @@ void write_counter(u8 *page, u64 now_ns) {
 }  // namespace
 
 void engine_add_clock_page(u8 *core_clock, u8 *clock_info) {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  const u64 now = static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
   pages().push_back({core_clock, clock_info});
-  write_counter(core_clock, now);
-  write_info(clock_info, now);
+  write_counter(core_clock, read_clock(CLOCK_MONOTONIC));
+  write_info(clock_info);
 }
 
 void engine_remove_clock_page(u8 *core_clock) {
@@ -75,7 +97,7 @@ void clock_tick(u64 now_ns) {
   const bool info = now_ns > g_last_info_ns + info_period_ns;
   for (const Pages &p : pages()) {
     write_counter(p.core_clock, now_ns);
-    if (info) write_info(p.clock_info, now_ns);
+    if (info) write_info(p.clock_info);
   }
   if (info) g_last_info_ns = now_ns;
 }
