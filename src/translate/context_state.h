@@ -13,12 +13,20 @@
 #include <infiniband/verbs_exp.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 
 namespace ibvexp {
+
+namespace direct {
+struct Context;
+}
+namespace translate {
+struct WorkQueue;
+}
 
 // Memory that a region was given by us, to be unmapped when it goes.
 struct OwnedMemory {
@@ -43,6 +51,7 @@ struct ContextState {
     NativePost post_send;
     NativePoll poll_cq;
   } native;
+  bool lane_installed = false;
 
   // Limits of the device, asked for at the first call. Zeros if it does not
   // answer.
@@ -65,12 +74,16 @@ struct ContextState {
   std::mutex mutex;
   std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
   std::map<std::string, std::string> environment;
+  std::unordered_set<translate::WorkQueue *> work_queues;
   std::unordered_set<const void *> handles;  // objects of ours that programs hold
   Handles<DeviceMemory> device_memory;
   Handles<KeyListMemory> key_lists;
   Handles<ResDomain> res_domains;
   // Of the objects that were created with one.
   std::unordered_map<const void *, DomainShare> domain_shares;
+
+  // Queues that we drive past libmlx5; null until there is one.
+  std::shared_ptr<direct::Context> direct;
 
   // Tells our tables from those of another copy of the library.
   const void *const owner = &identity;

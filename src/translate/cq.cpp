@@ -1,6 +1,7 @@
 #include "cq.h"
 
 #include "diagnose.h"
+#include "direct/ownership.h"
 #include "real.h"
 
 #include <cerrno>
@@ -39,6 +40,8 @@ Result<ibv_cq *> make(ibv_context *context, int cqe, void *cq_context, ibv_comp_
   const int reason = errno != 0 ? errno : EINVAL;
   errno = kept;
   if (cq == nullptr) return Error{reason};
+  // One of this address may have been destroyed behind our back.
+  if (ContextState *state = find_state(context)) direct::forget_cq(*state, cq, cq->handle);
   return cq;
 }
 
@@ -97,6 +100,7 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
     state->cqs.set(handle, nullptr);
   }
   const int result = real().ibv_destroy_cq(cq);
+  if (result == 0 && state != nullptr) direct::forget_cq(*state, cq, handle);
   if (entry != nullptr) {
     const std::lock_guard guard(state->mutex);
     if (result == 0)

@@ -17,6 +17,10 @@ namespace ibvexp {
 struct ContextState;
 struct CqState;
 
+namespace direct {
+struct CompletionQueue;
+}
+
 // As translate::poll_cq; wc_size has been checked.
 using CqPoll = Result<int> (*)(ContextState &context, CqState &state, ibv_cq *cq, int num_entries,
                                ibv_exp_wc *wc, std::uint32_t wc_size);
@@ -26,6 +30,9 @@ struct CqState {
 
   // Takes the place of the provider's poll_cq when not null.
   std::atomic<CqPoll> poll{nullptr};
+
+  // The queue as we drive it, if we do.
+  std::atomic<direct::CompletionQueue *> direct{nullptr};
 
   // Receive completions of raw packets carry a flow tag where others have the
   // number of the queue pair. Whether receive queues of raw packets end here,
@@ -48,6 +55,7 @@ struct CqState {
   void retire() noexcept {
     cq.store(nullptr, std::memory_order_relaxed);
     poll.store(nullptr, std::memory_order_relaxed);
+    direct.store(nullptr, std::memory_order_relaxed);
     raw_queues_.clear();
     publish();
   }

@@ -16,6 +16,7 @@ struct QpState {
   ibv_srq *srq = nullptr;
   std::uint32_t max_inline_data = 0;  // granted
   bool atomics = false;               // the device has them
+  bool sq_sig_all = false;
   bool raw = false;                   // receives frames
   ibv_cq *recv_cq = nullptr;
   lane::Lane lane;                    // inactive for most
