@@ -12,6 +12,7 @@
 #include "environment.h"
 #include "flow.h"
 #include "indirect_key.h"
+#include "intf.h"
 #include "mr.h"
 #include "poll.h"
 #include "post.h"
@@ -75,6 +76,8 @@ IBVEXP_SERVES(ibv_exp_modify_wq, modify_wq);
 IBVEXP_SERVES(ibv_exp_destroy_wq, destroy_wq);
 IBVEXP_SERVES(ibv_exp_create_rwq_ind_table, create_rwq_ind_table);
 IBVEXP_SERVES(ibv_exp_destroy_rwq_ind_table, destroy_rwq_ind_table);
+IBVEXP_SERVES(ibv_exp_query_intf, query_intf);
+IBVEXP_SERVES(ibv_exp_release_intf, release_intf);
 IBVEXP_SERVES(rdma_establish, establish);
 IBVEXP_SERVES(rdma_init_qp_attr, init_qp_attr);
 

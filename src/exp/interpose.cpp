@@ -6,6 +6,7 @@
 #include "boundary.h"
 #include "cq.h"
 #include "cq_memory.h"
+#include "direct/ownership.h"
 #include "log.h"
 #include "mr.h"
 #include "qp.h"
@@ -111,6 +112,22 @@ IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
   return translate::destroy_cq(find_state(cq->context), cq);
 }
 
+// libmlx5 counts what a completion queue holds when it is resized or has told of
+// an event. For queues that we drive that is our business.
+IBVEXP_INTERPOSED int ibv_resize_cq(ibv_cq *cq, int cqe) {
+  if (direct::is_owned(find_state(cq->context), cq)) {
+    log(LogLevel::warn, "ibv_resize_cq: the queue is driven by an interface family");
+    return ENOTSUP;
+  }
+  return real().ibv_resize_cq(cq, cqe);
+}
+
+IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, void **cq_context) {
+  const int error = real().ibv_get_cq_event(channel, cq, cq_context);
+  if (error == 0) direct::count_event(find_state((*cq)->context), *cq);
+  return error;
+}
+
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
   return translate::dereg_mr(find_state(mr->context), mr);
 }
@@ -145,4 +162,7 @@ IBVEXP_FORWARD_1_0(void *, ibv_create_qp, (void *pd, void *attr), pd, attr)
 IBVEXP_FORWARD_1_0(int, ibv_modify_qp, (void *qp, void *attr, int mask), qp, attr, mask)
 IBVEXP_FORWARD_1_0(int, ibv_destroy_qp, (void *qp), qp)
 IBVEXP_FORWARD_1_0(int, ibv_destroy_cq, (void *cq), cq)
+IBVEXP_FORWARD_1_0(int, ibv_resize_cq, (void *cq, int cqe), cq, cqe)
+IBVEXP_FORWARD_1_0(int, ibv_get_cq_event, (void *channel, void **cq, void **context), channel, cq,
+                   context)
 IBVEXP_FORWARD_1_0(int, ibv_dereg_mr, (void *mr), mr)

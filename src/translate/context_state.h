@@ -13,12 +13,20 @@
 #include <infiniband/verbs_exp.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 
 namespace ibvexp {
+
+namespace direct {
+struct Context;
+}
+namespace translate {
+struct WorkQueue;
+}
 
 // Memory that a region was given by us, to be unmapped when it goes.
 struct OwnedMemory {
@@ -51,6 +59,7 @@ struct ContextState {
     NativePoll poll_cq;
     NativeBind bind_mw;
   } native;
+  bool lane_installed = false;
 
   // Whether the program's base verbs come through this library: it opened the
   // context by one.
@@ -79,6 +88,7 @@ struct ContextState {
   std::mutex mutex;
   std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
   std::map<std::string, std::string> environment;
+  std::unordered_set<translate::WorkQueue *> work_queues;
   std::unordered_set<const void *> handles;  // objects of ours that programs hold
   Handles<DcTarget> targets;
   Handles<DeviceMemory> device_memory;
@@ -97,6 +107,9 @@ struct ContextState {
   std::mutex cq_domain_mutex;
   ibv_pd *cq_domain_pd = nullptr;
   ibv_pd *cq_domain = nullptr;
+
+  // Queues that we drive past libmlx5; null until there is one.
+  std::shared_ptr<direct::Context> direct;
 
   // Tells our tables from those of another copy of the library.
   const void *const owner = &identity;

@@ -3,6 +3,7 @@
 #include "clock.h"
 #include "cq_memory.h"
 #include "diagnose.h"
+#include "direct/ownership.h"
 #include "environment.h"
 #include "lane/hooks.h"
 #include "log.h"
@@ -115,6 +116,8 @@ Result<ibv_cq *> make_plain(ibv_context *context, int cqe, void *cq_context,
   const int reason = errno != 0 ? errno : EINVAL;
   errno = kept;
   if (cq == nullptr) return Error{reason};
+  // One of this address may have been destroyed behind our back.
+  if (ContextState *state = find_state(context)) direct::forget_cq(*state, cq, cq->handle);
   return cq;
 }
 
@@ -272,6 +275,7 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   if (state != nullptr) domain.emplace(*state).take(cq);
   const int result = real().ibv_destroy_cq(cq);
   if (result != 0 && domain && *domain) domain->keep(cq);
+  if (result == 0 && state != nullptr) direct::forget_cq(*state, cq, handle);
   if (entry != nullptr) {
     const std::lock_guard guard(state->mutex);
     if (result == 0)

@@ -17,6 +17,10 @@ namespace ibvexp {
 struct ContextState;
 struct CqState;
 
+namespace direct {
+struct CompletionQueue;
+}
+
 // As translate::poll_cq; wc_size has been checked.
 using CqPoll = Result<int> (*)(ContextState &context, CqState &state, ibv_cq *cq, int num_entries,
                                ibv_exp_wc *wc, std::uint32_t wc_size);
@@ -42,6 +46,8 @@ struct CqState {
 
   CqRing ring;
   std::atomic_flag polling = ATOMIC_FLAG_INIT;  // taken while ring.compressed
+  // The queue as we drive it, if we do.
+  std::atomic<direct::CompletionQueue *> direct{nullptr};
 
   // Receive completions of raw packets carry a flow tag where others have the
   // number of the queue pair. Whether receive queues of raw packets end here,
@@ -68,6 +74,7 @@ struct CqState {
     cq.store(nullptr, std::memory_order_relaxed);
     poll.store(nullptr, std::memory_order_relaxed);
     ring = {};
+    direct.store(nullptr, std::memory_order_relaxed);
     raw_queues_.clear();
     publish();
   }

@@ -115,6 +115,26 @@ bool fill_rx_hash(const ibv_rss_caps &from, ibv_exp_rx_hash_caps &to) {
   return from.max_rwq_indirection_tables != 0;
 }
 
+// rdma-core does not name the shift, which every device with such queues has, and
+// counts by queue pair type where this counts kinds of receive queues.
+bool fill_mp_rq(const mlx5dv_context &from, ibv_exp_mp_rq_caps &to) {
+  const mlx5dv_striding_rq_caps &caps = from.striding_rq_caps;
+  if ((from.comp_mask & MLX5DV_CONTEXT_MASK_STRIDING_RQ) == 0 ||
+      (caps.supported_qpts & 1u << IBV_QPT_RAW_PACKET) == 0)
+    return false;
+  to.supported_qps = IBV_EXP_MP_RQ_SUP_TYPE_WQ_RQ;
+  to.allowed_shifts = IBV_EXP_MP_RQ_2BYTES_SHIFT;
+  to.min_single_wqe_log_num_of_strides =
+      static_cast<std::uint8_t>(caps.min_single_wqe_log_num_of_strides);
+  to.max_single_wqe_log_num_of_strides =
+      static_cast<std::uint8_t>(caps.max_single_wqe_log_num_of_strides);
+  to.min_single_stride_log_num_of_bytes =
+      static_cast<std::uint8_t>(caps.min_single_stride_log_num_of_bytes);
+  to.max_single_stride_log_num_of_bytes =
+      static_cast<std::uint8_t>(caps.max_single_stride_log_num_of_bytes);
+  return true;
+}
+
 // One answer: a bit of a mask, its row, and what fills it. fill returns whether
 // the device has told.
 struct Part {
@@ -212,6 +232,9 @@ constexpr Part parts[] = {
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_RX_HASH)
       return fill_rx_hash(from.attr.rss_caps, to.rx_hash_caps);
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MP_RQ)
+      return fill_mp_rq(from.dv, to.mp_rq_caps);
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_VLAN_OFFLOADS)
       to.wq_vlan_offloads_cap =

@@ -9,6 +9,7 @@
 #include "post.h"
 
 #include "context_state.h"
+#include "direct/dispatch.h"
 #include "lane/post.h"
 #include "send_refusal.h"
 #include "wr_convert.h"
@@ -113,7 +114,10 @@ Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr
     if (bad_wr != nullptr) *bad_wr = bad;
     return Error{error};
   }
-  Poster poster(qp, state != nullptr ? state->native.post_send : qp->context->ops.post_send);
+  NativePost provider = state != nullptr ? state->native.post_send : qp->context->ops.post_send;
+  if (state != nullptr && state->direct != nullptr && direct::owns_send(*state, qp)) [[unlikely]]
+    provider = direct::post_send;
+  Poster poster(qp, provider);
 
   for (; wr != nullptr; wr = wr->next) {
     Opcode opcode = to_modern_opcode(wr->exp_opcode, qp->qp_type);

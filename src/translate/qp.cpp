@@ -2,6 +2,7 @@
 
 #include "diagnose.h"
 #include "environment.h"
+#include "direct/ownership.h"
 #include "lane/hooks.h"
 #include "lane/open.h"
 #include "lane/room.h"
@@ -51,6 +52,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   entry.max_inline_data = modern.attr.cap.max_inline_data;
   entry.atomics = atomics;
   entry.lane.no_windows = entry.no_windows = no_windows;
+  entry.sq_sig_all = modern.attr.sq_sig_all != 0;
   entry.srq = qp->srq;
   entry.recv_cq = qp->recv_cq;
   entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
@@ -70,6 +72,22 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
     state.qp_pool.give_back(entry);
     throw;
   }
+}
+
+// A queue pair on completion queues that an interface family drives. Destroyed
+// where that is impossible.
+Result<void> adopt(ContextState &state, ibv_qp *qp) {
+  if (state.direct == nullptr) return {};
+  struct Destroy {
+    ContextState &state;
+    ibv_qp *qp;
+    ~Destroy() {
+      if (qp != nullptr) destroy_qp(&state, qp);
+    }
+  } undo{state, qp};
+  const auto adopted = direct::adopt(state, qp);
+  if (adopted) undo.qp = nullptr;
+  return adopted;
 }
 
 // The types whose numbers rdma-core shares.
@@ -269,6 +287,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
   Undo undo{qp};
   remember(state, qp, modern);
   undo.qp = nullptr;
+  if (const auto adopted = adopt(state, qp); !adopted) return adopted.failure();
   return qp;
 }
 
@@ -348,6 +367,7 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   }
   const int result = real().ibv_destroy_qp(qp);
   if (result != 0 && domain && *domain) keep_domain(*state, *domain, qp);
+  if (result == 0 && state != nullptr) direct::forget(*state, qp, number);
   if (entry != nullptr) {
     const std::lock_guard guard(state->mutex);
     if (result == 0) {
@@ -360,25 +380,39 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   return result;
 }
 
-// A reset takes all requests away, without completions.
 namespace {
+
+// What libmlx5 has done concerns queues that we drive ourselves.
+void after_modify(ContextState *state, ibv_qp *qp, const ibv_qp_attr &attr, int mask) {
+  if (state != nullptr && (mask & IBV_QP_STATE) != 0)
+    direct::after_modify(*state, qp, attr.qp_state);
+}
+
+// A reset takes all requests away, without completions.
 void forget_requests(QpState &known, const ibv_qp_attr &attr, int mask) {
   if (known.lane.ex != nullptr && (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET)
     known.lane.log.abandon();
 }
+
 }  // namespace
 
 int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   QpState *known = find_qp(state, qp);
-  if (known == nullptr || !known->lane.active()) return real().ibv_modify_qp(qp, attr, mask);
+  if (known == nullptr || !known->lane.active()) {
+    const int error = real().ibv_modify_qp(qp, attr, mask);
+    if (error == 0) after_modify(state, qp, *attr, mask);
+    return error;
+  }
   // The caller's structure may be the shorter one of the legacy age.
   ibv_qp_attr copy{};
   std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
   if ((mask & IBV_QP_RATE_LIMIT) != 0) copy.rate_limit = attr->rate_limit;
   if (known->lane.initiator) to_initiator(copy, mask);
   const int error = real().ibv_modify_qp(qp, &copy, mask);
-  if (error == 0) forget_requests(*known, copy, mask);
-  return error;
+  if (error != 0) return error;
+  forget_requests(*known, copy, mask);
+  after_modify(state, qp, copy, mask);
+  return 0;
 }
 
 Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
@@ -417,6 +451,7 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
     if (const int error = real().ibv_modify_qp(qp, &modern, modern_mask); error != 0)
       return Error{error < 0 ? -error : error};
     if (known != nullptr) forget_requests(*known, modern, modern_mask);
+    after_modify(find_state(qp->context), qp, modern, modern_mask);
   }
   if (burst) {
     ibv_qp_rate_limit_attr limit{};

@@ -18,6 +18,7 @@ struct QpState {
   std::uint32_t max_inline_data = 0;  // granted
   bool atomics = false;               // the device has them
   bool no_windows = false;            // MLX5_SHUT_UP_MW
+  bool sq_sig_all = false;
   bool raw = false;                   // receives frames
   bool checksums = false;             // of raw packets: the device fills them in
   std::uint16_t max_tso_header = 0;

@@ -2,6 +2,7 @@
 
 #include "context_state.h"
 #include "diagnose.h"
+#include "direct/ownership.h"
 #include "res_domain.h"
 #include "wq_convert.h"
 
@@ -49,7 +50,27 @@ Result<void> check_vlan(EntryId entry, std::uint32_t offloads) {
   return check_bits(entry, "vlan_offloads", offloads, bits_of<"ibv_exp_vlan_offloads">());
 }
 
-Result<void> check(const ibv_context *context, const ibv_exp_wq_init_attr *attr) {
+Result<void> check_strides(ibv_context *context, const ibv_exp_wq_mp_rq &asked) {
+  mlx5dv_context device{};
+  device.comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ;
+  if (!mlx5dv_is_supported(context->device) || mlx5dv_query_device(context, &device) != 0 ||
+      (device.comp_mask & MLX5DV_CONTEXT_MASK_STRIDING_RQ) == 0)
+    return unsupported(creating, "mp_rq", 0, "the device has no striding receive queues");
+  const mlx5dv_striding_rq_caps &caps = device.striding_rq_caps;
+  if (asked.use_shift != IBV_EXP_MP_RQ_NO_SHIFT && asked.use_shift != IBV_EXP_MP_RQ_2BYTES_SHIFT)
+    return invalid(creating, "mp_rq.use_shift", asked.use_shift, "no such shift");
+  if (asked.single_stride_log_num_of_bytes < caps.min_single_stride_log_num_of_bytes ||
+      asked.single_stride_log_num_of_bytes > caps.max_single_stride_log_num_of_bytes)
+    return invalid(creating, "mp_rq.single_stride_log_num_of_bytes",
+                   asked.single_stride_log_num_of_bytes, "out of the reported range");
+  if (asked.single_wqe_log_num_of_strides < caps.min_single_wqe_log_num_of_strides ||
+      asked.single_wqe_log_num_of_strides > caps.max_single_wqe_log_num_of_strides)
+    return invalid(creating, "mp_rq.single_wqe_log_num_of_strides",
+                   asked.single_wqe_log_num_of_strides, "out of the reported range");
+  return {};
+}
+
+Result<void> check(ibv_context *context, const ibv_exp_wq_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
   if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
                                    bits_of<"ibv_exp_wq_init_attr_mask">());
@@ -67,6 +88,8 @@ Result<void> check(const ibv_context *context, const ibv_exp_wq_init_attr *attr)
     return invalid(creating, "max_recv_wr", attr->max_recv_wr, "no possible size");
   if ((attr->comp_mask & IBV_EXP_CREATE_WQ_VLAN_OFFLOADS) != 0)
     if (const auto vlan = check_vlan(creating, attr->vlan_offloads); !vlan) return vlan;
+  if ((attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0)
+    if (const auto strides = check_strides(context, attr->mp_rq); !strides) return strides;
   if ((attr->comp_mask & IBV_EXP_CREATE_WQ_FLAGS) != 0)
     return check_bits(creating, "flags", attr->flags, bits_of<"ibv_exp_wq_init_attr_flags">());
   return {};
@@ -76,23 +99,15 @@ Result<void> check(const ibv_context *context, const ibv_exp_wq_init_attr *attr)
 Result<ibv_wq *> make(ibv_context *context, ibv_exp_wq_init_attr &attr, ibv_pd *pd) {
   ibv_wq_init_attr modern = to_modern(attr);
   modern.pd = pd;
-  const auto made = reasoned([&] { return ibv_create_wq(context, &modern); });
+  mlx5dv_wq_init_attr strides = to_modern_strides(attr);
+  const auto made = reasoned([&] {
+    return strides.comp_mask != 0 ? mlx5dv_create_wq(context, &modern, &strides)
+                                  : ibv_create_wq(context, &modern);
+  });
   if (!made) return made;
   attr.max_recv_wr = modern.max_wr;
   attr.max_recv_sge = modern.max_sge;
   return made;
-}
-
-void hand_out(ContextState &state, WorkQueue *queue, ibv_cq *completions) {
-  const std::lock_guard guard(state.mutex);
-  CqState &cq = need_cq(state, completions);
-  const auto entered = state.handles.insert(queue).first;
-  try {
-    cq.add_raw(nullptr);
-  } catch (...) {
-    state.handles.erase(entered);
-    throw;
-  }
 }
 
 // Destroys what could not be entered anywhere.
@@ -104,6 +119,34 @@ struct Undo {
     if (table != nullptr) ibv_destroy_rwq_ind_table(table);
   }
 };
+
+void enter(ContextState &state, WorkQueue &wq) {
+  const std::lock_guard guard(state.mutex);
+  CqState &cq = need_cq(state, wq.cq);
+  const auto handle = state.handles.insert(&wq).first;
+  try {
+    state.work_queues.insert(&wq);
+    cq.add_raw(nullptr);
+  } catch (...) {
+    state.handles.erase(handle);
+    state.work_queues.erase(&wq);
+    throw;
+  }
+}
+
+void leave(ContextState &state, WorkQueue &wq) noexcept {
+  direct::forget(state, wq);
+  const std::lock_guard guard(state.mutex);
+  state.handles.erase(&wq);
+  state.work_queues.erase(&wq);
+  if (CqState *cq = find_cq(&state, wq.cq)) cq->remove_raw(nullptr);
+}
+
+Result<void> own_strides(ContextState &state, WorkQueue &wq) {
+  const auto owned = direct::own(state, wq.cq);
+  if (!owned) return owned.failure();
+  return direct::adopt(state, wq);
+}
 
 }  // namespace
 
@@ -140,14 +183,29 @@ Result<ibv_exp_wq *> create_wq(ibv_context *context, ibv_exp_wq_init_attr *attr)
   fresh->wq_num = fresh->real->wq_num;
   fresh->state = static_cast<ibv_exp_wq_state>(fresh->real->state);
   fresh->wq_type = attr->wq_type;
+  fresh->multi_packet = (attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0;
+  if (fresh->multi_packet) fresh->strides = attr->mp_rq;
 
   if (domain) domain.keep(fresh.get());
-  try {
-    hand_out(*state, fresh.get(), attr->cq);
-  } catch (...) {
-    domain.take(fresh.get());
-    throw;
-  }
+  struct Entered {
+    ContextState &state;
+    DomainUse &domain;
+    WorkQueue *wq;
+    bool listed = false;
+    ~Entered() {
+      if (wq == nullptr) return;
+      if (listed) leave(state, *wq);
+      domain.take(wq);
+    }
+  } entered{*state, domain, fresh.get()};
+  enter(*state, *fresh);
+  entered.listed = true;
+  // libmlx5 does not know what a completion of a multi-packet queue means, so it
+  // never gets to see one.
+  const auto driven = fresh->multi_packet ? own_strides(*state, *fresh)
+                                          : direct::adopt(*state, *fresh);
+  if (!driven) return driven.failure();
+  entered.wq = nullptr;
   undo.queue = nullptr;
   return fresh.release();
 }
@@ -177,6 +235,7 @@ Result<void> modify_wq(ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
   errno = kept;
   if (error != 0) return Error{positive(error)};
   ours->state = static_cast<ibv_exp_wq_state>(ours->real->state);
+  if (has(IBV_EXP_WQ_ATTR_STATE)) direct::after_modify(*find_state(ours->context), *ours);
   return {};
 }
 
@@ -193,11 +252,7 @@ Result<void> destroy_wq(ibv_exp_wq *wq) {
     if (domain) domain.keep(ours);
     return Error{positive(error)};
   }
-  {
-    const std::lock_guard guard(state.mutex);
-    state.handles.erase(ours);
-    if (CqState *cq = find_cq(&state, ours->cq)) cq->remove_raw(nullptr);
-  }
+  leave(state, *ours);
   delete ours;
   return {};
 }

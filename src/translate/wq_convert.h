@@ -1,6 +1,7 @@
 // Work queue attributes, legacy to modern. No calls.
 #pragma once
 
+#include <infiniband/mlx5dv.h>
 #include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
@@ -31,6 +32,17 @@ inline ibv_wq_init_attr to_modern(const ibv_exp_wq_init_attr &from) {
   to.create_flags = to_modern_wq_flags(has(IBV_EXP_CREATE_WQ_FLAGS) ? from.flags : 0,
                                        has(IBV_EXP_CREATE_WQ_VLAN_OFFLOADS) ? from.vlan_offloads : 0);
   if (to.create_flags != 0) to.comp_mask |= IBV_WQ_INIT_ATTR_FLAGS;
+  return to;
+}
+
+// (modern <- exp) comp_mask stays 0 without multi-packet entries.
+inline mlx5dv_wq_init_attr to_modern_strides(const ibv_exp_wq_init_attr &from) {
+  mlx5dv_wq_init_attr to{};
+  if ((from.comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) == 0) return to;
+  to.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
+  to.striding_rq_attrs.single_stride_log_num_of_bytes = from.mp_rq.single_stride_log_num_of_bytes;
+  to.striding_rq_attrs.single_wqe_log_num_of_strides = from.mp_rq.single_wqe_log_num_of_strides;
+  to.striding_rq_attrs.two_byte_shift_en = from.mp_rq.use_shift == IBV_EXP_MP_RQ_2BYTES_SHIFT;
   return to;
 }
 

@@ -72,7 +72,7 @@ def rows():
 
 def environment(lib, link, host, fabric):
     env = dict(os.environ)
-    env["LD_PRELOAD"] = (lib + " " + env.get("LD_PRELOAD", "")).strip()
+    env["LD_PRELOAD"] = (env.get("LD_PRELOAD", "") + " " + lib).strip()
     env.update(SOFTHCA_LINK=link, SOFTHCA_HOST=str(host), SOFTHCA_FABRIC=fabric)
     env.pop("SOFTHCA_CONFIG", None)
     return env

@@ -120,7 +120,7 @@ def listening(port):
 
 def environment(lib, row, host, fabric):
     env = dict(os.environ)
-    env["LD_PRELOAD"] = (lib + " " + env.get("LD_PRELOAD", "")).strip()
+    env["LD_PRELOAD"] = (env.get("LD_PRELOAD", "") + " " + lib).strip()
     env["SOFTHCA_LINK"] = row.link
     env["SOFTHCA_HOST"] = str(host)
     env["SOFTHCA_FABRIC"] = fabric

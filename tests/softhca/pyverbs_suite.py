@@ -87,7 +87,7 @@ def run(library, folder, link, configuration):
     fabric = f'pyverbs-{link}-{os.getpid()}'
     environment = dict(os.environ, SOFTHCA_LINK=link, SOFTHCA_FABRIC=fabric, PYTHONUNBUFFERED='1',
                        **configuration,
-                       LD_PRELOAD=':'.join(filter(None, [library, os.environ.get('LD_PRELOAD')])))
+                       LD_PRELOAD=':'.join(filter(None, [os.environ.get('LD_PRELOAD'), library])))
     command = ['/usr/bin/python3', 'run_tests.py', '--dev', 'mlx5_0', '-v']
     try:
         done = subprocess.run(command, cwd=os.path.join(folder, 'tests'), env=environment,

@@ -65,7 +65,9 @@ void replace(F &slot, F with) noexcept {
 
 void install(ContextState &state) noexcept {
   ibv_context_ops &ops = state.context->ops;
-  if (ops.post_send == post_send) return;
+  // Not by what the context has: directly driven queues may have been put on top.
+  if (state.lane_installed) return;
+  state.lane_installed = true;
   state.native = {ops.post_send, ops.poll_cq, ops.bind_mw};
   replace(ops.poll_cq, &poll_cq);
   replace(ops.bind_mw, &bind_mw);

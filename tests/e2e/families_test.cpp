@@ -1,0 +1,273 @@
+// The interface families over raw packet queue pairs: what is sent arrives, byte
+// by byte, by every function of the families.
+#include "families_rig.h"
+
+namespace {
+
+// A sender and a receiver of frames, both under the families.
+struct Lane : FamilyRig {
+  Cq send_cq = create_cq(512), recv_cq = create_cq(512);
+  Qp out = create_on(IBV_QPT_RAW_PACKET, send_cq.get(), send_cq.get());
+  Qp in = create_on(IBV_QPT_RAW_PACKET, recv_cq.get(), recv_cq.get());
+  ibv_exp_qp_burst_family_v1 *send = burst(out.get());
+  ibv_exp_qp_burst_family_v1 *receive = burst(in.get());
+  ibv_exp_cq_family_v1 *sent = cq_family(send_cq.get());
+  ibv_exp_cq_family_v1 *received = cq_family(recv_cq.get());
+  FlowRule rule;
+  Buffer from{pd.get(), 64 * slot}, to{pd.get(), 64 * slot};
+  unsigned posted = 0, taken = 0;
+
+  static constexpr std::size_t slot = 2048;
+
+  Lane() {
+    REQUIRE(send != nullptr);
+    REQUIRE(receive != nullptr);
+    REQUIRE(sent != nullptr);
+    REQUIRE(received != nullptr);
+    ready(out.get());
+    ready(in.get());
+    rule = steer(in.get());
+  }
+
+  // In RESET a queue pair has no family yet.
+  ibv_exp_qp_burst_family_v1 *burst(ibv_qp *qp) {
+    to_state(qp, IBV_QPS_INIT);
+    return FamilyRig::burst(qp);
+  }
+
+  void post(unsigned n) {
+    std::vector<ibv_sge> list;
+    for (unsigned i = 0; i < n; ++i, ++posted) list.push_back(to.piece(posted % 64 * slot, slot));
+    REQUIRE(receive->recv_burst(in.get(), list.data(), n) == 0);
+  }
+
+  ibv_sge load(unsigned index, const Frame &frame) {
+    std::memcpy(&from.bytes[index * slot], frame.data(), frame.size());
+    return from.piece(index * slot, static_cast<std::uint32_t>(frame.size()));
+  }
+
+  // The next frame to arrive; the device pads short ones.
+  void expect(Frame frame) {
+    if (frame.size() < 60) frame.resize(60);
+    std::uint32_t flags = 0xff, copied = 7;
+    const int length = eventually([&] {
+      return received->poll_length_flags(recv_cq.get(), nullptr, &copied, &flags);
+    });
+    REQUIRE(length == static_cast<int>(frame.size()));
+    CHECK(copied == 0);
+    CHECK(std::memcmp(&to.bytes[taken++ % 64 * slot], frame.data(), frame.size()) == 0);
+  }
+};
+
+constexpr auto signaled = IBV_EXP_QP_BURST_SIGNALED;
+
+}  // namespace
+
+TEST_CASE("send_pending and send_flush carry frames of all sizes") {
+  Lane t;
+  for (unsigned round = 0; round < 20; ++round) {
+    t.post(16);
+    std::vector<Frame> frames;
+    for (unsigned i = 0; i < 16; ++i) {
+      const std::size_t bytes = 14 + (round * 16 + i) * 97 % 1500;
+      frames.push_back(make_frame(bytes, round * 16 + i));
+      const ibv_sge piece = t.load(i, frames.back());
+      REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey,
+                                   i == 15 ? signaled : 0) == 0);
+    }
+    REQUIRE(t.send->send_flush(t.out.get()) == 0);
+    CHECK(poll_count(t.sent, t.send_cq.get(), 1) == 1);
+    for (const Frame &frame : frames) t.expect(frame);
+  }
+}
+
+TEST_CASE("nothing is sent before send_flush") {
+  Lane t;
+  t.post(1);
+  const Frame frame = make_frame(100, 1);
+  const ibv_sge piece = t.load(0, frame);
+  REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, signaled) == 0);
+  const timespec pause{0, 20'000'000};
+  nanosleep(&pause, nullptr);
+  CHECK(t.sent->poll_cnt(t.send_cq.get(), 1) == 0);
+  REQUIRE(t.send->send_flush(t.out.get()) == 0);
+  CHECK(poll_count(t.sent, t.send_cq.get(), 1) == 1);
+  t.expect(frame);
+}
+
+TEST_CASE("send_burst posts one frame per element") {
+  Lane t;
+  for (unsigned round = 0; round < 12; ++round) {
+    t.post(32);
+    std::vector<Frame> frames;
+    std::vector<ibv_sge> list;
+    for (unsigned i = 0; i < 32; ++i) {
+      frames.push_back(make_frame(60 + (round + i) * 37 % 1400, round * 32 + i));
+      list.push_back(t.load(i, frames.back()));
+    }
+    REQUIRE(t.send->send_burst(t.out.get(), list.data(), 32, signaled) == 0);
+    CHECK(poll_count(t.sent, t.send_cq.get(), 32) == 32);
+    for (const Frame &frame : frames) t.expect(frame);
+  }
+}
+
+TEST_CASE("gather lists, inline data and VLAN tags, around the end of the ring") {
+  Lane t;
+  std::uint16_t tci = 0x6123;
+  for (unsigned round = 0; round < 60; ++round) {
+    t.post(4);
+    const Frame frame = make_frame(100 + round * 13, round);
+    const ibv_sge whole = t.load(0, frame);
+    // Cut inside the addresses, behind the inline header, and an empty piece.
+    ibv_sge cut[4] = {{whole.addr, 5, whole.lkey},
+                      {whole.addr + 5, 0, whole.lkey},
+                      {whole.addr + 5, 30, whole.lkey},
+                      {whole.addr + 35, whole.length - 35, whole.lkey}};
+    REQUIRE(t.send->send_pending_sg_list(t.out.get(), cut, 4, signaled) == 0);
+    Frame tagged = frame;
+    const std::uint8_t tag[4] = {0x81, 0x00, 0x61, 0x23};
+    tagged.insert(tagged.begin() + 12, tag, tag + 4);
+    REQUIRE(t.send->send_pending_vlan(t.out.get(), whole.addr, whole.length, whole.lkey, signaled,
+                                      &tci) == 0);
+
+    Frame small = make_frame(20 + round, round);
+    REQUIRE(t.send->send_pending_inline(t.out.get(), small.data(),
+                                        static_cast<std::uint32_t>(small.size()), signaled) == 0);
+    Frame small_tagged = small;
+    small_tagged.insert(small_tagged.begin() + 12, tag, tag + 4);
+    REQUIRE(t.send->send_pending_inline_vlan(t.out.get(), small.data(),
+                                             static_cast<std::uint32_t>(small.size()), signaled,
+                                             &tci) == 0);
+    const Frame kept = small;
+    std::fill(small.begin(), small.end(), 0xdd);
+    REQUIRE(t.send->send_flush(t.out.get()) == 0);
+    CHECK(poll_count(t.sent, t.send_cq.get(), 4) == 4);
+    t.expect(frame);
+    t.expect(tagged);
+    t.expect(kept);
+    t.expect(small_tagged);
+  }
+}
+
+TEST_CASE("a VLAN tag in front of a gather list") {
+  Lane t;
+  t.post(1);
+  std::uint16_t tci = 7;
+  const Frame frame = make_frame(300, 4);
+  const ibv_sge whole = t.load(0, frame);
+  ibv_sge cut[2] = {{whole.addr, 13, whole.lkey}, {whole.addr + 13, 287, whole.lkey}};
+  REQUIRE(t.send->send_pending_sg_list_vlan(t.out.get(), cut, 2, signaled, &tci) == 0);
+  REQUIRE(t.send->send_flush(t.out.get()) == 0);
+  Frame tagged = frame;
+  const std::uint8_t tag[4] = {0x81, 0x00, 0, 7};
+  tagged.insert(tagged.begin() + 12, tag, tag + 4);
+  t.expect(tagged);
+}
+
+TEST_CASE("checksums are computed on request, and reported layer by layer") {
+  Lane t;
+  t.post(3);
+  const Frame good = make_udp(100, 1);
+  Frame blank = good;
+  blank[24] = blank[25] = blank[40] = blank[41] = 0;
+  Frame bad = good;
+  bad.back() ^= 1;
+  const ibv_sge pieces[3] = {t.load(0, blank), t.load(1, good), t.load(2, bad)};
+  for (int i = 0; i < 3; ++i)
+    REQUIRE(t.send->send_pending(t.out.get(), pieces[i].addr, pieces[i].length, pieces[i].lkey,
+                                 i == 0 ? IBV_EXP_QP_BURST_IP_CSUM : 0) == 0);
+  REQUIRE(t.send->send_flush(t.out.get()) == 0);
+  const std::uint32_t udp4 = IBV_EXP_CQ_RX_IPV4_PACKET | IBV_EXP_CQ_RX_UDP_PACKET;
+  const std::uint32_t all_good =
+      udp4 | IBV_EXP_CQ_RX_IP_CSUM_OK | IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK;
+  for (int i = 0; i < 3; ++i) {
+    std::uint32_t flags = 0, copied = 0;
+    REQUIRE(eventually([&] {
+              return t.received->poll_length_flags(t.recv_cq.get(), nullptr, &copied, &flags);
+            }) == static_cast<int>(good.size()));
+    CHECK(flags == (i < 2 ? all_good : udp4 | IBV_EXP_CQ_RX_IP_CSUM_OK));
+    CHECK(std::memcmp(&t.to.bytes[static_cast<std::size_t>(i) * Lane::slot],
+                      i < 2 ? good.data() : bad.data(), good.size()) == 0);
+  }
+}
+
+TEST_CASE("a full queue says so and keeps what it has") {
+  Lane t;
+  // One block per frame: as many as the queue has, which may be more than asked.
+  const Frame frame = make_frame(64, 9);
+  const ibv_sge piece = t.load(0, frame);
+  unsigned n = 0;
+  int error = 0;
+  while ((error = t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey,
+                                       signaled)) == 0 &&
+         n < 100'000)
+    ++n;
+  CHECK(error == ENOMEM);
+  CHECK(n >= 64);
+  REQUIRE(t.send->send_flush(t.out.get()) == 0);
+  CHECK(poll_count(t.sent, t.send_cq.get(), static_cast<int>(n)) == static_cast<int>(n));
+  CHECK(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, signaled) == 0);
+  REQUIRE(t.send->send_flush(t.out.get()) == 0);
+  CHECK(poll_count(t.sent, t.send_cq.get(), 1) == 1);
+
+  std::vector<ibv_sge> list(65, t.to.piece(0, 100));
+  CHECK(t.receive->recv_burst(t.in.get(), list.data(), 65) == ENOMEM);
+  CHECK(t.receive->recv_burst(t.in.get(), list.data(), 64) == 0);
+  CHECK(t.receive->recv_burst(t.in.get(), list.data(), 1) == ENOMEM);
+}
+
+TEST_CASE("flags and lengths that cannot be served are refused") {
+  Lane t;
+  const Frame frame = make_frame(64, 9);
+  const ibv_sge piece = t.load(0, frame);
+  const auto pending = [&](std::uint32_t length, std::uint32_t flags) {
+    return t.send->send_pending(t.out.get(), piece.addr, length, piece.lkey, flags);
+  };
+  CHECK(pending(64, IBV_EXP_QP_BURST_TUNNEL) == ENOTSUP);
+  CHECK(pending(64, 1u << 9) == EINVAL);
+  CHECK(pending(0, 0) == EINVAL);
+  CHECK(pending(13, 0) == EINVAL);
+  CHECK(pending(0x80000020u, 0) == EINVAL);
+  std::vector<std::uint8_t> large(4096);
+  CHECK(t.send->send_pending_inline(t.out.get(), large.data(), 4096, 0) == ENOMEM);
+  std::vector<ibv_sge> list(64, piece);
+  CHECK(t.send->send_pending_sg_list(t.out.get(), list.data(), 64, 0) == EINVAL);
+  CHECK(t.send->send_burst(t.out.get(), list.data(), 2, IBV_EXP_QP_BURST_TUNNEL) == ENOTSUP);
+  REQUIRE(t.send->send_flush(t.out.get()) == 0);
+  const timespec pause{0, 5'000'000};
+  nanosleep(&pause, nullptr);
+  CHECK(t.sent->poll_cnt(t.send_cq.get(), 1) == 0);
+}
+
+TEST_CASE("timestamps, VLAN tags and single completions of the CQ family") {
+  Lane t;
+  t.post(3);
+  const Frame frame = make_frame(80, 1);
+  const ibv_sge piece = t.load(0, frame);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, 0) == 0);
+    REQUIRE(t.send->send_flush(t.out.get()) == 0);
+  }
+  std::uint32_t flags = 0;
+  std::uint64_t first = 0, second = 0;
+  std::uint16_t tci = 0;
+  REQUIRE(eventually([&] {
+            return t.received->poll_length_flags_ts(t.recv_cq.get(), nullptr, nullptr, &flags,
+                                                    &first);
+          }) == 80);
+  CHECK((flags & IBV_EXP_CQ_RX_WITH_TIMESTAMP) != 0);
+  REQUIRE(eventually([&] {
+            return t.received->poll_length_flags_cvlan_ts(t.recv_cq.get(), nullptr, nullptr, &flags,
+                                                          &tci, &second);
+          }) == 80);
+  CHECK(second >= first);
+  CHECK((flags & IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1) == 0);
+  REQUIRE(eventually([&] { return t.received->poll_length(t.recv_cq.get(), nullptr, nullptr); }) ==
+          80);
+  CHECK(t.received->poll_length(t.recv_cq.get(), nullptr, nullptr) == 0);
+  // Not for sends, and not taken by it.
+  REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, signaled) == 0);
+  REQUIRE(t.send->send_flush(t.out.get()) == 0);
+  CHECK(eventually([&] { return t.sent->poll_length(t.send_cq.get(), nullptr, nullptr); }) == -1);
+  CHECK(t.sent->poll_cnt(t.send_cq.get(), 4) == 1);
+}

@@ -1,0 +1,443 @@
+// Multi-packet receive queues: frames of many sizes share buffers, and the CQ
+// family tells where each one is.
+#include "families_rig.h"
+
+namespace {
+
+using WorkQueue = Owned<ibv_exp_wq, ibv_exp_destroy_wq>;
+using Table = Owned<ibv_exp_rwq_ind_table, ibv_exp_destroy_rwq_ind_table>;
+
+constexpr std::uint8_t log_stride = 6, log_strides = 9;
+constexpr std::size_t stride = 1u << log_stride, strides = 1u << log_strides;
+constexpr std::size_t entry_bytes = stride * strides;
+
+// A work queue behind a scaling queue pair that gets the frames of a sender.
+struct Receiver : FamilyRig {
+  Cq send_cq = create_cq(512), recv_cq = create_cq(1024);
+  Qp out = create_on(IBV_QPT_RAW_PACKET, send_cq.get(), send_cq.get());
+  WorkQueue wq;
+  Table table;
+  Qp in;
+  FlowRule rule;
+  ibv_exp_qp_burst_family_v1 *send = nullptr;
+  ibv_exp_wq_family *post = nullptr;
+  ibv_exp_cq_family_v1 *poll = nullptr, *sent = nullptr;
+  std::uint32_t entries;
+  Buffer memory;
+  Buffer frames{pd.get(), 64 * 2048};
+  std::uint32_t posted = 0;
+
+  explicit Receiver(std::uint32_t depth = 4, ibv_exp_mp_rq_shifts shift = IBV_EXP_MP_RQ_NO_SHIFT,
+                    std::uint32_t vlan = 0)
+      : entries(depth), memory(pd.get(), depth * entry_bytes) {
+    poll = cq_family(recv_cq.get());
+    REQUIRE(poll != nullptr);
+    auto attr = wq_attr(shift);
+    if (vlan != 0) {
+      attr.comp_mask |= IBV_EXP_CREATE_WQ_VLAN_OFFLOADS;
+      attr.vlan_offloads = static_cast<std::uint16_t>(vlan);
+    }
+    wq.reset(ibv_exp_create_wq(context.get(), &attr));
+    REQUIRE(wq);
+    post = query<ibv_exp_wq_family>(IBV_EXP_INTF_WQ, wq.get());
+    REQUIRE(post != nullptr);
+    set_state(IBV_EXP_WQS_RDY);
+
+    ibv_exp_wq *all[1] = {wq.get()};
+    ibv_exp_rwq_ind_table_init_attr table_attr{};
+    table_attr.pd = pd.get();
+    table_attr.ind_tbl = all;
+    table.reset(ibv_exp_create_rwq_ind_table(context.get(), &table_attr));
+    REQUIRE(table);
+    std::uint8_t key[40] = {1, 2, 3};
+    ibv_exp_rx_hash_conf hash{};
+    hash.rx_hash_function = IBV_EXP_RX_HASH_FUNC_TOEPLITZ;
+    hash.rx_hash_key_len = sizeof(key);
+    hash.rx_hash_key = key;
+    hash.rwq_ind_tbl = table.get();
+    ibv_exp_qp_init_attr qp{};
+    qp.qp_type = IBV_QPT_RAW_PACKET;
+    qp.comp_mask = IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_RX_HASH |
+                   IBV_EXP_QP_INIT_ATTR_PORT;
+    qp.pd = pd.get();
+    qp.rx_hash_conf = &hash;
+    qp.port_num = 1;
+    in.reset(ibv_exp_create_qp(context.get(), &qp));
+    REQUIRE(in);
+    rule = steer(in.get());
+
+    to_state(out.get(), IBV_QPS_INIT);
+    send = burst(out.get());
+    sent = cq_family(send_cq.get());
+    REQUIRE(send != nullptr);
+    REQUIRE(sent != nullptr);
+    ready(out.get());
+  }
+
+  ibv_exp_wq_init_attr wq_attr(ibv_exp_mp_rq_shifts shift) {
+    ibv_exp_wq_init_attr attr{};
+    attr.wq_type = IBV_EXP_WQT_RQ;
+    attr.max_recv_wr = entries;
+    attr.max_recv_sge = 1;
+    attr.pd = pd.get();
+    attr.cq = recv_cq.get();
+    attr.comp_mask = IBV_EXP_CREATE_WQ_MP_RQ;
+    attr.mp_rq = {shift, log_strides, log_stride};
+    return attr;
+  }
+
+  void set_state(ibv_exp_wq_state state) {
+    ibv_exp_wq_attr attr{};
+    attr.attr_mask = IBV_EXP_WQ_ATTR_STATE;
+    attr.wq_state = state;
+    REQUIRE(ibv_exp_modify_wq(wq.get(), &attr) == 0);
+    CHECK(wq->state == state);
+  }
+
+  void post_entries(std::uint32_t n) {
+    std::vector<ibv_sge> list;
+    for (std::uint32_t i = 0; i < n; ++i, ++posted)
+      list.push_back(memory.piece(posted % entries * entry_bytes, entry_bytes));
+    REQUIRE(post->recv_burst(wq.get(), list.data(), n) == 0);
+  }
+
+  void transmit(const std::vector<Frame> &all) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::memcpy(&frames.bytes[i * 2048], all[i].data(), all[i].size());
+      const ibv_sge piece = frames.piece(i * 2048, static_cast<std::uint32_t>(all[i].size()));
+      REQUIRE(send->send_pending(out.get(), piece.addr, piece.length, piece.lkey,
+                                 i + 1 == all.size() ? IBV_EXP_QP_BURST_SIGNALED : 0) == 0);
+    }
+    REQUIRE(send->send_flush(out.get()) == 0);
+    REQUIRE(poll_count(sent, send_cq.get(), 1) == 1);
+  }
+};
+
+// What the device does with strides, kept beside it.
+struct Ledger {
+  std::size_t shift;
+  std::size_t entry = 0, used = 0;
+
+  // Where a frame comes to lie; whether a filler is told first.
+  struct Place {
+    bool filler;
+    std::size_t offset;
+    bool last;
+  };
+  Place place(std::size_t bytes) {
+    const std::size_t need = (bytes + shift + stride - 1) / stride;
+    Place at{};
+    if (used + need > strides) {
+      at.filler = true;
+      ++entry;
+      used = 0;
+    }
+    at.offset = used * stride + shift;
+    used += need;
+    at.last = used == strides;
+    if (at.last) {
+      ++entry;
+      used = 0;
+    }
+    return at;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("frames of all sizes are found in their strides") {
+  for (const auto shift : {IBV_EXP_MP_RQ_NO_SHIFT, IBV_EXP_MP_RQ_2BYTES_SHIFT}) {
+    Receiver t(4, shift);
+    Ledger ledger{shift == IBV_EXP_MP_RQ_2BYTES_SHIFT ? 2u : 0u};
+    t.post_entries(4);
+    std::size_t total = 0;
+    bool filler_seen = false, exact_end_seen = false;
+    for (unsigned round = 0; round < 40; ++round) {
+      std::vector<Frame> frames;
+      Ledger ahead = ledger;
+      for (unsigned i = 0; i < 16; ++i) {
+        std::size_t payload = 18 + (round * 16 + i) * 131 % 1400;
+        // Every other entry is filled to its end.
+        const std::size_t left = (strides - ahead.used) * stride;
+        if (ahead.entry % 2 == 1 && left >= 128 && left <= 1400) payload = left - 42 - ledger.shift;
+        frames.push_back(make_udp(payload, round * 16 + i));
+        ahead.place(frames.back().size());
+      }
+      t.transmit(frames);
+      for (const Frame &frame : frames) {
+        const std::size_t entry_before = ledger.entry;
+        const auto at = ledger.place(frame.size());
+        std::uint32_t offset = 0, flags = 0;
+        if (at.filler) {
+          filler_seen = true;
+          // No packet, but the buffer is the program's again.
+          int length = -2;
+          length = eventually([&] {
+            const int n = t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags);
+            return n != 0 ? n : flags != 0 ? 1'000'000 : 0;
+          });
+          REQUIRE(length == 1'000'000);
+          CHECK(flags == IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1);
+          t.post_entries(1);
+        }
+        const std::size_t entry = at.filler ? entry_before + 1 : entry_before;
+        const int length = eventually(
+            [&] { return t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags); });
+        REQUIRE(length == static_cast<int>(frame.size()));
+        REQUIRE(offset == at.offset);
+        CHECK((flags & IBV_EXP_CQ_RX_IP_CSUM_OK) != 0);
+        CHECK(((flags & IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1) != 0) == at.last);
+        const std::size_t place = entry % t.entries * entry_bytes + offset;
+        CHECK(std::memcmp(&t.memory.bytes[place], frame.data(), frame.size()) == 0);
+        total += frame.size();
+        if (at.last) {
+          exact_end_seen = true;
+          t.post_entries(1);
+        }
+      }
+    }
+    CHECK(total > 400'000);
+    CHECK(filler_seen);
+    CHECK(exact_end_seen);
+  }
+}
+
+TEST_CASE("ordinary polling of a multi-packet queue is refused") {
+  Receiver t;
+  t.post_entries(2);
+  t.transmit({make_udp(100, 1)});
+  ibv_wc base{};
+  errno = 0;
+  CHECK(eventually([&] { return ibv_poll_cq(t.recv_cq.get(), 1, &base); }) == -1);
+  ibv_exp_wc wc{};
+  CHECK(ibv_exp_poll_cq(t.recv_cq.get(), 1, &wc, sizeof(wc)) == -ENOTSUP);
+  // The functions for queues of single packets leave it alone as well.
+  std::uint32_t offset = 0, flags = 0;
+  CHECK(t.poll->poll_length(t.recv_cq.get(), nullptr, nullptr) == -1);
+  CHECK(t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags) == 142);
+  CHECK(t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags) == 0);
+  CHECK(flags == 0);
+}
+
+TEST_CASE("timestamps and stripped tags of multi-packet queues") {
+  Receiver t(4, IBV_EXP_MP_RQ_NO_SHIFT, IBV_EXP_RECEIVE_WQ_CVLAN_STRIP);
+  t.post_entries(2);
+  Frame frame = make_udp(100, 1), tagged = frame;
+  const std::uint8_t tag[4] = {0x81, 0x00, 0x61, 0x23};
+  tagged.insert(tagged.begin() + 12, tag, tag + 4);
+  t.transmit({tagged, tagged, frame, tagged});
+  std::uint32_t offset = 0, flags = 0;
+  std::uint16_t tci = 0;
+  std::uint64_t first = 0, second = 0;
+  REQUIRE(eventually([&] {
+            return t.poll->poll_length_flags_mp_rq_cvlan(t.recv_cq.get(), &offset, &flags, &tci);
+          }) == 142);
+  CHECK((flags & IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1) != 0);
+  CHECK(tci == 0x6123);
+  CHECK(std::memcmp(&t.memory.bytes[offset], frame.data(), frame.size()) == 0);
+  tci = 0;
+  REQUIRE(eventually([&] {
+            return t.poll->poll_length_flags_mp_rq_cvlan_ts(t.recv_cq.get(), &offset, &flags, &tci,
+                                                            &first);
+          }) == 142);
+  CHECK(tci == 0x6123);
+  CHECK((flags & IBV_EXP_CQ_RX_WITH_TIMESTAMP) != 0);
+  REQUIRE(eventually([&] {
+            return t.poll->poll_length_flags_mp_rq_ts(t.recv_cq.get(), &offset, &flags, &second);
+          }) == 142);
+  CHECK((flags & IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1) == 0);
+  CHECK(second >= first);
+  REQUIRE(eventually([&] {
+            return t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags);
+          }) == 142);
+}
+
+TEST_CASE("a queue out of strides loses frames and goes on") {
+  Receiver t(2);
+  t.post_entries(1);
+  // More than an entry holds: some frames arrive, the rest has no place.
+  std::vector<Frame> frames;
+  for (unsigned i = 0; i < 40; ++i) frames.push_back(make_udp(1300, i));
+  t.transmit(frames);
+  std::uint32_t offset = 0, flags = 0;
+  unsigned got = 0;
+  const std::size_t fit = strides / ((1342 + stride - 1) / stride);
+  while (got < fit) {
+    const int length = eventually(
+        [&] { return t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags); });
+    REQUIRE(length == 1342);
+    CHECK(std::memcmp(&t.memory.bytes[offset], frames[got].data(), 1342) == 0);
+    ++got;
+  }
+  const timespec pause{0, 300'000'000};
+  nanosleep(&pause, nullptr);
+  CHECK(t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags) == 0);
+  // With memory it receives again: first the end of the entry is told.
+  t.post_entries(1);
+  const Frame fresh = make_udp(900, 77);
+  t.transmit({fresh});
+  bool found = false;
+  for (int turns = 0; turns < 60 && !found; ++turns) {
+    const int length = eventually([&] {
+      const int n = t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags);
+      return n != 0 ? n : (flags & IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1) != 0 ? 1'000'000 : 0;
+    });
+    REQUIRE(length > 0);
+    found = length == static_cast<int>(fresh.size());
+    if (found)
+      CHECK(std::memcmp(&t.memory.bytes[entry_bytes + offset], fresh.data(), fresh.size()) == 0);
+  }
+  CHECK(found);
+}
+
+TEST_CASE("an overrun of the completion queue ends receiving, and nothing else") {
+  FamilyRig rig;
+  Receiver t(4);
+  // The queue of the rig's size fills up; nobody reads.
+  t.post_entries(4);
+  for (unsigned round = 0; round < 80; ++round) {
+    std::vector<Frame> frames(16, make_udp(18, round));
+    t.transmit(frames);
+  }
+  std::uint32_t offset = 0, flags = 0;
+  unsigned got = 0;
+  while (t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags) > 0) ++got;
+  CHECK(got >= 1000);
+  CHECK(got <= 1280);
+}
+
+TEST_CASE("destruction with frames on their way, unread and unposted") {
+  for (int round = 0; round < 6; ++round) {
+    Receiver t;
+    t.post_entries(3);
+    std::vector<Frame> frames(32, make_udp(200, 3));
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      const ibv_sge piece = t.frames.piece(i * 2048, 242);
+      std::memcpy(&t.frames.bytes[i * 2048], frames[i].data(), 242);
+      REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, 0) == 0);
+    }
+    REQUIRE(t.send->send_flush(t.out.get()) == 0);
+    if (round % 2 != 0) {
+      std::uint32_t offset = 0, flags = 0;
+      CHECK(eventually([&] {
+              return t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags);
+            }) == 242);
+    }
+    // Frames may still arrive.
+    t.rule.reset();
+    t.in.reset();
+    t.table.reset();
+    t.wq.reset();
+    std::uint32_t offset = 0, flags = 0;
+    CHECK(t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags) == 0);
+  }
+}
+
+TEST_CASE("reset and ready again") {
+  Receiver t;
+  t.post_entries(2);
+  t.transmit({make_udp(100, 1), make_udp(100, 2)});
+  std::uint32_t offset = 0, flags = 0;
+  REQUIRE(eventually([&] {
+            return t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags);
+          }) == 142);
+  t.set_state(IBV_EXP_WQS_RESET);
+  t.set_state(IBV_EXP_WQS_RDY);
+  CHECK(t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags) == 0);
+  t.posted = 0;
+  t.post_entries(4);
+  const Frame frame = make_udp(300, 3);
+  t.transmit({frame});
+  REQUIRE(eventually([&] {
+            return t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags);
+          }) == 342);
+  CHECK(std::memcmp(&t.memory.bytes[offset], frame.data(), frame.size()) == 0);
+}
+
+TEST_CASE("an error of the queue is left to ibv_poll_cq") {
+  Receiver t;
+  ibv_sge wrong = t.memory.piece(0, entry_bytes);
+  wrong.lkey ^= 0x5500;  // no such key
+  REQUIRE(t.post->recv_burst(t.wq.get(), &wrong, 1) == 0);
+  t.transmit({make_udp(100, 1)});
+  std::uint32_t offset = 0, flags = 0;
+  CHECK(eventually([&] {
+          return t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags);
+        }) == -1);
+  ibv_wc wc{};
+  REQUIRE(ibv_poll_cq(t.recv_cq.get(), 1, &wc) == 1);
+  CHECK(wc.status == IBV_WC_LOC_PROT_ERR);
+  CHECK(wc.vendor_err != 0);
+}
+
+TEST_CASE("sizes out of the reported range are refused") {
+  FamilyRig t;
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_ATTR_MP_RQ;
+  REQUIRE(ibv_exp_query_device(t.context.get(), &device) == 0);
+  REQUIRE(device.comp_mask == IBV_EXP_DEVICE_ATTR_MP_RQ);
+  const ibv_exp_mp_rq_caps &caps = device.mp_rq_caps;
+  CHECK(caps.supported_qps == IBV_EXP_MP_RQ_SUP_TYPE_WQ_RQ);
+  CHECK(caps.allowed_shifts == IBV_EXP_MP_RQ_2BYTES_SHIFT);
+  const auto attempt = [&](int shift, unsigned log_count, unsigned log_bytes,
+                           ibv_cq *cq = nullptr) {
+    ibv_exp_wq_init_attr attr{};
+    attr.wq_type = IBV_EXP_WQT_RQ;
+    attr.max_recv_wr = 2;
+    attr.max_recv_sge = 1;
+    attr.pd = t.pd.get();
+    attr.cq = cq != nullptr ? cq : t.cq.get();
+    attr.comp_mask = IBV_EXP_CREATE_WQ_MP_RQ;
+    attr.mp_rq = {static_cast<ibv_exp_mp_rq_shifts>(shift), static_cast<std::uint8_t>(log_count),
+                  static_cast<std::uint8_t>(log_bytes)};
+    errno = 0;
+    const WorkQueue made(ibv_exp_create_wq(t.context.get(), &attr));
+    if (!made) CHECK(errno == EINVAL);
+    return made != nullptr;
+  };
+  const unsigned least_count = caps.min_single_wqe_log_num_of_strides,
+                 most_count = caps.max_single_wqe_log_num_of_strides,
+                 least_bytes = caps.min_single_stride_log_num_of_bytes,
+                 most_bytes = caps.max_single_stride_log_num_of_bytes;
+  CHECK(attempt(0, least_count, least_bytes));
+  CHECK(attempt(1, most_count, most_bytes));
+  CHECK_FALSE(attempt(2, least_count, least_bytes));
+  CHECK_FALSE(attempt(0, least_count - 1, least_bytes));
+  CHECK_FALSE(attempt(0, most_count + 1, least_bytes));
+  CHECK_FALSE(attempt(0, least_count, least_bytes - 1));
+  CHECK_FALSE(attempt(0, least_count, most_bytes + 1));
+  // Not on a completion queue that libmlx5 has to keep.
+  Cq shared = t.create_cq();
+  Qp datagram = t.create_on(IBV_QPT_UD, shared.get(), shared.get());
+  REQUIRE(datagram);
+  CHECK_FALSE(attempt(0, least_count, least_bytes, shared.get()));
+}
+
+TEST_CASE("an ordinary work queue is served by the same families") {
+  FamilyRig t;
+  ibv_exp_wq_init_attr attr{};
+  attr.wq_type = IBV_EXP_WQT_RQ;
+  attr.max_recv_wr = 16;
+  attr.max_recv_sge = 2;
+  attr.pd = t.pd.get();
+  attr.cq = t.cq.get();
+  WorkQueue wq(ibv_exp_create_wq(t.context.get(), &attr));
+  REQUIRE(wq);
+  auto *post = t.query<ibv_exp_wq_family>(IBV_EXP_INTF_WQ, wq.get(), 0,
+                                          IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS);
+  REQUIRE(post != nullptr);
+  CHECK(t.query<ibv_exp_wq_family>(IBV_EXP_INTF_WQ, wq.get(), 1) == nullptr);
+  CHECK(t.status == IBV_EXP_INTF_STAT_VERSION_NOT_SUPPORTED);
+  Buffer memory(t.pd.get(), 1 << 16);
+  ibv_sge list[3] = {memory.piece(0, 100), memory.piece(1000, 2000), memory.piece(4000, 10)};
+  CHECK(post->recv_sg_list(wq.get(), list, 2) == EINVAL);  // not ready
+  ibv_exp_wq_attr state{};
+  state.attr_mask = IBV_EXP_WQ_ATTR_STATE;
+  state.wq_state = IBV_EXP_WQS_RDY;
+  REQUIRE(ibv_exp_modify_wq(wq.get(), &state) == 0);
+  CHECK(post->recv_sg_list(wq.get(), list, 3) == EINVAL);  // more than asked for
+  CHECK(post->recv_sg_list(wq.get(), list, 2) == 0);
+  std::vector<ibv_sge> many(16, memory.piece(0, 64));
+  CHECK(post->recv_burst(wq.get(), many.data(), 16) == ENOMEM);
+  CHECK(post->recv_burst(wq.get(), many.data(), 15) == 0);
+}
