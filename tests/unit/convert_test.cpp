@@ -191,7 +191,7 @@ TEST_CASE("device attributes are told if asked for, known and allowed") {
 
   CHECK(exp_capabilities(facts, all) ==
         (IBV_EXP_DEVICE_XRC | IBV_EXP_DEVICE_MEM_WINDOW | IBV_EXP_DEVICE_ODP |
-         IBV_EXP_DEVICE_MR_ALLOCATE));
+         IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_NOP));
   CHECK(exp_capabilities(facts, none) == 0);
 }
 
