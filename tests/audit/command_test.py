@@ -95,6 +95,82 @@ class Samples(Audit):
         self.assertGreater(report["read"]["binaries"], 3)
 
 
+class MachineCode(Audit):
+    HEAD = """
+        typedef int (*slot)(void *, void *);
+        #define WORD(p) (*(unsigned long *)(p))
+        int main(void) { return 0; }
+    """
+
+    def names(self, code, *options):
+        source = self.file("a.c", self.HEAD + code)
+        program = self.folder / "program"
+        subprocess.run(["g++", "-x", "c++", "-O2", "-w", "-s", *options, source, "-o", program], check=True)
+        report, done = self.report(program)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {report["subjects"][u["subject"]]["name"] for u in report["files"][0]["uses"]}, report
+
+    def test_lookup_of_today(self):
+        """The idiom as headers since 3.1 have it: the test that the next ones can fail."""
+        names, _ = self.names("""
+            int call(char *context, void *arg) {
+                char *end = context - WORD(context - 8) + 328;
+                if (WORD(end - 8) < 16) return 38;
+                slot s = *(slot *)(end - 16);
+                return s ? s(context, arg) : 38;
+            }""")
+        self.assertEqual(names, {"ibv_exp_create_qp"})
+
+    def test_address_arithmetic_alone_is_no_use(self):
+        names, _ = self.names("""
+            int call(char *p, void *arg) {
+                slot s = *(slot *)(p - WORD(p - 8) + 312);
+                return s ? s(p, arg) : 38;
+            }""")
+        self.assertEqual(names, set())
+
+    def test_a_size_that_does_not_fit_the_slot_is_no_use(self):
+        names, _ = self.names("""
+            int call(char *p, void *arg) {
+                char *end = p - WORD(p - 8) + 328;
+                if (WORD(end - 8) < 64) return 38;
+                slot s = *(slot *)(end - 16);
+                return s ? s(p, arg) : 38;
+            }""")
+        self.assertEqual(names, set())
+
+    def test_lookup_of_2_x_headers_has_a_verdict_of_its_own(self):
+        names, report = self.names("""
+            int call(char *context, void *arg) {
+                char *verbs = context - 64;
+                char *table = verbs - WORD(verbs - 8);
+                if (WORD(table + 272) < 16) return 38;
+                slot s = *(slot *)(table + 264);
+                return s ? s(context, arg) : 38;
+            }""")
+        self.assertEqual(names, {"ibv_exp_create_qp", "2.x operation table"})
+        self.assertEqual(report["files"][0]["header"], "MLNX_OFED 2.x")
+
+    def test_flags_and_opcodes_show(self):
+        names, _ = self.names("""
+            #include <string.h>
+            #include <infiniband/verbs_exp.h>
+            int wait_for(struct ibv_qp *qp) {
+                struct ibv_exp_send_wr wr, *bad;
+                memset(&wr, 0, sizeof(wr));
+                wr.exp_opcode = IBV_EXP_WR_CQE_WAIT;
+                wr.exp_send_flags = IBV_EXP_SEND_SIGNALED;
+                return ibv_exp_post_send(qp, &wr, &bad);
+            }""", "-I", ROOT / "include", "-libverbs")
+        self.assertEqual(names, {"ibv_exp_post_send", "IBV_EXP_WR_CQE_WAIT", "IBV_EXP_SEND_SIGNALED"})
+
+    def test_private_layouts_leave_names(self):
+        names, _ = self.names("""
+            extern "C" __attribute__((visibility("default"))) int ibv_mlx5_exp_get_qp_info(void) { return 0; }
+            """, "-shared", "-fPIC")
+        self.assertEqual(names, {"mlx5_hw.h"})
+
+
 class Outputs(Audit):
     def test_sarif(self):
         sarif = self.folder / "report.sarif"
