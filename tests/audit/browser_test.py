@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 SKIPPED = 77
-IBVEXP, ROOT = sys.argv[1], pathlib.Path(sys.argv[2])
+IBVEXP, ROOT = pathlib.Path(sys.argv[1]).absolute(), pathlib.Path(sys.argv[2])
 DRIVER, CHROMIUM = shutil.which("chromedriver"), shutil.which("chromium")
 try:
     from selenium import webdriver
@@ -51,7 +51,10 @@ def start():
                      "--window-size=1100,1400"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(service=Service(DRIVER), options=options)
+    driver = webdriver.Chrome(service=Service(DRIVER), options=options)
+    # What is folded is made when it is opened, a moment later.
+    driver.implicitly_wait(30)
+    return driver
 
 
 def check(page):
@@ -117,7 +120,7 @@ def main():
         return SKIPPED
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.html"
-        subprocess.run([IBVEXP, "audit", "-q", "--html", report, ROOT / "tests/samples", IBVEXP], check=True)
+        subprocess.run([IBVEXP, "audit", "-q", "--html", report, "tests/samples"], check=True, cwd=ROOT)
         driver = start()
         try:
             driver.get(report.as_uri())

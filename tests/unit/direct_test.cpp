@@ -269,6 +269,18 @@ TEST_CASE("flags of a frame", "[direct][cqe]") {
         (IBV_EXP_CQ_RX_TUNNEL_PACKET | IBV_EXP_CQ_RX_OUTER_IPV4_PACKET));
 }
 
+TEST_CASE("the table of flags says what the rules say", "[direct][cqe]") {
+  std::uint8_t raw[64] = {};
+  for (unsigned headers = 0; headers < 256; ++headers)
+    for (unsigned checks = 0; checks < 8; ++checks)
+      for (const std::uint8_t tunnel : {0, 1, 3}) {
+        raw[0] = tunnel;
+        raw[28] = static_cast<std::uint8_t>(checks);
+        raw[29] = static_cast<std::uint8_t>(headers);
+        REQUIRE(receive_flags(Cqe(raw)) == receive_flags(raw[28], raw[29], tunnel));
+      }
+}
+
 TEST_CASE("strides of a completion", "[direct][cqe]") {
   std::uint8_t raw[64] = {};
   store(raw + 60, be(std::uint16_t{300}));

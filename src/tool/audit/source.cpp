@@ -102,12 +102,12 @@ class Scanner {
     at_ = std::min(at_ + 2, text_.size());
   }
 
-  // Names in strings are found too: dlsym() and setenv() are given them.
+  // Strings that are just a name are found too: dlsym() and setenv() are given them.
   void string() {
     begins_line_ = false;
     const bool raw = at_ > 0 && text_[at_ - 1] == 'R';
     if (raw) return raw_string();
-    ++at_;
+    const std::size_t open = at_++;
     while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\n') {
       if (text_[at_] == '\\' && peek(1) != '\0') {
         if (peek(1) == '\n') {
@@ -116,13 +116,19 @@ class Scanner {
         } else {
           at_ += 2;
         }
-      } else if (is_word(text_[at_])) {
+      } else if (at_ == open + 1 && is_word(text_[at_]) && is_whole_string()) {
         word(Evidence::string);
       } else {
         ++at_;
       }
     }
     if (at_ < text_.size() && text_[at_] == '"') ++at_;
+  }
+
+  bool is_whole_string() const {
+    std::size_t end = at_;
+    while (end < text_.size() && is_word(text_[end])) ++end;
+    return end < text_.size() && text_[end] == '"';
   }
 
   void raw_string() {
@@ -135,7 +141,6 @@ class Scanner {
     const std::size_t end = std::min(text_.find(close, open), text_.size());
     while (at_ < end) {
       if (text_[at_] == '\n') newline();
-      else if (is_word(text_[at_])) word(Evidence::string);
       else ++at_;
     }
     at_ = std::min(end + close.size(), text_.size());

@@ -6,6 +6,8 @@
 
 #include <infiniband/verbs_exp.h>
 
+#include <array>
+
 namespace ibvexp::direct {
 
 inline constexpr std::size_t cqe_bytes = 64;
@@ -107,8 +109,23 @@ constexpr std::uint32_t receive_flags(std::uint8_t checks, std::uint8_t headers,
   return flags;
 }
 
+// The same by a table, for frames without a tunnel: what the headers say, were all
+// layers good.
+inline constexpr auto flags_by_headers = [] {
+  std::array<std::uint16_t, 256> table{};
+  for (unsigned headers = 0; headers < table.size(); ++headers)
+    table[headers] = static_cast<std::uint16_t>(
+        receive_flags(MLX5_CQE_L3_OK | MLX5_CQE_L4_OK, static_cast<std::uint8_t>(headers), 0));
+  return table;
+}();
+
 inline std::uint32_t receive_flags(Cqe cqe) {
-  return receive_flags(cqe.checks(), cqe.headers(), cqe.tunnel());
+  if (cqe.tunnel() != 0) [[unlikely]]
+    return receive_flags(cqe.checks(), cqe.headers(), cqe.tunnel());
+  constexpr std::uint32_t good = IBV_EXP_CQ_RX_IP_CSUM_OK | IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK;
+  static_assert(MLX5_CQE_L3_OK >> 1 == IBV_EXP_CQ_RX_IP_CSUM_OK &&
+                MLX5_CQE_L4_OK >> 1 == IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK);
+  return flags_by_headers[cqe.headers()] & (~good | (cqe.checks() >> 1 & good));
 }
 
 constexpr ibv_wc_status status_of(std::uint8_t syndrome) {
