@@ -19,6 +19,7 @@
 #include "res_domain.h"
 #include "window.h"
 #include "wq.h"
+#include "srq.h"
 
 namespace ibvexp {
 
@@ -56,6 +57,7 @@ IBVEXP_SERVES(ibv_exp_memcpy_dm, memcpy_dm);
 IBVEXP_SERVES(ibv_exp_bind_mw, bind_mw);
 IBVEXP_SERVES(ibv_exp_create_res_domain, create_res_domain);
 IBVEXP_SERVES(ibv_exp_destroy_res_domain, destroy_res_domain);
+IBVEXP_SERVES(ibv_exp_create_srq, create_srq);
 IBVEXP_SERVES(rdma_create_qp_exp, create_qp_exp);
 IBVEXP_SERVES(ibv_exp_create_wq, create_wq);
 IBVEXP_SERVES(ibv_exp_modify_wq, modify_wq);
