@@ -89,7 +89,8 @@ TEST_CASE("queue pairs share their receives [row:ibv_exp_create_srq]") {
   }
 }
 
-TEST_CASE("shared receive queues that cannot be had [row:ibv_exp_create_srq]") {
+TEST_CASE("shared receive queues that cannot be had "
+          "[row:ibv_exp_create_srq][row:tm_rndv_offload]") {
   Rig rig, other;
   auto attr = srq_attr(rig);
   SECTION("tags") {
