@@ -22,6 +22,7 @@
 #include "res_domain.h"
 #include "window.h"
 #include "wq.h"
+#include "srq.h"
 
 namespace ibvexp {
 
@@ -68,6 +69,7 @@ IBVEXP_SERVES(ibv_exp_alloc_mkey_list_memory, alloc_mkey_list_memory);
 IBVEXP_SERVES(ibv_exp_dealloc_mkey_list_memory, dealloc_mkey_list_memory);
 IBVEXP_SERVES(ibv_exp_create_res_domain, create_res_domain);
 IBVEXP_SERVES(ibv_exp_destroy_res_domain, destroy_res_domain);
+IBVEXP_SERVES(ibv_exp_create_srq, create_srq);
 IBVEXP_SERVES(rdma_create_qp_exp, create_qp_exp);
 IBVEXP_SERVES(ibv_exp_create_flow, create_flow);
 IBVEXP_SERVES(ibv_exp_destroy_flow, destroy_flow);

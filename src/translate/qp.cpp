@@ -8,6 +8,7 @@
 #include "lane/room.h"
 #include "options.h"
 #include "qp_convert.h"
+#include "qp_queues_check.h"
 #include "real.h"
 #include "scatter.h"
 #include "res_domain.h"
@@ -211,6 +212,7 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
       return invalid(creating, "pd", 0, "a queue pair needs a protection domain");
     if (attr.pd->context != context) return invalid(creating, "pd", 0, "of another context");
   }
+  if (const auto queues = check_queues(creating, context, attr); !queues) return queues;
   if (has(IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN) && attr.qp_type != IBV_QPT_UD)
     return invalid(creating, "associated_qpn", attr.associated_qpn, "for datagrams only");
   // libmlx5 refuses it without a reason.

@@ -26,8 +26,11 @@ ibv_exp_device_attr query(ibv_context *context, std::uint32_t mask, std::uint64_
 
 }  // namespace
 
-TEST_CASE("a device is asked for nothing, everything and single bits [row:ibv_exp_query_device]") {
+TEST_CASE("a device is asked for nothing, everything and single bits "
+          "[row:ibv_exp_query_device][row:exp_node_mic][row:exp_transport_scif]") {
   const Context context = open_first();
+  CHECK(context->device->node_type == IBV_NODE_CA);
+  CHECK(context->device->transport_type == IBV_TRANSPORT_IB);
   ibv_device_attr base{};
   REQUIRE(ibv_query_device(context.get(), &base) == 0);
 
@@ -63,7 +66,8 @@ TEST_CASE("a device is asked for nothing, everything and single bits [row:ibv_ex
     CHECK(query(context.get(), 1u << bit).comp_mask == (all.comp_mask & 1u << bit));
 }
 
-TEST_CASE("port attributes come as asked [row:ibv_exp_query_port]") {
+TEST_CASE("port attributes come as asked "
+          "[row:ibv_exp_query_port][row:exp_link_layer_scif]") {
   const Context context = open_first();
   ibv_port_attr base{};
   REQUIRE(ibv_query_port(context.get(), 1, &base) == 0);
@@ -138,7 +142,8 @@ TEST_CASE("devices are listed anew each time [row:ibv_exp_get_device_list]") {
   ibv_free_device_list(list);
 }
 
-TEST_CASE("queue pairs of all types are created and granted [row:ibv_exp_create_qp]") {
+TEST_CASE("queue pairs of all types are created and granted "
+          "[row:ibv_exp_create_qp][row:inlrecv_create_qp_max_inl_recv]") {
   Rig rig;
   const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD);
   auto attr = rig.qp_attr(type);
@@ -219,7 +224,8 @@ TEST_CASE("queue pairs that cannot be had are refused [row:ibv_exp_create_qp]") 
   fails([&] { return ibv_exp_create_qp(rig.context.get(), &attr); }, reason);
 }
 
-TEST_CASE("modification takes what rdma-core has [row:ibv_exp_modify_qp]") {
+TEST_CASE("modification takes what rdma-core has "
+          "[row:ibv_exp_modify_qp][row:entropy_modify_qp]") {
   Rig rig;
   Qp qp = rig.create_qp(IBV_QPT_RC);
   ibv_exp_qp_attr attr{};
@@ -235,6 +241,12 @@ TEST_CASE("modification takes what rdma-core has [row:ibv_exp_modify_qp]") {
     CHECK(ibv_exp_modify_qp(qp.get(), &attr, init | IBV_EXP_QP_FLOW_ENTROPY) == ENOTSUP);
     CHECK(qp->state == IBV_QPS_RESET);
   }
+  SECTION("nor its value without the mask bit: it is never read") {
+    attr.comp_mask = IBV_EXP_QP_ATTR_FLOW_ENTROPY;
+    attr.flow_entropy = 77;
+    CHECK(ibv_exp_modify_qp(qp.get(), &attr, init) == 0);
+    CHECK(ibv_exp_modify_qp(qp.get(), &attr, IBV_EXP_QP_FLOW_ENTROPY) == ENOTSUP);
+  }
   SECTION("not groups") {
     CHECK(ibv_exp_modify_qp(qp.get(), &attr, init | IBV_EXP_QP_GROUP_RSS) == ENOTSUP);
   }
@@ -248,7 +260,8 @@ TEST_CASE("modification takes what rdma-core has [row:ibv_exp_modify_qp]") {
   }
 }
 
-TEST_CASE("completion queues with and without a channel [row:ibv_exp_create_cq]") {
+TEST_CASE("completion queues with and without a channel "
+          "[row:ibv_exp_create_cq][row:cqmod_modify_cq_cq_count][row:cqmod_modify_cq_cq_period]") {
   Rig rig;
   ibv_exp_cq_init_attr attr{};
   const Channel channel(ibv_create_comp_channel(rig.context.get()));

@@ -75,7 +75,7 @@ struct Rig {
     ibv_port_attr port{};
     REQUIRE(ibv_query_port(context.get(), 1, &port) == 0);
     const bool datagram = qp->qp_type == IBV_QPT_UD;
-    const bool reliable = qp->qp_type == IBV_QPT_RC;
+    const bool reliable = !datagram && qp->qp_type != IBV_QPT_UC;
 
     ibv_exp_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;

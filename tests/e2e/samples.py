@@ -2,7 +2,10 @@
 """Runs a sample on the software HCA: alone, or as server and client on two
 emulated hosts.
 
-    samples.py --preload LIB... [--pair [--address HOST]] [--expect TEXT] -- PROGRAM ARGS
+    samples.py --preload LIB... [--pair [--address HOST]] [--expect TEXT] [--leaks]
+               -- PROGRAM ARGS
+
+--leaks runs it under valgrind: it must not read what is not there, and free all.
 """
 
 import argparse
@@ -20,9 +23,17 @@ def free_port():
         return s.getsockname()[1]
 
 
-def start(command, preload, fabric, host):
-    env = dict(os.environ, LD_PRELOAD=":".join(preload), SOFTHCA_FABRIC=fabric,
-               SOFTHCA_HOST=str(host))
+VALGRIND = ["valgrind", "-q", "--trace-children=yes", "--leak-check=full",
+            "--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite,indirect",
+            "--error-exitcode=9"]
+SKIPPED = 77
+
+
+def start(command, preload, fabric, host, leaks):
+    env = dict(os.environ, SOFTHCA_FABRIC=fabric, SOFTHCA_HOST=str(host))
+    preload = "LD_PRELOAD=" + ":".join(preload)
+    # Not into valgrind itself.
+    command = (VALGRIND if leaks else []) + ["env", preload] + command
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             text=True)
 
@@ -33,19 +44,23 @@ def main():
     parser.add_argument("--pair", action="store_true")
     parser.add_argument("--address", default="127.0.0.1", help="where the client finds the server")
     parser.add_argument("--expect", default="")
+    parser.add_argument("--leaks", action="store_true")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
+    if args.leaks and shutil.which("valgrind") is None:
+        print("valgrind is not installed")
+        return SKIPPED
 
     fabric = f"sample-{os.getpid()}"
     commands = [args.command]
     if args.pair:
         port = ["-p", str(free_port())]
         commands = [args.command + port, args.command + port + [args.address]]
-    processes = [start(c, args.preload, fabric, i + 1) for i, c in enumerate(commands)]
+    processes = [start(c, args.preload, fabric, i + 1, args.leaks) for i, c in enumerate(commands)]
     failed = False
     for process in processes:
         try:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=300 if args.leaks else 60)
         except subprocess.TimeoutExpired:
             process.kill()
             output, _ = process.communicate()

@@ -1,0 +1,180 @@
+// Several devices, several contexts of one, imported and forked ones: each has a
+// table and a state of its own.
+#include "rig.h"
+
+#include <atomic>
+#include <infiniband/mlx5dv.h>
+#include <set>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+std::vector<Context> open_all(int times = 1) {
+  std::vector<Context> all;
+  int count = 0;
+  ibv_device **list = ibv_get_device_list(&count);
+  REQUIRE(list != nullptr);
+  for (int t = 0; t < times; ++t)
+    for (int i = 0; i < count; ++i) all.emplace_back(ibv_open_device(list[i]));
+  ibv_free_device_list(list);
+  for (const Context &context : all) REQUIRE(context);
+  return all;
+}
+
+ibv_exp_device_attr query(ibv_context *context) {
+  ibv_exp_device_attr attr{};
+  CHECK(ibv_exp_query_device(context, &attr) == 0);
+  return attr;
+}
+
+ibv_exp_qp_init_attr request(ibv_pd *pd, ibv_cq *cq) {
+  ibv_exp_qp_init_attr attr{};
+  attr.send_cq = attr.recv_cq = cq;
+  attr.cap = {8, 8, 1, 1, 0};
+  attr.qp_type = IBV_QPT_RC;
+  attr.comp_mask = IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS;
+  attr.pd = pd;
+  return attr;
+}
+
+// Ends a child of fork() with whether all went well, without the parent's
+// destructors.
+[[noreturn]] void leave(bool good) { _exit(good ? 0 : 1); }
+
+bool child_succeeded(pid_t child) {
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+}  // namespace
+
+TEST_CASE("every context of every device has its own table [row:verbs_get_exp_ctx]") {
+  const auto all = open_all(3);
+  CHECK(all.size() >= 6);
+  std::set<const void *> tables, devices;
+  for (const Context &context : all) {
+    tables.insert(verbs_get_exp_ctx(context.get()));
+    devices.insert(context->device);
+    ibv_device_attr base{};
+    REQUIRE(ibv_query_device(context.get(), &base) == 0);
+    const auto attr = query(context.get());
+    CHECK(attr.node_guid == base.node_guid);
+    CHECK(attr.vendor_part_id == base.vendor_part_id);
+  }
+  CHECK(tables.count(nullptr) == 0);
+  CHECK(tables.size() == all.size());
+  CHECK(devices.size() >= 2);
+}
+
+// The same number may mean a queue pair of each device.
+TEST_CASE("settings and objects of devices do not mix [row:ibv_exp_create_qp]") {
+  const auto all = open_all();
+  std::vector<Pd> pds;
+  std::vector<Cq> cqs;
+  std::vector<Qp> qps;
+  for (const Context &context : all) {
+    ibv_exp_cq_init_attr attr{};
+    pds.emplace_back(ibv_alloc_pd(context.get()));
+    cqs.emplace_back(ibv_exp_create_cq(context.get(), 16, nullptr, nullptr, 0, &attr));
+    auto wanted = request(pds.back().get(), cqs.back().get());
+    qps.emplace_back(ibv_exp_create_qp(context.get(), &wanted));
+    REQUIRE(qps.back());
+    CHECK(qps.back()->context == context.get());
+  }
+  auto mixed = request(pds[0].get(), cqs[1].get());
+  errno = 0;
+  CHECK(ibv_exp_create_qp(all[0].get(), &mixed) == nullptr);
+  CHECK(errno == EINVAL);
+  errno = 0;
+  CHECK(ibv_exp_create_qp(all[1].get(), &mixed) == nullptr);
+  CHECK(errno == EINVAL);
+}
+
+TEST_CASE("an imported context carries the table [row:verbs_get_exp_ctx]") {
+  const auto all = open_all();
+  const int fd = dup(all[0]->cmd_fd);
+  REQUIRE(fd >= 0);
+  Context imported(ibv_import_device(fd));
+  REQUIRE(imported);
+  CHECK(imported.get() != all[0].get());
+  REQUIRE(verbs_get_exp_ctx(imported.get()) != nullptr);
+  CHECK(verbs_get_exp_ctx(imported.get()) != verbs_get_exp_ctx(all[0].get()));
+  CHECK(query(imported.get()).node_guid == query(all[0].get()).node_guid);
+  const Pd pd(ibv_alloc_pd(imported.get()));
+  ibv_exp_cq_init_attr attr{};
+  const Cq cq(ibv_exp_create_cq(imported.get(), 16, nullptr, nullptr, 0, &attr));
+  auto wanted = request(pd.get(), cq.get());
+  const Qp qp(ibv_exp_create_qp(imported.get(), &wanted));
+  CHECK(qp);
+}
+
+TEST_CASE("a context that mlx5dv opens carries the table [row:verbs_get_exp_ctx]") {
+  ibv_device **list = ibv_get_device_list(nullptr);
+  REQUIRE(list != nullptr);
+  mlx5dv_context_attr dv{};
+  dv.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+  const Context by_dv(mlx5dv_open_device(list[0], &dv));
+  ibv_free_device_list(list);
+  REQUIRE(by_dv);
+  CHECK(verbs_get_exp_ctx(by_dv.get()) != nullptr);
+  CHECK(query(by_dv.get()).max_qp > 0);
+}
+
+TEST_CASE("a closed context leaves nothing to its successor [row:verbs_get_exp_ctx]") {
+  std::set<const void *> seen;
+  int again = 0;
+  for (int i = 0; i < 30; ++i) {
+    auto all = open_all();
+    if (!seen.insert(all[0].get()).second) ++again;
+    CHECK(ibv_exp_setenv(all[0].get(), "A", "1", 0) == 0);
+    const Pd pd(ibv_alloc_pd(all[0].get()));
+    ibv_exp_cq_init_attr attr{};
+    const Cq cq(ibv_exp_create_cq(all[0].get(), 16, nullptr, nullptr, 0, &attr));
+    auto wanted = request(pd.get(), cq.get());
+    const Qp qp(ibv_exp_create_qp(all[0].get(), &wanted));
+    CHECK(qp);
+  }
+  CHECK(again > 0);  // or the test shows nothing
+}
+
+TEST_CASE("children open contexts of their own, whatever the parent's threads do") {
+  std::atomic<bool> stop{false};
+  std::atomic<int> failures{0};
+  std::thread busy([&] {
+    while (!stop) {
+      ibv_device **list = ibv_get_device_list(nullptr);
+      ibv_context *context = list != nullptr ? ibv_open_device(list[0]) : nullptr;
+      if (list != nullptr) ibv_free_device_list(list);
+      ibv_exp_device_attr attr{};
+      if (context == nullptr || ibv_exp_query_device(context, &attr) != 0) ++failures;
+      if (context != nullptr && ibv_close_device(context) != 0) ++failures;
+    }
+  });
+  const auto mine = open_all();
+  // A thread that forks while others hold locks of libibverbs is not this
+  // library's to save: children here use what they have inherited.
+  for (int i = 0; i < 5; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      leave(ibv_exp_setenv(mine[0].get(), "A", "1", 1) == 0 &&
+            verbs_get_exp_ctx(mine[0].get()) != nullptr);
+    }
+    CHECK(child_succeeded(child));
+  }
+  stop = true;
+  busy.join();
+  CHECK(failures == 0);
+
+  const pid_t child = fork();
+  if (child == 0) {
+    ibv_device **list = ibv_get_device_list(nullptr);
+    ibv_context *own = list != nullptr && list[0] != nullptr ? ibv_open_device(list[0]) : nullptr;
+    ibv_exp_device_attr attr{};
+    leave(own != nullptr && ibv_exp_query_device(own, &attr) == 0 && attr.max_qp > 0 &&
+          ibv_close_device(own) == 0);
+  }
+  CHECK(child_succeeded(child));
+  CHECK(query(mine[0].get()).max_qp > 0);
+}

@@ -1,0 +1,214 @@
+// What is refused, verb by verb: every entry point that the tables call
+// unsupported, and every exported symbol with null pointers, in the error shape
+// of its row. The rows are expanded into calls, so that a new row is tested by
+// being there.
+#include "rig.h"
+
+#include "compat.h"
+
+#include <dlfcn.h>
+#include <infiniband/ofa_verbs.h>
+#include <infiniband/peer_ops.h>
+#include <rdma/rdma_cma.h>
+#include <set>
+#include <string>
+#include <tuple>
+
+using namespace ibvexp;
+
+namespace {
+
+constexpr int untouched = 4711;
+
+// Room behind every pointer argument: zeros, and the context where the type has
+// one.
+struct Objects {
+  Rig rig;
+  ibv_mw window{};
+  alignas(64) unsigned char room[8][1024] = {};
+
+  template <class T>
+  void fill(T &object) {
+    if constexpr (requires { object.context = rig.context.get(); })
+      object.context = rig.context.get();
+    if constexpr (requires { object.pd = rig.pd.get(); }) object.pd = rig.pd.get();
+    if constexpr (requires { object.mw = &window; }) {
+      window.context = rig.context.get();
+      object.mw = &window;
+    }
+  }
+
+  template <class Argument>
+  Argument make(std::size_t n) {
+    if constexpr (std::is_same_v<Argument, ibv_context *>) return rig.context.get();
+    else if constexpr (std::is_same_v<Argument, ibv_device *>) return rig.context->device;
+    else if constexpr (std::is_same_v<Argument, ibv_pd *>) return rig.pd.get();
+    else if constexpr (std::is_pointer_v<Argument>) {
+      using T = std::remove_const_t<std::remove_pointer_t<Argument>>;
+      auto *object = reinterpret_cast<T *>(room[n]);
+      if constexpr (!std::is_void_v<T> && !std::is_pointer_v<T> && std::is_class_v<T>)
+        if constexpr (requires { sizeof(T); }) fill(*object);
+      return object;
+    } else {
+      return Argument{};
+    }
+  }
+};
+
+// The answer to a call, whatever its type.
+struct Answer_ {
+  long value;  // a pointer is 0 or not
+  int error;   // errno afterwards
+};
+
+template <class R, class... Args>
+Answer_ call(R (*function)(Args...), std::tuple<Args...> arguments) {
+  errno = untouched;
+  if constexpr (std::is_void_v<R>) {
+    std::apply(function, arguments);
+    return {0, errno};
+  } else {
+    const R value = std::apply(function, arguments);
+    const int error = errno;
+    if constexpr (std::is_pointer_v<R>) return {value != nullptr, error};
+    else return {static_cast<long>(value), error};
+  }
+}
+
+template <class... Args, std::size_t... n>
+std::tuple<Args...> plausible(Objects &objects, std::index_sequence<n...>) {
+  return {objects.make<Args>(n)...};
+}
+
+// returns_pointer: a slot whose verb returns NULL may itself return a number.
+void check_shape(Shape shape, const Answer_ &got, int reason, bool returns_pointer) {
+  const bool sets_errno =
+      shape == Shape::positive_and_errno || shape == Shape::negative_and_errno ||
+      shape == Shape::minus_one || shape == Shape::null_errno || shape == Shape::null_status ||
+      shape == Shape::void_errno || shape == Shape::zero;
+  CHECK(got.error == (sets_errno ? reason : untouched));
+  switch (shape) {
+    case Shape::positive:
+    case Shape::positive_and_errno:
+    case Shape::positive_bad: CHECK(got.value == reason); break;
+    case Shape::negative:
+    case Shape::negative_and_errno: CHECK(got.value == -reason); break;
+    case Shape::minus_one: CHECK(got.value == -1); break;
+    case Shape::null_errno:
+    case Shape::null_status:
+    case Shape::null: CHECK(got.value == (returns_pointer ? 0 : reason)); break;
+    case Shape::void_errno:
+    case Shape::zero: CHECK(got.value == 0); break;
+    case Shape::no_symbol: CHECK(false);
+  }
+}
+
+template <class F>
+struct Signature;
+
+template <class R, class... Args>
+struct Signature<R(Args...)> {
+  static constexpr bool starts_with_pointer = [] {
+    if constexpr (sizeof...(Args) == 0) return false;
+    else return std::is_pointer_v<std::tuple_element_t<0, std::tuple<Args...>>>;
+  }();
+
+  // With plausible arguments; the third one is examined afterwards.
+  static void refused(EntryId id, R (*function)(Args...), Objects &objects) {
+    std::memset(objects.room, 0, sizeof(objects.room));
+    const auto arguments = plausible<Args...>(objects, std::index_sequence_for<Args...>{});
+    const Shape shape = row(id).shape;
+    check_shape(shape, call(function, arguments), ENOTSUP, std::is_pointer_v<R>);
+    if constexpr (sizeof...(Args) > 2) {
+      if constexpr (std::is_pointer_v<std::remove_pointer_t<std::tuple_element_t<2, std::tuple<Args...>>>>)
+        if (shape == Shape::positive_bad) CHECK(*std::get<2>(arguments) == std::get<1>(arguments));
+    }
+  }
+
+  // A verb that is refused as a whole may not look at its arguments.
+  static void nulls(EntryId id, R (*function)(Args...), bool refused) {
+    const Answer_ got = call(function, std::tuple<Args...>{});
+    const bool all_the_same =
+        refused && (got.error == ENOTSUP || got.value == ENOTSUP || got.value == -ENOTSUP);
+    check_shape(row(id).shape, got, all_the_same ? ENOTSUP : EINVAL, std::is_pointer_v<R>);
+  }
+};
+
+const char *node_of(const Entry &entry) {
+  switch (entry.node) {
+    case Node::exp_1_0: return "IBVERBS_EXP_1.0";
+    case Node::ibverbs_1_1: return "IBVERBS_1.1";
+    case Node::rdmacm_1_0: return "RDMACM_1.0";
+    case Node::none: break;
+  }
+  return "";
+}
+
+template <class F>
+F *symbol(EntryId id) {
+  auto *found = dlvsym(RTLD_DEFAULT, std::string(row(id).name).c_str(), node_of(row(id)));
+  INFO(row(id).name);
+  REQUIRE(found != nullptr);
+  return reinterpret_cast<F *>(found);
+}
+
+// What callers are answered today, with no switch on.
+bool is_refused(const Entry &entry) {
+  return effective(entry.answer).verdict == Verdict::unsupported;
+}
+
+}  // namespace
+
+TEST_CASE("unsupported entry points say so through their symbol [rows:entry,refused]") {
+  Objects objects;
+  int checked = 0;
+#define REFUSED_SYMBOL(name)                                                        \
+  if (is_refused(row(EntryId::name))) {                                             \
+    INFO(#name);                                                                    \
+    using F = std::remove_pointer_t<decltype(&::name)>;                             \
+    Signature<F>::refused(EntryId::name, symbol<F>(EntryId::name), objects);        \
+    ++checked;                                                                      \
+  }
+#define REFUSED_slot_and_symbol(name) REFUSED_SYMBOL(name)
+#define REFUSED_symbol(name) REFUSED_SYMBOL(name)
+#define REFUSED_inline_only(name)
+#define REFUSED_absent(name)
+#define IBVEXP_ENTRY(name, family, door, ...) REFUSED_##door(name)
+#include "entries.def"
+  CHECK(checked > 20);
+}
+
+TEST_CASE("unsupported entry points say so through their slot [rows:entry,refused]") {
+  Objects objects;
+  const verbs_context_exp *table = verbs_get_exp_ctx(objects.rig.context.get());
+  REQUIRE(table != nullptr);
+  int checked = 0;
+#define IBVEXP_SLOT(name, entry)                                                         \
+  if (is_refused(row(EntryId::entry))) {                                                 \
+    INFO(#name);                                                                         \
+    Signature<std::remove_pointer_t<decltype(table->name)>>::refused(EntryId::entry,      \
+                                                                     table->name, objects); \
+    ++checked;                                                                           \
+  }
+#include "slots.def"
+  CHECK(checked > 20);
+}
+
+TEST_CASE("symbols survive null pointers [rows:entry,symbol]") {
+  // Null is a legal argument of the first; the second takes none.
+  const std::set<std::string_view> exempt = {"ibv_exp_get_device_list", "rdma_lib_reset"};
+#define NULLS_SYMBOL(name)                                                              \
+  if (!exempt.contains(#name)) {                                                        \
+    INFO(#name);                                                                        \
+    using F = std::remove_pointer_t<decltype(&::name)>;                                 \
+    if constexpr (Signature<F>::starts_with_pointer)                                    \
+      Signature<F>::nulls(EntryId::name, symbol<F>(EntryId::name),                      \
+                          is_refused(row(EntryId::name)));                              \
+  }
+#define NULLS_slot_and_symbol(name) NULLS_SYMBOL(name)
+#define NULLS_symbol(name) NULLS_SYMBOL(name)
+#define NULLS_inline_only(name)
+#define NULLS_absent(name)
+#define IBVEXP_ENTRY(name, family, door, ...) NULLS_##door(name)
+#include "entries.def"
+}

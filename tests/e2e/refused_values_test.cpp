@@ -1,0 +1,235 @@
+// Every flag, opcode and value that a row refuses, asked for one at a time.
+#include "rig.h"
+
+#include "feature_bits.h"
+
+#include <cerrno>
+#include <string>
+
+using namespace ibvexp;
+
+namespace {
+
+bool is_refused(FeatureId id) {
+  return effective(row(id).answer).verdict == Verdict::unsupported;
+}
+
+// Calls ask(bit) for each bit of an enum that is refused, and expects the row's
+// errno; ask returns it.
+template <Literal owner, class Ask>
+void each_refused_bit(Ask ask, int at_least = 1) {
+  int asked = 0;
+  for (const FeatureBit &b : bits_of<owner>()) {
+    if (!is_refused(b.id)) continue;
+    INFO(row(b.id).name);
+    CHECK(ask(b.bit) == effective(row(b.id).answer).refusal);
+    ++asked;
+  }
+  CHECK(asked >= at_least);
+}
+
+// The same for the values of an enum, refused or not: what they qualify is
+// refused as a whole.
+template <class Ask>
+void each_value(std::string_view owner, Ask ask) {
+  int asked = 0;
+  for (const detail::Valued &v : detail::values) {
+    if (row(v.id).owner != owner || row(v.id).kind == Kind::limit) continue;
+    INFO(row(v.id).name);
+    CHECK(ask(v.value) == ENOTSUP);
+    ++asked;
+  }
+  CHECK(asked > 0);
+}
+
+int null_or_errno(const void *object) {
+  CHECK(object == nullptr);
+  return errno;
+}
+
+}  // namespace
+
+TEST_CASE("creation of queue pairs, bit by bit "
+          "[rows:owner=ibv_exp_qp_create_flags,refused]"
+          "[rows:owner=ibv_exp_qp_init_attr_comp_mask,refused]"
+          "[rows:owner=ibv_exp_qpg_type,refused]") {
+  Rig rig;
+  each_refused_bit<"ibv_exp_qp_create_flags">([&](std::uint64_t bit) {
+    auto attr = rig.qp_attr(IBV_QPT_RC);
+    attr.exp_create_flags = static_cast<std::uint32_t>(bit);
+    return null_or_errno(ibv_exp_create_qp(rig.context.get(), &attr));
+  });
+  each_refused_bit<"ibv_exp_qp_init_attr_comp_mask">([&](std::uint64_t bit) {
+    auto attr = rig.qp_attr(IBV_QPT_RC);
+    attr.comp_mask |= static_cast<std::uint32_t>(bit);
+    return null_or_errno(ibv_exp_create_qp(rig.context.get(), &attr));
+  });
+  each_refused_bit<"ibv_exp_qpg_type">([&](std::uint64_t type) {
+    auto attr = rig.qp_attr(IBV_QPT_RC);
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_QPG;
+    attr.qpg.qpg_type = static_cast<ibv_exp_qpg_type>(type);
+    return null_or_errno(ibv_exp_create_qp(rig.context.get(), &attr));
+  });
+}
+
+TEST_CASE("modification of queue pairs, bit by bit "
+          "[rows:owner=ibv_exp_qp_attr_mask,refused]") {
+  Rig rig;
+  Qp qp = rig.create_qp(IBV_QPT_RC);
+  each_refused_bit<"ibv_exp_qp_attr_mask">([&](std::uint64_t bit) {
+    ibv_exp_qp_attr attr{};
+    return ibv_exp_modify_qp(qp.get(), &attr, bit);
+  });
+  CHECK(qp->state == IBV_QPS_RESET);
+}
+
+TEST_CASE("completion queues, bit by bit "
+          "[rows:owner=ibv_exp_cq_create_flags,refused]"
+          "[rows:owner=ibv_exp_cq_init_attr_mask,refused]"
+          "[rows:owner=ibv_exp_cq_attr_mask,refused]") {
+  Rig rig;
+  each_refused_bit<"ibv_exp_cq_create_flags">([&](std::uint64_t bit) {
+    ibv_exp_cq_init_attr attr{};
+    attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
+    attr.flags = static_cast<std::uint32_t>(bit);
+    return null_or_errno(ibv_exp_create_cq(rig.context.get(), 8, nullptr, nullptr, 0, &attr));
+  });
+  each_refused_bit<"ibv_exp_cq_init_attr_mask">([&](std::uint64_t bit) {
+    ibv_exp_cq_init_attr attr{};
+    attr.comp_mask = static_cast<std::uint32_t>(bit);
+    return null_or_errno(ibv_exp_create_cq(rig.context.get(), 8, nullptr, nullptr, 0, &attr));
+  });
+  each_refused_bit<"ibv_exp_cq_attr_mask">([&](std::uint64_t bit) {
+    ibv_exp_cq_attr attr{};
+    attr.comp_mask = IBV_EXP_CQ_ATTR_CQ_CAP_FLAGS;
+    attr.cq_cap_flags = IBV_EXP_CQ_IGNORE_OVERRUN;
+    return ibv_exp_modify_cq(rig.cq.get(), &attr, static_cast<int>(bit));
+  });
+}
+
+TEST_CASE("memory, bit by bit [rows:owner=ibv_exp_access_flags,refused]") {
+  Rig rig;
+  std::vector<char> bytes(4096);
+  each_refused_bit<"ibv_exp_access_flags">([&](std::uint64_t bit) {
+    ibv_exp_reg_mr_in in{};
+    in.pd = rig.pd.get();
+    in.addr = bytes.data();
+    in.length = bytes.size();
+    in.exp_access = IBV_EXP_ACCESS_LOCAL_WRITE | bit;
+    return null_or_errno(ibv_exp_reg_mr(&in));
+  });
+}
+
+TEST_CASE("shared receive queues, bit by bit "
+          "[rows:owner=ibv_exp_create_srq_comp_mask,refused]") {
+  Rig rig;
+  each_refused_bit<"ibv_exp_create_srq_comp_mask">([&](std::uint64_t bit) {
+    ibv_exp_create_srq_attr attr{};
+    attr.pd = rig.pd.get();
+    attr.base.attr = {16, 1, 0};
+    attr.comp_mask = static_cast<std::uint32_t>(bit);
+    return null_or_errno(ibv_exp_create_srq(rig.context.get(), &attr));
+  });
+}
+
+TEST_CASE("requests, opcode by opcode and flag by flag "
+          "[rows:owner=ibv_exp_wr_opcode,refused][rows:owner=ibv_exp_send_flags,refused]"
+          "[rows:owner=ibv_exp_calc_op][rows:owner=ibv_exp_calc_data_type]"
+          "[rows:owner=ibv_exp_calc_data_size][row:xchan_post_send_verb][row:xchan_wr_task]") {
+  Rig rig;
+  Qp a = rig.create_qp(IBV_QPT_RC), b = rig.create_qp(IBV_QPT_RC);
+  rig.connect(a.get(), b->qp_num);
+  Buffer out(rig.pd.get(), 64);
+  auto piece = out.piece(0, 64);
+  const auto post = [&](ibv_exp_send_wr &wr) {
+    ibv_exp_send_wr *bad = nullptr;
+    const int answer = ibv_exp_post_send(a.get(), &wr, &bad);
+    CHECK(bad == &wr);
+    return answer;
+  };
+  int opcodes = 0;
+  for (const detail::Valued &v : detail::values) {
+    if (row(v.id).owner != "ibv_exp_wr_opcode" || !is_refused(v.id)) continue;
+    INFO(row(v.id).name);
+    auto wr = request(1, static_cast<ibv_exp_wr_opcode>(v.value), &piece);
+    CHECK(post(wr) == ENOTSUP);
+    ++opcodes;
+  }
+  CHECK(opcodes >= 3);
+  each_refused_bit<"ibv_exp_send_flags">([&](std::uint64_t bit) {
+    auto wr = request(1, IBV_EXP_WR_SEND, &piece);
+    wr.exp_send_flags |= bit;
+    return post(wr);
+  });
+  const auto calculate = [&](ibv_exp_calc_op op, ibv_exp_calc_data_type type,
+                             ibv_exp_calc_data_size size) {
+    auto wr = request(1, IBV_EXP_WR_SEND, &piece);
+    wr.exp_send_flags |= IBV_EXP_SEND_WITH_CALC;
+    wr.op.calc = {op, type, size};
+    return post(wr);
+  };
+  each_value("ibv_exp_calc_op", [&](std::uint64_t op) {
+    return calculate(static_cast<ibv_exp_calc_op>(op), IBV_EXP_CALC_DATA_TYPE_INT,
+                     IBV_EXP_CALC_DATA_SIZE_64_BIT);
+  });
+  each_value("ibv_exp_calc_data_type", [&](std::uint64_t type) {
+    return calculate(IBV_EXP_CALC_OP_ADD, static_cast<ibv_exp_calc_data_type>(type),
+                     IBV_EXP_CALC_DATA_SIZE_64_BIT);
+  });
+  each_value("ibv_exp_calc_data_size", [&](std::uint64_t size) {
+    return calculate(IBV_EXP_CALC_OP_ADD, IBV_EXP_CALC_DATA_TYPE_INT,
+                     static_cast<ibv_exp_calc_data_size>(size));
+  });
+}
+
+TEST_CASE("tasks and erasure coding, value by value "
+          "[rows:owner=ibv_exp_task_type][rows:owner=ibv_exp_ec_calc_attr_comp_mask]") {
+  Rig rig;
+  each_value("ibv_exp_task_type", [&](std::uint64_t type) {
+    ibv_exp_task task{}, *bad = nullptr;
+    task.task_type = static_cast<ibv_exp_task_type>(type);
+    const int answer = ibv_exp_post_task(rig.context.get(), &task, &bad);
+    CHECK(bad == &task);
+    return answer;
+  });
+  each_value("ibv_exp_ec_calc_attr_comp_mask", [&](std::uint64_t bit) {
+    ibv_exp_ec_calc_init_attr attr{};
+    attr.comp_mask = static_cast<std::uint32_t>(bit);
+    return null_or_errno(ibv_exp_alloc_ec_calc(rig.pd.get(), &attr));
+  });
+}
+
+TEST_CASE("tag operations, one by one [rows:owner=ibv_exp_ops_wr_opcode]") {
+  Rig rig;
+  ibv_srq_init_attr init{nullptr, {16, 1, 0}};
+  Owned<ibv_srq, ibv_destroy_srq> srq(ibv_create_srq(rig.pd.get(), &init));
+  REQUIRE(srq);
+  each_value("ibv_exp_ops_wr_opcode", [&](std::uint64_t opcode) {
+    ibv_exp_ops_wr op{}, *bad = nullptr;
+    op.opcode = static_cast<ibv_exp_ops_wr_opcode>(opcode);
+    op.flags = IBV_EXP_OPS_SIGNALED | IBV_EXP_OPS_TM_SYNC;
+    const int answer = ibv_exp_post_srq_ops(srq.get(), &op, &bad);
+    CHECK(bad == &op);
+    return answer;
+  });
+}
+
+// No verb lets a peer in, so none of its vocabulary is ever read.
+TEST_CASE("peers, verb by verb [rows:family=peer_direct,refused]") {
+  Rig rig;
+  Qp qp = rig.create_qp(IBV_QPT_RC);
+  ibv_exp_peer_commit commit{};
+  CHECK(ibv_exp_peer_commit_qp(qp.get(), &commit) == -ENOTSUP);
+  ibv_exp_rollback_ctx back{};
+  each_value("ibv_exp_rollback_flags", [&](std::uint64_t flag) {
+    back.flags = static_cast<std::uint32_t>(flag);
+    return -ibv_exp_rollback_qp(qp.get(), &back);
+  });
+  ibv_exp_peer_peek peek{};
+  each_value("peer_peek_whence", [&](std::uint64_t whence) {
+    peek.whence = static_cast<std::uint32_t>(whence);
+    return -ibv_exp_peer_peek_cq(rig.cq.get(), &peek);
+  });
+  ibv_exp_peer_abort_peek abort{};
+  CHECK(ibv_exp_peer_abort_peek_cq(rig.cq.get(), &abort) == -ENOTSUP);
+}
