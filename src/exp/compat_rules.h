@@ -108,7 +108,8 @@ constexpr std::string_view fault(const Slot &s) {
 constexpr std::string_view fault(const Option &o) {
   if (!o.name.starts_with("IBVEXP_")) return "options begin with IBVEXP_";
   if (o.help.empty() || !is_text(o.help)) return "an option has help";
-  if (o.type != OptionType::path && o.allowed.empty()) return "says what is allowed";
+  const bool anything = o.type == OptionType::path || o.type == OptionType::text;
+  if (!anything && o.allowed.empty()) return "says what is allowed";
   return {};
 }
 

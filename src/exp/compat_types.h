@@ -83,7 +83,7 @@ IBVEXP_NAMED_ENUM(Kind, IBVEXP_KINDS)
 #define IBVEXP_FILLS(X) X(function) X(null) X(size)
 IBVEXP_NAMED_ENUM(Fill, IBVEXP_FILLS)
 
-#define IBVEXP_OPTION_TYPES(X) X(choice) X(path) X(boolean) X(list)
+#define IBVEXP_OPTION_TYPES(X) X(choice) X(path) X(boolean) X(list) X(text)
 IBVEXP_NAMED_ENUM(OptionType, IBVEXP_OPTION_TYPES)
 
 // Standing of an IBVEXP_BEYOND switch, see options.def.

@@ -14,6 +14,7 @@
 #include "trace_live.h"
 
 #include <cerrno>
+#include <cstring>
 
 namespace ibvexp {
 
@@ -55,6 +56,21 @@ ibv_context *attached(const char *what, ibv_context *context) noexcept {
 using namespace ibvexp;
 
 #define IBVEXP_INTERPOSED extern "C" [[gnu::visibility("default")]]
+
+// Devices. Those that IBVEXP_DEVICE leaves out stay referenced: the caller's
+// list no longer leads to them.
+IBVEXP_INTERPOSED ibv_device **ibv_get_device_list(int *count) {
+  ibv_device **list = real().ibv_get_device_list(count);
+  const char *wanted = process_options().device;
+  if (list == nullptr || *wanted == '\0') return list;
+  int kept = 0;
+  for (ibv_device **at = list; *at != nullptr; ++at)
+    if (std::strcmp(ibv_get_device_name(*at), wanted) == 0) list[kept++] = *at;
+  if (kept == 0) log(LogLevel::warn, "IBVEXP_DEVICE: there is no device %s", wanted);
+  list[kept] = nullptr;
+  if (count != nullptr) *count = kept;
+  return list;
+}
 
 // Contexts. rdma_cm and the IBVERBS_1.0 form of the first come through here by
 // themselves.
@@ -156,6 +172,7 @@ R forward_1_0(const char *name, Args... arguments) {
   asm(".symver ibvexp_1_0_" #name "," #name "@IBVERBS_1.0");                   \
   R ibvexp_1_0_##name parameters { return forward_1_0<R>(#name, __VA_ARGS__); }
 
+IBVEXP_FORWARD_1_0(void *, ibv_get_device_list, (int *count), count)
 IBVEXP_FORWARD_1_0(void *, ibv_open_device, (void *device), device)
 IBVEXP_FORWARD_1_0(int, ibv_close_device, (void *context), context)
 IBVEXP_FORWARD_1_0(void *, ibv_create_qp, (void *pd, void *attr), pd, attr)

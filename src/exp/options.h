@@ -11,6 +11,7 @@ namespace ibvexp {
 
 struct Options {
   std::array<bool, beyond_switches.size()> beyond{};
+  const char *device = "";
   const char *log_file = "";
   const char *trace_file = "";
   LogLevel log_level = LogLevel::warn;

@@ -20,6 +20,8 @@ inline constexpr int exit_trouble = 2;   // wrong usage, or input that could not
 using Action = std::function<int()>;
 
 void add_audit(CLI::App &app, Action &action);
+void add_doctor(CLI::App &app, Action &action);
 void add_matrix(CLI::App &app, Action &action);
+void add_run(CLI::App &app, Action &action);
 
 }  // namespace ibvexp::tool

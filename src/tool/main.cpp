@@ -15,6 +15,8 @@ int main(int argc, char **argv) {
 
   Action action;
   add_audit(app, action);
+  add_run(app, action);
+  add_doctor(app, action);
   add_matrix(app, action);
 
   try {

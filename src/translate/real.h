@@ -11,6 +11,7 @@ namespace ibvexp {
 // name, version node. The node is named because an unversioned look-up finds
 // the oldest one, whose structures are of another age.
 #define IBVEXP_REAL_FUNCTIONS(X)        \
+  X(ibv_get_device_list, "IBVERBS_1.1") \
   X(ibv_open_device, "IBVERBS_1.1")     \
   X(ibv_close_device, "IBVERBS_1.1")    \
   X(ibv_import_device, "IBVERBS_1.10")  \

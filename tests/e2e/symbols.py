@@ -11,9 +11,9 @@ import sys
 NODES = {"exp_1_0": "IBVERBS_EXP_1.0", "ibverbs_1_1": "IBVERBS_1.1", "rdmacm_1_0": "RDMACM_1.0"}
 
 # In front of rdma-core's own. The 1.0 forms are passed on.
-TWO_AGES = ("ibv_open_device", "ibv_close_device", "ibv_create_qp", "ibv_modify_qp",
-            "ibv_destroy_qp", "ibv_destroy_cq", "ibv_resize_cq", "ibv_get_cq_event",
-            "ibv_dereg_mr")
+TWO_AGES = ("ibv_get_device_list", "ibv_open_device", "ibv_close_device", "ibv_create_qp",
+            "ibv_modify_qp", "ibv_destroy_qp", "ibv_destroy_cq", "ibv_resize_cq",
+            "ibv_get_cq_event", "ibv_dereg_mr")
 INTERPOSED = {f"{name}@@IBVERBS_1.1" for name in TWO_AGES}
 INTERPOSED |= {f"{name}@IBVERBS_1.0" for name in TWO_AGES}
 INTERPOSED |= {"ibv_import_device@@IBVERBS_1.10", "mlx5dv_open_device@@MLX5_1.7"}

@@ -1,0 +1,34 @@
+# Completion of ibvexp(1) for bash.
+_ibvexp() {
+	local cur prev words cword
+	_init_completion || return
+	local i
+	for ((i = 1; i < cword; i++)); do
+		if [[ ${words[i]} == -- && ${words[1]} == run ]]; then
+			_command_offset $((i + 1))
+			return
+		fi
+	done
+	if ((cword == 1)); then
+		COMPREPLY=($(compgen -W 'run audit doctor matrix --help --version' -- "$cur"))
+		return
+	fi
+	case ${words[1]}$prev in
+		run--device)
+			COMPREPLY=($(compgen -W "soft $(ls /sys/class/infiniband 2>/dev/null)" -- "$cur"))
+			return ;;
+		doctor--device) COMPREPLY=($(compgen -W soft -- "$cur")); return ;;
+		run--trace | run--report | audit--json | audit--sarif | audit--html) _filedir; return ;;
+		audit--fail-on)
+			COMPREPLY=($(compgen -W 'fine partial beyond unsupported' -- "$cur"))
+			return ;;
+		audit--color) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+	esac
+	if [[ $cur == -* ]]; then
+		# What the command itself says.
+		COMPREPLY=($(compgen -W "$("${words[0]}" "${words[1]}" --help 2>/dev/null |
+			grep -oE '(^|[ ,])--[a-z-]+' | tr -d ' ,') --" -- "$cur"))
+		return
+	fi
+	[[ ${words[1]} == audit ]] && _filedir
+} && complete -F _ibvexp ibvexp

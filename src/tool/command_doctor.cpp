@@ -1,0 +1,183 @@
+// ibvexp doctor: would legacy programs work on this machine, and what is missing?
+#include "child.h"
+#include "command.h"
+#include "doctor.h"
+#include "libraries.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+
+namespace ibvexp::tool {
+
+namespace {
+
+using namespace doctor;
+
+struct DoctorOptions {
+  std::string device;
+  bool json = false;
+  bool rows = false;
+};
+
+constexpr std::size_t here_count = std::size(here_names);
+
+void print(const char *title, const std::vector<Finding> &findings) {
+  fmt::print("\n{}\n", title);
+  for (const Finding &f : findings) {
+    fmt::print("  {} {}\n", f.grade == Grade::good ? "ok " : f.grade == Grade::bad ? "!! " : "-  ",
+               f.what);
+    if (!f.advice.empty()) fmt::print("       {}\n", f.advice);
+  }
+  if (findings.empty()) fmt::print("  -  nothing of note\n");
+}
+
+void print_devices(const System &system) {
+  fmt::print("\nDevices\n");
+  for (const Device &d : system.devices) {
+    std::string line = fmt::format("{} {}", d.error.empty() ? "ok " : "!! ", d.name);
+    if (!d.model.empty()) line += fmt::format(": {}, firmware {}", d.model, d.firmware);
+    for (const Port &p : d.ports) line += fmt::format("; port {} {} {}", p.number, p.link, p.state);
+    fmt::print("  {}\n", line);
+    if (!d.error.empty()) fmt::print("       {}\n", d.error);
+    if (!d.warning.empty()) fmt::print("       {}\n", d.warning);
+  }
+  if (system.devices.empty())
+    fmt::print("  !!  none\n       ibvexp run --device soft -- PROGRAM takes the software HCA\n");
+}
+
+void print_rows(const std::vector<RowHere> &rows, bool all) {
+  fmt::print("\nRows of the matrix here\n  {:<28}", "");
+  for (const char *name : here_names) fmt::print("{:>10}", name);
+  fmt::print("\n");
+  std::array<std::array<int, here_count>, families.size()> counts{};
+  std::array<int, here_count> sum{};
+  std::map<std::string, std::vector<std::string_view>> upgrades;
+  for (const RowHere &r : rows) {
+    ++counts[static_cast<std::size_t>(r.family)][static_cast<std::size_t>(r.here)];
+    ++sum[static_cast<std::size_t>(r.here)];
+    if (r.here == Here::upgrade || r.here == Here::on_demand) upgrades[r.advice].push_back(r.name);
+  }
+  const auto line = [](std::string_view title, const auto &numbers) {
+    fmt::print("  {:<28}", title);
+    for (const int n : numbers) fmt::print("{:>10}", n == 0 ? "." : std::to_string(n));
+    fmt::print("\n");
+  };
+  for (std::size_t f = 0; f < families.size(); ++f)
+    line(families[f].title.substr(0, 28), counts[f]);
+  line("all", sum);
+  if (!upgrades.empty()) fmt::print("\nMore with\n");
+  for (const auto &[what, names] : upgrades) {
+    fmt::print("  {} ({} rows)\n", what, names.size());
+    for (const std::string_view name : names) fmt::print("       {}\n", name);
+  }
+  if (!all) {
+    fmt::print("\nRow by row: ibvexp doctor --rows\n");
+    return;
+  }
+  fmt::print("\n");
+  for (const RowHere &r : rows)
+    fmt::print("  {:<10}{:<52}{}\n", here_names[static_cast<std::size_t>(r.here)], r.name, r.advice);
+}
+
+void print_text(const System &system, const std::vector<RowHere> &rows, bool all) {
+  fmt::print("rdma-core\n");
+  for (const Library &l : system.libraries) {
+    if (l.file.empty())
+      fmt::print("  !!  {} is not installed\n       apt-get install ibverbs-providers librdmacm1\n",
+                 l.name);
+    else
+      fmt::print("  ok  {}: release {} ({})\n", l.name,
+                 l.release ? std::to_string(*l.release) : "unknown", l.file);
+  }
+  print("Kernel", system.kernel);
+  print_devices(system);
+  print("Permissions", system.permissions);
+  print("Environment", system.environment);
+  print_rows(rows, all);
+}
+
+nlohmann::ordered_json as_json(const std::vector<Finding> &findings) {
+  auto out = nlohmann::ordered_json::array();
+  for (const Finding &f : findings)
+    out.push_back({{"grade", f.grade == Grade::good ? "good" : f.grade == Grade::bad ? "bad" : "note"},
+                   {"what", f.what}, {"advice", f.advice}});
+  return out;
+}
+
+void print_json(const System &system, const std::vector<RowHere> &rows) {
+  nlohmann::ordered_json out;
+  out["usable"] = system.usable();
+  out["libraries"] = nlohmann::ordered_json::array();
+  for (const Library &l : system.libraries) {
+    nlohmann::ordered_json library{{"name", l.name}, {"file", l.file}};
+    library["release"] = l.release ? nlohmann::ordered_json(*l.release) : nlohmann::ordered_json();
+    out["libraries"].push_back(std::move(library));
+  }
+  out["kernel"] = as_json(system.kernel);
+  out["devices"] = nlohmann::ordered_json::array();
+  for (const Device &d : system.devices) {
+    nlohmann::ordered_json device{{"name", d.name}, {"model", d.model}, {"firmware", d.firmware},
+                                  {"error", d.error}, {"warning", d.warning}};
+    device["ports"] = nlohmann::ordered_json::array();
+    for (const Port &p : d.ports)
+      device["ports"].push_back({{"number", p.number}, {"link", p.link}, {"state", p.state}});
+    device["exp_device_cap_flags"] = fmt::format("{:#x}", d.capabilities);
+    out["devices"].push_back(std::move(device));
+  }
+  out["permissions"] = as_json(system.permissions);
+  out["environment"] = as_json(system.environment);
+  out["rows"] = nlohmann::ordered_json::array();
+  for (const RowHere &r : rows)
+    out["rows"].push_back({{"name", r.name}, {"family", name_of(r.family)},
+                           {"here", here_names[static_cast<std::size_t>(r.here)]},
+                           {"advice", r.advice}});
+  fmt::print("{}\n", out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+// The software HCA has to be there before libibverbs looks for devices.
+void restart_on_soft(const DoctorOptions &o) {
+  const char *list = std::getenv("LD_PRELOAD");
+  if (list != nullptr && std::strstr(list, "libsofthca") != nullptr) return;
+  std::string libraries = find_libsofthca().string();
+  if (list != nullptr && *list != '\0') libraries += ":" + std::string(list);
+  setenv("LD_PRELOAD", libraries.c_str(), 1);
+  std::vector<std::string> again = {"ibvexp", "doctor", "--device", "soft"};
+  if (o.json) again.push_back("--json");
+  if (o.rows) again.push_back("--rows");
+  const int error = exec_program(own_path().string(), again);
+  throw std::runtime_error(fmt::format("cannot start anew: {}", std::strerror(error)));
+}
+
+int run(const DoctorOptions &o) {
+  if (o.device == "soft") restart_on_soft(o);
+  const System system = examine();
+  const std::vector<RowHere> rows = judge_rows(system);
+  if (o.json)
+    print_json(system, rows);
+  else
+    print_text(system, rows, o.rows);
+  return system.usable() ? exit_ok : exit_findings;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App &app, Action &action) {
+  CLI::App *sub = app.add_subcommand("doctor", "Tell what would work on this machine, and what to "
+                                     "do for the rest");
+  const auto o = std::make_shared<DoctorOptions>();
+  sub->add_option("--device", o->device, "Examine the software HCA")
+      ->check(CLI::IsMember({"soft"}));
+  sub->add_flag("--json", o->json, "As JSON, row by row");
+  sub->add_flag("--rows", o->rows, "Row by row");
+  sub->footer("Exit status: 0 if legacy programs find a usable device, 1 if not.");
+  sub->callback([&action, o] { action = [o] { return run(*o); }; });
+}
+
+}  // namespace ibvexp::tool

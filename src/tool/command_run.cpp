@@ -1,0 +1,161 @@
+// ibvexp run: runs a legacy program with libibverbs_exp preloaded.
+#include "child.h"
+#include "command.h"
+#include "compat.h"
+#include "libraries.h"
+#include "program.h"
+#include "trace_document.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fs = std::filesystem;
+
+namespace ibvexp::tool {
+
+namespace {
+
+struct RunOptions {
+  std::string device, beyond, trace, report;
+  std::vector<std::string> command;
+};
+
+// In front of what is there already; both lists are separated by colons or
+// spaces, so names cannot have any.
+void preload(const std::vector<fs::path> &libraries) {
+  std::string list;
+  for (const fs::path &library : libraries) {
+    if (library.string().find_first_of(" :") != std::string::npos)
+      throw std::runtime_error(fmt::format(
+          "{}: LD_PRELOAD takes no name with a space or a colon", library.string()));
+    list += (list.empty() ? "" : ":") + library.string();
+  }
+  if (const char *before = std::getenv("LD_PRELOAD"); before != nullptr && *before != '\0')
+    list += ":" + std::string(before);
+  setenv("LD_PRELOAD", list.c_str(), 1);
+}
+
+void check_beyond(const std::string &list) {
+  for_each_word(list, ',', [](std::string_view word) {
+    for (const BeyondSwitch &s : beyond_switches)
+      if (s.name == word) return;
+    std::string names;
+    for (const BeyondSwitch &s : beyond_switches)
+      if (s.status == SwitchStatus::done) names += fmt::format(" {}", s.name);
+    throw std::runtime_error(fmt::format("--beyond: unknown feature \"{}\"; there are:{}", word,
+                                         names.empty() ? " none yet" : names));
+  });
+}
+
+void choose_device(const std::string &device, std::vector<fs::path> &libraries) {
+  if (device == "soft") {
+    libraries.push_back(find_libsofthca());
+    return;
+  }
+  if (device.empty()) return;
+  std::error_code error;
+  if (device.find('/') == std::string::npos && fs::exists("/sys/class/infiniband/" + device, error)) {
+    setenv("IBVEXP_DEVICE", device.c_str(), 1);
+    return;
+  }
+  std::string names = " soft";
+  for (const auto &found : fs::directory_iterator("/sys/class/infiniband", error))
+    names += " " + found.path().filename().string();
+  throw std::runtime_error(fmt::format("--device: no device \"{}\"; there are:{}", device, names));
+}
+
+// The file that processes append to, checked before the program starts.
+fs::path open_trace(const RunOptions &o) {
+  fs::path file = o.trace;
+  if (file.empty()) {
+    std::string name = (fs::temp_directory_path() / "ibvexp-trace-XXXXXX").string();
+    const int fd = mkstemp(name.data());
+    if (fd < 0) throw std::runtime_error("cannot create " + name);
+    close(fd);
+    file = name;
+  }
+  file = fs::absolute(file);
+  // Names with placeholders are made by each process.
+  if (file.string().find('%') == std::string::npos) {
+    const trace::Document document(file.c_str());
+    if (document.error() != 0)
+      throw std::runtime_error(
+          fmt::format("{}: {}", file.string(), trace::explain_error(document.error())));
+  }
+  setenv("IBVEXP_TRACE", file.c_str(), 1);
+  return file;
+}
+
+int write_report(const RunOptions &o, const fs::path &trace_file) {
+  unsetenv("LD_PRELOAD");
+  unsetenv("IBVEXP_TRACE");
+  const std::string self = own_path().string();
+  const int status = run_program(self, {"ibvexp", "audit", "--quiet", "--html", o.report,
+                                        trace_file.string()});
+  if (o.trace.empty()) fs::remove(trace_file);
+  return status;
+}
+
+int run(const RunOptions &o) {
+  const std::string file = find_program(o.command.front()).string();
+  check_preloadable(file);
+  check_beyond(o.beyond);
+  std::vector<fs::path> libraries = {find_libibverbs_exp()};
+  choose_device(o.device, libraries);
+
+  const bool traced = !o.trace.empty() || !o.report.empty();
+  fs::path trace_file;
+  if (traced) trace_file = open_trace(o);
+  preload(libraries);
+  if (!o.beyond.empty()) setenv("IBVEXP_BEYOND", o.beyond.c_str(), 1);
+
+  if (!traced) {
+    const int error = exec_program(file, o.command);
+    throw CannotRun(exit_cannot_run, fmt::format("{}: {}", file, std::strerror(error)));
+  }
+  const int status = run_program(file, o.command);
+  // Of processes that had no time to write themselves.
+  if (trace_file.string().find('%') == std::string::npos) trace::gather(trace_file.c_str(), false);
+  if (!o.report.empty() && write_report(o, trace_file) != 0)
+    fmt::print(stderr, "ibvexp: the report {} was not written\n", o.report);
+  end_as(status);
+}
+
+}  // namespace
+
+void add_run(CLI::App &app, Action &action) {
+  CLI::App *sub = app.add_subcommand(
+      "run", "Run a legacy program with libibverbs_exp preloaded: ibvexp run [OPTIONS] -- PROGRAM ARGS");
+  const auto o = std::make_shared<RunOptions>();
+  sub->add_option("--device", o->device,
+                  "soft for the software HCA, or the only device that the program shall see")
+      ->type_name("soft|NAME");
+  sub->add_option("--beyond", o->beyond, "Features to switch on although the migration guide calls "
+                  "them unsupported, separated by commas")->type_name("LIST");
+  sub->add_option("--trace", o->trace, "Append what the program used to FILE (JSON)")->type_name("FILE");
+  sub->add_option("--report", o->report, "Write what the program used to FILE as an HTML page")
+      ->type_name("FILE");
+  sub->add_option("PROGRAM", o->command, "Program and arguments, after --")->required();
+  sub->footer("Exit status and signals are the program's own; 127 if it does not exist, 126 if it "
+              "cannot be run with a preloaded library, 2 for wrong usage.");
+  sub->callback([&action, o] {
+    action = [o] {
+      try {
+        return run(*o);
+      } catch (const CannotRun &e) {
+        fmt::print(stderr, "ibvexp: {}\n", e.what());
+        return e.status;
+      }
+    };
+  });
+}
+
+}  // namespace ibvexp::tool

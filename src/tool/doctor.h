@@ -1,0 +1,81 @@
+// What this machine offers to legacy programs.
+#pragma once
+
+#include "compat.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ibvexp::tool::doctor {
+
+// A library as the dynamic linker finds it.
+struct Library {
+  std::string name;
+  std::string file;            // empty: not installed
+  std::optional<int> release;  // of rdma-core, where the file name tells
+};
+
+struct Port {
+  int number;
+  std::string link;   // "InfiniBand" or "Ethernet"
+  std::string state;  // "ACTIVE"
+};
+
+struct Device {
+  std::string name;
+  std::string model;     // "ConnectX-6", or identifiers
+  std::string firmware;
+  std::vector<Port> ports;
+  std::string error;     // why it cannot be used; empty: it can
+  std::string warning;   // what is odd although it can
+  // From ibv_exp_query_device with everything asked for.
+  std::uint64_t capabilities = 0;
+  std::uint32_t answered = 0;
+  std::uint64_t answered_2 = 0;
+};
+
+enum class Grade { good, note, bad };
+
+// A line of the report.
+struct Finding {
+  Grade grade;
+  std::string what;
+  std::string advice;  // what to do about it; may be empty
+};
+
+struct System {
+  std::vector<Library> libraries;
+  std::vector<Finding> kernel, permissions, environment;
+  std::vector<Device> devices;
+
+  // Of libibverbs; nothing if unknown.
+  std::optional<int> rdma_core() const;
+  bool usable() const;
+};
+
+System examine();
+
+// What becomes of a row here.
+enum class Here {
+  works,      // what the matrix promises
+  device,     // works on other devices, or with another configuration of them
+  upgrade,    // with a newer rdma-core
+  on_demand,  // with IBVEXP_BEYOND
+  later,      // not in this release of libibverbs_exp
+  refused,    // the matrix says why
+};
+inline constexpr const char *here_names[] = {"works", "device", "upgrade", "on demand", "later",
+                                             "refused"};
+
+struct RowHere {
+  std::string_view name;
+  Family family;
+  Here here;
+  std::string advice;
+};
+
+std::vector<RowHere> judge_rows(const System &system);
+
+}  // namespace ibvexp::tool::doctor

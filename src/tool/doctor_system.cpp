@@ -1,0 +1,265 @@
+#include "doctor.h"
+#include "libraries.h"
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+#include <infiniband/verbs_exp.h>
+#include <linux/capability.h>
+#include <link.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <type_traits>
+
+namespace fs = std::filesystem;
+
+namespace ibvexp::tool::doctor {
+
+namespace {
+
+// libibverbs.so.1.14.44.0 is of release 44.
+std::optional<int> release_of(const std::string &file) {
+  const std::size_t at = file.find(".so.");
+  if (at == std::string::npos) return {};
+  int abi, minor, release;
+  if (std::sscanf(file.c_str() + at, ".so.%d.%d.%d", &abi, &minor, &release) != 3) return {};
+  return release;
+}
+
+Library find_library(const char *name) {
+  Library found{name, "", {}};
+  void *handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+  link_map *map = nullptr;
+  if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) return found;
+  std::error_code error;
+  found.file = fs::canonical(map->l_name, error).string();
+  if (error) found.file = map->l_name;
+  found.release = release_of(found.file);
+  return found;
+}
+
+std::string read_line(const fs::path &file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+void look_at_kernel(System &out) {
+  utsname names{};
+  uname(&names);
+  out.kernel.push_back({Grade::note, fmt::format("Linux {}", names.release), ""});
+  const std::string abi = read_line("/sys/class/infiniband_verbs/abi_version");
+  if (abi.empty())
+    out.kernel.push_back({Grade::bad, "ib_uverbs is not loaded", "modprobe ib_uverbs mlx5_ib"});
+  else
+    out.kernel.push_back({Grade::good, fmt::format("ib_uverbs, ABI {}", abi), ""});
+  std::error_code error;
+  if (fs::exists("/sys/module/mlx5_ib", error))
+    out.kernel.push_back({Grade::good, "mlx5_ib is loaded", ""});
+  if (const std::string ofed = read_line("/sys/module/mlx5_ib/version"); !ofed.empty())
+    out.kernel.push_back({Grade::note, fmt::format("mlx5_ib is MLNX_OFED's, version {}", ofed), ""});
+}
+
+void look_at_permissions(System &out) {
+  rlimit locked{};
+  getrlimit(RLIMIT_MEMLOCK, &locked);
+  if (locked.rlim_cur == RLIM_INFINITY)
+    out.permissions.push_back({Grade::good, "locked memory is unlimited", ""});
+  else if (geteuid() != 0)
+    out.permissions.push_back({Grade::note,
+                               fmt::format("locked memory is limited to {} KiB",
+                                           locked.rlim_cur / 1024),
+                               "memory registration may fail: raise memlock in limits.conf or the "
+                               "unit file"});
+  std::error_code error;
+  for (const auto &entry : fs::directory_iterator("/dev/infiniband", error)) {
+    const std::string file = entry.path().string();
+    if (!entry.path().filename().string().starts_with("uverbs")) continue;
+    if (access(file.c_str(), R_OK | W_OK) == 0)
+      out.permissions.push_back({Grade::good, file + " can be opened", ""});
+    else
+      out.permissions.push_back({Grade::bad, fmt::format("{}: {}", file, std::strerror(errno)),
+                                 "udev rules of rdma-core make it readable and writable for all"});
+  }
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("CapEff:")) continue;
+    const bool raw = (std::strtoull(line.c_str() + 7, nullptr, 16) >> CAP_NET_RAW & 1) != 0;
+    if (!raw)
+      out.permissions.push_back({Grade::note, "no CAP_NET_RAW",
+                                 "raw packet queue pairs and flow rules need it"});
+  }
+}
+
+void look_at_environment(System &out) {
+  for (const Feature &f : features) {
+    if (f.kind != Kind::environment) continue;
+    const char *value = std::getenv(std::string(f.name).c_str());
+    if (value == nullptr) continue;
+    out.environment.push_back({f.answer.verdict == Verdict::unsupported ? Grade::bad : Grade::note,
+                               fmt::format("{}={} ({})", f.name, value, name_of(f.answer.verdict)),
+                               std::string(f.answer.note)});
+  }
+  for (const Option &o : options)
+    if (const char *value = std::getenv(std::string(o.name).c_str()))
+      out.environment.push_back({Grade::note, fmt::format("{}={}", o.name, value), ""});
+  for (const char *name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "IBV_DRIVERS", "RDMAV_DRIVERS",
+                           "RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE"})
+    if (const char *value = std::getenv(name); value != nullptr && *value != '\0')
+      out.environment.push_back({Grade::note, fmt::format("{}={}", name, value), ""});
+}
+
+std::string model_of(const std::string &device, const ibv_device_attr &attr) {
+  if (attr.vendor_id == 0x2c9 || attr.vendor_id == 0x15b3) {
+    switch (attr.vendor_part_id) {
+      case 4113: case 4114: return "Connect-IB";
+      case 4115: case 4116: return "ConnectX-4";
+      case 4117: case 4118: return "ConnectX-4 Lx";
+      case 4119: case 4120: return "ConnectX-5";
+      case 4121: case 4122: return "ConnectX-5 Ex";
+      case 4123: case 4124: return "ConnectX-6";
+      case 4125: return "ConnectX-6 Dx";
+      case 4127: return "ConnectX-6 Lx";
+      case 4129: return "ConnectX-7";
+      case 4131: return "ConnectX-8";
+      case 41682: case 41683: return "BlueField";
+      case 41686: return "BlueField-2";
+      case 41692: return "BlueField-3";
+      default: break;
+    }
+  }
+  return fmt::format("{} {:#x}:{:#x}", device.starts_with("mlx") ? "Mellanox" : "vendor",
+                     attr.vendor_id, attr.vendor_part_id);
+}
+
+// The verbs that this needs, from the libraries that programs get.
+struct Verbs {
+  decltype(&ibv_get_device_list) get_device_list;
+  decltype(&ibv_free_device_list) free_device_list;
+  decltype(&ibv_get_device_name) get_device_name;
+  decltype(&ibv_open_device) open_device;
+  decltype(&ibv_close_device) close_device;
+  decltype(&ibv_query_device) query_device;
+  int (*query_port)(ibv_context *, std::uint8_t, _compat_ibv_port_attr *);
+  int (*exp_query_device)(ibv_context *, ibv_exp_device_attr *) = nullptr;
+  std::string exp_error;
+
+  bool load() {
+    void *verbs = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (verbs == nullptr) return false;
+    const auto find = [&](auto &function, const char *name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(verbs, name));
+      return function != nullptr;
+    };
+    if (!find(get_device_list, "ibv_get_device_list") ||
+        !find(free_device_list, "ibv_free_device_list") ||
+        !find(get_device_name, "ibv_get_device_name") || !find(open_device, "ibv_open_device") ||
+        !find(close_device, "ibv_close_device") || !find(query_device, "ibv_query_device") ||
+        !find(query_port, "ibv_query_port"))
+      return false;
+    void *exp = nullptr;
+    try {
+      exp = dlopen(find_libibverbs_exp().c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (exp == nullptr) exp_error = dlerror();
+    } catch (const std::exception &e) {
+      exp_error = e.what();
+    }
+    if (exp != nullptr)
+      exp_query_device = reinterpret_cast<decltype(exp_query_device)>(
+          dlsym(exp, "ibv_exp_query_device"));
+    return true;
+  }
+};
+
+void look_at_ports(const Verbs &verbs, ibv_context *context, int count, Device &out) {
+  static constexpr const char *states[] = {"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"};
+  for (int number = 1; number <= count; ++number) {
+    ibv_port_attr port{};
+    if (verbs.query_port(context, static_cast<std::uint8_t>(number),
+                         reinterpret_cast<_compat_ibv_port_attr *>(&port)) != 0)
+      continue;
+    out.ports.push_back({number,
+                         port.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand",
+                         port.state < std::size(states) ? states[port.state] : "?"});
+  }
+  bool active = false;
+  for (const Port &p : out.ports) active = active || p.state == "ACTIVE";
+  if (!active) out.warning = "no port is active";
+}
+
+Device look_at_device(const Verbs &verbs, ibv_device *device) {
+  Device out;
+  out.name = verbs.get_device_name(device);
+  errno = 0;
+  ibv_context *context = verbs.open_device(device);
+  if (context == nullptr) {
+    out.error = fmt::format("cannot be opened: {}", std::strerror(errno));
+    return out;
+  }
+  ibv_device_attr attr{};
+  if (const int error = verbs.query_device(context, &attr); error != 0) {
+    out.error = fmt::format("does not answer: {}", std::strerror(error));
+  } else {
+    out.model = model_of(out.name, attr);
+    out.firmware = attr.fw_ver;
+    look_at_ports(verbs, context, attr.phys_port_cnt, out);
+  }
+  if (out.error.empty() && verbs.exp_query_device == nullptr) {
+    out.error = fmt::format("libibverbs_exp cannot be loaded: {}", verbs.exp_error);
+  } else if (out.error.empty()) {
+    ibv_exp_device_attr exp{};
+    exp.comp_mask = ~0u;
+    exp.comp_mask_2 = IBV_EXP_DEVICE_ATTR_RESERVED_2 - 1;
+    if (const int error = verbs.exp_query_device(context, &exp); error != 0)
+      out.error = fmt::format("no experimental verbs: {}", std::strerror(error));
+    out.capabilities = exp.exp_device_cap_flags;
+    out.answered = exp.comp_mask;
+    out.answered_2 = exp.comp_mask_2;
+    if (out.error.empty() && !out.name.starts_with("mlx5") && !out.model.starts_with("Connect"))
+      out.warning = "not a ConnectX: base verbs only";
+  }
+  verbs.close_device(context);
+  return out;
+}
+
+void look_at_devices(System &out) {
+  Verbs verbs;
+  if (!verbs.load()) return;
+  int count = 0;
+  ibv_device **list = verbs.get_device_list(&count);
+  for (int i = 0; list != nullptr && i < count; ++i)
+    out.devices.push_back(look_at_device(verbs, list[i]));
+  if (list != nullptr) verbs.free_device_list(list);
+}
+
+}  // namespace
+
+std::optional<int> System::rdma_core() const {
+  return libraries.empty() ? std::nullopt : libraries.front().release;
+}
+
+bool System::usable() const {
+  for (const Device &d : devices)
+    if (d.error.empty()) return true;
+  return false;
+}
+
+System examine() {
+  System out;
+  for (const char *name : {"libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1"})
+    out.libraries.push_back(find_library(name));
+  look_at_kernel(out);
+  look_at_permissions(out);
+  look_at_environment(out);
+  look_at_devices(out);
+  return out;
+}
+
+}  // namespace ibvexp::tool::doctor

@@ -1,0 +1,33 @@
+#include "libraries.h"
+
+#include <fmt/core.h>
+
+#include <initializer_list>
+#include <stdexcept>
+
+namespace fs = std::filesystem;
+
+namespace ibvexp::tool {
+
+namespace {
+
+// The first of some places, relative to the executable's folder, that exists.
+fs::path find(const char *name, std::initializer_list<const char *> places) {
+  const fs::path here = own_path().parent_path();
+  for (const char *place : places) {
+    std::error_code error;
+    const fs::path found = fs::weakly_canonical(here / place / name, error);
+    if (!error && fs::is_regular_file(found, error)) return found;
+  }
+  throw std::runtime_error(fmt::format("{} is not installed beside {}", name, here.string()));
+}
+
+}  // namespace
+
+fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
+
+// LIBDIR_FROM_BIN leads from the installed executable to the libraries.
+fs::path find_libibverbs_exp() { return find("libibverbs_exp.so.1", {"../exp", LIBDIR_FROM_BIN}); }
+fs::path find_libsofthca() { return find("libsofthca.so", {"../softhca/preload", LIBDIR_FROM_BIN}); }
+
+}  // namespace ibvexp::tool

@@ -1,0 +1,16 @@
+// Where the libraries that belong to this ibvexp are: beside it in a build
+// folder, or installed.
+#pragma once
+
+#include <filesystem>
+
+namespace ibvexp::tool {
+
+// Throw std::runtime_error when there is none.
+std::filesystem::path find_libibverbs_exp();
+std::filesystem::path find_libsofthca();
+
+// This executable.
+std::filesystem::path own_path();
+
+}  // namespace ibvexp::tool

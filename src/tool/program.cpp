@@ -1,0 +1,99 @@
+#include "program.h"
+
+#include <elf.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace fs = std::filesystem;
+
+namespace ibvexp::tool {
+
+namespace {
+
+[[noreturn]] void refuse(const fs::path &program, const std::string &why) {
+  throw CannotRun(exit_cannot_run, fmt::format("{} {}", program.string(), why));
+}
+
+bool is_executable(const fs::path &file) {
+  struct stat st;
+  return stat(file.c_str(), &st) == 0 && S_ISREG(st.st_mode) && access(file.c_str(), X_OK) == 0;
+}
+
+// The dynamic linker ignores LD_PRELOAD for programs that gain privileges.
+void check_privileges(const fs::path &program) {
+  struct stat st;
+  if (stat(program.c_str(), &st) != 0) refuse(program, std::strerror(errno));
+  const char *gains = (st.st_mode & S_ISUID) != 0   ? "is set-user-ID"
+                      : (st.st_mode & S_ISGID) != 0 ? "is set-group-ID"
+                      : getxattr(program.c_str(), "security.capability", nullptr, 0) > 0
+                          ? "has file capabilities"
+                          : nullptr;
+  if (gains != nullptr)
+    refuse(program, fmt::format("{}: the dynamic linker preloads nothing into such programs; "
+                                "run a copy without it, or relink with -libverbs_exp", gains));
+}
+
+void check_elf(const fs::path &program, std::ifstream &file) {
+  Elf64_Ehdr head;
+  file.seekg(0);
+  file.read(reinterpret_cast<char *>(&head), sizeof(head));
+  if (!file || head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_machine != EM_X86_64)
+    refuse(program, "is no x86-64 program, the library is");
+  for (unsigned i = 0; i < head.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    file.seekg(static_cast<std::streamoff>(head.e_phoff + std::uint64_t{i} * head.e_phentsize));
+    file.read(reinterpret_cast<char *>(&segment), sizeof(segment));
+    if (!file) refuse(program, "is a damaged ELF file");
+    if (segment.p_type == PT_INTERP) return;
+  }
+  refuse(program, "is statically linked: nothing can be preloaded into it; link it anew, "
+                  "dynamically or with libibverbs_exp");
+}
+
+}  // namespace
+
+fs::path find_program(const std::string &name) {
+  if (name.find('/') != std::string::npos) {
+    std::error_code error;
+    if (!fs::exists(name, error))
+      throw CannotRun(exit_not_found, fmt::format("{}: {}", name, std::strerror(ENOENT)));
+    if (!is_executable(name)) refuse(name, "is not executable");
+    return name;
+  }
+  const char *path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
+    if (is_executable(candidate)) return candidate;
+  }
+  throw CannotRun(exit_not_found, fmt::format("{}: not found in PATH", name));
+}
+
+void check_preloadable(const fs::path &program) {
+  check_privileges(program);
+  std::ifstream file(program, std::ios::binary);
+  char magic[4] = {};
+  file.read(magic, sizeof(magic));
+  if (!file) return;  // not readable, or tiny: the kernel decides
+  if (std::memcmp(magic, ELFMAG, SELFMAG) == 0) return check_elf(program, file);
+  if (magic[0] != '#' || magic[1] != '!') return;
+  // A script: what counts is its interpreter.
+  std::string line, interpreter;
+  file.seekg(2);
+  std::getline(file, line);
+  std::istringstream(line) >> interpreter;
+  if (is_executable(interpreter)) check_privileges(interpreter);
+  std::ifstream binary(interpreter, std::ios::binary);
+  binary.read(magic, sizeof(magic));
+  if (binary && std::memcmp(magic, ELFMAG, SELFMAG) == 0) check_elf(interpreter, binary);
+}
+
+}  // namespace ibvexp::tool

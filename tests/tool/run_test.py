@@ -1,0 +1,223 @@
+#!/usr/bin/python3
+"""ibvexp run and doctor: run_test.py IBVEXP SUBJECT LIBRARIES"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+IBVEXP, SUBJECT = map(os.path.abspath, sys.argv[1:3])
+LIBRARIES = sys.argv[3]
+FABRIC = f"run-{os.getpid()}"
+ENV = dict(os.environ, SOFTHCA_FABRIC=FABRIC, IBVEXP_LOG_LEVEL="error")
+ENV.pop("LD_PRELOAD", None)
+
+
+def tearDownModule():
+    for place in "/dev/shm", tempfile.gettempdir():
+        shutil.rmtree(f"{place}/softhca-{os.getuid()}-{FABRIC}", ignore_errors=True)
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.trace = os.path.join(self.folder.name, "t.json")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def ibvexp(self, *arguments, **how):
+        return subprocess.run([IBVEXP, *arguments], capture_output=True, text=True, timeout=120,
+                              env=how.pop("env", ENV), cwd=self.folder.name, **how)
+
+    def processes(self):
+        with open(self.trace, encoding="utf-8") as f:
+            return json.load(f)["processes"]
+
+    def file(self, name, content=b"", mode=0o755):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "wb") as f:
+            f.write(content)
+        os.chmod(path, mode)
+        return path
+
+
+# Every way to run shall look the same from outside.
+WAYS = [], ["--trace", "t.json"]
+
+
+class Run(Base):
+    def test_runs_legacy_programs(self):
+        for way in WAYS:
+            done = self.ibvexp("run", "--device", "soft", *way, "--", SUBJECT, "query")
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        (process,) = self.processes()
+        self.assertEqual(process["state"], "exited")
+
+    def test_exit_status_and_output(self):
+        for way in WAYS:
+            done = self.ibvexp("run", *way, "--", "sh", "-c", "cat; echo err >&2; exit 7",
+                               input="through\n")
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (7, "through\n", "err\n"))
+
+    def test_death_by_signal(self):
+        for way in WAYS:
+            for number in signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM:
+                done = self.ibvexp("run", *way, "--", "sh", "-c", f"kill -{number.value} $$")
+                self.assertEqual(done.returncode, -number)
+
+    def test_passes_signals_on(self):
+        script = 'trap "exit 9" TERM; trap "exit 8" USR2; echo ready; while :; do sleep 0.1; done'
+        for way in WAYS:
+            for number, status in (signal.SIGTERM, 9), (signal.SIGUSR2, 8):
+                process = subprocess.Popen([IBVEXP, "run", *way, "--", "sh", "-c", script], env=ENV,
+                                           cwd=self.folder.name, stdout=subprocess.PIPE)
+                process.stdout.readline()
+                process.send_signal(number)
+                self.assertEqual(process.wait(60), status)
+                process.stdout.close()
+
+    def test_dies_with_its_launcher(self):
+        process = subprocess.Popen([IBVEXP, "run", "--trace", "t.json", "--", "sh", "-c",
+                                    "echo $$; exec sleep 1000"], env=ENV, cwd=self.folder.name,
+                                   stdout=subprocess.PIPE, text=True)
+        pid = int(process.stdout.readline())
+        process.kill()
+        process.wait(60)
+        process.stdout.close()
+        for _ in range(600):
+            try:
+                with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+                    if f.read().rsplit(")", 1)[1].split()[0] == "Z":
+                        return
+            except FileNotFoundError:
+                return
+            time.sleep(0.1)
+        self.fail("the program goes on")
+
+    def test_crashed_programs_are_traced(self):
+        done = self.ibvexp("run", "--device", "soft", "--trace", "t.json", "--", SUBJECT, "kill")
+        self.assertEqual(done.returncode, -signal.SIGKILL)
+        (process,) = self.processes()
+        self.assertEqual(process["state"], "ended")
+        self.assertEqual(os.listdir(self.folder.name), ["t.json"])
+
+    def test_ranks_of_a_launcher_share_a_trace(self):
+        # As mpirun does: a process that starts several and collects their output.
+        ranks = [subprocess.Popen([IBVEXP, "run", "--device", "soft", "--trace", "t.json", "--",
+                                   SUBJECT, "query"], env=ENV, cwd=self.folder.name)
+                 for _ in range(4)]
+        self.assertEqual([r.wait(120) for r in ranks], [0] * 4)
+        self.assertEqual(len({p["id"] for p in self.processes()}), 4)
+
+    def test_starts_launchers(self):
+        script = f"'{SUBJECT}' query & '{SUBJECT}' refused & wait"
+        done = self.ibvexp("run", "--device", "soft", "--trace", "t.json", "--", "sh", "-c", script)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(sorted(p["arguments"][1] for p in self.processes()), ["query", "refused"])
+
+    def test_keeps_what_is_preloaded(self):
+        env = dict(ENV, LD_PRELOAD="libm.so.6")
+        done = self.ibvexp("run", "--", "sh", "-c", "echo $LD_PRELOAD", env=env)
+        self.assertTrue(done.stdout.strip().endswith(":libm.so.6"))
+
+    def refused(self, status, message, *arguments):
+        done = self.ibvexp("run", *arguments)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertIn(message, done.stderr)
+        self.assertTrue(done.stderr.startswith("ibvexp: ") or status == 2, done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_missing_programs(self):
+        self.refused(127, "No such file", "--", "/nonexistent/program")
+        self.refused(127, "not found in PATH", "--", "no-such-program-anywhere")
+        self.refused(126, "not executable", "--", self.file("plain", mode=0o644))
+        self.refused(126, "not executable", "--", self.folder.name + "/")
+        self.refused(2, "PROGRAM is required")
+
+    def test_programs_that_cannot_be_preloaded(self):
+        source = self.file("p.c", b"int main(void) { return 0; }\n")
+        static = os.path.join(self.folder.name, "static")
+        subprocess.run(["cc", "-static", "-o", static, source], check=True)
+        self.refused(126, "statically linked", "--", static)
+        script = self.file("script", f"#!{static}\n".encode())
+        self.refused(126, "statically linked", "--", script)
+        subprocess.run(["cc", "-o", os.path.join(self.folder.name, "suid"), source], check=True)
+        suid = os.path.join(self.folder.name, "suid")
+        os.chmod(suid, 0o4755)
+        self.refused(126, "is set-user-ID", "--", suid)
+        os.chmod(suid, 0o2755)
+        self.refused(126, "is set-group-ID", "--", suid)
+        with open(suid, "rb") as f:
+            elf = bytearray(f.read())
+        elf[4] = 1
+        self.refused(126, "no x86-64 program", "--", self.file("old", bytes(elf)))
+        elf[4] = 2
+        self.refused(126, "damaged", "--", self.file("cut", bytes(elf[:80])))
+
+    def test_bad_options(self):
+        self.refused(2, 'no device "mlx5_77"', "--device", "mlx5_77", "--", "true")
+        self.refused(2, "no device", "--device", "../../etc", "--", "true")
+        self.refused(2, 'unknown feature "magic"', "--beyond", "magic", "--", "true")
+        self.refused(2, "No such file", "--trace", "/nonexistent/t.json", "--", "true")
+        self.file("diary", b"my diary\n", 0o644)
+        self.refused(2, "is no trace", "--trace", "diary", "--", "true")
+        self.file("cut", b'{"format":"ibvexp-trace","version":1,"processes":[\n{"id', 0o644)
+        self.refused(2, "damaged", "--trace", "cut", "--", "true")
+
+    def test_one_device_of_several(self):
+        config = self.file("two.json", b'{"devices": [{"name": "first"}, {"name": "second"}]}', 0o644)
+        env = dict(ENV, SOFTHCA_CONFIG=config, LD_PRELOAD=LIBRARIES, SOFTHCA_FABRIC=FABRIC + "-two")
+        def names(**more):
+            done = subprocess.run(["ibv_devices"], env=dict(env, **more), capture_output=True,
+                                  text=True, check=True)
+            return [l.split()[0] for l in done.stdout.splitlines()[2:]]
+        self.assertEqual(names(), ["first", "second"])
+        self.assertEqual(names(IBVEXP_DEVICE="second"), ["second"])
+        self.assertEqual(names(IBVEXP_DEVICE="third"), [])
+        shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{FABRIC}-two", ignore_errors=True)
+
+
+class Doctor(Base):
+    def test_software_hca(self):
+        done = self.ibvexp("doctor", "--device", "soft", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertTrue(report["usable"])
+        (device,) = report["devices"]
+        self.assertEqual((device["model"], device["error"]), ("ConnectX-6", ""))
+        self.assertEqual(device["ports"][0]["state"], "ACTIVE")
+        here = {r["name"]: r["here"] for r in report["rows"]}
+        self.assertEqual(here["ibv_exp_create_qp"], "works")
+        self.assertEqual(here["ibv_exp_post_task"], "refused")
+
+    def test_rows_follow_the_device(self):
+        env = dict(ENV, SOFTHCA_FABRIC=FABRIC + "-odp",
+                   SOFTHCA_CONFIG=self.file("c.json", b'{"devices": [{"hide": ["odp"]}]}', 0o644))
+        done = self.ibvexp("doctor", "--device", "soft", "--json", env=env)
+        here = {r["name"]: r["here"] for r in json.loads(done.stdout)["rows"]}
+        self.assertEqual(here["IBV_EXP_DEVICE_ODP"], "device")
+        shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{FABRIC}-odp", ignore_errors=True)
+
+    def test_text(self):
+        env = dict(ENV, MLX5_SINGLE_THREADED="1")
+        done = self.ibvexp("doctor", "--device", "soft", "--rows", env=env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in "rdma-core", "libmlx5.so.1: release", "MLX5_SINGLE_THREADED=1", "ConnectX-6":
+            self.assertIn(words, done.stdout)
+
+    def test_no_device(self):
+        if os.path.exists("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("there is a device")
+        done = self.ibvexp("doctor")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--device soft", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
