@@ -1,0 +1,110 @@
+// Words of the device that programs read before they choose a path, against
+// rdma-core's own answers; and completions that the device compresses.
+#include "rig.h"
+
+#include <infiniband/mlx5dv.h>
+
+namespace {
+
+constexpr std::uint64_t everything =
+    std::uint64_t{IBV_EXP_DEVICE_ATTR_RESERVED_2 - 1} << 32 | 0xffffffff;
+
+ibv_exp_device_attr ask(ibv_context *context, std::uint64_t what) {
+  ibv_exp_device_attr attr{};
+  attr.comp_mask = static_cast<std::uint32_t>(what) | IBV_EXP_DEVICE_ATTR_COMP_MASK_2;
+  attr.comp_mask_2 = static_cast<std::uint32_t>(what >> 32);
+  REQUIRE(ibv_exp_query_device(context, &attr) == 0);
+  return attr;
+}
+
+}  // namespace
+
+TEST_CASE("offload words are those of the device [row:tso_query_caps] [row:IBV_EXP_SW_PARSING] "
+          "[row:IBV_EXP_SW_PARSING_CSUM] [row:IBV_EXP_SW_PARSING_LSO] [row:ts_query_mask]") {
+  const Context context = open_first();
+  ibv_device_attr_ex modern{};
+  REQUIRE(ibv_query_device_ex(context.get(), nullptr, &modern) == 0);
+  mlx5dv_context dv{};
+  dv.comp_mask = MLX5DV_CONTEXT_MASK_SWP;
+  REQUIRE(mlx5dv_query_device(context.get(), &dv) == 0);
+
+  const auto attr = ask(context.get(), everything);
+  CHECK(attr.timestamp_mask == modern.completion_timestamp_mask);
+  CHECK(attr.tso_caps.max_tso == modern.tso_caps.max_tso);
+  CHECK(attr.tso_caps.supported_qpts == modern.tso_caps.supported_qpts);
+
+  static_assert(int{IBV_EXP_SW_PARSING} == MLX5DV_SW_PARSING &&
+                int{IBV_EXP_SW_PARSING_CSUM} == MLX5DV_SW_PARSING_CSUM &&
+                int{IBV_EXP_SW_PARSING_LSO} == MLX5DV_SW_PARSING_LSO);
+  CHECK(attr.sw_parsing_caps.sw_parsing_offloads == dv.sw_parsing_caps.sw_parsing_offloads);
+  CHECK(attr.sw_parsing_caps.supported_qpts == dv.sw_parsing_caps.supported_qpts);
+}
+
+TEST_CASE("checksum bits of datagrams are in the ordinary word [row:csum_devcap_rc_ip_csum] "
+          "[row:csum_devcap_ud_ip_csum]") {
+  const Context context = open_first();
+  ibv_device_attr ordinary{};
+  REQUIRE(ibv_query_device(context.get(), &ordinary) == 0);
+  ibv_device_attr_ex modern{};
+  REQUIRE(ibv_query_device_ex(context.get(), nullptr, &modern) == 0);
+  constexpr unsigned bits = IBV_DEVICE_UD_IP_CSUM | IBV_DEVICE_RC_IP_CSUM;
+  CHECK((ordinary.device_cap_flags & bits) == (modern.orig_attr.device_cap_flags & bits));
+}
+
+TEST_CASE("tunneled atomics are not reported [row:tunatomic_query] "
+          "[row:IBV_EXP_TUNNELED_ATOMIC_SUPPORTED]") {
+  const Context context = open_first();
+  const auto attr = ask(context.get(), everything);
+  CHECK((attr.tunneled_atomic_caps & IBV_EXP_TUNNELED_ATOMIC_SUPPORTED) == 0);
+}
+
+TEST_CASE("compressed completions are told one by one [row:IBV_EXP_CQ_COMPRESSED_CQE]") {
+  constexpr int messages = 48, bytes = 16;
+  Rig rig;
+  ibv_exp_cq_init_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
+  attr.flags = IBV_EXP_CQ_COMPRESSED_CQE;
+  Cq receives(ibv_exp_create_cq(rig.context.get(), 256, nullptr, nullptr, 0, &attr));
+  REQUIRE(receives);
+  auto right_attr = rig.qp_attr(IBV_QPT_RC);
+  right_attr.recv_cq = receives.get();
+  Qp right(ibv_exp_create_qp(rig.context.get(), &right_attr));
+  REQUIRE(right);
+  Qp left = rig.create_qp(IBV_QPT_RC);
+  rig.connect(left.get(), right->qp_num);
+  rig.connect(right.get(), left->qp_num);
+  Buffer out(rig.pd.get(), messages * bytes), in(rig.pd.get(), messages * bytes);
+  for (std::size_t i = 0; i < out.bytes.size(); ++i) out.bytes[i] = static_cast<std::uint8_t>(7 * i);
+
+  std::uint64_t next = 0;
+  for (int turn = 0; turn < 4; ++turn) {
+    std::fill(in.bytes.begin(), in.bytes.end(), std::uint8_t{0});
+    for (std::size_t i = 0; i < messages; ++i)
+      post_receive(right.get(), next + i, in.piece(i * bytes, bytes));
+    for (std::size_t i = 0; i < messages; ++i) {
+      ibv_sge piece = out.piece(i * bytes, static_cast<std::uint32_t>(i % bytes + 1));
+      auto wr = request(i, IBV_EXP_WR_SEND, &piece);
+      ibv_exp_send_wr *bad = nullptr;
+      REQUIRE(ibv_exp_post_send(left.get(), &wr, &bad) == 0);
+    }
+    for (const ibv_exp_wc &wc : rig.completions(messages)) REQUIRE(wc.status == IBV_WC_SUCCESS);
+
+    std::size_t got = 0;
+    for (int tries = 0; got < messages && tries < 50'000'000; ++tries) {
+      ibv_exp_wc wc[5];
+      const int n = ibv_exp_poll_cq(receives.get(), 5, wc, sizeof(wc[0]));
+      REQUIRE(n >= 0);
+      for (int i = 0; i < n; ++i, ++got) {
+        REQUIRE(wc[i].status == IBV_WC_SUCCESS);
+        REQUIRE(wc[i].wr_id == next + got);
+        REQUIRE(wc[i].byte_len == got % bytes + 1);
+        REQUIRE(wc[i].exp_opcode == IBV_EXP_WC_RECV);
+        REQUIRE(wc[i].qp_num == right->qp_num);
+      }
+    }
+    REQUIRE(got == messages);
+    next += messages;
+    for (std::size_t i = 0; i < messages; ++i)
+      REQUIRE(std::memcmp(&in.bytes[i * bytes], &out.bytes[i * bytes], i % bytes + 1) == 0);
+  }
+}
