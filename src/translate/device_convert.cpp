@@ -135,6 +135,12 @@ bool fill_mp_rq(const mlx5dv_context &from, ibv_exp_mp_rq_caps &to) {
   return true;
 }
 
+// Reads and atomics under way over DC. Before v47 rdma-core does not tell, and the
+// kernel checks initiators against the limit of connected queue pairs.
+int dc_limit(std::uint64_t of_dc, int of_queue_pairs) {
+  return of_dc != 0 ? static_cast<int>(of_dc) : of_queue_pairs;
+}
+
 // One answer: a bit of a mask, its row, and what fills it. fill returns whether
 // the device has told.
 struct Part {
@@ -215,12 +221,13 @@ constexpr Part parts[] = {
       return from.dc;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_DC_RD_REQ)
-      to.max_dc_req_rd_atom = static_cast<int>(from.max_dc_initiator_reads);
-      return from.dc && from.max_dc_initiator_reads != 0;
+      to.max_dc_req_rd_atom = dc_limit(from.max_dc_initiator_reads,
+                                       from.attr.orig_attr.max_qp_init_rd_atom);
+      return from.dc;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_DC_RD_RES)
-      to.max_dc_res_rd_atom = static_cast<int>(from.max_dc_target_reads);
-      return from.dc && from.max_dc_target_reads != 0;
+      to.max_dc_res_rd_atom = dc_limit(from.max_dc_target_reads, from.attr.orig_attr.max_qp_rd_atom);
+      return from.dc;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_WQ_TYPE_RQ)
       to.max_wq_type_rq = from.attr.max_wq_type_rq;

@@ -108,3 +108,15 @@ TEST_CASE("compressed completions are told one by one [row:IBV_EXP_CQ_COMPRESSED
       REQUIRE(std::memcmp(&in.bytes[i * bytes], &out.bytes[i * bytes], i % bytes + 1) == 0);
   }
 }
+
+TEST_CASE("limits of DC come with DC [row:IBV_EXP_DEVICE_DC_RD_REQ] "
+          "[row:IBV_EXP_DEVICE_DC_RD_RES]") {
+  const Context context = open_first();
+  const std::uint64_t limits = std::uint64_t{IBV_EXP_DEVICE_DC_RD_REQ} | IBV_EXP_DEVICE_DC_RD_RES;
+  const auto attr = ask(context.get(), limits | IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS);
+  REQUIRE((attr.exp_device_cap_flags & IBV_EXP_DEVICE_DC_TRANSPORT) != 0);
+  // Programs insist on both.
+  CHECK((attr.comp_mask & limits) == limits);
+  CHECK(attr.max_dc_req_rd_atom > 0);
+  CHECK(attr.max_dc_res_rd_atom > 0);
+}
