@@ -3,6 +3,7 @@
 #include "diagnose.h"
 #include "environment.h"
 #include "direct/ownership.h"
+#include "keep_errno.h"
 #include "lane/hooks.h"
 #include "lane/open.h"
 #include "lane/room.h"
@@ -26,16 +27,6 @@ namespace {
 
 constexpr EntryId creating = EntryId::ibv_exp_create_qp;
 constexpr EntryId modifying = EntryId::ibv_exp_modify_qp;
-
-// rdma-core's reason, or EINVAL: libmlx5 refuses a few requests without one.
-Error reason() { return {errno != 0 ? errno : EINVAL}; }
-
-// errno of a call that succeeds is not ours to change.
-struct KeepErrno {
-  int kept = errno;
-  KeepErrno() { errno = 0; }
-  ~KeepErrno() { errno = kept; }
-};
 
 // Destroys what could not be entered into the table.
 struct Undo {
@@ -283,7 +274,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
   KeepErrno keep;
   ibv_qp *qp = create(state, modern, raw_bytes);
-  if (qp == nullptr) return reason();
+  if (qp == nullptr) return keep.reason();
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return qp;
   Undo undo{qp};
@@ -343,7 +334,7 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   if (state == nullptr) {
     KeepErrno keep;
     ibv_qp *qp = real().ibv_create_qp(pd, attr);
-    if (qp == nullptr) return reason();
+    if (qp == nullptr) return keep.reason();
     return qp;
   }
   ModernQpInit modern = to_modern(*attr, pd);
