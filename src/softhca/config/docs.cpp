@@ -27,7 +27,7 @@ constexpr const char *table_head =
 
 template <class Names>
 void name_list(std::string &out, const char *title, const Names &names) {
-  out += std::string("\n") + title + ": ";
+  out.append("\n").append(title).append(": ");
   bool first = true;
   for (const auto &name : names) {
     out += (first ? "" : ", ") + code(std::string(name));
