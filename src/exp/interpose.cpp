@@ -14,7 +14,9 @@
 #include "trace_live.h"
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <rdma/ib_user_verbs.h>
 
 namespace ibvexp {
 
@@ -183,3 +185,24 @@ IBVEXP_FORWARD_1_0(int, ibv_resize_cq, (void *cq, int cqe), cq, cqe)
 IBVEXP_FORWARD_1_0(int, ibv_get_cq_event, (void *channel, void **cq, void **context), channel, cq,
                    context)
 IBVEXP_FORWARD_1_0(int, ibv_dereg_mr, (void *mr), mr)
+
+// The kernel's half of ibv_modify_qp(), without the provider's: the one call of
+// the legacy plug-in interface that an application (UCX) has been seen to import.
+// rdma-core keeps it, with the same meaning, under a node whose name changes. The
+// command of the caller is scratch space there and here; ours has today's size.
+extern "C" [[gnu::visibility("default")]] int ibvexp_1_0_ibv_cmd_modify_qp(
+    ibv_qp *qp, ibv_qp_attr *attr, int attr_mask, void *command, std::size_t command_size);
+asm(".symver ibvexp_1_0_ibv_cmd_modify_qp,ibv_cmd_modify_qp@IBVERBS_1.0");
+int ibvexp_1_0_ibv_cmd_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask, void * /*command*/,
+                                 std::size_t /*command_size*/) {
+  struct {
+    ib_uverbs_cmd_hdr head;
+    ib_uverbs_modify_qp request;
+  } command{};
+  static auto *const modify = reinterpret_cast<int (*)(ibv_qp *, ibv_qp_attr *, int, void *,
+                                                       std::size_t)>(
+      find_real("ibv_cmd_modify_qp", nullptr));
+  if (modify != nullptr) return modify(qp, attr, attr_mask, &command, sizeof(command));
+  log(LogLevel::error, "ibv_cmd_modify_qp: this libibverbs has none");
+  return ENOSYS;
+}

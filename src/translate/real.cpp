@@ -13,14 +13,18 @@ const char *library_of(std::string_view name) {
   return "libibverbs.so.1";
 }
 
+void *find_in(void *where, const char *name, const char *version) {
+  return version != nullptr ? ::dlvsym(where, name, version) : ::dlsym(where, name);
+}
+
 }  // namespace
 
 void *find_real(const char *name, const char *version) {
-  if (void *next = ::dlvsym(RTLD_NEXT, name, version)) return next;
+  if (void *next = find_in(RTLD_NEXT, name, version)) return next;
   // Not in our scope: the library came in before us or privately. It is loaded
   // already, or nobody could have called us with an object of it.
   void *library = ::dlopen(library_of(name), RTLD_LAZY | RTLD_NOLOAD);
-  return library != nullptr ? ::dlvsym(library, name, version) : nullptr;
+  return library != nullptr ? find_in(library, name, version) : nullptr;
 }
 
 const Real &real() {

@@ -36,7 +36,8 @@ const Real &real();
 
 // One function of another library, by name and version: the next definition
 // after ours, or that of the library itself when ours was loaded too late to
-// stand in front of it. Null if there is none.
+// stand in front of it. Null if there is none. Without a version: of names that
+// never had two.
 void *find_real(const char *name, const char *version);
 
 }  // namespace ibvexp

@@ -160,6 +160,25 @@ TEST_CASE("legacy names of librdmacm lead to today's [row:rdma_establish]") {
   CHECK(errno == ENOTSUP);
 }
 
+// UCX of that time imports one call of the legacy plug-in interface.
+TEST_CASE("the kernel's half of ibv_modify_qp has its legacy name") {
+  const auto modify = reinterpret_cast<int (*)(ibv_qp *, ibv_qp_attr *, int, void *, std::size_t)>(
+      dlvsym(RTLD_DEFAULT, "ibv_cmd_modify_qp", "IBVERBS_1.0"));
+  REQUIRE(modify != nullptr);
+  Rig rig;
+  const Qp qp = rig.create_qp(IBV_QPT_RC);
+  std::uint64_t scratch[16];
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  CHECK(modify(qp.get(), &attr, IBV_QP_STATE, scratch, sizeof(scratch)) == EINVAL);
+  rig.connect(qp.get(), qp->qp_num);
+  attr.qp_state = IBV_QPS_ERR;
+  CHECK(modify(qp.get(), &attr, IBV_QP_STATE, scratch, sizeof(scratch)) == 0);
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(qp.get(), &attr, IBV_QP_STATE, &init) == 0);
+  CHECK(attr.qp_state == IBV_QPS_ERR);
+}
+
 // The table's functions are the symbols' functions; symbols also take what no
 // inline would pass on.
 TEST_CASE("symbols check their arguments") {

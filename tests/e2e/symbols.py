@@ -16,6 +16,8 @@ TWO_AGES = ("ibv_get_device_list", "ibv_open_device", "ibv_close_device", "ibv_c
             "ibv_get_cq_event", "ibv_dereg_mr")
 INTERPOSED = {f"{name}@@IBVERBS_1.1" for name in TWO_AGES}
 INTERPOSED |= {f"{name}@IBVERBS_1.0" for name in TWO_AGES}
+# Of the plug-in interface, the one call that an application imports.
+INTERPOSED |= {"ibv_cmd_modify_qp@IBVERBS_1.0"}
 INTERPOSED |= {"ibv_import_device@@IBVERBS_1.10", "mlx5dv_open_device@@MLX5_1.7"}
 
 
