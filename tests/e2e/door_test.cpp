@@ -161,7 +161,7 @@ TEST_CASE("legacy names of librdmacm lead to today's [row:rdma_establish]") {
 }
 
 // UCX of that time imports one call of the legacy plug-in interface.
-TEST_CASE("the kernel's half of ibv_modify_qp has its legacy name") {
+TEST_CASE("the kernel's half of ibv_modify_qp has its legacy name [row:cmd_modify_qp]") {
   const auto modify = reinterpret_cast<int (*)(ibv_qp *, ibv_qp_attr *, int, void *, std::size_t)>(
       dlvsym(RTLD_DEFAULT, "ibv_cmd_modify_qp", "IBVERBS_1.0"));
   REQUIRE(modify != nullptr);
