@@ -1,9 +1,12 @@
-// What many idle objects take. What they cost those that work: ./run bench softhca
+// What many idle objects take, and how many of them a step looks at. What that
+// costs in time: ./run bench softhca
 #include <malloc.h>
 
+#include <list>
 #include <memory>
 #include <vector>
 
+#include "engine/doorbells.h"
 #include "rig.h"
 #include "uverbs/objects.h"
 
@@ -47,6 +50,37 @@ class IdleQps {
   std::vector<Qp *> qps_;
 };
 
+// A rig with idle QPs that the engine has come to leave alone.
+class Crowd {
+ public:
+  Crowd() : idle_(rig, idle_cq_.cq, many) {
+    while (!process().hot.empty()) rig.step(1'000'000);
+    now_ = device_clock_ns() + 1'000'000'000;
+    step();   // the pause counts for nothing
+  }
+  // One step of the engine, a microsecond behind the one before.
+  void step() { engine_step(now_ += 1000); }
+  // A QP that is as idle as the others.
+  TestQp &add() {
+    QpOptions o;
+    o.sq_wqebbs = 4;
+    TestQp &q = qps_.emplace_back(rig, cq, cq, o);
+    q.connect(q.qp->qpn, rig.device().port(1).lid);
+    while (!process().hot.empty()) engine_step(now_ += 1'000'000);
+    return q;
+  }
+  std::list<TestQp> &qps() { return qps_; }
+
+  Rig rig;
+  TestCq cq;
+
+ private:
+  TestCq idle_cq_;
+  IdleQps idle_;
+  std::list<TestQp> qps_;
+  u64 now_;
+};
+
 }  // namespace
 
 TEST_CASE("An idle QP takes less than 4 KiB of the device", "[scale]") {
@@ -62,4 +96,53 @@ TEST_CASE("An idle QP takes less than 4 KiB of the device", "[scale]") {
   const size_t taken = (heap() - before) / many + sizeof(uverbs::QpObject) + 64;
   INFO(taken << " bytes");
   CHECK(taken < 4096);
+}
+
+TEST_CASE("A step looks at next to none of many idle QPs", "[scale]") {
+  Crowd crowd;
+  constexpr u64 steps = 1000;
+  const u64 before = process().qp_visits;
+  for (u64 i = 0; i < steps; ++i) crowd.step();
+  const u64 visits = process().qp_visits - before;
+  CHECK(visits > 0);
+  CHECK(visits < steps);
+}
+
+TEST_CASE("A doorbell register tells of a post to one of many idle QPs", "[scale]") {
+  alignas(64) static u8 page[4096];
+  Crowd crowd;
+  TestQp &q = crowd.add();
+  doorbells_add(page);
+  // Both registers, both buffers of each.
+  for (const u32 at : {0x800, 0x900, 0xa00, 0xb00}) {
+    q.post(Wqe(WqeOpcode::nop));
+    store_be32(page + at + 4, q.qp->qpn << 8 | 1);
+    crowd.step();
+    crowd.cq.expect();
+    while (!process().hot.empty()) crowd.rig.step(10'000'000);
+  }
+  // Numbers of QPs that do not exist, or no longer, mean nothing.
+  for (const u32 qpn : {0u, 0xffffffu, q.qp->qpn + 1}) {
+    store_be32(page + 0x804, qpn << 8 | 1);
+    crowd.step();
+  }
+  doorbells_remove(page);
+  CHECK(process().hot.empty());
+}
+
+TEST_CASE("No post to one of many idle QPs is missed", "[scale]") {
+  Crowd crowd;
+  constexpr int posts = 20;
+  for (int i = 0; i < posts; ++i) crowd.add();
+  int seen = 0, steps = 0;
+  Completion c;
+  // The registers say nothing: these posts were overwritten there.
+  for (TestQp &q : crowd.qps()) q.post(Wqe(WqeOpcode::nop));
+  for (; seen < posts && steps < 3 * many; ++steps) {
+    crowd.step();
+    while (crowd.cq.poll(c)) ++seen;
+  }
+  CHECK(seen == posts);
+  // In time for the first; all others behind it are looked for at once.
+  CHECK(steps < 2.5 * many + many / 16);
 }

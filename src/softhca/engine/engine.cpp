@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "engine/clock.h"
+#include "engine/doorbells.h"
 #include "fault/faults.h"
 #include "model/device.h"
 #include "model/eth_flow.h"
@@ -25,10 +26,16 @@ namespace {
 
 // A QP stays on the list of active ones this long after its last doorbell.
 constexpr u64 cooling_ns = 5'000'000;
-// QPs whose doorbells one step looks at beyond the active ones. Few QPs are
-// all looked at; many only in turn, so that idle ones cost nothing noticeable.
+// Doorbell registers tell of nearly every post to an idle QP; the sweep over
+// doorbell records finds the rest. Few QPs are all looked at in every step, many
+// one by one as time goes by: they cost the same at any rate of steps, and none
+// waits longer than this times their number. One that was found says that
+// registers were overwritten: then all are looked at, some in every step.
 constexpr size_t sweep_all_below = 64;
-constexpr size_t sweep_per_step = 16;
+constexpr u64 sweep_visit_ns = 2500;
+constexpr size_t sweep_eager_per_step = 16;
+constexpr size_t sweep_burst = 256;   // at most, after a long pause
+constexpr size_t sweep_prefetch = 4;
 constexpr u32 receive_budget = 256;   // records handled per step
 // The engine thread keeps out of the way while application threads step.
 constexpr u64 application_drives_ns = 300'000;
@@ -41,12 +48,9 @@ std::atomic<u32> g_generation{0};   // a forked child's engine is another one
 void (*g_cm_receive)(const PacketHeader &, const u8 *);
 bool (*g_cm_tick)(u64);
 
-bool doorbell_rung(const Qp &qp) {
-  if (qp.sq_wqebbs != 0 && qp.state >= QpState::rts &&
-      static_cast<u16>(read_doorbell(&qp.dbrec[1])) != qp.sq_consumed)
-    return true;
-  return qp.state == QpState::err && qp.rq_wqes != 0 &&
-         static_cast<u16>(read_doorbell(&qp.dbrec[0])) != qp.rq_consumed;
+bool doorbell_rung(const IdleDoorbell &d) {
+  return (d.watch_sent && static_cast<u16>(read_doorbell(&d.record[1])) != d.sent) ||
+         (d.watch_received && static_cast<u16>(read_doorbell(&d.record[0])) != d.received);
 }
 
 void dispatch_multicast(Process &p, const PacketHeader &h, const u8 *payload) {
@@ -121,18 +125,35 @@ bool push_responses(Process &p) {
   return any;
 }
 
-void sweep(Process &p) {
+size_t sweep_quota(Process &p, u64 now_ns) {
   const size_t n = p.sweep.size();
-  const size_t quota = n <= sweep_all_below ? n : sweep_per_step;
+  if (n <= sweep_all_below) return n;
+  const u64 due = now_ns > p.swept_ns ? (now_ns - p.swept_ns) / sweep_visit_ns : 0;
+  if (due > sweep_burst || now_ns < p.swept_ns) p.swept_ns = now_ns;
+  else p.swept_ns += due * sweep_visit_ns;
+  const size_t eager = std::min(p.sweep_eager, sweep_eager_per_step);
+  p.sweep_eager -= eager;
+  return std::min({n, sweep_burst, std::max<size_t>(due, eager)});
+}
+
+void sweep(Process &p, u64 now_ns) {
+  const size_t quota = sweep_quota(p, now_ns);
+  p.qp_visits += quota;
   for (size_t i = 0; i < quota; ++i) {
-    if (p.sweep_cursor >= n) p.sweep_cursor = 0;
-    Qp &qp = *p.sweep[p.sweep_cursor++];
-    if (!qp.hot && doorbell_rung(qp)) qp_wake(qp);
+    if (p.sweep_cursor >= p.sweep.size()) p.sweep_cursor = 0;
+    // Each record is a cache line of its own, and the next one's turn comes.
+    const size_t ahead = p.sweep_cursor + sweep_prefetch;
+    if (ahead < p.sweep.size()) __builtin_prefetch(p.sweep[ahead].record);
+    const IdleDoorbell &d = p.sweep[p.sweep_cursor++];
+    if (!doorbell_rung(d)) continue;
+    p.sweep_eager = p.sweep.size();
+    qp_wake(*d.qp);
   }
 }
 
 bool run_hot(Process &p, u64 now_ns) {
   bool any = false;
+  p.qp_visits += p.hot.size();
   for (size_t i = 0; i < p.hot.size();) {
     Qp &qp = *p.hot[i];
     bool moved = qp_run_send(qp, now_ns);
@@ -140,7 +161,7 @@ bool run_hot(Process &p, u64 now_ns) {
     if (moved) qp.last_activity_ns = now_ns;
     any |= moved;
     if (!moved && !qp_send_busy(qp) && now_ns > qp.last_activity_ns + cooling_ns) {
-      qp.hot = false;
+      qp_rest(qp);
       p.hot[i] = p.hot.back();
       p.hot.pop_back();
       continue;
@@ -185,7 +206,8 @@ bool engine_step(u64 now_ns) {
   // to what they acknowledge: a ping-pong program counts on its send being
   // complete when the pong is there.
   if (!p.ack_pending.empty()) any |= push_responses(p);
-  sweep(p);
+  doorbells_look(now_ns);
+  sweep(p, now_ns);
   any |= run_hot(p, now_ns);
   any |= flush_failed_wqs();
   while (!p.compressing.empty()) cq_flush_compressed(*p.compressing.back());
@@ -287,6 +309,7 @@ void engine_forget() {
   p.qps.clear();
   p.srqs.clear();
   p.sweep.clear();
+  doorbells_forget();
   for (Qp *qp : p.hot) qp->hot = false;
   p.hot.clear();
   for (Qp *qp : p.ack_pending) qp->ack_listed = false;

@@ -78,7 +78,7 @@ Qp *qp_register(std::unique_ptr<Qp> qp) {
   p.qps[raw->qpn] = raw;
   if (raw->dbrec != nullptr) {
     raw->sweep_index = p.sweep.size();
-    p.sweep.push_back(raw);
+    p.sweep.push_back({.qp = raw, .record = raw->dbrec});
   }
   return raw;
 }
@@ -91,8 +91,8 @@ void qp_unregister(Qp *qp) {
     p.qps.erase(it);
     p.free_qpns.push_back(qp->qpn & ((1u << qpn_bits_per_slot) - 1));
   }
-  if (qp->sweep_index < p.sweep.size() && p.sweep[qp->sweep_index] == qp) {
-    p.sweep.back()->sweep_index = qp->sweep_index;
+  if (qp->sweep_index < p.sweep.size() && p.sweep[qp->sweep_index].qp == qp) {
+    p.sweep.back().qp->sweep_index = qp->sweep_index;
     p.sweep[qp->sweep_index] = p.sweep.back();
     p.sweep.pop_back();
   }
@@ -130,8 +130,21 @@ void cq_forget(Cq &cq) {
 void qp_wake(Qp &qp) {
   qp.last_activity_ns = device_clock_ns();
   if (qp.hot || qp.dbrec == nullptr) return;
+  Process &p = process();
+  if (qp.sweep_index >= p.sweep.size() || p.sweep[qp.sweep_index].qp != &qp) return;   // of our parent
+  IdleDoorbell &d = p.sweep[qp.sweep_index];
+  d.watch_sent = d.watch_received = false;
   qp.hot = true;
-  process().hot.push_back(&qp);
+  p.hot.push_back(&qp);
+}
+
+void qp_rest(Qp &qp) {
+  IdleDoorbell &d = process().sweep[qp.sweep_index];
+  qp.hot = false;
+  d.sent = qp.sq_consumed;
+  d.received = qp.rq_consumed;
+  d.watch_sent = qp.sq_wqebbs != 0 && qp.state >= QpState::rts;
+  d.watch_received = qp.rq_wqes != 0 && qp.state == QpState::err;
 }
 
 }  // namespace softhca

@@ -89,6 +89,15 @@ struct Device {
   bool ethernet(u32 port_number) const { return port(port_number).link == LinkLayer::ethernet; }
 };
 
+// The doorbell record of a QP, and where it stood when the QP was last run:
+// what the engine needs of an idle QP, side by side with those of the others.
+struct IdleDoorbell {
+  Qp *qp = nullptr;
+  const u32 *record = nullptr;
+  u16 sent = 0, received = 0;
+  bool watch_sent = false, watch_received = false;   // neither while the QP is active
+};
+
 struct Process {
   std::mutex mutex;
   bool started = false;            // fabric joined, engine running
@@ -97,7 +106,7 @@ struct Process {
   MkeyTable mkeys;
   std::unordered_map<u32, Qp *> qps;     // by number
   std::unordered_map<u32, Srq *> srqs;   // by number
-  std::vector<Qp *> sweep;               // all QPs with a doorbell record
+  std::vector<IdleDoorbell> sweep;       // of all QPs with a doorbell record
   std::vector<Qp *> hot;                 // QPs with work or recent doorbells
   std::vector<Qp *> ack_pending;         // responders with something to push
   std::vector<Cq *> watched;             // CQs whose arming is to be checked
@@ -105,6 +114,9 @@ struct Process {
   std::vector<EventChannel *> overflowing;
   std::vector<EventChannel *> context_channels;  // async channel of every open context
   size_t sweep_cursor = 0;
+  size_t sweep_eager = 0;                // QPs to look at without waiting for their time
+  u64 swept_ns = 0;                      // until when idle QPs have had their share
+  u64 qp_visits = 0;                     // doorbell records looked at, and active QPs run
   u32 next_qpn = 0, next_srqn = 1, next_cqn = 1, next_pdn = 1;
   std::deque<u32> free_qpns;             // oldest first: numbers rest before reuse
   u64 open_ns = 0;                       // device clock when the first context opened
@@ -126,7 +138,8 @@ u32 srq_register(Srq *);                  // assigns and returns srqn
 void srq_unregister(Srq *);
 void cq_watch(Cq &);                      // check its arming at the next step
 void cq_forget(Cq &);                     // before deletion
-void qp_wake(Qp &);                       // look at its doorbells at the next step
+void qp_wake(Qp &);                       // run it at the next step
+void qp_rest(Qp &);                       // not again before its doorbell record changes
 
 // Finds the GID's port on any device of this process. -1: not ours.
 int local_lid_of(const Device &, u32 port);

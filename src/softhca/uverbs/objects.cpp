@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "engine/doorbells.h"
 #include "engine/engine.h"
 #include "uverbs/pacing.h"
 #include "uverbs/privilege.h"
@@ -245,9 +246,16 @@ bool QpObject::leave(const Group &group) {
   return true;
 }
 
-UarObject::UarObject(File &f, u32 id) : Object(f, kind), page_id(id) { f.uars.insert(id); }
+UarObject::UarObject(File &f, u32 id)
+    : Object(f, kind), page_id(id), page(f.bar + u64{id % uar_pages} * page_size) {
+  f.uars.insert(id);
+  doorbells_add(page);
+}
 
-UarObject::~UarObject() { file.uars.erase(page_id); }
+UarObject::~UarObject() {
+  if (!inherited()) doorbells_remove(page);
+  file.uars.erase(page_id);
+}
 
 void forget_multicast() { multicast_groups = 0; }
 

@@ -295,6 +295,7 @@ struct UarObject : Object {
   UarObject(File &f, u32 id);
   ~UarObject() override;
   u32 page_id;
+  const u8 *page;   // as the device maps it
 };
 
 }  // namespace softhca::uverbs

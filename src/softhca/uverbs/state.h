@@ -18,8 +18,7 @@ namespace uverbs {
 
 // mmap offsets of the driver, in pages: command in bits 8-15, index in bits
 // 0-7 (enum mlx5_ib_mmap_cmd). Dynamic UARs may have any offset: they share
-// the pages of command 0. Nobody reads them; they are apart only to keep
-// doorbell writes of different QPs on different cache lines.
+// the pages of command 0.
 constexpr u32 uar_pages = 256;
 constexpr u32 core_clock_page = 5 << 8;
 constexpr u32 clock_info_page = 7 << 8;

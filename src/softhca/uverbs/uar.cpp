@@ -1,5 +1,5 @@
-// Doorbell pages. The device watches doorbell records, so a UAR only has to
-// exist; see state.h for where it is mapped.
+// Doorbell pages. See state.h for where they are mapped, engine/doorbells.h for
+// what the device reads there.
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
 
