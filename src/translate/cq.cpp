@@ -70,7 +70,11 @@ Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
   if (cycles && system_time)
     return invalid(creating, "flags", flags, "one field cannot tell two times");
   ibv_device_attr_ex device{};
-  if (ibv_query_device_ex(context, nullptr, &device) != 0 || device.completion_timestamp_mask == 0)
+  const int kept = errno;
+  const int error = ibv_query_device_ex(context, nullptr, &device);
+  errno = kept;
+  if (error != 0) return Error{error < 0 ? -error : error};
+  if (device.completion_timestamp_mask == 0)
     return unsupported(creating, "flags", flags, "the device has no time stamps");
   if (system_time && !read_clock_info(context))
     return unsupported(creating, "flags", flags, "the kernel does not show the clock");

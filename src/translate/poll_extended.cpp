@@ -1,14 +1,12 @@
 #include "poll_extended.h"
 
-#include "clock.h"
-#include "clock_convert.h"
 #include "compressed_cqe.h"
 #include "cqe_convert.h"
 #include "lane/hooks.h"
 #include "origin.h"
+#include "stamps.h"
 
 #include <cerrno>
-#include <optional>
 
 namespace ibvexp::translate {
 
@@ -51,31 +49,6 @@ ibv_wc completion(ibv_cq_ex *ex, const mlx5_cqe64 &cqe) {
   return wc;
 }
 
-// Turns time stamps into what the queue was created for.
-class Stamps {
- public:
-  Stamps(ContextState &context, const CqRing &ring) : ring_(ring) {
-    if (ring.stamps != CqRing::Stamps::system_time) return;
-    const auto info = read_clock_info(context.context);
-    if (info) clock_ = info.value();
-  }
-
-  void put(const mlx5_cqe64 &cqe, ibv_exp_wc &wc) const {
-    if (ring_.stamps == CqRing::Stamps::none) return;
-    wc.exp_wc_flags &= ~std::uint64_t{IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID};
-    // Completions with an error have none, expanded ones have lost theirs.
-    const std::uint64_t cycles = cqe::timestamp(cqe);
-    if (wc.status != IBV_WC_SUCCESS || cycles == 0) return;
-    if (ring_.stamps == CqRing::Stamps::system_time && !clock_) return;
-    wc.timestamp = clock_ ? cycles_to_ns(*clock_, cycles) : cycles;
-    wc.exp_wc_flags |= IBV_EXP_WC_WITH_TIMESTAMP;
-  }
-
- private:
-  const CqRing &ring_;
-  std::optional<ibv_exp_clock_info> clock_;
-};
-
 // Pollers of a queue with compressed completions, one at a time.
 class Alone {
  public:
@@ -111,7 +84,7 @@ Result<int> poll_extended(ContextState &context, CqState &state, ibv_cq *cq, int
   // The lock of the queue is held, and the record is written by ibv_end_poll().
   const CqRing &ring = state.ring;
   std::uint32_t n = be32toh(*ring.doorbell) & ci_mask;
-  const Stamps stamps(context, ring);
+  Stamps stamps(context.context, ring.stamps);
   Origins origins(&context, &state);
   const bool to_3x_or_4_0 = wc_size == wc_size_4_0;
   char *at = reinterpret_cast<char *>(wc);
@@ -123,7 +96,7 @@ Result<int> poll_extended(ContextState &context, CqState &state, ibv_cq *cq, int
     const Origin origin = origins.find(modern);
     if (origin.raw && cqe::checksum_ok(cqe)) modern.wc_flags |= IBV_WC_IP_CSUM_OK;
     ibv_exp_wc legacy = to_legacy(modern, origin, to_3x_or_4_0);
-    stamps.put(cqe, legacy);
+    stamps.put(cqe::timestamp(cqe), legacy);
     store(legacy, at, wc_size);
     at += wc_size;
   } while (++count < num_entries && (error = ibv_next_poll(ex)) == 0);

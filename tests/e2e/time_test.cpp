@@ -114,6 +114,53 @@ TEST_CASE("completions carry the time of day [row:IBV_EXP_CQ_TIMESTAMP_TO_SYS_TI
   }
 }
 
+TEST_CASE("completions carry the time when a family drives their queue") {
+  const std::uint32_t flag = GENERATE(std::uint32_t{IBV_EXP_CQ_TIMESTAMP},
+                                      std::uint32_t{IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME});
+  TimeRig rig(flag);
+  ibv_exp_query_intf_params params{};
+  params.intf_scope = IBV_EXP_INTF_GLOBAL;
+  params.intf = IBV_EXP_INTF_CQ;
+  params.obj = rig.cq.get();
+  ibv_exp_query_intf_status status{};
+  REQUIRE(ibv_exp_query_intf(rig.context.get(), &params, &status) != nullptr);
+  rig.pair();
+  const auto now = [&] {
+    ibv_exp_values values{};
+    const bool cycles = flag == IBV_EXP_CQ_TIMESTAMP;
+    REQUIRE(ibv_exp_query_values(rig.context.get(),
+                                 cycles ? IBV_EXP_VALUES_HW_CLOCK : IBV_EXP_VALUES_HW_CLOCK_NS,
+                                 &values) == 0);
+    return cycles ? values.hwclock : values.hwclock_ns;
+  };
+  constexpr std::uint64_t slack = 1000;
+  std::uint64_t last = now();
+  // It wraps, too.
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const auto both = rig.exchange(i);
+    for (const ibv_exp_wc &wc : both) {
+      REQUIRE(wc.status == IBV_WC_SUCCESS);
+      CHECK(wc.wr_id == i);
+      REQUIRE((wc.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) != 0);
+      CHECK((wc.exp_wc_flags & (IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID)) == 0);
+    }
+    CHECK(both[1].timestamp + slack >= last);
+    CHECK(both[0].timestamp + slack >= both[1].timestamp);
+    last = now();
+    CHECK(both[0].timestamp <= last + slack);
+  }
+  // An error has none.
+  ibv_sge piece = rig.buffer.piece(0, 8);
+  auto wr = request(4, IBV_EXP_WR_RDMA_WRITE, &piece);
+  wr.wr.rdma.remote_addr = rig.buffer.address(1024);
+  wr.wr.rdma.rkey = rig.buffer.mr->rkey ^ 0x100000;
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(rig.left.get(), &wr, &bad) == 0);
+  const auto wc = rig.completions(1)[0];
+  CHECK(wc.status == IBV_WC_REM_ACCESS_ERR);
+  CHECK((wc.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) == 0);
+}
+
 TEST_CASE("a queue with time stamps tells all that others tell") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
   rig.pair();

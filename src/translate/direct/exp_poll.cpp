@@ -4,6 +4,7 @@
 #include "diagnose.h"
 #include "options.h"
 #include "origin.h"
+#include "stamps.h"
 
 namespace ibvexp::direct {
 
@@ -20,23 +21,30 @@ bool multi_packet_allowed() {
 // (exp <- completion) What ibv_wc has no room for.
 void add(const MultiPacket &packet, ibv_exp_wc &wc) {
   if (!packet.is_one) return;
+  if (packet.strides.filler) {
+    // Strides went, no packet came: nothing else in the entry means anything.
+    ibv_exp_wc nothing{};
+    nothing.wr_id = wc.wr_id;
+    nothing.qp_num = wc.qp_num;
+    nothing.exp_opcode = IBV_EXP_WC_RECV_NOP;
+    wc = nothing;
+  }
   wc.byte_len = 0;
   wc.mp_wr.strides_offset = packet.strides.first;
   wc.mp_wr.byte_len = packet.strides.bytes;
-  // A filler: strides went, no packet came.
-  if (packet.strides.filler) wc.exp_opcode = IBV_EXP_WC_RECV_NOP;
   if (packet.ends_entry) wc.exp_wc_flags |= IBV_EXP_WC_MP_WR_CONSUMED;
 }
 
 }  // namespace
 
-Result<int> exp_poll(ContextState &, CqState &state, ibv_cq *ibv, int num_entries, ibv_exp_wc *wc,
+Result<int> exp_poll(ContextState &context, CqState &state, ibv_cq *ibv, int num_entries, ibv_exp_wc *wc,
                      std::uint32_t wc_size) {
   CompletionQueue *cq = state.direct.load(std::memory_order_acquire);
   if (relaxed(cq->striding) != 0 && !multi_packet_allowed()) [[unlikely]]
     return unsupported(polling, FeatureId::mprq_poll_mp_wr, "cq: handle", ibv->handle);
 
   const bool to_3x_or_4_0 = wc_size == translate::wc_size_4_0;
+  translate::Stamps stamps(context.context, state.ring.stamps);
   char *at = reinterpret_cast<char *>(wc);
   const Guard guard(cq->lock);
   const std::uint32_t before = cq->consumer;
@@ -49,6 +57,7 @@ Result<int> exp_poll(ContextState &, CqState &state, ibv_cq *ibv, int num_entrie
     if (got <= 0) break;
     translate::Origin origin{taken.endpoint->qp, nullptr};
     ibv_exp_wc legacy = translate::to_legacy(modern, origin, to_3x_or_4_0);
+    stamps.put(taken.timestamp, legacy);
     add(taken.packet, legacy);
     translate::store(legacy, at, wc_size);
   }

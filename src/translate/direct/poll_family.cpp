@@ -1,4 +1,6 @@
 // The CQ family.
+#include "clock.h"
+#include "clock_convert.h"
 #include "families.h"
 #include "lookup.h"
 
@@ -57,6 +59,13 @@ std::int32_t poll_cnt(ibv_cq *ibv, std::uint32_t max) {
   }
   if (cq.consumer != before) cq.release();
   return count;
+}
+
+// The time of day; 0 where the clock cannot be read.
+[[gnu::cold, gnu::noinline]] std::uint64_t time_of_day(const CompletionQueue &cq,
+                                                       std::uint64_t cycles) {
+  const auto clock = translate::read_clock_info(cq.cq->context);
+  return clock ? translate::cycles_to_ns(clock.value(), cycles) : 0;
 }
 
 // What else the caller wants to know.
@@ -123,6 +132,8 @@ inline std::int32_t poll_length(ibv_cq *ibv, const Outputs &out) {
   if constexpr (wanted.vlan) *out.tci = cqe.vlan();
   if constexpr (wanted.timestamp) {
     *out.timestamp = cqe.timestamp();
+    if (cq.system_time && *out.timestamp != 0) [[unlikely]]
+      *out.timestamp = time_of_day(cq, *out.timestamp);
     if (*out.timestamp != 0) *out.flags |= IBV_EXP_CQ_RX_WITH_TIMESTAMP;
   }
   if (ends) set_relaxed(queue.tail, static_cast<std::uint16_t>(queue.tail + 1));

@@ -156,6 +156,7 @@ struct CompletionQueue {
   std::uint8_t *page = nullptr;
   std::uint32_t arm_count = 0;
   std::uint32_t striding = 0;  // multi-packet queues that complete here
+  bool system_time = false;    // time stamps are told as the time of day
   const NumberTable<Endpoint> *endpoints = nullptr;
   Endpoint *last = nullptr;
   SpinLock lock;
