@@ -38,6 +38,19 @@ struct CqRing {
   bool mini_has_hash = false;  // of those: with the hash, not with the checksum
 };
 
+// What libmlx5 put into a queue for ibv_start_poll(), where the lane stands in
+// front of it (lane/extended_poll.h), and what the current completion is to say.
+struct ExtendedPoll {
+  int (*start_poll)(ibv_cq_ex *, ibv_poll_cq_attr *) = nullptr;
+  int (*next_poll)(ibv_cq_ex *) = nullptr;
+  ibv_wc_opcode (*read_opcode)(ibv_cq_ex *) = nullptr;
+  std::uint32_t (*read_byte_len)(ibv_cq_ex *) = nullptr;
+  std::uint32_t (*read_qp_num)(ibv_cq_ex *) = nullptr;
+  bool settled = false;  // the members below are set
+  ibv_wc_opcode opcode = IBV_WC_SEND;
+  std::uint32_t byte_len = 0;
+};
+
 struct CqState {
   std::atomic<ibv_cq *> cq{nullptr};
 
@@ -45,6 +58,7 @@ struct CqState {
   std::atomic<CqPoll> poll{nullptr};
 
   CqRing ring;
+  ExtendedPoll extended;
   std::atomic_flag polling = ATOMIC_FLAG_INIT;  // taken while ring.compressed
   // The queue as we drive it, if we do.
   std::atomic<direct::CompletionQueue *> direct{nullptr};
@@ -74,6 +88,7 @@ struct CqState {
     cq.store(nullptr, std::memory_order_relaxed);
     poll.store(nullptr, std::memory_order_relaxed);
     ring = {};
+    extended = {};
     direct.store(nullptr, std::memory_order_relaxed);
     raw_queues_.clear();
     publish();

@@ -4,6 +4,7 @@
 #include "environment.h"
 #include "direct/ownership.h"
 #include "keep_errno.h"
+#include "lane/extended_poll.h"
 #include "lane/hooks.h"
 #include "lane/open.h"
 #include "lane/room.h"
@@ -39,6 +40,7 @@ struct Undo {
 void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
   const bool no_windows = is_set(state, "MLX5_SHUT_UP_MW");
+  if (lane::is_for(modern)) lane::install(state, qp->send_cq);
   const std::lock_guard guard(state.mutex);
   QpState &entry = state.qp_pool.take();
   entry.max_inline_data = modern.attr.cap.max_inline_data;
@@ -46,6 +48,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   entry.lane.no_windows = entry.no_windows = no_windows;
   entry.sq_sig_all = modern.attr.sq_sig_all != 0;
   entry.srq = qp->srq;
+  entry.send_cq = qp->send_cq;
   entry.recv_cq = qp->recv_cq;
   entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
   entry.checksums = (state.device().device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0;

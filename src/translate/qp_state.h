@@ -22,6 +22,7 @@ struct QpState {
   bool raw = false;                   // receives frames
   bool checksums = false;             // of raw packets: the device fills them in
   std::uint16_t max_tso_header = 0;
+  ibv_cq *send_cq = nullptr;
   ibv_cq *recv_cq = nullptr;
   lane::Lane lane;                    // inactive for most
 

@@ -322,10 +322,85 @@ TEST_CASE("raw data path functions serve every queue pair [row:ibv_exp_get_provi
   }
   CHECK(wc.wr_id == 1);
   CHECK(wc.qp == p.a.get());
-  CHECK(get(IBV_POST_SEND_FUNC) == reinterpret_cast<void *>(p.context->ops.post_send));
-  CHECK(get(IBV_POLL_CQ_FUNC) == reinterpret_cast<void *>(p.context->ops.poll_cq));
-  CHECK(get(IBV_POST_RECV_FUNC) == reinterpret_cast<void *>(p.context->ops.post_recv));
+
+  // Those of the base verbs.
+  const auto base_post =
+      reinterpret_cast<decltype(p.context->ops.post_send)>(get(IBV_POST_SEND_FUNC));
+  const auto base_recv =
+      reinterpret_cast<decltype(p.context->ops.post_recv)>(get(IBV_POST_RECV_FUNC));
+  const auto base_poll = reinterpret_cast<decltype(p.context->ops.poll_cq)>(get(IBV_POLL_CQ_FUNC));
+  auto room = p.in.piece(0, 64);
+  ibv_recv_wr recv{}, *bad_recv = nullptr;
+  recv.wr_id = 8;
+  recv.sg_list = &room;
+  recv.num_sge = 1;
+  REQUIRE(base_recv(p.b.get(), &recv, &bad_recv) == 0);
+  ibv_send_wr base{}, *bad_base = nullptr;
+  base.wr_id = 9;
+  base.sg_list = &piece;
+  base.num_sge = 1;
+  base.opcode = IBV_WR_SEND;
+  base.send_flags = IBV_SEND_SIGNALED;
+  REQUIRE(base_post(p.a.get(), &base, &bad_base) == 0);
+  std::uint64_t ids = 0;
+  for (int got = 0; got < 2;) {
+    ibv_wc modern{};
+    const int n = base_poll(p.cq.get(), 1, &modern);
+    REQUIRE(n >= 0);
+    if (n == 1) ids += modern.wr_id;
+    got += n;
+  }
+  CHECK(ids == 17);
   errno = 0;
   CHECK(get(static_cast<ibv_exp_func_name>(99)) == nullptr);
   CHECK(errno == ENOSYS);
+}
+
+TEST_CASE("a CQ that is polled by ibv_start_poll() frees the send queue") {
+  // With all that completions tell, and without the queue pair's number.
+  const std::uint64_t told = GENERATE(std::uint64_t{IBV_WC_STANDARD_FLAGS}, std::uint64_t{0});
+  Rig rig;
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 256;
+  attr.wc_flags = told;
+  ibv_cq_ex *cq = ibv_create_cq_ex(rig.context.get(), &attr);
+  REQUIRE(cq != nullptr);
+  rig.cq.reset(ibv_cq_ex_to_cq(cq));
+  const Qp a = rig.create_qp(IBV_QPT_RC), b = rig.create_qp(IBV_QPT_RC);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  Buffer memory(rig.pd.get(), size);
+  std::iota(memory.bytes.begin(), memory.bytes.begin() + 64, std::uint8_t{1});
+  ibv_sge piece = memory.piece(0, 64);
+  std::uint64_t posted = 0, taken = 0;
+  // Many times the depth of the queue.
+  while (taken < 1000) {
+    for (; posted < taken + 40; ++posted) {
+      auto wr = request(posted, IBV_EXP_WR_RDMA_WRITE, &piece);
+      wr.wr.rdma.remote_addr = memory.address(1024);
+      wr.wr.rdma.rkey = memory.mr->rkey;
+      ibv_exp_send_wr *bad = nullptr;
+      REQUIRE(ibv_exp_post_send(a.get(), &wr, &bad) == 0);
+    }
+    ibv_poll_cq_attr poll_attr{};
+    int error = ibv_start_poll(cq, &poll_attr);
+    if (error == ENOENT) continue;
+    REQUIRE(error == 0);
+    do {
+      REQUIRE(cq->status == IBV_WC_SUCCESS);
+      REQUIRE(cq->wr_id == taken++);
+      REQUIRE(ibv_wc_read_opcode(cq) == IBV_WC_RDMA_WRITE);
+      if (told != 0) REQUIRE(ibv_wc_read_qp_num(cq) == a->qp_num);
+    } while ((error = ibv_next_poll(cq)) == 0);
+    CHECK(error == ENOENT);
+    ibv_end_poll(cq);
+  }
+  CHECK(std::memcmp(memory.bytes.data(), memory.bytes.data() + 1024, 64) == 0);
+  // The rest, by another verb.
+  while (taken < posted) {
+    ibv_exp_wc wc{};
+    const int n = ibv_exp_poll_cq(rig.cq.get(), 1, &wc, sizeof(wc));
+    REQUIRE(n >= 0);
+    if (n == 1) CHECK(wc.wr_id == taken++);
+  }
 }

@@ -196,10 +196,17 @@ std::vector<Candidate> candidates_on(ContextState &state, const ibv_cq *cq) {
   const std::lock_guard guard(state.mutex);
   state.qp_pool.for_each([&](QpState &known) {
     ibv_qp *qp = known.qp.load(std::memory_order_relaxed);
-    if (qp == nullptr || (qp->send_cq != cq && qp->recv_cq != cq)) return;
-    found.push_back({qp, &known, qp->send_cq == cq, qp->recv_cq == cq});
+    // Not by what qp points to: it may have been destroyed behind our back.
+    if (qp == nullptr || (known.send_cq != cq && known.recv_cq != cq)) return;
+    found.push_back({qp, &known, known.send_cq == cq, known.recv_cq == cq});
   });
   return found;
+}
+
+CqRing ring_of(ContextState &state, const ibv_cq *cq) {
+  const std::lock_guard guard(state.mutex);
+  const CqState *known = find_cq(&state, cq);
+  return known != nullptr ? known->ring : CqRing{};
 }
 
 std::unique_ptr<CompletionQueue> open(const Context &context, ibv_cq *cq) {
@@ -293,6 +300,11 @@ Result<CompletionQueue *> own(ContextState &state, ibv_cq *cq) {
   context.owned_cqs.reserve(context.owned_cqs.size() + 1);
   auto fresh = open(context, cq);
   if (fresh == nullptr) return refuse(cq, "CQ", cq->handle, "not of mlx5", EINVAL);
+  const CqRing ring = ring_of(state, cq);
+  // Of those that were created as extended ones, a program knows its own only.
+  if (reinterpret_cast<const ibv_cq_ex *>(cq)->start_poll != nullptr && ring.entries == nullptr)
+    return refuse(cq, "CQ", cq->handle, "polled by ibv_start_poll()", EINVAL);
+  fresh->system_time = ring.stamps == CqRing::Stamps::system_time;
   std::vector<Endpoint *> entered;
   try {
     for (const Candidate &c : candidates) entered.push_back(&enter(context, c, device));

@@ -78,7 +78,7 @@ ibv_qp *create(ContextState &state, translate::ModernQpInit &modern, Need need,
 
 void enter(Lane &lane, ibv_qp *qp, const translate::ModernQpInit &modern) {
   lane.ex = nullptr;
-  if ((modern.attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) == 0) return;
+  if (!is_for(modern)) return;
   ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
   if (ex == nullptr) return;
   lane.log.open(modern.attr.cap.max_send_wr);

@@ -18,6 +18,11 @@ enum class Need : std::uint8_t {
 // raw_bytes: the largest raw entry that the request itself announces, or 0.
 Need need(ibv_context *context, ibv_qp_type type, std::uint32_t raw_bytes);
 
+// Whether create() made a queue pair of the lane.
+inline bool is_for(const translate::ModernQpInit &modern) {
+  return (modern.attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+}
+
 // Creates the queue pair, with the builders for everything its type can do, and room
 // for raw entries of that many bytes. modern.attr.cap is what was granted. Null and
 // errno. The lane itself is opened by enter(), with the queue pair's state.
