@@ -3,7 +3,7 @@
  * The work that families_bench.py counts instructions of, under callgrind: the
  * same frames through libmlx5's own functions and through the families.
  */
-#include "../samples/exp_frames.h"
+#include "../samples/raw_packet.h"
 
 #include <time.h>
 #include <valgrind/callgrind.h>

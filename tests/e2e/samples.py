@@ -3,7 +3,7 @@
 emulated hosts.
 
     samples.py --preload LIB... [--pair [--address HOST]] [--expect TEXT] [--leaks]
-               -- PROGRAM ARGS
+               [--timeout SECONDS] -- PROGRAM ARGS
 
 --leaks runs it under valgrind: it must not read what is not there, and free all.
 """
@@ -45,6 +45,7 @@ def main():
     parser.add_argument("--address", default="127.0.0.1", help="where the client finds the server")
     parser.add_argument("--expect", default="")
     parser.add_argument("--leaks", action="store_true")
+    parser.add_argument("--timeout", type=int, default=60)
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     if args.leaks and shutil.which("valgrind") is None:
@@ -60,7 +61,7 @@ def main():
     failed = False
     for process in processes:
         try:
-            output, _ = process.communicate(timeout=300 if args.leaks else 60)
+            output, _ = process.communicate(timeout=300 if args.leaks else args.timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             output, _ = process.communicate()

@@ -8,7 +8,7 @@
  *
  * Without HOST it forwards.
  */
-#include "exp_frames.h"
+#include "raw_packet.h"
 
 #define OUT_MAC 0x61
 #define BACK_MAC 0x62

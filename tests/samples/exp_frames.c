@@ -15,17 +15,7 @@
  *
  *   cc exp_frames.c -libverbs
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <getopt.h>
-#include <infiniband/verbs_exp.h>
-#include <netdb.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "raw_packet.h"
 
 enum { SLOT = 2048, DEPTH = 256, ETH = 14, IP = 20, UDP = 8, TCP = 20,
        STREAM = 64000, MSS = 1448, WANTED = 5001, OTHER = 5002 };
@@ -38,81 +28,15 @@ static struct {
 static const unsigned char server_mac[6] = { 2, 0x65, 0x78, 0x70, 0, 1 };
 static const unsigned char client_mac[6] = { 2, 0x65, 0x78, 0x70, 0, 2 };
 
-static struct ibv_context *context;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
 static struct ibv_mr *mr;
 static unsigned char *memory;
 
-static void die(const char *what)
-{
-	fprintf(stderr, "exp_frames: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static void check(int error, const char *what)
-{
-	if (error) {
-		errno = error;
-		die(what);
-	}
-}
-
 static void wrong(const char *what, int number)
 {
 	fprintf(stderr, "exp_frames: %s (%d)\n", what, number);
 	exit(1);
-}
-
-static int meet(void)
-{
-	struct addrinfo hints = { .ai_flags = AI_PASSIVE, .ai_family = AF_INET,
-				  .ai_socktype = SOCK_STREAM }, *all;
-	int fd, listening, one = 1, i;
-
-	if (getaddrinfo(options.host, options.port, &hints, &all))
-		die("address");
-	for (i = 0; options.host && i < 100; ++i) {
-		fd = socket(AF_INET, SOCK_STREAM, 0);
-		if (!connect(fd, all->ai_addr, all->ai_addrlen)) {
-			freeaddrinfo(all);
-			return fd;
-		}
-		close(fd);
-		usleep(100000);
-	}
-	listening = socket(AF_INET, SOCK_STREAM, 0);
-	setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (options.host || bind(listening, all->ai_addr, all->ai_addrlen) ||
-	    listen(listening, 1))
-		die("connection");
-	freeaddrinfo(all);
-	fd = accept(listening, NULL, NULL);
-	if (fd < 0)
-		die("accept");
-	close(listening);
-	return fd;
-}
-
-/* The two sides take turns: a batch of frames, then a word that it was read. */
-static void tell(int fd)
-{
-	if (write(fd, "x", 1) != 1)
-		die("telling the peer");
-}
-
-static void wait_for(int fd)
-{
-	char token;
-
-	if (read(fd, &token, 1) != 1)
-		die("hearing from the peer");
-}
-
-static void put16(unsigned char *p, unsigned v)
-{
-	p[0] = (unsigned char)(v >> 8);
-	p[1] = (unsigned char)v;
 }
 
 static unsigned get16(const unsigned char *p)
@@ -156,7 +80,7 @@ static int headers(unsigned char *f, int protocol, int port, int payload)
 	return ETH + IP + l4;
 }
 
-static void create(struct ibv_pd *pd)
+static void create(void)
 {
 	struct ibv_exp_cq_init_attr cq_attr = { 0 };
 	struct ibv_exp_qp_init_attr attr = { 0 };
@@ -240,7 +164,7 @@ static struct ibv_exp_wc completion(void)
 
 	do {
 		n = ibv_exp_poll_cq(cq, 1, &wc, sizeof(wc));
-		check(n < 0 ? -n : 0, "ibv_exp_poll_cq");
+		check(n < 0 ? n : 0, "ibv_exp_poll_cq");
 	} while (!n);
 	if (wc.status != IBV_WC_SUCCESS)
 		wrong(ibv_wc_status_str(wc.status), (int)wc.wr_id);
@@ -296,7 +220,7 @@ static void client(int fd)
 
 	for (number = 0; number < options.count; ++number) {
 		if (number % batch == 0)
-			wait_for(fd);
+			hear(fd);
 		if (tso) {
 			send_stream(number);
 			continue;
@@ -388,8 +312,6 @@ static void server(int fd)
 int main(int argc, char **argv)
 {
 	struct ibv_exp_flow *flow = NULL;
-	struct ibv_device **list;
-	struct ibv_pd *pd;
 	int fd, option;
 	unsigned i;
 
@@ -405,34 +327,25 @@ int main(int argc, char **argv)
 	if (optind < argc)
 		options.host = argv[optind];
 
-	list = ibv_get_device_list(NULL);
-	if (!list || !list[0])
-		die("no device");
-	context = ibv_open_device(list[0]);
-	ibv_free_device_list(list);
-	if (!context)
-		die("ibv_open_device");
-	pd = ibv_alloc_pd(context);
-	if (!pd)
-		die("ibv_alloc_pd");
-	create(pd);
+	open_device();
+	create();
 	if (!options.host) {
 		flow = steer();
 		for (i = 0; i < DEPTH; ++i)
 			post_receive(i);
 	}
-	fd = meet();
+	fd = meet(options.host, options.port);
 	if (options.host)
 		client(fd);
 	else
 		server(fd);
 	/* Nobody leaves before the other has finished. */
 	tell(fd);
-	wait_for(fd);
+	hear(fd);
 	close(fd);
 
 	if (flow)
-		check(-ibv_exp_destroy_flow(flow), "ibv_exp_destroy_flow");
+		check(ibv_exp_destroy_flow(flow), "ibv_exp_destroy_flow");
 	check(ibv_destroy_qp(qp), "ibv_destroy_qp");
 	check(ibv_dereg_mr(mr), "ibv_dereg_mr");
 	check(ibv_destroy_cq(cq), "ibv_destroy_cq");

@@ -9,7 +9,7 @@
  * Without HOST it receives. -2: packets lie two bytes into their strides, which
  * aligns the IP header.
  */
-#include "exp_frames.h"
+#include "raw_packet.h"
 
 #define MAC 0x51
 #define UDP_PORT 4711

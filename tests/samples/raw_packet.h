@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the samples of the interface families share: a device, raw packet queue
- * pairs, and UDP frames whose every byte follows from their number.
+ * What the samples of raw Ethernet share (exp_frames, exp_rss, exp_udp_stream,
+ * exp_forwarder): a device, raw packet queue pairs, UDP frames whose every byte
+ * follows from their number, and a word with the peer. Programs in a single file
+ * would have these at their top.
  */
-#ifndef EXP_FRAMES_H
-#define EXP_FRAMES_H
+#ifndef RAW_PACKET_H
+#define RAW_PACKET_H
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,13 +27,13 @@
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 
-static void die(const char *what)
+static inline void die(const char *what)
 {
 	fprintf(stderr, "%s: %s\n", what, strerror(errno));
 	exit(1);
 }
 
-static void check(int error, const char *what)
+static inline void check(int error, const char *what)
 {
 	if (error) {
 		errno = error > 0 ? error : -error;
@@ -39,7 +41,7 @@ static void check(int error, const char *what)
 	}
 }
 
-static void open_device(void)
+static inline void open_device(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 
@@ -54,7 +56,7 @@ static void open_device(void)
 		die("ibv_alloc_pd");
 }
 
-static struct ibv_mr *register_memory(void *memory, size_t bytes)
+static inline struct ibv_mr *register_memory(void *memory, size_t bytes)
 {
 	struct ibv_exp_reg_mr_in in = { 0 };
 	struct ibv_mr *mr;
@@ -69,7 +71,7 @@ static struct ibv_mr *register_memory(void *memory, size_t bytes)
 	return mr;
 }
 
-static struct ibv_cq *create_cq(int entries)
+static inline struct ibv_cq *create_cq(int entries)
 {
 	struct ibv_exp_cq_init_attr attr = { 0 };
 	struct ibv_cq *cq = ibv_exp_create_cq(context, entries, NULL, NULL, 0, &attr);
@@ -111,7 +113,7 @@ static inline void start_qp(struct ibv_qp *qp)
 	check(ibv_exp_modify_qp(qp, &attr, IBV_EXP_QP_STATE), "to RTS");
 }
 
-static void *query_family(enum ibv_exp_intf_family family, void *object, uint32_t version)
+static inline void *query_family(enum ibv_exp_intf_family family, void *object, uint32_t version)
 {
 	struct ibv_exp_query_intf_params params = { 0 };
 	enum ibv_exp_query_intf_status status;
@@ -160,7 +162,7 @@ static inline struct ibv_flow *steer_udp(struct ibv_qp *qp, uint8_t last_of_mac,
 	return flow;
 }
 
-static uint64_t next_random(uint64_t *state)
+static inline uint64_t next_random(uint64_t *state)
 {
 	*state ^= *state << 13;
 	*state ^= *state >> 7;
@@ -168,14 +170,14 @@ static uint64_t next_random(uint64_t *state)
 	return *state;
 }
 
-static void put16(uint8_t *at, uint32_t value)
+static inline void put16(uint8_t *at, uint32_t value)
 {
 	at[0] = (uint8_t)(value >> 8);
 	at[1] = (uint8_t)value;
 }
 
 /* Writes frame number n and returns its length: 60 to 1514 bytes. */
-static uint32_t make_frame(uint64_t n, uint8_t *frame, uint8_t last_of_mac, uint16_t port)
+static inline uint32_t make_frame(uint64_t n, uint8_t *frame, uint8_t last_of_mac, uint16_t port)
 {
 	static const uint8_t headers[HEADERS] = {
 		2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 99, 8, 0,
