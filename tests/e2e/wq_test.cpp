@@ -145,6 +145,30 @@ TEST_CASE("VLAN stripping is switched, insertion refused [row:vlan_modify_wq]") 
   rig.refused(a, ENOTSUP);
 }
 
+TEST_CASE("flags of work queues are served where the device says so "
+          "[row:IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP][row:IBV_EXP_CREATE_WQ_FLAG_RX_END_PADDING]") {
+  WqRig rig;
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_RX_PAD_END_ALIGN;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &device) == 0);
+  const std::pair<std::uint32_t, bool> flags[] = {
+      {IBV_EXP_CREATE_WQ_FLAG_SCATTER_FCS,
+       (device.exp_device_cap_flags & IBV_EXP_DEVICE_SCATTER_FCS) != 0},
+      {IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP,
+       (device.exp_device_cap_flags & IBV_EXP_DEVICE_WQ_DELAY_DROP) != 0},
+      {IBV_EXP_CREATE_WQ_FLAG_RX_END_PADDING, device.rx_pad_end_addr_align != 0}};
+  for (const auto &[flag, served] : flags) {
+    auto a = rig.attr();
+    a.comp_mask = IBV_EXP_CREATE_WQ_FLAGS;
+    a.flags = flag;
+    errno = 0;
+    const Wq wq(ibv_exp_create_wq(rig.context.get(), &a));
+    INFO(flag);
+    CHECK((wq != nullptr) == served);
+    if (!served) CHECK(errno == EOPNOTSUPP);
+  }
+}
+
 TEST_CASE("bad work queues are refused [row:IBV_EXP_WQT_SRQ]") {
   WqRig rig;
   auto a = rig.attr();
