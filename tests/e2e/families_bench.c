@@ -65,10 +65,11 @@ static void post_receives(struct queue *q)
 	}
 }
 
-/* The device works in a thread of its own. */
-static void wait_for_device(void)
+/* The device works in a thread of its own, which a busy machine may keep waiting. */
+static void wait_for_device(int tries)
 {
-	const struct timespec pause = { 0, 50000000 };
+	const long ms = 50 * (1 + tries);
+	const struct timespec pause = { ms / 1000, ms % 1000 * 1000000 };
 
 	nanosleep(&pause, NULL);
 }
@@ -98,7 +99,7 @@ static int all_there(struct ibv_cq *cq, int count)
 			die("ibv_poll_cq");
 		got += n;
 		if (!n)
-			wait_for_device();
+			wait_for_device(0);
 	}
 	return got == count;
 }
@@ -133,7 +134,7 @@ static void native_phases(int warm)
 			check(ibv_post_send(native.qp, requests, &bad), "ibv_post_send");
 		else
 			MEASURE("native-post-16", check(ibv_post_send(native.qp, requests, &bad), ""));
-		wait_for_device();
+		wait_for_device(tries);
 		begin();
 		n = ibv_poll_cq(native.send_cq, BURST, wc);
 		if (n == BURST && !warm)
@@ -180,7 +181,7 @@ static void family_phases(int warm)
 		      "send_burst");
 		if (!warm && !tries)
 			end("family-post-16");
-		wait_for_device();
+		wait_for_device(tries);
 		begin();
 		n = sent->poll_cnt(family.send_cq, BURST);
 		if (n == BURST && !warm)
