@@ -33,7 +33,7 @@ Qp create_in(Rig &rig, ibv_exp_res_domain *domain, ibv_cq *cq) {
 
 }  // namespace
 
-TEST_CASE("queues of a domain work [row:ibv_exp_create_res_domain]") {
+TEST_CASE("queues of a domain work [row:ibv_exp_create_res_domain][row:resdom_create_cq]") {
   const auto threads = GENERATE(IBV_EXP_THREAD_SAFE, IBV_EXP_THREAD_UNSAFE, IBV_EXP_THREAD_SINGLE);
   const auto messages = GENERATE(IBV_EXP_MSG_DEFAULT, IBV_EXP_MSG_LOW_LATENCY, IBV_EXP_MSG_HIGH_BW,
                                  IBV_EXP_MSG_FORCE_LOW_LATENCY);

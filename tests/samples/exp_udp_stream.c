@@ -133,6 +133,7 @@ static void receive(int peer)
 	unsigned long n = 0, total = 0;
 	uint32_t i, bytes, offset, flags;
 
+	memset(memory, 0, (size_t)ENTRIES * ENTRY);
 	check(ibv_exp_query_device(context, &device), "ibv_exp_query_device");
 	if (!(device.comp_mask & IBV_EXP_DEVICE_ATTR_MP_RQ) ||
 	    !(device.mp_rq_caps.supported_qps & IBV_EXP_MP_RQ_SUP_TYPE_WQ_RQ)) {
