@@ -282,3 +282,38 @@ TEST_CASE("what masked atomics can do is told [row:IBV_EXP_DEVICE_EXT_MASKED_ATO
   CHECK(attr.masked_atomic.masked_log_atomic_arg_sizes == 0x3c);
   CHECK(attr.masked_atomic.masked_log_atomic_arg_sizes_network_endianness == 0x34);
 }
+
+TEST_CASE("ibv_start_poll() tells masked atomics, too") {
+  Atomics a;
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 16;
+  attr.wc_flags = IBV_WC_EX_WITH_BYTE_LEN;
+  ibv_cq_ex *ex = ibv_create_cq_ex(a.context.get(), &attr);
+  REQUIRE(ex != nullptr);
+  const Cq cq(ibv_cq_ex_to_cq(ex));
+  auto qp_attr = a.qp_attr(IBV_QPT_RC);
+  qp_attr.send_cq = cq.get();
+  const Qp qp(ibv_exp_create_qp(a.context.get(), &qp_attr));
+  REQUIRE(qp);
+  const Qp peer = a.create_qp(IBV_QPT_RC);
+  a.connect(qp.get(), peer->qp_num);
+  a.connect(peer.get(), qp->qp_num);
+  // More often than the queue is deep.
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    a.store(40 + i);
+    auto wr = a.fetch_add(3, {2, 0});
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(qp.get(), &wr, &bad) == 0);
+    ibv_poll_cq_attr poll{};
+    int error = ENOENT;
+    while (error == ENOENT) error = ibv_start_poll(ex, &poll);
+    REQUIRE(error == 0);
+    CHECK(ex->status == IBV_WC_SUCCESS);
+    CHECK(ex->wr_id == 5);
+    CHECK(static_cast<int>(ibv_wc_read_opcode(ex)) == IBV_EXP_WC_MASKED_FETCH_ADD);
+    CHECK(ibv_wc_read_byte_len(ex) == 8);
+    ibv_end_poll(ex);
+    CHECK(a.stored() == 42 + i);
+    CHECK(a.answered() == 40 + i);
+  }
+}

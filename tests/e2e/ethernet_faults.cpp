@@ -9,6 +9,7 @@ namespace {
 struct Scenario {
   ibv_context *context = nullptr;
   ibv_pd *pd = nullptr;
+  ibv_comp_channel *channel = nullptr;
   ibv_cq *plain_cq = nullptr, *timed_cq = nullptr, *packed_cq = nullptr, *send_cq = nullptr;
   ibv_exp_wq *wqs[2] = {};
   ibv_exp_rwq_ind_table *tables[2] = {};
@@ -19,12 +20,12 @@ struct Scenario {
   ibv_exp_qp_burst_family *send = nullptr;
   alignas(4096) unsigned char bytes[1 << 17];
 
-  ibv_cq *cq(const char *what, std::uint32_t flags) {
+  ibv_cq *cq(const char *what, std::uint32_t flags, ibv_comp_channel *on = nullptr) {
     ibv_exp_cq_init_attr attr{};
     attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
     attr.flags = flags;
     return make<ibv_cq>(
-        what, [&] { return ibv_exp_create_cq(context, 64, nullptr, nullptr, 0, &attr); });
+        what, [&] { return ibv_exp_create_cq(context, 64, nullptr, on, 0, &attr); });
   }
 
   template <class Family>
@@ -53,8 +54,11 @@ struct Scenario {
     mr = make<ibv_mr>("ibv_reg_mr", [&] {
       return ibv_reg_mr(pd, bytes, sizeof(bytes), IBV_ACCESS_LOCAL_WRITE);
     });
-    plain_cq = cq("ibv_exp_create_cq", 0);
-    timed_cq = cq("ibv_exp_create_cq (TIMESTAMP)", IBV_EXP_CQ_TIMESTAMP);
+    channel = make<ibv_comp_channel>("ibv_create_comp_channel",
+                                     [&] { return ibv_create_comp_channel(context); });
+    plain_cq = cq("ibv_exp_create_cq", 0, channel);
+    timed_cq = cq("ibv_exp_create_cq (TIMESTAMP)", IBV_EXP_CQ_TIMESTAMP, channel);
+    if (channel->refcnt != 2) give_up("users of the channel", channel->refcnt);
     packed_cq = cq("ibv_exp_create_cq (COMPRESSED)", IBV_EXP_CQ_COMPRESSED_CQE);
     send_cq = cq("ibv_exp_create_cq", 0);
     ibv_exp_cq_attr moderation{};
@@ -185,6 +189,7 @@ struct Scenario {
     }
     for (ibv_cq *each : {plain_cq, timed_cq, packed_cq, send_cq})
       attempt("ibv_destroy_cq", [&] { return ibv_destroy_cq(each); });
+    attempt("ibv_destroy_comp_channel", [&] { return ibv_destroy_comp_channel(channel); });
     attempt("ibv_dereg_mr", [&] { return ibv_dereg_mr(mr); });
     // EBUSY if anything was left behind.
     attempt("ibv_dealloc_pd", [&] { return ibv_dealloc_pd(pd); });
