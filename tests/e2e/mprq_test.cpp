@@ -109,6 +109,45 @@ TEST_CASE("timestamps and stripped tags of multi-packet queues") {
           }) == 142);
 }
 
+TEST_CASE("compressed completions of a multi-packet queue") {
+  Receiver t(4, IBV_EXP_MP_RQ_NO_SHIFT, 0, IBV_EXP_CQ_COMPRESSED_CQE);
+  Ledger ledger{0};
+  t.post_entries(4);
+  unsigned without_time = 0;
+  for (unsigned round = 0; round < 20; ++round) {
+    std::vector<Frame> frames;
+    for (unsigned i = 0; i < 32; ++i)
+      frames.push_back(make_udp(i % 8 < 6 ? 20 : 300, round * 32 + i));
+    t.transmit(frames);
+    for (const Frame &frame : frames) {
+      std::uint32_t offset = 0, flags = 0;
+      std::uint64_t time = 0;
+      const std::size_t entry_before = ledger.entry;
+      const auto at = ledger.place(frame.size());
+      const auto next = [&] {
+        return eventually([&] {
+          const int n =
+              t.poll->poll_length_flags_mp_rq_ts(t.recv_cq.get(), &offset, &flags, &time);
+          return n != 0 ? n : (flags & IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1) != 0 ? 1'000'000 : 0;
+        });
+      };
+      if (at.filler) {
+        REQUIRE(next() == 1'000'000);
+        t.post_entries(1);
+      }
+      REQUIRE(next() == static_cast<int>(frame.size()));
+      REQUIRE(offset == at.offset);
+      const std::size_t entry = (entry_before + at.filler) % t.entries;
+      CHECK(std::memcmp(&t.memory.bytes[entry * entry_bytes + offset], frame.data(),
+                        frame.size()) == 0);
+      without_time += (flags & IBV_EXP_CQ_RX_WITH_TIMESTAMP) == 0;
+      if (at.last) t.post_entries(1);
+    }
+  }
+  // Those that were compressed have lost it.
+  CHECK(without_time > 0);
+}
+
 TEST_CASE("a queue out of strides loses frames and goes on") {
   Receiver t(2);
   t.post_entries(1);

@@ -338,7 +338,7 @@ TEST_CASE("compressed completions are unpacked in their places", "[direct][cqe]"
           store(mini, std::uint32_t{0xdddddddd});
           store(mini + 4, be(std::uint32_t{100 + i}));
         }
-        decompress(slot, owner);
+        decompress(slot, owner, false);
         for (std::uint32_t i = 0; i < count; ++i) {
           const Cqe cqe(slot(i));
           CHECK(cqe.byte_count() == 100 + i);
@@ -350,6 +350,33 @@ TEST_CASE("compressed completions are unpacked in their places", "[direct][cqe]"
         }
       }
     }
+  }
+}
+
+TEST_CASE("compressed completions of many packets go on by strides", "[direct][cqe]") {
+  constexpr std::uint32_t count = 12;
+  Bytes ring(32 * 64, 0xee);
+  const auto slot = [&](std::uint32_t k) { return ring.data() + k % 32 * 64; };
+  const auto owner = [](std::uint32_t) { return std::uint8_t{0}; };
+  std::uint8_t *title = slot(0);
+  std::memset(title, 0, 64);
+  store(title + 44, be(count));
+  store(title + 60, be(std::uint16_t{500}));
+  title[63] = static_cast<std::uint8_t>(2 << 4 | 0xc);
+  const auto strides = [](std::uint32_t i) { return 1 + i % 5; };
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::uint8_t *mini = slot(i < 8 ? 1 : i / 8 * 8) + i % 8 * 8;
+    store(mini, std::uint32_t{0});
+    store(mini + 4, be(strides(i) << 16 | (60 + i)));
+  }
+  decompress(slot, owner, true);
+  std::uint32_t at = 500;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const Strides s = strides_of(Cqe(slot(i)));
+    CHECK(s.first == at);
+    CHECK(s.consumed == strides(i));
+    CHECK(s.bytes == 60 + i);
+    at += strides(i);
   }
 }
 

@@ -162,13 +162,14 @@ constexpr ibv_wc_opcode send_completion(std::uint8_t opcode) {
 // stands for all: byte_count says how many there are. Eight of what differs
 // follow in the next slot, and eight more in every eighth slot behind the title.
 // slot(k) gives the place of the k-th entry from the title on, owner(k) its
-// owner bit. The unpacked ones have no timestamp: it is zero.
+// owner bit. striding: of a multi-packet queue, whose counter goes by strides. The
+// unpacked ones have no timestamp: it is zero.
 template <class Slot, class Owner>
-void decompress(Slot slot, Owner owner) {
+void decompress(Slot slot, Owner owner, bool striding) {
   std::uint8_t title[cqe_bytes];
   std::memcpy(title, slot(0), sizeof(title));
   const std::uint32_t count = Cqe(title).byte_count();
-  const std::uint16_t first = Cqe(title).counter();
+  std::uint16_t counter = Cqe(title).counter();
   const std::uint8_t op = title[63] & 0xf0;
   store(title + 48, std::uint64_t{0});
 
@@ -180,7 +181,9 @@ void decompress(Slot slot, Owner owner) {
     std::uint8_t *to = slot(i);
     std::memcpy(to, title, cqe_bytes - 1);
     std::memcpy(to + 44, mini + 4, 4);  // bytes; the rest is a hash or a checksum
-    store(to + 60, be(static_cast<std::uint16_t>(first + i)));
+    store(to + 60, be(counter));
+    const std::uint16_t step = striding ? strides_of(Cqe(to)).consumed : std::uint16_t{1};
+    counter = static_cast<std::uint16_t>(counter + step);
     __atomic_store_n(to + 63, static_cast<std::uint8_t>(op | owner(i)), __ATOMIC_RELEASE);
   }
 }

@@ -198,8 +198,10 @@ struct CompletionQueue {
   }
 
   [[gnu::cold]] void unpack() {
+    const Endpoint *of = endpoints->find(entry(consumer).user_index());
     decompress([this](std::uint32_t k) { return entry(consumer + k).bytes(); },
-               [this](std::uint32_t k) { return owner(consumer + k); });
+               [this](std::uint32_t k) { return owner(consumer + k); },
+               of != nullptr && of->receive.strides != 0);
   }
 };
 
