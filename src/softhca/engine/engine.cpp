@@ -320,6 +320,7 @@ void engine_forget() {
   p.overflowing.clear();
   p.next_qpn = 0;
   p.free_qpns.clear();
+  p.free_qpn_blocks.clear();
   flow_forget();
 }
 

@@ -59,20 +59,34 @@ int Process::start() {
   return 0;
 }
 
+namespace {
+
+constexpr u32 qpns_per_slot = 1u << qpn_bits_per_slot;
+constexpr u32 qpns_per_block = 1u << log_reserved_qpns;
+
+// Numbers rest as long as possible before they are used again: a late packet
+// to an old QP must not meet a new one.
+bool take_qpn(Process &p, u32 &low) {
+  if (p.next_qpn < qpns_per_slot) {
+    low = p.next_qpn++;
+    return true;
+  }
+  if (p.free_qpns.empty() && !p.free_qpn_blocks.empty()) {
+    for (u32 i = 0; i < qpns_per_block; ++i) p.free_qpns.push_back(p.free_qpn_blocks.front() + i);
+    p.free_qpn_blocks.pop_front();
+  }
+  if (p.free_qpns.empty()) return false;
+  low = p.free_qpns.front();
+  p.free_qpns.pop_front();
+  return true;
+}
+
+}  // namespace
+
 Qp *qp_register(std::unique_ptr<Qp> qp) {
   Process &p = process();
-  constexpr u32 per_slot = 1u << qpn_bits_per_slot;
   u32 low;
-  // Numbers rest as long as possible before they are used again: a late
-  // packet to an old QP must not meet a new one.
-  if (p.next_qpn < per_slot) {
-    low = p.next_qpn++;
-  } else if (!p.free_qpns.empty()) {
-    low = p.free_qpns.front();
-    p.free_qpns.pop_front();
-  } else {
-    return nullptr;
-  }
+  if (!take_qpn(p, low)) return nullptr;
   Qp *raw = qp.release();
   raw->qpn = u32{p.fabric->slot()} << qpn_bits_per_slot | low;
   p.qps[raw->qpn] = raw;
@@ -89,7 +103,7 @@ void qp_unregister(Qp *qp) {
   const auto it = p.qps.find(qp->qpn);
   if (it != p.qps.end() && it->second == qp) {
     p.qps.erase(it);
-    p.free_qpns.push_back(qp->qpn & ((1u << qpn_bits_per_slot) - 1));
+    p.free_qpns.push_back(qp->qpn & (qpns_per_slot - 1));
   }
   if (qp->sweep_index < p.sweep.size() && p.sweep[qp->sweep_index].qp == qp) {
     p.sweep.back().qp->sweep_index = qp->sweep_index;
@@ -99,6 +113,26 @@ void qp_unregister(Qp *qp) {
   if (qp->hot) std::erase(p.hot, qp);
   if (qp->ack_listed) std::erase(p.ack_pending, qp);
   delete qp;
+}
+
+bool qpns_reserve(u32 &first) {
+  Process &p = process();
+  u32 low;
+  if (p.next_qpn + qpns_per_block <= qpns_per_slot) {
+    low = p.next_qpn;
+    p.next_qpn += qpns_per_block;
+  } else if (!p.free_qpn_blocks.empty()) {
+    low = p.free_qpn_blocks.front();
+    p.free_qpn_blocks.pop_front();
+  } else {
+    return false;
+  }
+  first = u32{p.fabric->slot()} << qpn_bits_per_slot | low;
+  return true;
+}
+
+void qpns_release(u32 first) {
+  process().free_qpn_blocks.push_back(first & (qpns_per_slot - 1));
 }
 
 u32 srq_register(Srq *srq) {

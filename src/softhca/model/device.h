@@ -73,6 +73,7 @@ struct Capabilities {
   bool striding_rq = true;
   bool tso = true;
   bool packet_pacing = true;
+  bool reserved_qpns = true;
   bool dma_memcpy = true;
 };
 
@@ -119,6 +120,7 @@ struct Process {
   u64 qp_visits = 0;                     // doorbell records looked at, and active QPs run
   u32 next_qpn = 0, next_srqn = 1, next_cqn = 1, next_pdn = 1;
   std::deque<u32> free_qpns;             // oldest first: numbers rest before reuse
+  std::deque<u32> free_qpn_blocks;       // reserved once and given back, oldest first
   u64 open_ns = 0;                       // device clock when the first context opened
   std::atomic<u64> last_event_ns{0};     // newest completion event (engine policy)
 
@@ -134,6 +136,11 @@ u64 device_clock_ns();
 // Numbering and registration. Lock held.
 Qp *qp_register(std::unique_ptr<Qp> qp);  // assigns qp.qpn; nullptr when none is free
 void qp_unregister(Qp *);                 // removes it from all lists and deletes it
+// A block of consecutive QP numbers that no QP gets, or false when none is
+// left; and its return.
+inline constexpr u32 log_reserved_qpns = 5;
+bool qpns_reserve(u32 &first);
+void qpns_release(u32 first);
 u32 srq_register(Srq *);                  // assigns and returns srqn
 void srq_unregister(Srq *);
 void cq_watch(Cq &);                      // check its arming at the next step

@@ -1,15 +1,13 @@
 // Firmware commands from user space (mlx5/devx.c): capabilities, indirect
-// memory keys, and what can be asked about a DCT.
-//
-// A command that firmware does not know or refuses fails with EREMOTEIO, and
-// the output box says why: status in byte 0, syndrome in bytes 4-7.
+// memory keys, general objects, and what can be asked about a DCT.
 #include <rdma/mlx5_user_ioctl_cmds.h>
 
 #include <algorithm>
 
-#include "base/log.h"
 #include "uverbs/context.h"
 #include "uverbs/dispatch.h"
+#include "uverbs/firmware_command.h"
+#include "uverbs/general_object.h"
 #include "uverbs/hca_caps.h"
 
 namespace softhca::uverbs {
@@ -23,47 +21,14 @@ enum Opcode : u16 {
   query_dct = 0x713,
   arm_dct = 0x714,
   nop = 0x80d,
+  create_general_object = 0xa00,
 };
 
-enum class Status : u8 { ok = 0x0, bad_op = 0x2, bad_param = 0x3, bad_resource = 0x5, no_resources = 0xf,
-                        bad_qp_state = 0x10 };
-
-constexpr u16 header_bytes = 16;   // of every input and output box
 constexpr u32 mkc_offset = 16, mkc_bytes = 64, actual_octowords_offset = 96;
-
-struct Command {
-  std::vector<u8> in;
-  std::vector<u8> out;
-  u16 out_id = 0;
-  u16 opcode() const { return load_be16(in.data()); }
-  u32 op_mod() const { return load_be16(in.data() + 6); }
-};
-
-int read(const File &file, const Attrs &attrs, u16 in_id, u16 out_id, Command &c) {
-  // The context must have been opened for firmware commands.
-  if (!file.devx) return EINVAL;
-  if (const int error = attrs.bytes(in_id, c.in); error != 0) return error;
-  c.out.assign(attrs.length(out_id), 0);
-  c.out_id = out_id;
-  return 0;
-}
-
-int reply(const Attrs &attrs, Command &c, Status status) {
-  c.out[0] = static_cast<u8>(status);
-  if (status != Status::ok) {
-    std::fill(c.out.begin() + 1, c.out.end(), u8{0});
-    // Firmware's syndromes are opaque; ours names the opcode.
-    store_be32(c.out.data() + 4, 0x534800u << 8 | c.opcode());
-    SOFTHCA_LOG(info, "firmware command %#x, op_mod %#x: status %u", c.opcode(), c.op_mod(),
-                static_cast<u32>(status));
-  }
-  const int error = attrs.write(c.out_id, c.out.data(), static_cast<u32>(c.out.size()));
-  return error != 0 ? error : status != Status::ok ? EREMOTEIO : 0;
-}
 
 int other(File &file, Attrs &attrs) {
   Command c;
-  if (const int error = read(file, attrs, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, c);
+  if (const int error = read_command(file, attrs, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, c);
       error != 0)
     return error;
   switch (c.opcode()) {
@@ -81,17 +46,18 @@ int other(File &file, Attrs &attrs) {
 
 int object_create(File &file, Attrs &attrs) {
   Command c;
-  if (const int error = read(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN,
+  if (const int error = read_command(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN,
                              MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, c);
       error != 0)
     return error;
+  if (c.opcode() == create_general_object) return general_object_create(file, attrs, c);
   if (c.opcode() != create_mkey || !file.caps().umr) return reply(attrs, c, Status::bad_op);
   if (c.in.size() < mkc_offset + mkc_bytes) return EINVAL;
   const u8 *mkc = c.in.data() + mkc_offset;
   const u32 octowords = c.in.size() >= actual_octowords_offset + 4
                             ? load_be32(c.in.data() + actual_octowords_offset)
                             : 0;
-  auto object = std::make_unique<DevxObject>(file, create_devx_mkey(process().mkeys, mkc, octowords));
+  auto object = std::make_unique<DevxMkey>(file, create_devx_mkey(process().mkeys, mkc, octowords));
   if (!object->key) return reply(attrs, c, Status::bad_param);
   store_be32(c.out.data() + 8, object->key->index);
   if (const int error = reply(attrs, c, Status::ok); error != 0) return error;
@@ -135,7 +101,7 @@ void describe_dct(const Qp &qp, u8 *ctx) {
 int object_query(File &file, Attrs &attrs) {
   constexpr size_t dct_context_bytes = 64;
   Command c;
-  if (const int error = read(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN,
+  if (const int error = read_command(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN,
                              MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, c);
       error != 0)
     return error;
@@ -169,7 +135,7 @@ int modify_udp_sport(const Attrs &attrs, Command &c, const Object *o) {
 
 int object_modify(File &file, Attrs &attrs) {
   Command c;
-  if (const int error = read(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
+  if (const int error = read_command(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
                              MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, c);
       error != 0)
     return error;

@@ -1,6 +1,7 @@
 #include "uverbs/hca_caps.h"
 
 #include "config/identity.h"
+#include "uverbs/general_object.h"
 #include "uverbs/limits.h"
 
 namespace softhca::uverbs {
@@ -10,7 +11,8 @@ namespace {
 constexpr size_t page_bytes = 4096;
 
 // Page types (bits 1.. of op_mod).
-enum Type : u32 { general = 0, ethernet_offloads = 1, odp = 2, atomic = 3, device_memory = 0xf, last = 0x20 };
+enum Type : u32 { general = 0, ethernet_offloads = 1, odp = 2, atomic = 3, device_memory = 0xf,
+                  general_2 = 0x20, last = 0x20 };
 
 u32 log2_up(u64 n) { return n <= 1 ? 0 : 64 - static_cast<u32>(__builtin_clzll(n - 1)); }
 
@@ -37,6 +39,11 @@ std::vector<u8> general_page(const Device &device) {
   const Capabilities &c = device.caps;
   const LinkLayer link = device.port(1).link;
   Page p;
+  if (c.reserved_qpns) {
+    p.set(0x20, 1, 1);                         // hca_cap_2
+    // general_obj_types, 64 bits from 0x400, least significant last
+    p.set(0x400 + 63 - object_type_reserved_qpn, 1, 1);
+  }
   if (c.dma_memcpy) {
     p.set(0x6b, 5, c.log_max_memcpy);          // log_dma_mmo_max_size
     p.set(0x153, 1, 1);                        // dma_mmo_sq
@@ -163,6 +170,12 @@ std::vector<u8> device_memory_page(const Capabilities &c) {
   return p.take();
 }
 
+std::vector<u8> general_page_2(const Capabilities &c) {
+  Page p;
+  if (c.reserved_qpns) p.set(0x93, 5, log_reserved_qpns);   // log_reserved_qpn_granularity
+  return p.take();
+}
+
 }  // namespace
 
 std::vector<u8> hca_caps(const Device &device, u32 type) {
@@ -171,6 +184,7 @@ std::vector<u8> hca_caps(const Device &device, u32 type) {
     case ethernet_offloads: return ethernet_page(device.caps);
     case odp: return odp_page(device.caps);
     case atomic: return atomic_page(device.caps);
+    case general_2: return general_page_2(device.caps);
     case device_memory: return device_memory_page(device.caps);
     default: break;
   }

@@ -172,10 +172,14 @@ struct MwObject : Object {
   OwnedMkey key;
 };
 
-// An object made with a firmware command: memory keys are the only kind.
+// What a firmware command has made.
 struct DevxObject : Object {
   static constexpr ObjectClass kind = ObjectClass::devx_object;
-  DevxObject(File &f, Mkey *k) : Object(f, kind), key(k) {}
+  explicit DevxObject(File &f) : Object(f, kind) {}
+};
+
+struct DevxMkey : DevxObject {
+  DevxMkey(File &f, Mkey *k) : DevxObject(f), key(k) {}
   OwnedMkey key;
 };
 

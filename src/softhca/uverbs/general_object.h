@@ -1,0 +1,14 @@
+// The objects of CREATE_GENERAL_OBJECT.
+#pragma once
+
+#include "uverbs/firmware_command.h"
+
+namespace softhca::uverbs {
+
+// The object types of the programming interface that the device knows.
+inline constexpr u32 object_type_reserved_qpn = 0x2c;
+
+// DEVX_OBJ/CREATE of a general object.
+int general_object_create(File &, Attrs &, Command &);
+
+}  // namespace softhca::uverbs

@@ -1,0 +1,112 @@
+// What only mlx5dv reaches: reserved QP numbers and firmware objects, through
+// libibverbs and libmlx5 with the software HCA preloaded.
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "catch.h"
+
+namespace {
+
+struct Context {
+  Context() {
+    ibv_device **list = ibv_get_device_list(nullptr);
+    REQUIRE(list != nullptr);
+    REQUIRE(list[0] != nullptr);
+    mlx5dv_context_attr attr{};
+    attr.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+    ctx = mlx5dv_open_device(list[0], &attr);
+    ibv_free_device_list(list);
+    REQUIRE(ctx != nullptr);
+  }
+  ~Context() { CHECK(ibv_close_device(ctx) == 0); }
+  ibv_context *ctx;
+};
+
+void store16(uint8_t *p, uint32_t v) {
+  p[0] = static_cast<uint8_t>(v >> 8);
+  p[1] = static_cast<uint8_t>(v);
+}
+
+// CREATE_GENERAL_OBJECT, refused: returns the firmware's status.
+uint8_t refused_object(ibv_context *ctx, uint32_t type, uint8_t log_range) {
+  uint8_t in[32] = {}, out[16] = {};
+  store16(in, 0xa00);
+  store16(in + 6, type);
+  in[12] = log_range;
+  errno = 0;
+  CHECK(mlx5dv_devx_obj_create(ctx, in, sizeof in, out, sizeof out) == nullptr);
+  CHECK(errno == EREMOTEIO);
+  return out[0];
+}
+
+// The numbers of `count` QPs that exist together.
+std::vector<uint32_t> create_qps(ibv_context *ctx, int count) {
+  ibv_pd *pd = ibv_alloc_pd(ctx);
+  ibv_cq *cq = ibv_create_cq(ctx, 16, nullptr, nullptr, 0);
+  REQUIRE((pd != nullptr && cq != nullptr));
+  std::vector<ibv_qp *> qps;
+  std::vector<uint32_t> numbers;
+  for (int i = 0; i < count; ++i) {
+    ibv_qp_init_attr a{};
+    a.qp_type = IBV_QPT_RC;
+    a.send_cq = a.recv_cq = cq;
+    a.cap = {1, 1, 1, 1, 0};
+    qps.push_back(ibv_create_qp(pd, &a));
+    REQUIRE(qps.back() != nullptr);
+    numbers.push_back(qps.back()->qp_num);
+  }
+  for (ibv_qp *qp : qps) CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+  return numbers;
+}
+
+}  // namespace
+
+TEST_CASE("Reserved QP numbers are nobody else's", "[mlx5_verbs_test]") {
+  Context c;
+  std::set<uint32_t> reserved;
+  std::vector<uint32_t> order;
+  for (int i = 0; i < 200; ++i) {
+    uint32_t qpn = 0;
+    REQUIRE(mlx5dv_reserved_qpn_alloc(c.ctx, &qpn) == 0);
+    CHECK(qpn < 1u << 24);
+    CHECK(reserved.insert(qpn).second);
+    order.push_back(qpn);
+  }
+
+  for (uint32_t qpn : create_qps(c.ctx, 100)) CHECK(reserved.count(qpn) == 0);
+
+  const uint32_t strange = *std::max_element(order.begin(), order.end()) + 4096;
+  CHECK(mlx5dv_reserved_qpn_dealloc(c.ctx, strange) == EINVAL);
+  for (uint32_t qpn : order) CHECK(mlx5dv_reserved_qpn_dealloc(c.ctx, qpn) == 0);
+  CHECK(mlx5dv_reserved_qpn_dealloc(c.ctx, order[0]) == EINVAL);
+}
+
+// More than the device has: every block that goes back can be had again, also
+// as numbers of QPs.
+TEST_CASE("Reserved QP numbers end and come back", "[mlx5_verbs_test]") {
+  Context c;
+  for (int round = 0; round < 2; ++round) {
+    std::vector<uint32_t> all;
+    uint32_t qpn = 0;
+    while (all.size() < 1u << 16 && mlx5dv_reserved_qpn_alloc(c.ctx, &qpn) == 0) all.push_back(qpn);
+    CHECK(all.size() > 16384);
+    CHECK(all.size() < 1u << 16);
+    for (uint32_t n : all) REQUIRE(mlx5dv_reserved_qpn_dealloc(c.ctx, n) == 0);
+  }
+  CHECK(create_qps(c.ctx, 100).size() == 100);
+}
+
+TEST_CASE("Firmware refuses general objects it does not know", "[mlx5_verbs_test]") {
+  constexpr uint8_t bad_op = 2, bad_param = 3;
+  Context c;
+  CHECK(refused_object(c.ctx, 0x0d, 0) == bad_op);       // a virtio queue
+  CHECK(refused_object(c.ctx, 0x2c, 9) == bad_param);    // not the granularity
+}
