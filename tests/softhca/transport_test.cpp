@@ -200,6 +200,22 @@ TEST_CASE("UC delivers without acknowledge", "[uc]") {
   CHECK(p.b.qp->state == QpState::rts);
 }
 
+TEST_CASE("A completion points to a GRH only where there is one", "[rc]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, full_access), to(64, full_access);
+  const Gid gid = rig.device().gids[0][0].gid;
+  p.a.qp->attr.av.is_global = true;
+  std::copy(gid.begin(), gid.end(), p.a.qp->attr.av.dgid);
+  p.b.post_receive({{64, to.key(), to.address()}});
+  p.a.post(Wqe(WqeOpcode::send).data(64, from.key(), from.address()));
+  rig.step();
+  const Completion r = p.b_cq.expect();
+  CHECK(r.byte_count() == 64);
+  CHECK((r.flags_rqpn() >> 28) == 0);   // the packet had one, the buffer has not
+  CHECK(r.source_qpn() == p.a.qp->qpn);
+}
+
 TEST_CASE("UD carries 40 bytes of GRH in front", "[ud]") {
   Rig rig;
   QpOptions o;

@@ -164,10 +164,10 @@ void Mkey::set_entries(std::vector<Entry> list) {
 }
 
 // Numbers start where the process id puts them, so that a key used in the
-// wrong process is refused there instead of finding a namesake.
-MkeyTable::MkeyTable()
-    : next_(first_index +
-            static_cast<u32>(u64{static_cast<u32>(getpid())} * 0x9e3779b1 % index_count)) {}
+// wrong process is refused there instead of finding a namesake. The highest
+// bits stay clear, as on hardware that has not run for long: libmlx5 reads
+// completion flags from where a small message may lie, perhaps with a key in it.
+MkeyTable::MkeyTable() : next_(first_index + (static_cast<u32>(getpid()) * 0x9e3779b1u >> 12)) {}
 
 MkeyTable::~MkeyTable() {
   for (const auto &[index, mkey] : keys_) delete mkey;

@@ -96,7 +96,8 @@ void complete_receive(Qp &qp, Srq *srq, const ReceiveWqe &wqe, CqeOpcode opcode,
   Cqe cqe;
   address_fields(qp, srq, wqe.counter, cqe);
   u32 flags = (h.src_qpn & 0xffffff) | u32{h.sl & 0xfu} << 24;
-  if ((h.flags & packet_grh) != 0) {
+  // The field says where the header stands. Connections have it nowhere.
+  if ((h.flags & packet_grh) != 0 && (qp.type == QpType::ud || qp.type == QpType::dct)) {
     flags |= 1u << 28;
     if (qp.device->ethernet(std::max<u8>(qp.attr.port, 1))) {
       // On RoCE the SL bits tell the network header: 0 GRH, 1 IPv6, 2 IPv4.
