@@ -104,6 +104,49 @@ TEST_CASE("Reserved QP numbers end and come back", "[mlx5_verbs_test]") {
   CHECK(create_qps(c.ctx, 100).size() == 100);
 }
 
+TEST_CASE("Tag matching SRQs: what is refused", "[mlx5_verbs_test]") {
+  Context c;
+  ibv_device_attr_ex attr{};
+  REQUIRE(ibv_query_device_ex(c.ctx, nullptr, &attr) == 0);
+  REQUIRE(attr.tm_caps.flags == IBV_TM_CAP_RC);
+  ibv_pd *pd = ibv_alloc_pd(c.ctx);
+  ibv_cq_init_attr_ex cq_attr{};
+  cq_attr.cqe = 64;
+  cq_attr.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO;
+  ibv_cq_ex *cq = ibv_create_cq_ex(c.ctx, &cq_attr);
+  REQUIRE((pd != nullptr && cq != nullptr));
+
+  ibv_srq_init_attr_ex srq_attr{};
+  srq_attr.attr = {16, 1, 0};
+  srq_attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+  srq_attr.srq_type = IBV_SRQT_TM;
+  srq_attr.pd = pd;
+  srq_attr.cq = ibv_cq_ex_to_cq(cq);
+  srq_attr.tm_cap = {attr.tm_caps.max_num_tags + 1, 4};
+  errno = 0;
+  CHECK(ibv_create_srq_ex(c.ctx, &srq_attr) == nullptr);
+  CHECK(errno == EINVAL);
+
+  srq_attr.attr = {16, 1, 0};
+  srq_attr.tm_cap = {attr.tm_caps.max_num_tags, 4};
+  ibv_srq *srq = ibv_create_srq_ex(c.ctx, &srq_attr);
+  REQUIRE(srq != nullptr);
+  for (ibv_qp_type type : {IBV_QPT_UD, IBV_QPT_UC}) {
+    ibv_qp_init_attr a{};
+    a.qp_type = type;
+    a.srq = srq;
+    a.send_cq = a.recv_cq = ibv_cq_ex_to_cq(cq);
+    a.cap = {1, 0, 1, 0, 0};
+    errno = 0;
+    CHECK(ibv_create_qp(pd, &a) == nullptr);
+    CHECK(errno == EINVAL);
+  }
+  CHECK(ibv_dealloc_pd(pd) == EBUSY);
+  CHECK(ibv_destroy_srq(srq) == 0);
+  CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
 TEST_CASE("Firmware refuses general objects it does not know", "[mlx5_verbs_test]") {
   constexpr uint8_t bad_op = 2, bad_param = 3;
   Context c;

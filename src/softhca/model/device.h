@@ -56,6 +56,7 @@ struct Capabilities {
   u32 max_indirection_entries = 2048;
   u32 min_rate_kbps = 1, max_rate_kbps = 100'000'000;
   u32 log_max_memcpy = 20;
+  u32 log_max_tags = 7;
   bool dc = true;
   bool xrc = true;
   bool atomics = true;
@@ -74,6 +75,8 @@ struct Capabilities {
   bool tso = true;
   bool packet_pacing = true;
   bool reserved_qpns = true;
+  bool tag_matching = true;
+  bool dci_streams = true;
   bool dma_memcpy = true;
 };
 

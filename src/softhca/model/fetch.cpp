@@ -7,6 +7,7 @@
 #include "fault/faults.h"
 #include "model/device.h"
 #include "model/requester.h"
+#include "model/tag_matching.h"
 
 namespace softhca {
 
@@ -151,6 +152,8 @@ bool opcode_allowed(const Qp &qp, WqeOpcode op) {
     case WqeOpcode::masked_cs:
     case WqeOpcode::masked_fa:
       return qp.device->caps.atomics && qp.type != QpType::ud && qp.type != QpType::uc;
+    case WqeOpcode::tag_matching:
+      return qp.type == QpType::rc && qp.srq != nullptr && qp.srq->tags != nullptr;
     case WqeOpcode::mmo:
       return qp.device->caps.dma_memcpy && qp.type != QpType::ud && qp.type != QpType::uc;
     default: return false;
@@ -187,6 +190,11 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
     case WqeOpcode::mmo: {
       out.local = true;
       const Syndrome s = execute_memcpy(qp, wqe, ds);
+      return s == Syndrome::ok ? s : refuse(out, s);
+    }
+    case WqeOpcode::tag_matching: {
+      out.local = true;
+      const Syndrome s = execute_tag_operation(qp, wqe, ds);
       return s == Syndrome::ok ? s : refuse(out, s);
     }
     default: break;
@@ -255,6 +263,7 @@ const char *opcode_name(WqeOpcode op) {
     case WqeOpcode::local_inv: return "LOCAL_INV";
     case WqeOpcode::set_psv: return "SET_PSV";
     case WqeOpcode::umr: return "UMR";
+    case WqeOpcode::tag_matching: return "TAG_MATCHING";
     case WqeOpcode::mmo: return "MMO";
   }
   return "UNKNOWN";
@@ -264,6 +273,12 @@ u32 path_mtu_bytes(const Qp &qp) {
   if (qp.type == QpType::ud) return qp.device->port(std::max<u8>(qp.attr.port, 1)).active_mtu;
   const u32 mtu = qp.attr.path_mtu;
   return mtu >= 1 && mtu <= 5 ? 128u << mtu : 1024;
+}
+
+void queue_own_work(Qp &qp, std::unique_ptr<SendWqe> w) {
+  connected_destination(qp, w->dest);
+  qp.send->own.push_back(std::move(w));
+  qp_wake(qp);
 }
 
 u32 fetch_wqe(Qp &qp, SendWqe &out) {

@@ -11,12 +11,12 @@ enum class WqeOpcode : u8 {
   nop = 0x00, send_inv = 0x01, rdma_write = 0x08, rdma_write_imm = 0x09,
   send = 0x0a, send_imm = 0x0b, tso = 0x0e, rdma_read = 0x10,
   atomic_cs = 0x11, atomic_fa = 0x12, masked_cs = 0x14, masked_fa = 0x15,
-  local_inv = 0x1b, set_psv = 0x20, umr = 0x25, mmo = 0x2f,
+  local_inv = 0x1b, set_psv = 0x20, umr = 0x25, tag_matching = 0x28, mmo = 0x2f,
 };
 
 enum class CqeOpcode : u8 {
   req = 0, resp_rdma_write_imm = 1, resp_send = 2, resp_send_imm = 3,
-  resp_send_inv = 4, resize_cq = 5, req_err = 13, resp_err = 14, invalid = 15,
+  resp_send_inv = 4, resize_cq = 5, no_packet = 6, req_err = 13, resp_err = 14, invalid = 15,
 };
 
 // Completion syndromes (CQE byte 55).
@@ -71,6 +71,11 @@ struct Cqe {
   void wqe_id(u16 v) { store_be16(raw + 2, v); }
   void slid(u16 v) { store_be16(raw + 22, v); }
   void flags_rqpn(u32 v) { store_be32(raw + 24, v); }
+  void application(u8 operation, u16 info) {   // tag matching is the only one
+    raw[40] = 1;
+    raw[41] = operation;
+    store_be16(raw + 42, info);
+  }
   void ml_path(u8 v) { raw[17] = v; }
   void pkey_raw(u16 pkey) { store_be16(raw + 38, pkey); }
   void error(Syndrome s, u8 vendor) { raw[54] = vendor; raw[55] = static_cast<u8>(s); }

@@ -7,6 +7,7 @@
 #include "model/device.h"
 #include "model/requester.h"
 #include "model/responder.h"
+#include "model/tag_matching.h"
 
 namespace softhca {
 
@@ -36,7 +37,8 @@ void enter_rtr(Qp &qp) {
 }
 
 void enter_rts(Qp &qp) {
-  if (qp.sq_wqebbs == 0) return;
+  // Tag matching uses the connection to read, also without a send queue.
+  if (qp.sq_wqebbs == 0 && (qp.srq == nullptr || !qp.srq->tags)) return;
   if (qp.send) {   // from SQE or SQD: the queue goes on where it stopped
     qp.send->blocked = false;
     return;

@@ -36,10 +36,17 @@ void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &
   }
 }
 
+void ReceiveWqe::reset() {
+  taken = false;
+  spans.clear();
+  capacity = 0;
+  status = Syndrome::ok;
+  tag = TagOutcome::none;
+  header_bytes = 0;
+}
+
 bool take_receive_wqe(Qp &qp, Srq *srq, u64 bytes, ReceiveWqe &out) {
-  out.spans.clear();
-  out.capacity = 0;
-  out.status = Syndrome::ok;
+  out.reset();
   if (srq != nullptr) {
     if (srq_available(*srq) == 0) return false;
     const u8 *wqe = srq->buffer + static_cast<u64>(srq->head) * srq->stride;
@@ -80,6 +87,13 @@ void address_fields(const Qp &qp, const Srq *srq, u16 counter, Cqe &cqe) {
   cqe.wqe_counter(counter);
 }
 
+// The tag is told once, with the match.
+void describe_tagged(const ReceiveWqe &wqe, Cqe &cqe) {
+  cqe.application(static_cast<u8>(wqe.tag), wqe.entry);
+  if (wqe.matched() && wqe.tag != TagOutcome::expected && wqe.tag != TagOutcome::canceled)
+    std::copy(wqe.tag_header.begin(), wqe.tag_header.end(), cqe.raw);
+}
+
 void write_receive(Qp &qp, const Srq *srq, Cqe &cqe, CqeOpcode opcode, bool solicited,
                    const u8 *inline_data, u32 inline_bytes) {
   Cq *cq = completion_queue(qp, srq);
@@ -115,12 +129,17 @@ void complete_receive(Qp &qp, Srq *srq, const ReceiveWqe &wqe, CqeOpcode opcode,
     cqe.imm_host(h.imm);
   else
     cqe.pkey_raw(0);
+  if (wqe.tag != TagOutcome::none) describe_tagged(wqe, cqe);
   write_receive(qp, srq, cqe, opcode, (h.flags & packet_solicited) != 0, inline_data, inline_bytes);
 }
 
 void complete_receive_error(Qp &qp, Srq *srq, const ReceiveWqe &wqe, Syndrome s) {
   Cqe cqe;
   address_fields(qp, srq, wqe.counter, cqe);
+  if (wqe.matched()) {   // a buffer of the tag list has an end of its own
+    cqe.application(static_cast<u8>(TagOutcome::canceled), wqe.entry);
+    return write_receive(qp, srq, cqe, CqeOpcode::resp_send, true, nullptr, 0);
+  }
   cqe.error(s, vendor_syndrome(s, true));
   write_receive(qp, srq, cqe, CqeOpcode::resp_err, true, nullptr, 0);
 }

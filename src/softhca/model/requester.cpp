@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "model/device.h"
+#include "model/tag_matching.h"
 #include "model/transmit.h"
 
 namespace softhca {
@@ -61,7 +62,8 @@ Service service_of(const Qp &qp) {
   }
 }
 
-void complete(Qp &qp, const SendWqe &w) {
+void complete(Qp &qp, SendWqe &w) {
+  if (w.own != OwnWork::no) return complete_rendezvous(qp, w);
   if (qp.send_cq == nullptr) return;
   Cqe cqe;
   cqe.uidx(qp.uidx);
@@ -97,13 +99,15 @@ bool retire(Qp &qp) {
     send.inflight.pop_front();
     if (send.cursor != 0) --send.cursor;
     any = true;
-    const bool failed = w->status != Syndrome::ok;
+    const bool failed = w->status != Syndrome::ok, own = w->own != OwnWork::no;
     complete(qp, *w);
     recycle(std::move(w));
     if (failed) {
       // Datagram services stop only their send queue.
       if (qp.type == QpType::ud || qp.type == QpType::raw_packet)
         qp_set_state(qp, QpState::sqe);
+      else if (own)   // no completion tells
+        qp_fail(qp, EventType::qp_fatal);
       else
         qp_fail(qp);
       return true;
@@ -126,9 +130,42 @@ void fail_wqe(Qp &qp, SendWqe &w, Syndrome s) {
   qp.send->blocked = true;
 }
 
-bool fetch(Qp &qp, u64 now_ns) {
+// The WQE follows what is in flight, with PSNs of its own.
+void admit(Qp &qp, std::unique_ptr<SendWqe> w, u64 now_ns) {
+  SendEngine &send = *qp.send;
+  if (w->status != Syndrome::ok) {
+    w->done = true;
+    send.blocked = true;
+  } else if (w->local) {
+    w->done = true;
+  } else {
+    w->npsn = w->is_atomic() || w->length == 0 ? 1 : (w->length + path_mtu_bytes(qp) - 1) / path_mtu_bytes(qp);
+    w->first_psn = send.next_psn;
+    send.next_psn = psn_add(send.next_psn, w->npsn);
+  }
+  if (send.inflight.empty()) {
+    send.timer_ns = now_ns;
+    send.stalled_since_ns = now_ns;
+  }
+  send.inflight.push_back(std::move(w));
+}
+
+bool fetch_own(Qp &qp, u64 now_ns) {
   SendEngine &send = *qp.send;
   bool any = false;
+  while (!send.blocked && !send.own.empty() && send.inflight.size() < max_inflight) {
+    auto w = std::move(send.own.front());
+    send.own.pop_front();
+    admit(qp, std::move(w), now_ns);
+    any = true;
+  }
+  return any;
+}
+
+bool fetch(Qp &qp, u64 now_ns) {
+  SendEngine &send = *qp.send;
+  bool any = fetch_own(qp, now_ns);
+  if (qp.sq_wqebbs == 0) return any;
   const u16 producer = static_cast<u16>(read_doorbell(&qp.dbrec[1]));
   while (!send.blocked && producer != qp.sq_consumed && send.inflight.size() < max_inflight) {
     auto w = new_wqe();
@@ -152,23 +189,7 @@ bool fetch(Qp &qp, u64 now_ns) {
       w->status = Syndrome::local_length;
       w->vendor = vendor_syndrome(w->status, false);
     }
-    if (w->status != Syndrome::ok) {
-      w->done = true;
-      send.blocked = true;
-    } else if (w->local) {
-      w->done = true;
-    } else {
-      w->npsn = w->is_atomic() || w->length == 0
-                    ? 1
-                    : (w->length + path_mtu_bytes(qp) - 1) / path_mtu_bytes(qp);
-      w->first_psn = send.next_psn;
-      send.next_psn = psn_add(send.next_psn, w->npsn);
-    }
-    if (send.inflight.empty()) {
-      send.timer_ns = now_ns;
-      send.stalled_since_ns = now_ns;
-    }
-    send.inflight.push_back(std::move(w));
+    admit(qp, std::move(w), now_ns);
   }
   return any;
 }
@@ -527,9 +548,9 @@ bool check_timer(Qp &qp, u64 now_ns) {
 }  // namespace
 
 bool qp_run_send(Qp &qp, u64 now_ns) {
-  if (qp.sq_wqebbs == 0) return false;
+  if (qp.sq_wqebbs == 0 && !qp.send) return false;
   if (qp.state == QpState::err || qp.state == QpState::sqe) {
-    if (static_cast<u16>(read_doorbell(&qp.dbrec[1])) == qp.sq_consumed) return false;
+    if (qp.sq_wqebbs == 0 || static_cast<u16>(read_doorbell(&qp.dbrec[1])) == qp.sq_consumed) return false;
     flush_send(qp);
     return true;
   }
@@ -580,13 +601,20 @@ void flush_send(Qp &qp) {
     // Taken out first: a completion may fail and lead back here.
     auto inflight = std::move(send.inflight);
     send.inflight.clear();
+    for (auto &w : send.own) inflight.push_back(std::move(w));
+    send.own.clear();
     send.cursor = 0;
     send.responses_due = 0;
     send.blocked = false;
     send.rnr_until_ns = 0;
     for (auto &w : inflight) {
       // What is not retired lies behind a failure, even if it is already done.
-      flush_one(w->counter, w->opcode);
+      if (w->own != OwnWork::no) {
+        w->status = Syndrome::flush;
+        complete(qp, *w);
+      } else {
+        flush_one(w->counter, w->opcode);
+      }
       recycle(std::move(w));
     }
   }
@@ -608,7 +636,7 @@ void flush_send(Qp &qp) {
   qp.sq_consumed = producer;
 }
 
-bool qp_send_busy(const Qp &qp) { return qp.send && !qp.send->inflight.empty(); }
+bool qp_send_busy(const Qp &qp) { return qp.send && !(qp.send->inflight.empty() && qp.send->own.empty()); }
 
 u32 qp_live_sq_psn(const Qp &qp) { return qp.send ? qp.send->next_psn : qp.attr.sq_psn; }
 

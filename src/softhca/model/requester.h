@@ -44,7 +44,13 @@ struct EthWork {
   u16 next_slot = 0;         // the first receiver that does not have it yet
 };
 
+// Work requests that come from no send queue: tag matching reads the data of a
+// rendezvous and answers it.
+enum class OwnWork : u8 { no, rendezvous_read, rendezvous_fin };
+
 struct SendWqe {
+  OwnWork own = OwnWork::no;
+  u16 tag_entry = 0;         // rendezvous_read: of the tag list
   u16 counter = 0;           // index of its first basic block, as in the CQE
   WqeOpcode opcode = WqeOpcode::nop;
   bool signaled = false;
@@ -70,7 +76,7 @@ struct SendWqe {
   Destination dest;
   EthWork eth;               // raw packet only
   SpanList spans;            // gather list, or scatter list of the response
-  std::vector<u8> inline_data;   // inline payload, or operands of an atomic
+  std::vector<u8> inline_data;   // inline payload, operands of an atomic, or header of a rendezvous
 
   bool has_response() const {
     return opcode == WqeOpcode::rdma_read || opcode == WqeOpcode::atomic_cs ||
@@ -84,6 +90,7 @@ struct SendWqe {
 
 struct SendEngine {
   std::deque<std::unique_ptr<SendWqe>> inflight;
+  std::deque<std::unique_ptr<SendWqe>> own;   // goes before what is posted
   size_t cursor = 0;         // first WQE of `inflight` with something to transmit
   u32 next_psn = 0;          // of the next WQE fetched
   u32 responses_due = 0;     // READs and atomics requested and not answered
@@ -112,6 +119,9 @@ constexpr size_t max_inflight = 256;
 // when it has to wait for outstanding responses (fence). A refusal is stored
 // in out.status.
 u32 fetch_wqe(Qp &, SendWqe &out);
+
+// Puts a work request of the device itself on the way to the QP's peer.
+void queue_own_work(Qp &, std::unique_ptr<SendWqe>);
 
 // The payload size of one packet on this QP's path, in bytes.
 u32 path_mtu_bytes(const Qp &);

@@ -99,7 +99,7 @@ void advance(Request &q) { q.r.expected_psn = psn_add(q.r.expected_psn, q.h.npsn
 
 // Puts a small message into the CQE when the queue was created for that.
 bool fits_cqe(const Qp &qp, const Srq *srq, u32 bytes) {
-  if (!qp.scatter_to_cqe_responder || bytes == 0) return false;
+  if (!qp.scatter_to_cqe_responder || bytes == 0 || (srq != nullptr && srq->tags)) return false;
   const Cq *cq = srq != nullptr && srq->cq != nullptr ? srq->cq : qp.recv_cq;
   if (cq == nullptr) return false;
   // A DC target scatters only into 128-byte completions.
@@ -114,11 +114,18 @@ bool take_or_rnr(Request &q, Srq *srq, u64 bytes) {
   return false;
 }
 
+bool take_tagged_or_rnr(Request &q, Srq &srq) {
+  if (take_tagged(q.qp, srq, q.h, q.payload, q.r.wqe)) return true;
+  negative(q, Nak::rnr, q.r.expected_psn);
+  return false;
+}
+
 void do_send(Request &q) {
   Responder &r = q.r;
   Srq *srq = receive_srq(q);
   if (q.first()) {
-    if (!take_or_rnr(q, srq, q.h.message_bytes)) return;
+    if (srq != nullptr && srq->tags ? !take_tagged_or_rnr(q, *srq) : !take_or_rnr(q, srq, q.h.message_bytes))
+      return;
     r.in_message = true;
     r.received = 0;
     r.opcode = q.opcode();
@@ -126,13 +133,15 @@ void do_send(Request &q) {
   ReceiveWqe &wqe = r.wqe;
   Syndrome s = wqe.status;
   Nak nak = Nak::remote_operation;
-  if (u64{r.received} + q.h.payload > wqe.capacity) {
+  // Headers of tag matching do not go into the buffer.
+  const u32 header = q.first() ? wqe.header_bytes : 0, bytes = q.h.payload - header;
+  if (u64{r.received} + bytes > wqe.capacity) {
     s = Syndrome::local_length;
     nak = Nak::invalid_request;
   }
   const bool in_cqe = q.first() && q.last() && fits_cqe(q.qp, srq, q.h.payload);
-  if (s == Syndrome::ok && !in_cqe && q.h.payload != 0 &&
-      !write_spans(wqe.spans, r.received, q.payload, q.h.payload))
+  if (s == Syndrome::ok && !in_cqe && bytes != 0 &&
+      !write_spans(wqe.spans, r.received, q.payload + header, bytes))
     s = Syndrome::local_protection;
   if (s == Syndrome::ok && q.last() && (q.h.flags & packet_inv) != 0 &&
       !invalidate(process().mkeys, q.h.imm, remote_requester(q), true)) {
@@ -145,7 +154,7 @@ void do_send(Request &q) {
     if (q.qp.type == QpType::uc) return qp_fail(q.qp, EventType::qp_fatal);
     return refuse(q, nak, nak == Nak::invalid_request ? EventType::qp_req_err : EventType::qp_fatal);
   }
-  r.received += q.h.payload;
+  r.received += bytes;
   advance(q);
   if (!q.last()) return;
   r.in_message = false;
@@ -153,8 +162,11 @@ void do_send(Request &q) {
   CqeOpcode op = CqeOpcode::resp_send;
   if ((q.h.flags & packet_imm) != 0) op = CqeOpcode::resp_send_imm;
   if ((q.h.flags & packet_inv) != 0) op = CqeOpcode::resp_send_inv;
-  complete_receive(q.qp, srq, wqe, op, q.h, r.received, in_cqe ? q.payload : nullptr,
-                   in_cqe ? q.h.payload : 0);
+  if (wqe.tag != TagOutcome::none)
+    complete_tagged(q.qp, *srq, wqe, op, q.h, q.payload, r.received);
+  else
+    complete_receive(q.qp, srq, wqe, op, q.h, r.received, in_cqe ? q.payload : nullptr,
+                     in_cqe ? q.h.payload : 0);
   acknowledge(q, psn_add(r.expected_psn, 0xffffff));
 }
 

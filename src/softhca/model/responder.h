@@ -12,17 +12,29 @@
 #include "model/mkey.h"
 #include "model/prm.h"
 #include "model/qp.h"
+#include "model/tag_matching.h"
 #include "wire/packet.h"
 
 namespace softhca {
 
-// A receive WQE taken from the RQ or SRQ.
+// A receive WQE taken from the RQ or SRQ, or a buffer of the tag list.
 struct ReceiveWqe {
   u16 counter = 0;
   bool taken = false;
   u64 capacity = 0;
   std::vector<Span> spans;      // resolved for the bytes asked for
   Syndrome status = Syndrome::ok;
+
+  // Tag matching SRQ:
+  TagOutcome tag = TagOutcome::none;
+  u16 entry = 0;                // of the tag list, if there was a match
+  u32 header_bytes = 0;         // at the start of the message, not delivered
+  std::array<u8, 16> tag_header{};
+
+  bool matched() const {
+    return tag != TagOutcome::none && tag != TagOutcome::unexpected && tag != TagOutcome::untagged;
+  }
+  void reset();                 // for the next message
 };
 
 // One thing to send back, in order.

@@ -1,6 +1,11 @@
 #include "model/srq.h"
 
+#include "model/tag_matching.h"
+
 namespace softhca {
+
+Srq::Srq() = default;
+Srq::~Srq() = default;
 
 u16 srq_available(const Srq &srq) {
   return static_cast<u16>(read_doorbell(&srq.dbrec[0]) - srq.consumed);

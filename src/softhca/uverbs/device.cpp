@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "config/identity.h"
+#include "model/tag_matching.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/limits.h"
 
@@ -155,6 +156,11 @@ int query_device_ex(File &file, Attrs &attrs) {
   }
   r.device_cap_flags_ex = r.base.device_cap_flags;
   describe_ethernet(caps, r);
+  if (caps.tag_matching) {
+    constexpr u32 reliable_connections = 1;   // IB_TM_CAP_RNDV_RC
+    r.tm_caps = {max_rendezvous_header, (1u << caps.log_max_tags) - 1, reliable_connections,
+                 caps.max_qp_wr, 1, 0};
+  }
   if (caps.cq_moderation) {
     r.cq_moderation_caps.max_cq_moderation_count = 65535;
     r.cq_moderation_caps.max_cq_moderation_period = max_moderation_period;

@@ -112,6 +112,12 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x5be, 1, c.cqe_128_compression);      // cqe_compression_128b
   p.set(0x5bf, 1, c.cqe_compression);
   p.set(0x5d0, 16, c.cqe_compression ? 64 : 0);   // cqe_compression_max_num
+  if (c.tag_matching) {
+    p.set(0x5f0, 1, 1);                        // tag_matching
+    p.set(0x5f1, 1, 1);                        // rndv_offload_rc
+    p.set(0x5f3, 5, c.log_max_tags);           // log_tag_matching_list_sz
+    p.set(0x5fb, 5, log2_up(c.max_srq));       // log_max_xrq
+  }
   return p.take();
 }
 

@@ -90,6 +90,7 @@ int read_flags(Attrs &attrs, Request &r) {
 int check_srq_type(const Request &r) {
   if (r.srq == nullptr) return 0;
   const bool xrc = r.srq->srq.type == SrqType::xrc;
+  if (r.srq->srq.tags && r.type != IB_UVERBS_QPT_RC) return EINVAL;
   return xrc == (r.type == IB_UVERBS_QPT_XRC_TGT) ? 0 : EINVAL;
 }
 

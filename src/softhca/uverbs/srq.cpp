@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "model/tag_matching.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/queue.h"
 
@@ -15,6 +16,21 @@ namespace {
 
 constexpr u32 next_segment = 16;   // in front of the data segments
 
+int read_tag_matching(File &file, Attrs &attrs, SrqObject &object) {
+  auto *cq = attrs.object<CqObject>(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE);
+  u32 tags = 0;
+  if (cq == nullptr || !attrs.has(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS)) return ENOENT;
+  if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, tags); error != 0) return error;
+  // One entry more than tags: the next addition names its successor.
+  const u32 log_size = tags == 0 ? 0 : 32 - static_cast<u32>(__builtin_clz(tags));
+  if (!file.caps().tag_matching || log_size > file.caps().log_max_tags) return EINVAL;
+  object.srq.type = SrqType::tag_matching;
+  object.srq.tags = std::make_unique<TagList>(log_size);
+  object.cq.reset(cq);
+  object.srq.cq = &cq->cq;
+  return 0;
+}
+
 // Kernel: the type decides which of CQ and XRCD are wanted, before anything
 // else is looked at.
 int read_type(File &file, Attrs &attrs, SrqObject &object) {
@@ -22,7 +38,7 @@ int read_type(File &file, Attrs &attrs, SrqObject &object) {
   attrs.constant(UVERBS_ATTR_CREATE_SRQ_TYPE, type);
   switch (type) {
     case IB_UVERBS_SRQT_BASIC: object.srq.type = SrqType::basic; return 0;
-    case IB_UVERBS_SRQT_TM: return EOPNOTSUPP;
+    case IB_UVERBS_SRQT_TM: return read_tag_matching(file, attrs, object);
     case IB_UVERBS_SRQT_XRC: break;
     default: return EINVAL;
   }
@@ -56,7 +72,7 @@ int srq_create(File &file, Attrs &attrs) {
   // A signature segment per WQE is a debugging aid of libmlx5 that the device
   // does not know for SRQs.
   if (driver.flags != 0) return EINVAL;
-  if (srq.type == SrqType::xrc) {
+  if (srq.type != SrqType::basic) {
     if (const int error = check_uidx(driver.uidx); error != 0) return error;
     srq.uidx = driver.uidx;
   }

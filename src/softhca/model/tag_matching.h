@@ -1,0 +1,78 @@
+// Tag matching: beside the WQEs of the SRQ stands a list of tagged buffers.
+// A message whose header carries a matching tag goes straight into the first
+// such buffer, without its header; every other one goes, whole, into an SRQ
+// WQE. Rendezvous messages only say where the data is: the device reads it.
+//
+// Hardware and software count unexpected messages. While the counts differ,
+// buffers that are added do not match: software may know, or be about to find,
+// an older message for them.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "base/types.h"
+#include "model/prm.h"
+
+namespace softhca {
+
+struct PacketHeader;
+struct Qp;
+struct ReceiveWqe;
+struct SendWqe;
+struct Srq;
+
+// What became of a message or list operation (CQE app_op).
+enum class TagOutcome : u8 {
+  none = 0,
+  consumed = 0x1,             // matched; `expected` follows when the data is there
+  expected = 0x2,
+  unexpected = 0x3,
+  untagged = 0x4,
+  append = 0x5,
+  remove = 0x6,
+  noop = 0x7,
+  consumed_message = 0xa,     // matched, and the data is there
+  software_rendezvous = 0xb,  // matched; the buffer holds the message itself
+  canceled = 0xc,             // matched, but the data will not come
+};
+
+struct TagList {
+  struct Entry {
+    u64 tag = 0, mask = 0;
+    std::array<u8, wqe_ds> buffer{};   // data segment
+    bool deferred = false;             // added out of phase
+  };
+  explicit TagList(u32 log_size) : entries(size_t{1} << log_size) {}
+
+  std::vector<Entry> entries;
+  std::vector<u16> order;     // indices of those in the list, oldest first
+  u16 append_next = 0;        // index that the next addition gets
+  u16 hardware_phase = 0;     // unexpected messages
+  u16 software_phase = 0;     // and how many of them software has told to know
+
+  bool listed(u16 index) const;
+  // Takes the first entry that matches out of the list.
+  std::optional<u16> consume(u64 tag);
+  bool remove(u16 index);
+  // False: the next index is not free, or `next` is none.
+  bool append(const Entry &, u16 next);
+  void synchronize(u16 count);
+};
+
+// The longest rendezvous message, headers and meta-data.
+inline constexpr u32 max_rendezvous_header = 64;
+
+// Executes a TAG_MATCHING WQE (linearised) and writes its completion.
+Syndrome execute_tag_operation(Qp &, const u8 *wqe, u32 ds);
+
+// The first packet of a Send to a tag matching SRQ: decides where the message
+// goes. False when that is an SRQ WQE and none is posted.
+bool take_tagged(Qp &, Srq &, const PacketHeader &, const u8 *payload, ReceiveWqe &out);
+// Completes such a message: reports it, and starts reading for a rendezvous.
+void complete_tagged(Qp &, Srq &, ReceiveWqe &, CqeOpcode, const PacketHeader &, const u8 *payload, u32 bytes);
+// A work request of the device itself is done, or has failed.
+void complete_rendezvous(Qp &, SendWqe &);
+
+}  // namespace softhca
