@@ -159,6 +159,7 @@ class Wqe {
   Wqe &imm(u32 network) { imm_ = network; return *this; }
   Wqe &unsignaled() { fm_ce_se_ &= static_cast<u8>(~0xc); return *this; }
   Wqe &solicited() { fm_ce_se_ |= 2; return *this; }
+  Wqe &stream(u16 id) { stream_ = id; return *this; }
   Wqe &fence() { fm_ce_se_ |= 2 << 5; return *this; }
   Wqe &remote(u64 address, u32 rkey) {
     u8 s[16] = {};
@@ -215,6 +216,7 @@ class Wqe {
     const u32 ds = static_cast<u32>(b.size() / 16);
     store_be32(b.data(), u32{opmod_} << 24 | u32{index} << 8 | static_cast<u8>(op_));
     store_be32(b.data() + 4, qpn << 8 | ds);
+    store_be16(b.data() + 9, stream_);
     b[11] = fm_ce_se_;
     std::memcpy(b.data() + 12, &imm_, 4);
     b.resize(align_up(b.size(), 64));
@@ -225,6 +227,7 @@ class Wqe {
   WqeOpcode op_;
   u8 opmod_;
   u8 fm_ce_se_ = 2 << 2;   // always a CQE
+  u16 stream_ = 0;
   u32 imm_ = 0;
   std::vector<u8> bytes_;
 };

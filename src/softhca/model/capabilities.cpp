@@ -27,6 +27,7 @@ Capabilities capabilities_of(const DeviceConfig &config) {
   // What cannot be had without something else.
   caps.extended_atomics = caps.extended_atomics && caps.atomics;
   caps.cqe_128_compression = caps.cqe_128_compression && caps.cqe_compression;
+  caps.dci_streams = caps.dci_streams && caps.dc;
   if (!caps.device_memory) caps.max_dm_bytes = 0;
   const bool ethernet = std::any_of(config.ports.begin(), config.ports.end(), [](const PortConfig &p) {
     return p.link == LinkLayer::ethernet;

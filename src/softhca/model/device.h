@@ -57,6 +57,7 @@ struct Capabilities {
   u32 min_rate_kbps = 1, max_rate_kbps = 100'000'000;
   u32 log_max_memcpy = 20;
   u32 log_max_tags = 7;
+  u8 log_max_streams = 3, log_max_errored_streams = 3;   // of a DCI
   bool dc = true;
   bool xrc = true;
   bool atomics = true;

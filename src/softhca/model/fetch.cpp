@@ -305,6 +305,14 @@ u32 fetch_wqe(Qp &qp, SendWqe &out) {
   out.signaled = completion >= 2;
   out.solicited = (fm_ce_se & 2) != 0;
   std::memcpy(&out.imm, wqe + 12, 4);
+  if (qp.max_errored_streams != 0) {
+    out.stream = load_be16(wqe + 9);
+    if (send.errored_streams.count(out.stream) != 0) {
+      out.flushed = true;
+      refuse(out, Syndrome::flush);
+      return blocks;
+    }
+  }
 
   if (ds == 0 || ds > max_wqe_bytes / wqe_ds || !opcode_allowed(qp, out.opcode) ||
       (load_be32(wqe + 4) >> 8) != qp.qpn) {

@@ -75,6 +75,7 @@ struct Qp {
   u64 user_handle = 0;
   u64 dc_key = 0;              // DCT access key
   u64 dc_key_violations = 0;   // requests with a wrong one
+  u32 max_errored_streams = 0; // DCI with streams: so many stop the QP
   u32 xrcd = 0;                // XRC_TGT
   QpAttributes attr;
   u32 cap_max_send_wr = 0, cap_max_send_sge = 0, cap_max_inline = 0;
@@ -133,6 +134,8 @@ void qp_fail(Qp &, EventType event);
 // Runs the send queue: fetches WQEs, transmits, checks timers. Returns
 // whether anything moved.
 bool qp_run_send(Qp &, u64 now_ns);
+// Lets an errored stream of a DCI go on. False when it is not errored.
+bool qp_reset_stream(Qp &, u16 stream);
 // Whether send WQEs are in flight: the QP needs attention until they are done.
 bool qp_send_busy(const Qp &);
 // Pushes queued acknowledges and read responses. True when all are out.

@@ -99,8 +99,12 @@ bool retire(Qp &qp) {
     send.inflight.pop_front();
     if (send.cursor != 0) --send.cursor;
     any = true;
-    const bool failed = w->status != Syndrome::ok, own = w->own != OwnWork::no;
+    const bool failed = w->status != Syndrome::ok && !w->flushed, own = w->own != OwnWork::no;
     complete(qp, *w);
+    if (failed && stop_stream(qp, *w)) {
+      recycle(std::move(w));
+      continue;
+    }
     recycle(std::move(w));
     if (failed) {
       // Datagram services stop only their send queue.
@@ -123,10 +127,11 @@ bool retire(Qp &qp) {
 }
 
 void fail_wqe(Qp &qp, SendWqe &w, Syndrome s) {
-  if (w.requested && !w.done && qp.send->responses_due != 0) --qp.send->responses_due;
+  if (w.has_response() && w.requested && !w.done) --qp.send->responses_due;
   w.done = true;
   w.status = s;
   w.vendor = vendor_syndrome(s, false);
+  w.lost = true;
   qp.send->blocked = true;
 }
 
@@ -135,7 +140,7 @@ void admit(Qp &qp, std::unique_ptr<SendWqe> w, u64 now_ns) {
   SendEngine &send = *qp.send;
   if (w->status != Syndrome::ok) {
     w->done = true;
-    send.blocked = true;
+    send.blocked = !w->flushed;
   } else if (w->local) {
     w->done = true;
   } else {
@@ -177,6 +182,7 @@ bool fetch(Qp &qp, u64 now_ns) {
     // A doorbell never stops in the middle of a WQE; one that does, or a WQE
     // that runs past it, is malformed.
     if (static_cast<u16>(producer - qp.sq_consumed) < blocks) {
+      w->flushed = false;
       w->status = Syndrome::local_qp_op;
       w->vendor = vendor_syndrome(w->status, false);
       qp.sq_consumed = producer;
@@ -264,15 +270,7 @@ bool switch_target(Qp &qp, SendWqe &w) {
   SendEngine &send = *qp.send;
   if (send.connected && send.target.same_target(w.dest)) return true;
   if (send.inflight.front().get() != &w) return false;
-  if (send.connected) {
-    PacketHeader h{};
-    h.kind = PacketKind::dc_disconnect;
-    h.service = Service::dc;
-    h.src_qpn = qp.qpn;
-    h.dst_qpn = send.target.qpn;
-    h.connection = send.connection;
-    (void)transmit(slot_of_qpn(h.dst_qpn), h, nullptr, 0, nullptr);
-  }
+  if (send.connected) disconnect_target(qp);
   send.connected = true;
   ++send.connection;
   send.connection_psn = w.first_psn;
@@ -493,6 +491,7 @@ void scatter_response(Qp &qp, const PacketHeader &h, const u8 *payload, u64 now_
   if (w->is_atomic() != (h.kind == PacketKind::atomic_response) ||
       u64{offset} + h.payload > w->length) {
     fail_wqe(qp, *w, Syndrome::bad_response);
+    w->lost = false;
     return;
   }
   if (offset != w->received) {
@@ -502,6 +501,7 @@ void scatter_response(Qp &qp, const PacketHeader &h, const u8 *payload, u64 now_
   }
   if (h.payload != 0 && !write_spans(w->spans, offset, payload, h.payload)) {
     fail_wqe(qp, *w, Syndrome::local_protection);
+    w->lost = false;
     return;
   }
   w->received += h.payload;
@@ -634,6 +634,17 @@ void flush_send(Qp &qp) {
     flush_one(counter, static_cast<WqeOpcode>(wqe[3]));
   }
   qp.sq_consumed = producer;
+}
+
+void disconnect_target(Qp &qp) {
+  const SendEngine &send = *qp.send;
+  PacketHeader h{};
+  h.kind = PacketKind::dc_disconnect;
+  h.service = Service::dc;
+  h.src_qpn = qp.qpn;
+  h.dst_qpn = send.target.qpn;
+  h.connection = send.connection;
+  (void)transmit(slot_of_qpn(h.dst_qpn), h, nullptr, 0, nullptr);
 }
 
 bool qp_send_busy(const Qp &qp) { return qp.send && !(qp.send->inflight.empty() && qp.send->own.empty()); }

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <memory>
+#include <set>
 
 #include "base/types.h"
 #include "model/memory.h"
@@ -51,6 +52,9 @@ enum class OwnWork : u8 { no, rendezvous_read, rendezvous_fin };
 struct SendWqe {
   OwnWork own = OwnWork::no;
   u16 tag_entry = 0;         // rendezvous_read: of the tag list
+  u16 stream = 0;            // DCI with streams
+  bool flushed = false;      // its stream has failed before
+  bool lost = false;         // failed before the target had all of it
   u16 counter = 0;           // index of its first basic block, as in the CQE
   WqeOpcode opcode = WqeOpcode::nop;
   bool signaled = false;
@@ -109,6 +113,7 @@ struct SendEngine {
   u32 connection = 0;
   u32 connection_psn = 0;    // its first PSN
   Destination target;
+  std::set<u16> errored_streams;   // and not reset
 };
 
 // How many WQEs are fetched ahead of their completion.
@@ -122,6 +127,12 @@ u32 fetch_wqe(Qp &, SendWqe &out);
 
 // Puts a work request of the device itself on the way to the QP's peer.
 void queue_own_work(Qp &, std::unique_ptr<SendWqe>);
+
+// DCI with streams: `w`, the oldest work request, has failed and is completed.
+// Only its stream stops. False when it takes the QP with it.
+bool stop_stream(Qp &, const SendWqe &w);
+// Ends the DC connection in use.
+void disconnect_target(Qp &);
 
 // The payload size of one packet on this QP's path, in bytes.
 u32 path_mtu_bytes(const Qp &);

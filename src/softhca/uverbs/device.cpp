@@ -117,6 +117,7 @@ mlx5_ib_query_device_resp describe_driver(const Capabilities &caps) {
   if (caps.cqe_128_compression) r.flags |= MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP;
   // Padding of 128-byte CQEs is a matter of the bus, invisible to software.
   r.flags |= MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD;
+  if (caps.dci_streams) r.dci_streams_caps = {caps.log_max_streams, caps.log_max_errored_streams};
   if (caps.dc) r.flags |= MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT;
   describe_ethernet(caps, r);
   return r;

@@ -115,22 +115,39 @@ int object_query(File &file, Attrs &attrs) {
   return reply(attrs, c, Status::ok);
 }
 
+// RTS2RTS_QP: of all that a QP context holds, one of the two below.
+constexpr u32 mask_31_at = 0x10, mask_at = 0x108;         // opt_param_mask and opt_param_mask_95_32
+constexpr u32 context_at = 0x18, context_ext_at = 0x110;  // qpc and qpc_data_ext
+
 // mlx5dv_modify_qp_udp_sport: the UDP source port of RoCE v2, under which
 // switches spread the flows.
-int modify_udp_sport(const Attrs &attrs, Command &c, const Object *o) {
-  constexpr u32 mask_31_at = 0x10, mask_at = 0x108;         // opt_param_mask and opt_param_mask_95_32
-  constexpr u64 udp_sport_bit = 1 << 2;
-  constexpr u32 udp_sport_at = 0x52;                       // qpc.primary_address_path.udp_sport
+Status modify_udp_sport(const Command &c, Qp &qp) {
+  constexpr u32 udp_sport_at = context_at + 0x3a;          // primary_address_path.udp_sport
+  const bool connected = qp.type == QpType::rc || qp.type == QpType::uc;
+  if (!connected || !qp.device->ethernet(std::max<u8>(qp.attr.port, 1))) return Status::bad_param;
+  if (qp.state != QpState::rts) return Status::bad_qp_state;
+  qp.attr.udp_sport = load_be16(c.in.data() + udp_sport_at);
+  return Status::ok;
+}
+
+// mlx5dv_dci_stream_id_reset.
+Status reset_stream(const Command &c, Qp &qp) {
+  if (c.in.size() < context_ext_at + 4 || qp.max_errored_streams == 0) return Status::bad_param;
+  if (qp.state != QpState::rts) return Status::bad_qp_state;
+  return qp_reset_stream(qp, load_be16(c.in.data() + context_ext_at + 2)) ? Status::ok : Status::bad_resource;
+}
+
+int modify_rts(const Attrs &attrs, Command &c, const Object *o) {
+  constexpr u64 stream_bit = 1 << 0, udp_sport_bit = 1 << 2;
   if (o->object_class != ObjectClass::qp || c.in.size() < mask_at + 8) return EINVAL;
   Qp &qp = *static_cast<const QpObject *>(o)->qp;
   if ((load_be32(c.in.data() + 8) & 0xffffff) != qp.qpn) return EINVAL;
-  const bool connected = qp.type == QpType::rc || qp.type == QpType::uc;
-  if (!connected || !qp.device->ethernet(std::max<u8>(qp.attr.port, 1)) ||
-      load_be32(c.in.data() + mask_31_at) != 0 || load_be64(c.in.data() + mask_at) != udp_sport_bit)
-    return reply(attrs, c, Status::bad_param);
-  if (qp.state != QpState::rts) return reply(attrs, c, Status::bad_qp_state);
-  qp.attr.udp_sport = load_be16(c.in.data() + udp_sport_at);
-  return reply(attrs, c, Status::ok);
+  if (load_be32(c.in.data() + mask_31_at) != 0) return reply(attrs, c, Status::bad_param);
+  switch (load_be64(c.in.data() + mask_at)) {
+    case stream_bit: return reply(attrs, c, reset_stream(c, qp));
+    case udp_sport_bit: return reply(attrs, c, modify_udp_sport(c, qp));
+    default: return reply(attrs, c, Status::bad_param);
+  }
 }
 
 int object_modify(File &file, Attrs &attrs) {
@@ -140,7 +157,7 @@ int object_modify(File &file, Attrs &attrs) {
       error != 0)
     return error;
   if (c.opcode() == rts2rts_qp)
-    return modify_udp_sport(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
+    return modify_rts(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
   if (c.opcode() != arm_dct) return reply(attrs, c, Status::bad_op);
   if (dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE), c) == nullptr) return EINVAL;
   // The event goes to subscribers of DCTs made by firmware command only, of

@@ -64,6 +64,7 @@ std::vector<u8> general_page(const Device &device) {
     p.set(0x209, 1, 1);                        // umr_indirect_mkey_disabled
   }
   p.set(0x119, 1, c.null_mkey);
+  p.set(0x122, 1, c.dci_streams);              // qpc_extension
   p.set(0x12a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_req_dc
   p.set(0x13a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_res_dc
   p.set(0x14a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_req_qp

@@ -142,16 +142,26 @@ void choose_offloads(Request &r) {
   r.eth->offloads.tunnel = (r.driver.flags & MLX5_QP_FLAG_TUNNEL_OFFLOADS) != 0;
 }
 
+int check_streams(const Capabilities &caps, const Request &r) {
+  const mlx5_ib_create_qp_dci_streams &s = r.driver.dci_streams;
+  if ((r.driver.flags & MLX5_QP_FLAG_DCI_STREAM) == 0)
+    return s.log_num_concurent != 0 || s.log_num_errored != 0 ? EINVAL : 0;
+  if (!caps.dci_streams || r.kind != QpType::dci) return EINVAL;
+  return s.log_num_concurent > caps.log_max_streams || s.log_num_errored > caps.log_max_errored_streams
+             ? EINVAL
+             : 0;
+}
+
 // Driver steps 3 to 7.
 int check_driver_data(const File &file, const Request &r) {
   const u32 known = dc_flags | scatter_flags | MLX5_QP_FLAG_SIGNATURE | MLX5_QP_FLAG_BFREG_INDEX |
-                    MLX5_QP_FLAG_UAR_PAGE_INDEX | (r.kind == QpType::raw_packet ? raw_flags : 0);
+                    MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_DCI_STREAM | (r.kind == QpType::raw_packet ? raw_flags : 0);
   const mlx5_ib_create_qp &d = r.driver;
   if ((d.flags & ~known) != 0) return EINVAL;
   // The first version of extended connection establishment is a trigger that
   // drivers without it ignore; reserved bytes and DCI streams are not.
-  if (d.reserved != 0 || d.dci_streams.log_num_concurent != 0 || d.dci_streams.log_num_errored != 0)
-    return EINVAL;
+  if (d.reserved != 0) return EINVAL;
+  if (const int error = check_streams(file.caps(), r); error != 0) return error;
   if (r.kind != QpType::xrc_tgt)
     if (const int error = check_uidx(d.uidx); error != 0) return error;
 
@@ -230,6 +240,8 @@ std::unique_ptr<Qp> build(const File &file, Request &r) {
   qp->uidx = r.kind == QpType::xrc_tgt ? unused_uidx : r.driver.uidx;
   qp->user_handle = r.user_handle;
   qp->dc_key = r.kind == QpType::dct ? r.driver.access_key : 0;
+  if ((r.driver.flags & MLX5_QP_FLAG_DCI_STREAM) != 0 && r.table == nullptr)
+    qp->max_errored_streams = 1u << r.driver.dci_streams.log_num_errored;
   qp->xrcd = r.xrcd != nullptr ? r.xrcd->domain->number : 0;
   qp->cap_max_send_wr = r.cap.max_send_wr;
   qp->cap_max_send_sge = r.cap.max_send_sge;
