@@ -5,7 +5,7 @@ Every row starts a server and a client of ibverbs-utils or perftest as two
 processes (of two emulated hosts where the row says so) and expects both to
 end with status 0. Usage:
 
-    programs.py --softhca LIB [--full] [--filter TEXT] [--keep-going]
+    programs.py --softhca LIB [--full] [--filter TEXT] [--verbose]
 
 --full runs the long sweeps (all sizes, many QPs) as well. The last line is
 "N passed, N failed, N skipped".
@@ -89,12 +89,12 @@ def perftests():
         yield Row("ib_send_bw", f"-c DC {base}", link, hosts=2)
         yield Row("ib_read_lat", f"{base}", link, hosts=2)
         for program in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
-            yield Row(program, f"-a -n 100 -F{gid}", link, full=link == "eth", timeout=120)
+            yield Row(program, f"-a -n 100 -F{gid}", link, full=link == "eth", timeout=600)
         for transport in ("UC", "XRC", "DC"):
-            yield Row("ib_write_bw", f"-c {transport} -a -n 50 -F{gid}", link, full=True, timeout=120)
-            yield Row("ib_send_bw", f"-c {transport} -a -n 50 -F{gid}", link, full=True, timeout=120)
-        yield Row("ib_send_bw", f"-q 64 -n 50 -F{gid}", link, full=True, timeout=120)
-        yield Row("ib_read_bw", f"-q 64 -n 50 -F{gid}", link, full=True, timeout=120)
+            yield Row("ib_write_bw", f"-c {transport} -a -n 50 -F{gid}", link, full=True, timeout=600)
+            yield Row("ib_send_bw", f"-c {transport} -a -n 50 -F{gid}", link, full=True, timeout=600)
+        yield Row("ib_send_bw", f"-q 64 -n 50 -F{gid}", link, full=True, timeout=600)
+        yield Row("ib_read_bw", f"-q 64 -n 50 -F{gid}", link, full=True, timeout=600)
 
 
 def free_port():

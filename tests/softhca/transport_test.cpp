@@ -1,5 +1,6 @@
 // Every transport and opcode, driven by hand-written WQEs and judged by the
 // bytes that arrive and the raw CQEs.
+#include "model/responder.h"
 #include "rig.h"
 
 using namespace softhca;
@@ -95,6 +96,49 @@ TEST_CASE("RDMA read scatters and reports its length", "[rc]") {
   rig.step();
   for (u32 i = 0; i < 10; ++i) CHECK(p.a_cq.expect().byte_count() == 25000);
   CHECK(same(local, 0, remote, 0, 250000));
+}
+
+TEST_CASE("A READ asked for again replaces the answers that still wait", "[rc]") {
+  Rig rig;
+  Pair p(rig);
+  Region remote(8192, full_access);
+  const u32 first = p.b.qp->responder->expected_psn;
+  const auto read = [&](u32 psn, u32 npsn, u32 offset, u32 bytes) {
+    PacketHeader h{};
+    h.kind = PacketKind::request;
+    h.service = Service::rc;
+    h.opcode = static_cast<u8>(WqeOpcode::rdma_read);
+    h.flags = packet_first | packet_last;
+    h.src_qpn = p.a.qp->qpn;
+    h.dst_qpn = p.b.qp->qpn;
+    h.dst_lid = rig.device().port(1).lid;
+    h.psn = (first + psn) & 0xffffff;
+    h.npsn = npsn;
+    h.message_bytes = bytes;
+    h.remote_address = remote.address(offset);
+    h.rkey = remote.key();
+    h.offset = offset;
+    qp_receive_request(*p.b.qp, h, nullptr);
+  };
+  const auto waiting = [&] {
+    std::vector<u32> psns;
+    for (const Response &r : p.b.qp->responder->responses) psns.push_back((r.psn - first) & 0xffffff);
+    return psns;
+  };
+  read(0, 3, 0, 3000);
+  read(3, 1, 0, 500);
+  read(4, 1, 0, 500);
+  CHECK(waiting() == std::vector<u32>{0, 3, 4});
+  // One packet of the first has arrived.
+  read(1, 2, 1024, 1976);
+  CHECK(waiting() == std::vector<u32>{1});
+  read(3, 1, 0, 500);
+  read(4, 1, 0, 500);
+  CHECK(waiting() == std::vector<u32>{1, 3, 4});
+  read(3, 1, 0, 500);
+  CHECK(waiting() == std::vector<u32>{1, 3});
+  rig.step();
+  CHECK(waiting().empty());
 }
 
 TEST_CASE("Zero-byte messages of every kind complete", "[rc]") {

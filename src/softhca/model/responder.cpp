@@ -213,6 +213,7 @@ void queue_read(Request &q) {
   Response read;
   read.kind = Response::Kind::read;
   read.psn = q.h.psn;
+  read.npsn = std::max<u32>(q.h.npsn, 1);
   read.length = q.h.message_bytes;
   read.base = q.h.offset;
   if ((q.qp.attr.access & access_remote_read) == 0 ||
@@ -286,14 +287,29 @@ void execute(Request &q) {
   }
 }
 
+// The requester goes back to this request and asks for all behind it again:
+// what still waits to be sent for those would come twice, and delay what it waits
+// for until it gives up. What ended the connection is said all the same.
+void forget_responses(Request &q) {
+  std::erase_if(q.r.responses, [&](const Response &x) {
+    if (psn_diff(psn_add(x.psn, x.npsn - 1), q.h.psn) < 0) return false;
+    if (x.kind == Response::Kind::nak && x.nak != Nak::rnr && x.nak != Nak::sequence) return false;
+    if (x.kind == Response::Kind::nak) q.r.nak_sent = false;
+    return true;
+  });
+}
+
 // A request that was seen before: answer it again without executing it twice.
 void duplicate(Request &q) {
   switch (q.opcode()) {
-    case WqeOpcode::rdma_read: return queue_read(q);
+    case WqeOpcode::rdma_read:
+      forget_responses(q);
+      return queue_read(q);
     case WqeOpcode::atomic_cs:
     case WqeOpcode::atomic_fa:
     case WqeOpcode::masked_cs:
     case WqeOpcode::masked_fa:
+      forget_responses(q);
       for (const auto &replay : q.r.atomics)
         if (replay.psn == q.h.psn) return queue_atomic_result(q, replay.psn, replay.result, replay.bytes);
       return;

@@ -43,7 +43,8 @@ struct Response {
   Nak nak = Nak::none;
   u8 timer = 0;
   u32 psn = 0;
-  u32 length = 0;               // read: bytes asked for,
+  u32 npsn = 1;                 // read: PSNs that it answers
+  u32 length = 0;               // and bytes asked for,
   u32 base = 0;                 // where they start in the whole READ,
   u32 offset = 0;               // and how many are sent
   SpanList spans;
