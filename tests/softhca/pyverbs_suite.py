@@ -27,14 +27,7 @@ import tempfile
 THRESHOLD = 171
 WITH_RAW_SOCKETS = 18   # CAP_NET_RAW
 WITH_INTERFACE = 11     # a network interface
-WITH_def raw_sockets():
-    """Whether this process may open them (CAP_NET_RAW)."""
-    with open('/proc/self/status', encoding='ascii', errors='replace') as file:
-        effective, = re.findall(r'^CapEff:\s*(\w+)', file.read(), re.M)
-    return bool(int(effective, 16) >> 13 & 1)
-
-
-HUGE_PAGES = 3
+WITH_HUGE_PAGES = 3
 SLACK = 2               # for what else a machine may lack
 TIMEOUT = 240     # seconds per link layer
 PACKAGE = 'python3-pyverbs'
@@ -94,6 +87,13 @@ def interface():
         if 'LOOPBACK' not in entry.get('flags', []) and entry.get('addr_info'):
             return entry['ifname'], entry['addr_info'][0]['local']
     return None
+
+
+def raw_sockets():
+    """Whether this process may open them (CAP_NET_RAW)."""
+    with open('/proc/self/status', encoding='ascii', errors='replace') as file:
+        effective, = re.findall(r'^CapEff:\s*(\w+)', file.read(), re.M)
+    return bool(int(effective, 16) >> 13 & 1)
 
 
 HUGE_PAGES = '/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages'
