@@ -290,13 +290,14 @@ TEST_CASE("strides of a completion", "[direct][cqe]") {
   CHECK(s.consumed == 24);
   CHECK(s.bytes == 1500);
   CHECK_FALSE(s.filler);
+  CHECK(strides_of(Cqe(raw), 2).bytes == 1498);
   ReceiveQueue queue;
   queue.strides = 324;
   CHECK(ends_entry(queue, s));
   queue.strides = 325;
   CHECK_FALSE(ends_entry(queue, s));
   store(raw + 44, be(std::uint32_t{1u << 31 | 25u << 16}));
-  s = strides_of(Cqe(raw));
+  s = strides_of(Cqe(raw), 2);
   CHECK(s.filler);
   CHECK(s.bytes == 0);
   CHECK(ends_entry(queue, s));

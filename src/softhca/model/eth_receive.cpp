@@ -176,7 +176,7 @@ void deliver_striding(Wq &wq, Cqe &cqe, const Image &image) {
     if (wq.state == WqState::ready) fail_wq(wq);
     return;
   }
-  cqe.byte_count(need << 16 | image.bytes);
+  cqe.byte_count(need << 16 | (shift + image.bytes));
   cqe.wqe_id(wqe.counter);
   cqe.wqe_counter(static_cast<u16>(wq.strides_used));
   wq.strides_used += need;

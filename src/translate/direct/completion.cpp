@@ -128,7 +128,7 @@ int take(CompletionQueue &cq, ibv_wc &wc, Taken *taken) {
     taken->timestamp = error ? 0 : cqe.timestamp();
     taken->packet = {};
     if (striding) {
-      const Strides s = strides_of(cqe);
+      const Strides s = strides_of(cqe, endpoint->receive.shift);
       taken->packet = {true, ends_entry(endpoint->receive, s), s};
     }
   }

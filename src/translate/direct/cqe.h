@@ -71,15 +71,16 @@ constexpr bool is_receive(std::uint8_t opcode) {
 struct Strides {
   std::uint16_t first;     // where in the buffer
   std::uint16_t consumed;  // how many
-  std::uint16_t bytes;     // of the packet, with what a shift puts in front left out
+  std::uint16_t bytes;     // of the packet
   bool filler;             // no packet: the rest of the buffer is too small for the next
 };
 
-inline Strides strides_of(Cqe cqe) {
+// The device counts what a shift puts in front as part of the packet.
+inline Strides strides_of(Cqe cqe, std::uint32_t shift = 0) {
   const std::uint32_t word = cqe.byte_count();
   const bool filler = word >> 31 != 0;
   return {cqe.counter(), static_cast<std::uint16_t>(word >> 16 & 0x7fff),
-          filler ? std::uint16_t{0} : static_cast<std::uint16_t>(word), filler};
+          filler ? std::uint16_t{0} : static_cast<std::uint16_t>(word - shift), filler};
 }
 
 // What a received frame is. L3_OK and L4_OK speak of the inner headers of a

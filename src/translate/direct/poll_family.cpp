@@ -114,7 +114,7 @@ inline std::int32_t poll_length(ibv_cq *ibv, const Outputs &out) {
   std::int32_t length = 0;
   bool ends = true;
   if constexpr (wanted.multi_packet) {
-    const Strides s = strides_of(cqe);
+    const Strides s = strides_of(cqe, queue.shift);
     ends = ends_entry(queue, s);
     length = s.bytes;
     *out.offset = (std::uint32_t{s.first} << queue.log_stride_bytes) + (s.filler ? 0 : queue.shift);
