@@ -160,8 +160,9 @@ constexpr Part parts[] = {
       return true;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK)
+      // A queue with timestamps is made by mlx5dv.
       to.timestamp_mask = from.attr.completion_timestamp_mask;
-      return to.timestamp_mask != 0;
+      return from.is_mlx5 && to.timestamp_mask != 0;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_WITH_HCA_CORE_CLOCK)
       to.hca_core_clock = from.attr.hca_core_clock;  // kHz on both sides

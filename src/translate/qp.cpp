@@ -275,6 +275,8 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
   if (modern.needs_dv && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "qp_type or exp_create_flags",
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
+  if (raw_bytes != 0 && !mlx5dv_is_supported(state.context->device))
+    return unsupported(creating, "max_inl_send_klms", raw_bytes, "for mlx5 only");
   KeepErrno keep;
   ibv_qp *qp = create(state, modern, raw_bytes);
   if (qp == nullptr) return keep.reason();
