@@ -25,13 +25,8 @@ std::size_t Values::Hash::operator()(const Linear &l) const {
   return h;
 }
 
-Values::Values() : linears_(1) {}  // number 0 is unknown
-
-Values::SymbolId Values::intern(const Symbol &s) {
-  const auto [it, fresh] = symbol_ids_.try_emplace(s, static_cast<SymbolId>(symbols_.size()));
-  if (fresh) symbols_.push_back(s);
-  return it->second;
-}
+// Number 0 is unknown: no value that is looked up has a term behind its last.
+Values::Values() { linears_.number(Linear{0, 0, {Term{~SymbolId{}, 0}}}); }
 
 // s + c - load(s + k) is table(s + k + 8) + (c - k - 8).
 bool Values::canonical_table(Linear &l) {
@@ -46,7 +41,7 @@ bool Values::canonical_table(Linear &l) {
     Linear p = address;
     p.constant += 8;
     const std::uint64_t offset = l.constant - p.constant;
-    const SymbolId table = intern(Symbol{Symbol::Kind::table, intern(p), 0});
+    const SymbolId table = symbols_.number(Symbol{Symbol::Kind::table, intern(p), 0});
     l = Linear{offset, 1, {Term{table, 1}}};
     return true;
   }
@@ -55,16 +50,14 @@ bool Values::canonical_table(Linear &l) {
 
 Value Values::intern(Linear l) {
   canonical_table(l);
-  const auto [it, fresh] = linear_ids_.try_emplace(l, static_cast<Value>(linears_.size()));
-  if (fresh) linears_.push_back(l);
-  return it->second;
+  return linears_.number(l);
 }
 
 Value Values::constant(std::uint64_t c) { return intern(Linear{c, 0, {}}); }
 
 Value Values::symbol(const Symbol &s) {
   if (s.kind == Symbol::Kind::load && s.a == unknown) return unknown;
-  return intern(Linear{0, 1, {Term{intern(s), 1}}});
+  return intern(Linear{0, 1, {Term{symbols_.number(s), 1}}});
 }
 
 Value Values::combine(Value a, Value b, std::int64_t factor) {

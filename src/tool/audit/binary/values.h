@@ -7,11 +7,11 @@
 // the operation table, and almost nothing else computes it.
 #pragma once
 
+#include "interner.h"
+
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <unordered_map>
-#include <vector>
 
 namespace ibvexp::audit {
 
@@ -85,14 +85,11 @@ class Values {
 
   Value intern(Linear l);
   bool canonical_table(Linear &l);
-  SymbolId intern(const Symbol &s);
   // a + factor * b
   Value combine(Value a, Value b, std::int64_t factor);
 
-  std::vector<Linear> linears_;
-  std::vector<Symbol> symbols_;
-  std::unordered_map<Linear, Value, Hash> linear_ids_;
-  std::unordered_map<Symbol, SymbolId, Hash> symbol_ids_;
+  Interner<Linear, Hash> linears_;
+  Interner<Symbol, Hash> symbols_;
 };
 
 // Numbers of the general registers, as the hardware encodes them.
