@@ -111,6 +111,10 @@ int run(const RunOptions &o) {
   std::vector<fs::path> libraries = {find_libibverbs_exp()};
   choose_device(o.device, libraries);
 
+  if (!o.report.empty() && o.trace.find('%') != std::string::npos)
+    throw std::runtime_error("--report reads one file: no %h or %p in the name of --trace, or "
+                             "afterwards ibvexp audit --html REPORT TRACES");
+
   const bool traced = !o.trace.empty() || !o.report.empty();
   fs::path trace_file;
   if (traced) trace_file = open_trace(o);

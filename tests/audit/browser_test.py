@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Drive the HTML report in headless Chromium.
 
-    browser_test.py IBVEXP SOURCE_ROOT [SCREENSHOT.png]
+    browser_test.py IBVEXP SOURCE_ROOT [PICTURE.png [DARK_PICTURE.png]]
 """
 
 import pathlib
@@ -48,7 +48,7 @@ def start():
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                     "--window-size=1100,1400"):
+                     "--hide-scrollbars", "--window-size=1200,1400"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(service=Service(DRIVER), options=options)
@@ -95,6 +95,15 @@ def check(page):
     first.click()
     assert page.shown() == total
 
+    page.one("#efforts button[title='other calls of libibverbs']").click()
+    assert 0 < page.shown() < total
+    page.one("#effort option[value='']").click()
+    file = page.one("#files button")
+    file.click()
+    assert page.shown() == int(page.one("#files .count").text)
+    file.click()
+    assert page.shown() == total
+
     # By file.
     page.one("#by-file").click()
     files = page.all("#list details[data-kind=file]")
@@ -130,13 +139,9 @@ def main():
             assert not log, log
             requests = driver.execute_script("return performance.getEntriesByType('resource').length")
             assert requests == 0, "the report loads nothing"
-            if len(sys.argv) > 3:
-                page.scheme("light")
-                driver.execute_script("document.documentElement.dataset.theme = 'light'; scrollTo(0, 0)")
-                page.one("#list details[data-kind=family] > summary").click()
-                page.one("#list details[data-kind=subject] > summary").click()
-                driver.execute_script("scrollTo(0, 0)")
-                driver.save_screenshot(sys.argv[3])
+            for picture, theme in zip(sys.argv[3:], ("light", "dark")):
+                driver.execute_script("document.documentElement.dataset.theme = arguments[0]; scrollTo(0, 0)", theme)
+                driver.save_screenshot(picture)
         finally:
             driver.quit()
     return 0

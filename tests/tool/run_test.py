@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """ibvexp run and doctor: run_test.py IBVEXP SUBJECT LIBRARIES"""
 
+import glob
 import json
 import os
 import shutil
@@ -114,6 +115,33 @@ class Run(Base):
                  for _ in range(4)]
         self.assertEqual([r.wait(120) for r in ranks], [0] * 4)
         self.assertEqual(len({p["id"] for p in self.processes()}), 4)
+
+    def test_ranks_may_have_traces_of_their_own(self):
+        for rank in "12":
+            self.ibvexp("run", "--device", "soft", "--trace", "t-%h-%p.json", "--", SUBJECT, "query")
+        traces = glob.glob(os.path.join(self.folder.name, "t-*.json"))
+        self.assertEqual(len(traces), 2)
+        done = self.ibvexp("audit", *traces)
+        self.assertIn("2 traces", done.stdout)
+        done = self.ibvexp("run", "--trace", "t-%p.json", "--report", "r.html", "--", "true")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--report", done.stderr)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "needs mpirun")
+    def test_mpirun(self):
+        """Both ways round, with two ranks."""
+        mpirun = ["mpirun", "--oversubscribe", "-np", "2"]
+        if os.geteuid() == 0:
+            mpirun.insert(1, "--allow-run-as-root")
+        run = [IBVEXP, "run", "--device", "soft", "--trace"]
+        program = ["--", SUBJECT, "query"]
+        for command in (mpirun + run + ["t-%p.json"] + program,
+                        run + ["t.json", "--"] + mpirun + program[1:]):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENV,
+                                  cwd=self.folder.name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(glob.glob(os.path.join(self.folder.name, "t-*.json"))), 2)
+        self.assertEqual(len(self.processes()), 2)
 
     def test_starts_launchers(self):
         script = f"'{SUBJECT}' query & '{SUBJECT}' refused & wait"
