@@ -17,11 +17,15 @@ def main():
     for process in latest.values():
         for row in process["rows"]:
             key = (row["kind"] != "entry", row["family"], row["name"])
-            sums = total.setdefault(key, {"verdict": row["verdict"], "calls": 0, "other": 0})
+            sums = total.setdefault(key, {"verdict": row["verdict"], "calls": 0, "refused": 0,
+                                         "failed": 0})
             sums["calls"] += row["calls"]
-            sums["other"] += row["refusals"] + row["failures"]
+            sums["refused"] += row["refusals"]
+            sums["failed"] += row["failures"]
     for (feature, family, name), sums in sorted(total.items()):
-        other = f", {sums['other']} refused or failed" if sums["other"] else ""
+        other = f", {sums['refused']} refused" if sums["refused"] else ""
+        # What any program meets: exp_dc posts until a send queue is full.
+        other += f", {sums['failed']} failed (queue full, ...)" if sums["failed"] else ""
         print(f"  {'  ' if feature else ''}{name:<44} {sums['verdict']:<11} "
               f"{sums['calls']:>7}{other}")
     entries = sum(1 for key in total if not key[0])
