@@ -1,7 +1,7 @@
 // Memory keys: translation, protection, numbering, invalidation, creation.
 #include "catch.h"
 
-#include <chrono>
+#include <ctime>
 #include <map>
 #include <optional>
 #include <random>
@@ -306,14 +306,14 @@ TEST_CASE("random access into long lists and patterns is fast", "[mkey]") {
   Mkey *k = keys.list(entries),
        *r = keys.repeat({{64, a->key(), 0, 128}, {64, a->key(), 1 << 30, 128}}, 1u << 30);
   std::mt19937_64 random(1);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();   // of the processor: the machine may be busy
   for (int i = 0; i < 20000; ++i) {
     REQUIRE(keys(k, random() % (k->length - 100), 100) == Syndrome::ok);
     REQUIRE(keys(r, random() % (r->length - 1000), 1000) == Syndrome::ok);
   }
   REQUIRE(keys(r, 0, 64 << 20) == Syndrome::ok);
   CHECK(keys.out.size() == 1 << 20);
-  CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < 5);
+  CHECK(std::clock() - start < 5 * CLOCKS_PER_SEC);
 }
 
 TEST_CASE("the memory of a translation is limited", "[mkey]") {
