@@ -23,6 +23,8 @@
 #include "window.h"
 #include "wq.h"
 #include "srq.h"
+#include "xrc.h"
+#include "xrc_srq.h"
 
 namespace ibvexp {
 
@@ -36,7 +38,9 @@ inline constexpr Unserved handler{};
 #define IBVEXP_SERVES(entry, function)                        \
   template <>                                                 \
   inline constexpr auto handler<EntryId::entry> =             \
-      [](auto... arguments) { return translate::function(arguments...); }
+      [](auto... arguments) __attribute__((always_inline)) {      \
+        return translate::function(arguments...);                 \
+      }
 
 IBVEXP_SERVES(ibv_exp_get_device_list, get_device_list);
 IBVEXP_SERVES(ibv_exp_query_device, query_device);
@@ -70,6 +74,14 @@ IBVEXP_SERVES(ibv_exp_dealloc_mkey_list_memory, dealloc_mkey_list_memory);
 IBVEXP_SERVES(ibv_exp_create_res_domain, create_res_domain);
 IBVEXP_SERVES(ibv_exp_destroy_res_domain, destroy_res_domain);
 IBVEXP_SERVES(ibv_exp_create_srq, create_srq);
+IBVEXP_SERVES(ibv_open_xrc_domain, open_xrc_domain);
+IBVEXP_SERVES(ibv_close_xrc_domain, close_xrc_domain);
+IBVEXP_SERVES(ibv_create_xrc_srq, create_xrc_srq);
+IBVEXP_SERVES(ibv_create_xrc_rcv_qp, create_xrc_rcv_qp);
+IBVEXP_SERVES(ibv_modify_xrc_rcv_qp, modify_xrc_rcv_qp);
+IBVEXP_SERVES(ibv_query_xrc_rcv_qp, query_xrc_rcv_qp);
+IBVEXP_SERVES(ibv_reg_xrc_rcv_qp, reg_xrc_rcv_qp);
+IBVEXP_SERVES(ibv_unreg_xrc_rcv_qp, unreg_xrc_rcv_qp);
 IBVEXP_SERVES(rdma_create_qp_exp, create_qp_exp);
 IBVEXP_SERVES(ibv_exp_create_flow, create_flow);
 IBVEXP_SERVES(ibv_exp_destroy_flow, destroy_flow);

@@ -12,6 +12,7 @@
 #include "qp.h"
 #include "real.h"
 #include "trace_live.h"
+#include "xrc_srq.h"
 
 #include <cerrno>
 #include <cstddef>
@@ -146,6 +147,30 @@ IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, v
   return error;
 }
 
+// Legacy XRC has shared receive queues of another shape.
+
+IBVEXP_INTERPOSED int ibv_modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int attr_mask) {
+  return translate::modify_srq(srq, attr, attr_mask);
+}
+
+IBVEXP_INTERPOSED int ibv_query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
+  return translate::query_srq(srq, attr);
+}
+
+IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) { return translate::destroy_srq(srq); }
+
+IBVEXP_INTERPOSED int ibv_get_async_event(ibv_context *context, ibv_async_event *event) {
+  const int error = real().ibv_get_async_event(context, event);
+  if (error == 0) translate::show_srq(find_state(context), *event);
+  return error;
+}
+
+IBVEXP_INTERPOSED void ibv_ack_async_event(ibv_async_event *event) {
+  ibv_async_event known = *event;
+  translate::hide_srq(known);
+  real().ibv_ack_async_event(&known);
+}
+
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
   return translate::dereg_mr(find_state(mr->context), mr);
 }
@@ -163,7 +188,7 @@ R forward_1_0(const char *name, Args... arguments) {
   errno = ENOSYS;
   if constexpr (std::is_pointer_v<R>)
     return nullptr;
-  else
+  else if constexpr (!std::is_void_v<R>)
     return ENOSYS;
 }
 
@@ -184,6 +209,11 @@ IBVEXP_FORWARD_1_0(int, ibv_destroy_cq, (void *cq), cq)
 IBVEXP_FORWARD_1_0(int, ibv_resize_cq, (void *cq, int cqe), cq, cqe)
 IBVEXP_FORWARD_1_0(int, ibv_get_cq_event, (void *channel, void **cq, void **context), channel, cq,
                    context)
+IBVEXP_FORWARD_1_0(int, ibv_modify_srq, (void *srq, void *attr, int mask), srq, attr, mask)
+IBVEXP_FORWARD_1_0(int, ibv_query_srq, (void *srq, void *attr), srq, attr)
+IBVEXP_FORWARD_1_0(int, ibv_destroy_srq, (void *srq), srq)
+IBVEXP_FORWARD_1_0(int, ibv_get_async_event, (void *context, void *event), context, event)
+IBVEXP_FORWARD_1_0(void, ibv_ack_async_event, (void *event), event)
 IBVEXP_FORWARD_1_0(int, ibv_dereg_mr, (void *mr), mr)
 
 // The kernel's half of ibv_modify_qp(), without the provider's: the one call of

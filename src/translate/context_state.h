@@ -61,6 +61,13 @@ struct ContextState {
   } native;
   bool lane_installed = false;
 
+  // The same of shared receive queues; null until there is one of legacy XRC. The
+  // context's own pointers then lead to xrc_srq.h.
+  struct {
+    decltype(ibv_context_ops::post_srq_recv) post_recv;
+    decltype(verbs_context::get_srq_num) get_number;
+  } native_srq{};
+
   // Whether the program's base verbs come through this library: it opened the
   // context by one.
   bool sees_base_verbs = false;
@@ -92,6 +99,9 @@ struct ContextState {
   std::unordered_set<const void *> handles;  // objects of ours that programs hold
   Handles<DcTarget> targets;
   Handles<DeviceMemory> device_memory;
+  std::unordered_map<const ibv_xrc_domain *, XrcReceivers> xrc_domains;
+  Handles<LegacySrq> legacy_srqs;
+  std::unordered_map<const ibv_srq *, LegacySrq *> shown_srqs;  // by rdma-core's queue
   Handles<KeyListMemory> key_lists;
   Handles<ResDomain> res_domains;
   // Of the objects that were created with one.
@@ -127,6 +137,15 @@ inline ContextState *find_state(ibv_context *context) noexcept {
   if (table == nullptr) return nullptr;
   auto *state = reinterpret_cast<ContextState *>(table) - 1;
   return state->owner == &ContextState::identity ? state : nullptr;
+}
+
+// The same, in calls that came through our table or through boundary.h, which
+// has looked: never null.
+inline ContextState *attached(ibv_context *context) noexcept {
+  const auto *words = reinterpret_cast<const ibvexp_context_words *>(context) - 1;
+  const std::uintptr_t table_end =
+      reinterpret_cast<std::uintptr_t>(context) - (words->sz - sizeof(ibv_context));
+  return reinterpret_cast<ContextState *>(table_end - sizeof(verbs_context_exp)) - 1;
 }
 
 // The state of a queue pair that we saw being created, or null.

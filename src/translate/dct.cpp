@@ -7,6 +7,7 @@
 #include "log.h"
 #include "real.h"
 #include "scatter.h"
+#include "xrc_srq.h"
 
 namespace ibvexp::translate {
 
@@ -33,6 +34,8 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
   if (const auto pd = check_object(state.context, "pd", attr.pd); !pd) return pd;
   if (const auto cq = check_object(state.context, "cq", attr.cq); !cq) return cq;
   if (const auto srq = check_object(state.context, "srq", attr.srq); !srq) return srq;
+  if (is_legacy(attr.srq))
+    return invalid(creating, "srq", attr.srq->handle, "a queue of XRC");
   if (attr.port == 0 || attr.port > state.device().phys_port_cnt)
     return invalid(creating, "port", attr.port, "no such port");
   if (attr.mtu < IBV_MTU_256 || attr.mtu > IBV_MTU_4096)

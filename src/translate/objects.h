@@ -3,8 +3,10 @@
 #pragma once
 
 #include <infiniband/mlx5dv.h>
+#include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
 
+#include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -43,6 +45,19 @@ struct DcTarget {
   ibv_exp_dct handle{};  // first: its address is the object's
   ibv_qp *qp = nullptr;  // hidden
   std::uint64_t dc_key = 0;
+};
+
+// The receive queue pairs of an XRC domain that this process is registered with,
+// by number; once for each time.
+struct XrcReceiver {
+  ibv_qp *qp;
+  bool opened;  // not created by this process
+};
+using XrcReceivers = std::unordered_multimap<std::uint32_t, XrcReceiver>;
+
+// A shared receive queue of legacy XRC; the handle leads to rdma-core's.
+struct LegacySrq {
+  ibv_srq_legacy handle{};  // first
 };
 
 struct DeviceMemory {

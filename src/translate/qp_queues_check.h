@@ -4,6 +4,7 @@
 #pragma once
 
 #include "diagnose.h"
+#include "xrc_srq.h"
 
 #include <infiniband/verbs_exp.h>
 
@@ -26,6 +27,8 @@ inline Result<void> check_queues(EntryId entry, const ibv_context *context,
     return invalid(entry, "recv_cq", 0, "of another context");
   if (attr.srq != nullptr && attr.srq->context != context)
     return invalid(entry, "srq", 0, "of another context");
+  if (attr.srq != nullptr && is_legacy(attr.srq))
+    return invalid(entry, "srq", attr.srq->handle, "senders name a queue of XRC, not receivers");
   return {};
 }
 

@@ -20,6 +20,11 @@ namespace ibvexp {
   X(ibv_modify_qp, "IBVERBS_1.1")       \
   X(ibv_resize_cq, "IBVERBS_1.1")       \
   X(ibv_get_cq_event, "IBVERBS_1.1")    \
+  X(ibv_get_async_event, "IBVERBS_1.1") \
+  X(ibv_ack_async_event, "IBVERBS_1.1") \
+  X(ibv_modify_srq, "IBVERBS_1.1")      \
+  X(ibv_query_srq, "IBVERBS_1.1")       \
+  X(ibv_destroy_srq, "IBVERBS_1.1")     \
   X(ibv_dereg_mr, "IBVERBS_1.1")        \
   X(ibv_destroy_cq, "IBVERBS_1.1")      \
   X(mlx5dv_open_device, "MLX5_1.7")

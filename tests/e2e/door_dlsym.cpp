@@ -1,6 +1,7 @@
 // The functions that the tests call, each looked up in a library that is loaded
 // at the first call. By then contexts may exist that it has never seen, and
 // nothing of libibverbs can be interposed any more.
+#include <infiniband/ofa_verbs.h>
 #include <infiniband/peer_ops.h>
 #include <infiniband/verbs_exp.h>
 
@@ -51,6 +52,10 @@ struct Types<R (*)(A...)> {
   HEAD(name)(P(name, 0, a), P(name, 1, b), P(name, 2, c), P(name, 3, d)) { \
     return CALL(name)(a, b, c, d); \
   }
+#define DOOR_5(name) \
+  HEAD(name)(P(name, 0, a), P(name, 1, b), P(name, 2, c), P(name, 3, d), P(name, 4, e)) { \
+    return CALL(name)(a, b, c, d, e); \
+  }
 #define DOOR_6(name) \
   HEAD(name)(P(name, 0, a), P(name, 1, b), P(name, 2, c), P(name, 3, d), P(name, 4, e), \
              P(name, 5, f)) { \
@@ -62,6 +67,14 @@ struct Types<R (*)(A...)> {
     return CALL(name)(a, b, c, d, e, f, g); \
   }
 
+DOOR_3(ibv_open_xrc_domain)
+DOOR_1(ibv_close_xrc_domain)
+DOOR_4(ibv_create_xrc_srq)
+DOOR_2(ibv_create_xrc_rcv_qp)
+DOOR_4(ibv_modify_xrc_rcv_qp)
+DOOR_5(ibv_query_xrc_rcv_qp)
+DOOR_2(ibv_reg_xrc_rcv_qp)
+DOOR_2(ibv_unreg_xrc_rcv_qp)
 DOOR_1(ibv_exp_get_device_list)
 DOOR_1(ibv_exp_use_priv_env)
 DOOR_1(ibv_exp_reg_mr)

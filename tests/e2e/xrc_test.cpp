@@ -5,8 +5,45 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <numeric>
+#include <unistd.h>
 
 namespace {
+
+// Drives a queue pair up, by modify(attributes, mask).
+template <class Modify>
+void join(ibv_context *context, std::uint32_t peer, bool sender, Modify modify) {
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(context, 1, &port) == 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  REQUIRE(modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  attr = {};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.dest_qp_num = peer;
+  attr.max_dest_rd_atomic = 1;
+  attr.min_rnr_timer = 12;
+  attr.ah_attr.port_num = 1;
+  attr.ah_attr.dlid = port.lid;
+  if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.grh.sgid_index = 1;
+    attr.ah_attr.grh.hop_limit = 1;
+    REQUIRE(ibv_query_gid(context, 1, 1, &attr.ah_attr.grh.dgid) == 0);
+  }
+  REQUIRE(modify(attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  if (!sender) return;
+  attr = {};
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = 14;
+  attr.retry_cnt = attr.rnr_retry = 7;
+  attr.max_rd_atomic = 1;
+  REQUIRE(modify(attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
 
 using Xrcd = Owned<ibv_xrcd, ibv_close_xrcd>;
 using Srq = Owned<ibv_srq, ibv_destroy_srq>;
@@ -51,41 +88,62 @@ struct Xrc : Rig {
   }
 
   void join(ibv_qp *qp, std::uint32_t peer, bool sender) {
-    ibv_port_attr port{};
-    REQUIRE(ibv_query_port(context.get(), 1, &port) == 0);
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    REQUIRE(ibv_modify_qp(qp, &attr,
-                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
-            0);
-    attr = {};
-    attr.qp_state = IBV_QPS_RTR;
-    attr.path_mtu = IBV_MTU_1024;
-    attr.dest_qp_num = peer;
-    attr.max_dest_rd_atomic = 1;
-    attr.min_rnr_timer = 12;
-    attr.ah_attr.port_num = 1;
-    attr.ah_attr.dlid = port.lid;
-    if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-      attr.ah_attr.is_global = 1;
-      attr.ah_attr.grh.sgid_index = 1;
-      attr.ah_attr.grh.hop_limit = 1;
-      REQUIRE(ibv_query_gid(context.get(), 1, 1, &attr.ah_attr.grh.dgid) == 0);
+    ::join(context.get(), peer, sender,
+           [=](ibv_qp_attr &attr, int mask) { return ibv_modify_qp(qp, &attr, mask); });
+  }
+};
+
+using Domain = Owned<ibv_xrc_domain, ibv_close_xrc_domain>;
+
+// Two contexts, as of two processes, with one domain by a file.
+struct OldXrc : Rig {
+  struct File {
+    char name[32] = "/tmp/xrc-domain-XXXXXX";
+    int fd = mkstemp(name);
+    ~File() {
+      close(fd);
+      unlink(name);
     }
-    REQUIRE(ibv_modify_qp(qp, &attr,
-                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) ==
-            0);
-    if (!sender) return;
-    attr = {};
-    attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 14;
-    attr.retry_cnt = attr.rnr_retry = 7;
-    attr.max_rd_atomic = 1;
-    REQUIRE(ibv_modify_qp(qp, &attr,
-                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  } file;
+  Domain domain{ibv_open_xrc_domain(context.get(), file.fd, O_CREAT)};
+  Buffer out{pd.get(), 4096}, in{pd.get(), 4096};
+
+  OldXrc() { REQUIRE(domain); }
+
+  std::uint32_t create_receiver() {
+    ibvexp_xrc_qp_init_attr attr{};
+    attr.base.qp_type = static_cast<ibv_qp_type>(IBV_QPT_XRC);
+    attr.base.qp_context = this;
+    attr.xrc_domain = domain.get();
+    std::uint32_t number = 0;
+    REQUIRE(ibv_create_xrc_rcv_qp(&attr.base, &number) == 0);
+    return number;
+  }
+  // With the structure of the legacy age, by the base verb.
+  Qp create_sender() {
+    ibvexp_xrc_qp_init_attr attr{};
+    attr.base.qp_type = static_cast<ibv_qp_type>(IBV_QPT_XRC);
+    attr.base.send_cq = attr.base.recv_cq = cq.get();
+    attr.base.cap = {16, 0, 1, 0, 0};
+    attr.xrc_domain = domain.get();
+#ifdef IBVEXP_EXTERN_CALLS
+    attr.base.qp_type = IBV_QPT_XRC_SEND;  // the base verb is rdma-core's alone
+#endif
+    Qp made(ibv_create_qp(pd.get(), &attr.base));
+    REQUIRE(made);
+    return made;
+  }
+  void join_receiver(std::uint32_t number, std::uint32_t peer) {
+    join(context.get(), peer, false, [&](ibv_qp_attr &attr, int mask) {
+      return ibv_modify_xrc_rcv_qp(domain.get(), number, &attr, mask);
+    });
+  }
+  int query(ibv_xrc_domain *by, std::uint32_t number, ibv_qp_attr &attr) {
+    ibv_qp_init_attr init{};
+    return ibv_query_xrc_rcv_qp(by, number, &attr, IBV_QP_STATE, &init);
+  }
+  ibv_srq *create_srq(ibv_srq_init_attr attr = {nullptr, {16, 1, 0}}) {
+    return ibv_create_xrc_srq(pd.get(), domain.get(), cq.get(), &attr);
   }
 };
 
@@ -124,4 +182,226 @@ TEST_CASE("a queue pair of the legacy XRC type sends [row:IBV_QPT_XRC]") {
   CHECK(all[1].wr_id == 7);
   CHECK(all[1].byte_len == 777);
   CHECK(std::equal(x.out.bytes.begin(), x.out.bytes.begin() + 777, x.in.bytes.begin()));
+}
+
+#ifndef IBVEXP_EXTERN_CALLS
+TEST_CASE("a receive queue of the old XRC works in every verb "
+          "[row:ibv_create_xrc_srq] [row:LEGACY_XRC_SRQ_HANDLE]") {
+  OldXrc x;
+  ibv_srq_init_attr init{&x, {16, 1, 0}};
+  errno = 4711;
+  ibv_srq *const srq = ibv_create_xrc_srq(x.pd.get(), x.domain.get(), x.cq.get(), &init);
+  REQUIRE(srq != nullptr);
+  CHECK(errno == 4711);
+  CHECK(init.attr.max_wr >= 16);
+  const auto *shown = reinterpret_cast<const ibv_srq_legacy *>(srq);
+  CHECK(shown->handle == LEGACY_XRC_SRQ_HANDLE);
+  CHECK(shown->xrc_domain == x.domain.get());
+  CHECK(shown->xrc_cq == x.cq.get());
+  CHECK(shown->xrc_domain_bin_compat == x.domain.get());
+  CHECK(shown->xrc_cq_bin_compat == x.cq.get());
+  CHECK(shown->xrc_srq_num_bin_compat == shown->xrc_srq_num);
+  CHECK(srq->context == x.context.get());
+  CHECK(srq->srq_context == &x);
+  CHECK(srq->pd == x.pd.get());
+  std::uint32_t number = 0;
+  REQUIRE(ibv_get_srq_num(srq, &number) == 0);
+  CHECK(number == shown->xrc_srq_num);
+
+  const Qp sender = x.create_sender();
+  const std::uint32_t receiver = x.create_receiver();
+  x.join_receiver(receiver, sender->qp_num);
+  join(x.context.get(), receiver, true,
+       [&](ibv_qp_attr &attr, int mask) { return ibv_modify_qp(sender.get(), &attr, mask); });
+
+  // Falls below its limit by the message that is on its way.
+  ibv_srq_attr limit{};
+  limit.srq_limit = 2;
+  std::iota(x.out.bytes.begin(), x.out.bytes.end(), std::uint8_t{1});
+  ibv_sge into[2] = {x.in.piece(0, 2048), x.in.piece(2048, 2048)}, piece = x.out.piece(0, 777);
+  ibv_recv_wr receives[2] = {}, *bad_receive = nullptr;
+  for (int i = 0; i < 2; ++i) {
+    receives[i].wr_id = static_cast<std::uint64_t>(7 + i);
+    receives[i].sg_list = &into[i];
+    receives[i].num_sge = 1;
+  }
+  receives[0].next = &receives[1];
+  REQUIRE(ibv_post_srq_recv(srq, receives, &bad_receive) == 0);
+  REQUIRE(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);
+  ibv_srq_attr now{};
+  REQUIRE(ibv_query_srq(srq, &now) == 0);
+  CHECK(now.srq_limit == 2);
+  CHECK(now.max_wr >= 16);
+
+  auto wr = request(1, IBV_EXP_WR_SEND, &piece);
+  wr.xrc_remote_srq_num = shown->xrc_srq_num;
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(sender.get(), &wr, &bad) == 0);
+  auto all = x.completions(2);
+  if (all[0].exp_opcode >= IBV_EXP_WC_RECV) std::swap(all[0], all[1]);
+  CHECK(all[0].status == IBV_WC_SUCCESS);
+  CHECK(all[1].status == IBV_WC_SUCCESS);
+  CHECK(all[1].wr_id == 7);
+  CHECK(all[1].byte_len == 777);
+  CHECK(std::equal(x.out.bytes.begin(), x.out.bytes.begin() + 777, x.in.bytes.begin()));
+
+  ibv_async_event event{};
+  REQUIRE(ibv_get_async_event(x.context.get(), &event) == 0);
+  if (event.event_type == IBV_EVENT_COMM_EST) {
+    // The receiver's, as an ordinary queue pair. [row:xrc_qp_event_flag]
+    CHECK(event.element.qp->qp_num == receiver);
+    CHECK(event.element.qp->qp_context == &x);
+    ibv_ack_async_event(&event);
+    REQUIRE(ibv_get_async_event(x.context.get(), &event) == 0);
+  }
+  CHECK(event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
+  CHECK(event.element.srq == srq);
+  ibv_ack_async_event(&event);
+  CHECK(event.element.srq == srq);
+
+  // Nobody else takes it.
+  auto taken = x.qp_attr(IBV_QPT_RC);
+  taken.srq = srq;
+  CHECK(ibv_exp_create_qp(x.context.get(), &taken) == nullptr);
+  CHECK(errno == EINVAL);
+  ibv_qp_init_attr base{};
+  base.send_cq = base.recv_cq = x.cq.get();
+  base.cap = {1, 1, 1, 1, 0};
+  base.qp_type = IBV_QPT_RC;
+  base.srq = srq;
+  errno = 0;
+  CHECK(ibv_create_qp(x.pd.get(), &base) == nullptr);
+  CHECK(errno == EINVAL);
+
+  // The domain lasts as long as what lives in it.
+  CHECK(ibv_close_xrc_domain(x.domain.get()) == EBUSY);
+  CHECK(ibv_unreg_xrc_rcv_qp(x.domain.get(), receiver) == 0);
+  CHECK(ibv_close_xrc_domain(x.domain.get()) == EBUSY);
+  CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+TEST_CASE("queues of the old XRC that cannot be had are refused [row:ibv_create_xrc_srq]") {
+  OldXrc x;
+  Rig other;
+  ibv_srq_init_attr attr{nullptr, {16, 1, 0}};
+  const auto refused = [](const ibv_srq *srq, int reason) {
+    CHECK(srq == nullptr);
+    CHECK(errno == reason);
+  };
+  refused(ibv_create_xrc_srq(nullptr, x.domain.get(), x.cq.get(), &attr), EINVAL);
+  refused(ibv_create_xrc_srq(x.pd.get(), nullptr, x.cq.get(), &attr), EINVAL);
+  refused(ibv_create_xrc_srq(x.pd.get(), x.domain.get(), nullptr, &attr), EINVAL);
+  refused(ibv_create_xrc_srq(x.pd.get(), x.domain.get(), x.cq.get(), nullptr), EINVAL);
+  refused(ibv_create_xrc_srq(x.pd.get(), x.domain.get(), other.cq.get(), &attr), EINVAL);
+  refused(ibv_create_xrc_srq(other.pd.get(), x.domain.get(), other.cq.get(), &attr), EINVAL);
+  attr.attr.max_wr = 1u << 30;
+  refused(ibv_create_xrc_srq(x.pd.get(), x.domain.get(), x.cq.get(), &attr), EINVAL);
+  ibv_xrc_domain unknown{x.context.get(), 1};
+  attr.attr.max_wr = 16;
+  refused(ibv_create_xrc_srq(x.pd.get(), &unknown, x.cq.get(), &attr), EINVAL);
+}
+
+TEST_CASE("other receive queues are as ever [row:ibv_create_xrc_srq]") {
+  OldXrc x;
+  ibv_srq *const old = x.create_srq();
+  REQUIRE(old != nullptr);
+  ibv_srq_init_attr attr{nullptr, {16, 1, 0}};
+  const Srq plain(ibv_create_srq(x.pd.get(), &attr));
+  REQUIRE(plain);
+  ibv_sge into = x.in.piece(0, 64);
+  ibv_recv_wr receive{}, *bad = nullptr;
+  receive.sg_list = &into;
+  receive.num_sge = 1;
+  CHECK(ibv_post_srq_recv(plain.get(), &receive, &bad) == 0);
+  ibv_srq_attr now{};
+  CHECK(ibv_query_srq(plain.get(), &now) == 0);
+  CHECK(now.max_wr >= 16);
+  CHECK(ibv_destroy_srq(old) == 0);
+}
+#else
+TEST_CASE("a receive queue that base verbs could not free is refused [row:ibv_create_xrc_srq]") {
+  OldXrc x;
+  errno = 0;
+  CHECK(x.create_srq() == nullptr);
+  CHECK(errno == ENOTSUP);
+}
+#endif
+
+TEST_CASE("a receiver lives as long as somebody is registered "
+          "[row:ibv_create_xrc_rcv_qp] [row:ibv_reg_xrc_rcv_qp] [row:ibv_unreg_xrc_rcv_qp] "
+          "[row:ibv_modify_xrc_rcv_qp] [row:ibv_query_xrc_rcv_qp]") {
+  OldXrc x;
+  Rig other;
+  const Domain same(ibv_open_xrc_domain(other.context.get(), x.file.fd, O_CREAT));
+  REQUIRE(same);
+  const Domain alien(ibv_open_xrc_domain(other.context.get(), -1, O_CREAT));
+  REQUIRE(alien);
+  const std::uint32_t number = x.create_receiver();
+
+  ibv_qp_attr attr{};
+  REQUIRE(x.query(x.domain.get(), number, attr) == 0);
+  CHECK(attr.qp_state == IBV_QPS_RESET);
+  // Whoever has the domain may bring it up.
+  join(other.context.get(), 1, false, [&](ibv_qp_attr &to, int mask) {
+    return ibv_modify_xrc_rcv_qp(same.get(), number, &to, mask);
+  });
+  REQUIRE(x.query(x.domain.get(), number, attr) == 0);
+  CHECK(attr.qp_state == IBV_QPS_RTR);
+  CHECK(x.query(alien.get(), number, attr) == EINVAL);
+  CHECK(errno == EINVAL);
+  CHECK(x.query(x.domain.get(), number + 1, attr) == EINVAL);
+
+  CHECK(ibv_reg_xrc_rcv_qp(alien.get(), number) == EINVAL);
+  CHECK(ibv_unreg_xrc_rcv_qp(same.get(), number) == EINVAL);
+  REQUIRE(ibv_reg_xrc_rcv_qp(same.get(), number) == 0);
+  REQUIRE(ibv_reg_xrc_rcv_qp(same.get(), number) == 0);
+  REQUIRE(ibv_unreg_xrc_rcv_qp(x.domain.get(), number) == 0);
+  CHECK(ibv_unreg_xrc_rcv_qp(x.domain.get(), number) == EINVAL);
+  CHECK(x.query(x.domain.get(), number, attr) == 0);
+  CHECK(attr.qp_state == IBV_QPS_RTR);
+  REQUIRE(ibv_unreg_xrc_rcv_qp(same.get(), number) == 0);
+  CHECK(x.query(x.domain.get(), number, attr) == 0);
+  CHECK(ibv_close_xrc_domain(same.get()) == EBUSY);
+  REQUIRE(ibv_unreg_xrc_rcv_qp(same.get(), number) == 0);
+  CHECK(x.query(x.domain.get(), number, attr) == EINVAL);
+  CHECK(ibv_reg_xrc_rcv_qp(same.get(), number) == EINVAL);
+}
+
+TEST_CASE("what the old XRC cannot do it says in its own way "
+          "[row:ibv_open_xrc_domain] [row:ibv_close_xrc_domain]") {
+  OldXrc x;
+  errno = 0;
+  CHECK(ibv_open_xrc_domain(x.context.get(), -1, 0) == nullptr);
+  CHECK(errno == EINVAL);
+  CHECK(ibv_open_xrc_domain(x.context.get(), 1 << 20, O_CREAT) == nullptr);
+  CHECK(errno == EBADF);
+  CHECK(ibv_open_xrc_domain(x.context.get(), x.file.fd, O_CREAT | O_EXCL) == nullptr);
+  CHECK(errno == EINVAL);
+  CHECK(ibv_open_xrc_domain(nullptr, -1, O_CREAT) == nullptr);
+  CHECK(errno == EINVAL);
+  CHECK(ibv_close_xrc_domain(nullptr) == EINVAL);
+  ibv_xrc_domain unknown{x.context.get(), 1};
+  CHECK(ibv_close_xrc_domain(&unknown) == EINVAL);
+  CHECK(ibv_reg_xrc_rcv_qp(&unknown, 1) == EINVAL);
+  CHECK(ibv_unreg_xrc_rcv_qp(&unknown, 1) == EINVAL);
+
+  ibvexp_xrc_qp_init_attr attr{};
+  std::uint32_t number = 4711;
+  CHECK(ibv_create_xrc_rcv_qp(nullptr, &number) == -EINVAL);
+  CHECK(ibv_create_xrc_rcv_qp(&attr.base, &number) == -EINVAL);
+  attr.xrc_domain = &unknown;
+  errno = 0;
+  CHECK(ibv_create_xrc_rcv_qp(&attr.base, &number) == -EINVAL);
+  CHECK(errno == EINVAL);
+  attr.xrc_domain = x.domain.get();
+  CHECK(ibv_create_xrc_rcv_qp(&attr.base, nullptr) == -EINVAL);
+  CHECK(number == 4711);
+
+  const std::uint32_t receiver = x.create_receiver();
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_RTR;
+  CHECK(ibv_modify_xrc_rcv_qp(x.domain.get(), receiver, &to, IBV_QP_STATE) == EINVAL);
+  CHECK(ibv_modify_xrc_rcv_qp(x.domain.get(), receiver, nullptr, 0) == EINVAL);
+  CHECK(ibv_query_xrc_rcv_qp(x.domain.get(), receiver, &to, 0, nullptr) == EINVAL);
+  CHECK(ibv_unreg_xrc_rcv_qp(x.domain.get(), receiver) == 0);
 }
