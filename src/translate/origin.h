@@ -13,7 +13,7 @@ class Origins {
   Origins(ContextState *state, const CqState *own)
       : state_(state), own_(own != nullptr && own->has_raw ? own : nullptr) {}
 
-  Origin find(const ibv_wc &wc) {
+  const Origin &find(const ibv_wc &wc) {
     if (wc.qp_num != number_) {
       number_ = wc.qp_num;
       known_ = state_ != nullptr ? state_->qps.find(number_) : nullptr;
@@ -22,7 +22,7 @@ class Origins {
         origin_ = {known_->qp.load(std::memory_order_relaxed), known_->srq, known_->dct, false};
     }
     if (own_ != nullptr && wc.status == IBV_WC_SUCCESS && is_receive(wc.opcode)) [[unlikely]]
-      return of_receive();
+      return received_ = of_receive();
     return origin_;
   }
 
@@ -38,7 +38,7 @@ class Origins {
   const CqState *own_;
   std::uint32_t number_ = ~0u;  // no queue pair has it
   const QpState *known_ = nullptr;
-  Origin origin_{};
+  Origin origin_{}, received_;
 };
 
 }  // namespace ibvexp::translate

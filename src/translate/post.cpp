@@ -99,25 +99,43 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opc
   return 0;
 }
 
-}  // namespace
+// The simple requests that a chain begins with, in pieces. Leaves wr at the first
+// other one, or where the provider stopped with an error.
+int post_simple(ibv_qp *qp, ibv_exp_send_wr *&wr, const QpState &known, NativePost provider) {
+  ibv_send_wr modern[piece + 1];
+  while (wr != nullptr) {
+    ibv_exp_send_wr *const first = wr;
+    int count = 0;
+    for (; wr != nullptr && count < piece && is_simple(*wr, known); wr = wr->next, ++count) {
+      copy_simple(*wr, modern[count]);
+      modern[count].next = &modern[count + 1];
+    }
+    if (count == 0) return 0;
+    modern[count - 1].next = nullptr;
+    ibv_send_wr *bad = modern;
+    if (const int error = provider(qp, modern, &bad); error != 0) [[unlikely]] {
+      wr = first;
+      for (const ibv_send_wr *at = modern; at != bad && at->next != nullptr; at = at->next)
+        wr = wr->next;
+      return error < 0 ? -error : error;
+    }
+  }
+  return 0;
+}
 
-Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr) {
-  ContextState *state = find_state(qp->context);
-  QpState *known = find_qp(state, qp);
-  const std::uint64_t refused = state != nullptr ? state->refused_send_flags : 0;
+// Judges each request by itself.
+Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr,
+                                          ibv_exp_send_wr **bad_wr, const QpState *known,
+                                          std::uint64_t refused, NativePost provider) {
+  if (known != nullptr) {
+    if (const int error = post_simple(qp, wr, *known, provider); error != 0) [[unlikely]] {
+      if (bad_wr != nullptr) *bad_wr = wr;
+      return Error{error};
+    }
+  }
+  Poster poster(qp, provider);
   ibv_exp_send_wr *bad = nullptr;
   int error = 0;
-
-  if (known != nullptr && known->lane.active()) {
-    error = lane::post(known->lane, wr, refused, bad);
-    if (error == 0) return {};
-    if (bad_wr != nullptr) *bad_wr = bad;
-    return Error{error};
-  }
-  NativePost provider = state != nullptr ? state->native.post_send : qp->context->ops.post_send;
-  if (state != nullptr && state->direct != nullptr && direct::owns_send(*state, qp)) [[unlikely]]
-    provider = direct::post_send;
-  Poster poster(qp, provider);
 
   for (; wr != nullptr; wr = wr->next) {
     Opcode opcode = to_modern_opcode(wr->exp_opcode, qp->qp_type);
@@ -152,6 +170,29 @@ Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr
     return {};
   if (bad_wr != nullptr) *bad_wr = bad;
   return Error{error};
+}
+
+Result<void> post_in_lane(lane::Lane &lane, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr,
+                          std::uint64_t refused) {
+  ibv_exp_send_wr *bad = nullptr;
+  const int error = lane::post(lane, wr, refused, bad);
+  if (error == 0) [[likely]]
+    return {};
+  if (bad_wr != nullptr) *bad_wr = bad;
+  return Error{error};
+}
+
+}  // namespace
+
+Result<void> post_any(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr) {
+  ContextState *state = attached(qp->context);
+  QpState *known = find_qp(state, qp);
+  if (known != nullptr && known->lane.active())
+    return post_in_lane(known->lane, wr, bad_wr, state->refused_send_flags);
+  NativePost provider = state->native.post_send;
+  if (state->direct != nullptr && direct::owns_send(*state, qp)) [[unlikely]]
+    provider = direct::post_send;
+  return post_chain(qp, wr, bad_wr, known, state->refused_send_flags, provider);
 }
 
 }  // namespace ibvexp::translate

@@ -12,9 +12,11 @@
 #include "qp_convert.h"
 #include "qp_queues_check.h"
 #include "real.h"
-#include "scatter.h"
 #include "res_domain.h"
+#include "scatter.h"
 #include "wq.h"
+#include "wr_convert.h"
+#include "xrc_srq.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -37,6 +39,19 @@ struct Undo {
   }
 };
 
+// The opcodes of which nothing has to be looked at but the flags.
+std::uint32_t simple_opcodes(ibv_qp_type type, bool atomics) {
+  if (type == IBV_QPT_RAW_PACKET) return 0;
+  std::uint32_t simple = 0;
+  for (int opcode = 0; opcode < 32; ++opcode) {
+    const Opcode modern = to_modern_opcode(opcode, type);
+    if (modern.lane == Lane::chained && int{modern.modern} == opcode &&
+        (atomics || !is_atomic(modern.modern)))
+      simple |= 1u << opcode;
+  }
+  return simple;
+}
+
 void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
   const bool no_windows = is_set(state, "MLX5_SHUT_UP_MW");
@@ -45,6 +60,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   QpState &entry = state.qp_pool.take();
   entry.max_inline_data = modern.attr.cap.max_inline_data;
   entry.atomics = atomics;
+  entry.simple_opcodes = simple_opcodes(qp->qp_type, atomics);
   entry.lane.no_windows = entry.no_windows = no_windows;
   entry.sq_sig_all = modern.attr.sq_sig_all != 0;
   entry.srq = qp->srq;
@@ -56,7 +72,10 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   entry.qp.store(qp, std::memory_order_relaxed);
   try {
     lane::enter(entry.lane, qp, modern);
-    if (entry.lane.ex != nullptr) lane::install(state);
+    if (entry.lane.ex != nullptr) {
+      lane::install(state);
+      entry.simple_opcodes = 0;
+    }
     if (entry.raw) need_cq(state, entry.recv_cq).add_raw(qp);
     // A number that is taken was freed behind our back: its state goes back.
     QpState *stale = state.qps.find(qp->qp_num);
@@ -332,6 +351,9 @@ Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
 }
 
 Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr) {
+  if (attr->srq != nullptr && is_legacy(attr->srq))
+    return invalid(creating, "srq", attr->srq->handle,
+                   "senders name a queue of XRC, not receivers");
   // Other numbers than the legacy ones are rdma-core's to judge.
   if (attr->qp_type == IBV_EXP_QPT_DC_INI || attr->qp_type == IBV_QPT_XRC) {
     if (const auto type = check_type(attr->qp_type); !type) return type.failure();

@@ -16,6 +16,7 @@ struct QpState {
   ibv_srq *srq = nullptr;
   ibv_exp_dct *dct = nullptr;         // a target: qp is null
   std::uint32_t max_inline_data = 0;  // granted
+  std::uint32_t simple_opcodes = 0;   // bit n: opcode n goes to the provider as it is
   bool atomics = false;               // the device has them
   bool no_windows = false;            // MLX5_SHUT_UP_MW
   bool sq_sig_all = false;

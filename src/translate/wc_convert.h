@@ -43,7 +43,7 @@ struct Origin {
 
 // libmlx5 leaves members that have no meaning for an opcode unwritten. What is
 // undefined there is zero here.
-inline ibv_exp_wc to_legacy(const ibv_wc &from, Origin origin, bool to_3x_or_4_0) {
+inline ibv_exp_wc to_legacy(const ibv_wc &from, const Origin &origin, bool to_3x_or_4_0) {
   ibv_exp_wc to{};
   to.wr_id = from.wr_id;
   to.status = from.status;
@@ -90,6 +90,32 @@ inline ibv_exp_wc to_legacy(const ibv_wc &from, Origin origin, bool to_3x_or_4_0
     to.exp_wc_flags |= IBV_EXP_WC_SRQ;
   }
   return to;
+}
+
+// A send that succeeded, which is what most completions are of; the same as
+// to_legacy(). Each member is written once and in order.
+inline void send_to_legacy(const ibv_wc &from, ibv_qp *qp, ibv_exp_wc &to) {
+  const ibv_exp_wc_opcode opcode = to_legacy(from.opcode);
+  to.wr_id = from.wr_id;
+  to.status = IBV_WC_SUCCESS;
+  to.exp_opcode = opcode;
+  to.vendor_err = 0;
+  to.byte_len = brings_data(opcode) ? from.byte_len : 0;
+  to.imm_data = 0;
+  to.qp_num = from.qp_num;
+  to.src_qp = 0;
+  to.reserved = 0;
+  to.pkey_index = 0;
+  to.slid = 0;
+  to.sl = 0;
+  to.dlid_path_bits = 0;
+  to.timestamp = 0;
+  to.qp = qp;
+  to.srq = nullptr;
+  to.dct = nullptr;
+  to.exp_wc_flags = qp != nullptr ? std::uint64_t{IBV_EXP_WC_QP} : 0;
+  to.tm_info.tag = 0;
+  to.tm_info.priv = 0;
 }
 
 // Writes as much of a completion as the caller's structure holds.

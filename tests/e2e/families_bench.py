@@ -45,8 +45,9 @@ def instructions(path, program):
     return total
 
 
-def main():
-    parser = argparse.ArgumentParser()
+def run(title):
+    """What was asked for, and the counts of each phase; or the exit status."""
+    parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--softhca", required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--check", action="store_true")
@@ -54,27 +55,34 @@ def main():
     args = parser.parse_args()
     if not shutil.which("valgrind"):
         print("valgrind is missing")
-        return 77
+        sys.exit(77)
     fabric = f"bench-{os.getpid()}"
+    counts = {}
     with tempfile.TemporaryDirectory() as place:
         out = os.path.join(place, "out")
-        env = dict(os.environ, LD_PRELOAD=f"{args.library}:{args.softhca}", SOFTHCA_LINK="eth",
-                   SOFTHCA_FABRIC=fabric)
-        run = subprocess.run(
+        env = dict(os.environ, LD_PRELOAD=f"{args.library}:{args.softhca}", SOFTHCA_FABRIC=fabric)
+        done = subprocess.run(
             ["valgrind", "--tool=callgrind", "--collect-atstart=no", "--compress-strings=no",
              "--compress-pos=no", "--fair-sched=yes", f"--callgrind-out-file={out}",
              args.program],
             env=env, capture_output=True, text=True, check=False)
         shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{fabric}", ignore_errors=True)
-        if run.returncode != 0:
-            print(run.stdout, run.stderr)
-            return 1
-        counts = {}
+        if done.returncode != 0:
+            print(done.stdout, done.stderr)
+            sys.exit(1)
         for dump in glob.glob(out + "*"):
             with open(dump, encoding="utf-8") as text:
                 trigger = re.search(r"desc: Trigger: Client Request: (\S+)", text.read())
             if trigger:
-                counts[trigger.group(1)] = instructions(dump, os.path.basename(args.program))
+                phase = trigger.group(1)
+                count = instructions(dump, os.path.basename(args.program))
+                counts[phase] = min(count, counts.get(phase, count))
+    return args, counts
+
+
+def main():
+    os.environ["SOFTHCA_LINK"] = "eth"
+    args, counts = run(__doc__)
     failed = False
     print(f"{'instructions per frame':24} {'libmlx5':>8} {'family':>8} {'ratio':>6}")
     for title, native, family, frames, limit in ROWS:

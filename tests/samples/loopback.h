@@ -186,8 +186,9 @@ static void post(struct ibv_qp *on, struct ibv_exp_send_wr *wr)
 }
 
 /* One RDMA transfer by qp, and how it ended. */
-static enum ibv_wc_status transfer(enum ibv_exp_wr_opcode opcode, uint64_t local, uint32_t length,
-				   uint32_t lkey, uint64_t remote, uint32_t rkey)
+static inline enum ibv_wc_status transfer(enum ibv_exp_wr_opcode opcode, uint64_t local,
+					  uint32_t length, uint32_t lkey, uint64_t remote,
+					  uint32_t rkey)
 {
 	struct ibv_sge piece = { local, length, lkey };
 	struct ibv_exp_send_wr wr;

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Instructions per request and completion of the experimental verbs and of the
+base verbs for the same work, counted by callgrind in one run.
+
+    post_bench.py --softhca LIB --library LIB [--check] PROGRAM
+
+What is counted: see families_bench.py. --check: fail unless posting takes at most
+1.3 of the base verb's instructions, and polling 1.95 for one completion, 1.65 each
+for many. The inlines of legacy programs, which look for the operation table, count.
+"""
+
+import sys
+
+import families_bench
+
+KINDS = ("write", "inline", "read", "atomic")
+LIMITS = {("post", 1): 1.3, ("post", 16): 1.3, ("poll", 1): 1.95, ("poll", 16): 1.65}
+
+
+def main():
+    args, counts = families_bench.run(__doc__)
+    failed = False
+    print(f"{'instructions':24} {'base':>8} {'exp':>8} {'ratio':>6}")
+    for verb in ("post", "poll"):
+        for count in (1, 16):
+            for kind in KINDS:
+                phase = f"{verb}-{kind}-{count}"
+                base, exp = counts[f"base-{phase}"] / count, counts[f"exp-{phase}"] / count
+                print(f"{verb + ' ' + kind + ', each of ' + str(count):24} {base:8.1f} {exp:8.1f} "
+                      f"{exp / base:6.2f}")
+                failed |= exp > LIMITS[verb, count] * base or base == 0 or exp == 0
+    return 1 if failed and args.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
