@@ -1,4 +1,5 @@
 // Masked atomics, with IBVEXP_BEYOND=masked_atomics.
+#include "dc_rig.h"
 #include "pair.h"
 
 #include <algorithm>
@@ -107,6 +108,60 @@ TEST_CASE("masked fetch and add carries inside its fields only "
     CHECK(a.complete(5).byte_len == 4);
     CHECK(a.stored() == 0x0000000100000001);
   }
+}
+
+TEST_CASE("masked atomics reach a target over DC [row:extatomic_post_send] "
+          "[row:extatomic_poll_verb] [row:extatomic_wr_masked_atomics]") {
+  Dc dc;
+  const Dct dct = dc.make_dct();
+  const Qp dci = dc.make_dci(16, GENERATE(false, true));
+  const std::size_t target = 64 - dc.in.address() % 32;
+  std::uint64_t value = 0x1111222233334444, answered;
+  std::memcpy(dc.in.bytes.data() + target, &value, 8);
+  auto answer = dc.out.piece(0, 8);
+  const auto masked = [&](ibv_exp_wr_opcode opcode) {
+    auto wr = dc.to(dct.get(), opcode, 5, &answer);
+    wr.exp_send_flags |= IBV_EXP_SEND_EXT_ATOMIC_INLINE;
+    wr.ext_op.masked_atomics.log_arg_sz = 3;
+    wr.ext_op.masked_atomics.remote_addr = dc.in.address(target);
+    wr.ext_op.masked_atomics.rkey = dc.in.mr->rkey;
+    return wr;
+  };
+  auto swap = masked(IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP);
+  swap.ext_op.masked_atomics.wr_data.inline_data.op.cmp_swap =
+      swap_of(0x4444, 0xffff, 0xaaaabbbbccccdddd, 0xffffffff00000000);
+  dc.post(dci.get(), swap);
+  auto wc = dc.take();
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.exp_opcode == IBV_EXP_WC_MASKED_COMP_SWAP);
+  CHECK(wc.byte_len == 8);
+  std::memcpy(&value, dc.in.bytes.data() + target, 8);
+  std::memcpy(&answered, dc.out.bytes.data(), 8);
+  CHECK(value == 0xaaaabbbb33334444);
+  CHECK(answered == 0x1111222233334444);
+
+  auto add = masked(IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD);
+  add.ext_op.masked_atomics.wr_data.inline_data.op.fetch_add = {0x00000001ffffffff, 1ull << 31};
+  // With others around it, and a wrong key on its own.
+  auto piece = dc.out.piece(64, 100);
+  auto write = dc.to(dct.get(), IBV_EXP_WR_RDMA_WRITE, 6, &piece);
+  dc.aim(write, 1024);
+  add.next = &write;
+  dc.post(dci.get(), add);
+  wc = dc.take();
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.exp_opcode == IBV_EXP_WC_MASKED_FETCH_ADD);
+  CHECK(dc.take().wr_id == 6);
+  std::memcpy(&value, dc.in.bytes.data() + target, 8);
+  CHECK(value == 0xaaaabbbc33334443);
+  CHECK(std::equal(dc.in.bytes.begin() + 1024, dc.in.bytes.begin() + 1124,
+                   dc.out.bytes.begin() + 64));
+  add.next = nullptr;
+  add.dc.dct_access_key = key + 1;
+  dc.post(dci.get(), add);
+  CHECK(dc.take().status == IBV_WC_RETRY_EXC_ERR);
+  std::memcpy(&answered, dc.in.bytes.data() + target, 8);
+  CHECK(answered == value);
 }
 
 TEST_CASE("wide operands are where the request points "
@@ -268,7 +323,8 @@ TEST_CASE("room for wide arguments is granted [row:ibv_exp_qp_init_attr.max_atom
   CHECK(errno == ENOTSUP);
 }
 
-TEST_CASE("what masked atomics can do is told [row:IBV_EXP_DEVICE_EXT_MASKED_ATOMICS]") {
+TEST_CASE("what masked atomics can do is told [row:IBV_EXP_DEVICE_EXT_MASKED_ATOMICS] "
+          "[row:extatomic_query_ext_atom]") {
   Rig rig;
   ibv_exp_device_attr attr{};
   attr.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_EXT_ATOMIC_ARGS |

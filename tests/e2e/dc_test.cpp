@@ -1,158 +1,11 @@
 // The DC transport: initiators, targets and what passes between them.
-#include "rig.h"
+#include "dc_rig.h"
 
-#include <algorithm>
-#include <numeric>
+#include <infiniband/mlx5dv.h>
+
+#include <fcntl.h>
 #include <random>
 #include <tuple>
-
-namespace {
-
-constexpr std::size_t size = 4096;
-constexpr std::uint64_t key = 0x1122334455667788;
-
-using Srq = Owned<ibv_srq, ibv_destroy_srq>;
-using Ah = Owned<ibv_ah, ibv_destroy_ah>;
-using Dct = Owned<ibv_exp_dct, ibv_exp_destroy_dct>;
-
-struct Dc : Rig {
-  ibv_port_attr port{};
-  Srq srq = make_srq();
-  Buffer out{pd.get(), size}, in{pd.get(), size};
-  Ah ah = make_ah();
-
-  Dc() {
-    std::iota(out.bytes.begin(), out.bytes.end(), std::uint8_t{1});
-    std::ranges::fill(in.bytes, 0);
-  }
-
-  bool ethernet() const { return port.link_layer == IBV_LINK_LAYER_ETHERNET; }
-
-  Srq make_srq() {
-    REQUIRE(ibv_query_port(context.get(), 1, &port) == 0);
-    ibv_srq_init_attr attr{};
-    attr.attr.max_wr = 64;
-    attr.attr.max_sge = 1;
-    Srq made(ibv_create_srq(pd.get(), &attr));
-    REQUIRE(made);
-    return made;
-  }
-  Ah make_ah() {
-    ibv_ah_attr attr{};
-    attr.port_num = 1;
-    attr.dlid = port.lid;
-    if (ethernet()) {
-      attr.is_global = 1;
-      attr.grh.sgid_index = 1;
-      attr.grh.hop_limit = 1;
-      REQUIRE(ibv_query_gid(context.get(), 1, 1, &attr.grh.dgid) == 0);
-    }
-    Ah made(ibv_create_ah(pd.get(), &attr));
-    REQUIRE(made);
-    return made;
-  }
-
-  ibv_exp_dct_init_attr dct_attr() {
-    ibv_exp_dct_init_attr attr{};
-    attr.pd = pd.get();
-    attr.cq = cq.get();
-    attr.srq = srq.get();
-    attr.dc_key = key;
-    attr.port = 1;
-    attr.access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-    attr.min_rnr_timer = 2;
-    attr.mtu = IBV_MTU_1024;
-    // As real programs leave it where there is no GID to name.
-    attr.gid_index = ethernet() ? 1 : 255;
-    attr.hop_limit = ethernet() ? 1 : 0;
-    attr.inline_size = 60;
-    return attr;
-  }
-  Dct make_dct() {
-    auto attr = dct_attr();
-    Dct made(ibv_exp_create_dct(context.get(), &attr));
-    REQUIRE(made);
-    return made;
-  }
-
-  Qp make_dci(std::uint32_t depth = 16, bool base = false) {
-    auto attr = qp_attr(static_cast<ibv_qp_type>(IBV_EXP_QPT_DC_INI));
-    // What an initiator has no use for is filled in by real programs.
-    attr.cap = {depth, 512, 2, 1, 64};
-    attr.srq = srq.get();
-    if (base) attr.comp_mask = IBV_EXP_QP_INIT_ATTR_PD;
-    Qp made(ibv_exp_create_qp(context.get(), &attr));
-    REQUIRE(made);
-    CHECK(attr.cap.max_send_wr >= depth);
-    CHECK(attr.cap.max_recv_wr == 0);
-    granted = attr.cap.max_send_wr;
-    to_rts(made.get());
-    return made;
-  }
-  std::uint32_t granted = 0;
-
-  void to_rts(ibv_qp *dci) {
-    ibv_exp_qp_attr attr{};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.dct_key = key;
-    REQUIRE(ibv_exp_modify_qp(dci, &attr,
-                              IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT |
-                                  IBV_EXP_QP_DC_KEY) == 0);
-    attr = {};
-    attr.qp_state = IBV_QPS_RTR;
-    attr.path_mtu = IBV_MTU_1024;
-    attr.ah_attr.port_num = 1;
-    attr.ah_attr.dlid = port.lid;
-    attr.ah_attr.is_global = ethernet();
-    attr.ah_attr.grh.sgid_index = ethernet() ? 1 : 0;
-    REQUIRE(ibv_exp_modify_qp(dci, &attr,
-                              IBV_EXP_QP_STATE | IBV_EXP_QP_PATH_MTU | IBV_EXP_QP_AV) == 0);
-    attr = {};
-    attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 14;
-    attr.retry_cnt = attr.rnr_retry = 7;
-    attr.max_rd_atomic = 4;
-    REQUIRE(ibv_exp_modify_qp(dci, &attr,
-                              IBV_EXP_QP_STATE | IBV_EXP_QP_TIMEOUT | IBV_EXP_QP_RETRY_CNT |
-                                  IBV_EXP_QP_RNR_RETRY | IBV_EXP_QP_MAX_QP_RD_ATOMIC) == 0);
-  }
-
-  ibv_exp_send_wr to(const ibv_exp_dct *dct, ibv_exp_wr_opcode opcode, std::uint64_t id,
-                     ibv_sge *pieces) {
-    auto wr = request(id, opcode, pieces);
-    wr.dc.ah = ah.get();
-    wr.dc.dct_number = dct->dct_num;
-    wr.dc.dct_access_key = key;
-    return wr;
-  }
-  void aim(ibv_exp_send_wr &wr, std::size_t offset = 0) {
-    wr.wr.rdma.remote_addr = in.address(offset);
-    wr.wr.rdma.rkey = in.mr->rkey;
-  }
-  void post(ibv_qp *dci, ibv_exp_send_wr &wr) {
-    ibv_exp_send_wr *bad = nullptr;
-    REQUIRE(ibv_exp_post_send(dci, &wr, &bad) == 0);
-  }
-  void receive(std::uint64_t id, std::size_t offset = 0, std::uint32_t length = size) {
-    ibv_sge piece = in.piece(offset, length);
-    ibv_recv_wr wr{}, *bad = nullptr;
-    wr.wr_id = id;
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    REQUIRE(ibv_post_srq_recv(srq.get(), &wr, &bad) == 0);
-  }
-  ibv_exp_wc take() {
-    ibv_exp_wc wc{};
-    int count = 0;
-    for (int turns = 0; count == 0 && turns < 50'000'000; ++turns)
-      count = ibv_exp_poll_cq(cq.get(), 1, &wc, sizeof(wc));
-    REQUIRE(count == 1);
-    return wc;
-  }
-};
-
-}  // namespace
 
 TEST_CASE("the device shows what DC it has [row:IBV_EXP_DEVICE_DC_TRANSPORT]") {
   Rig rig;
@@ -206,7 +59,7 @@ TEST_CASE("remote memory is reached over DC [row:ibv_exp_send_wr.dc]") {
   Dc dc;
   const Dct dct = dc.make_dct();
   const Qp dci = dc.make_dci();
-  auto piece = dc.out.piece(0, size);
+  auto piece = dc.out.piece(0, Dc::size);
   SECTION("write") {
     auto wr = dc.to(dct.get(), IBV_EXP_WR_RDMA_WRITE, 1, &piece);
     dc.aim(wr);
@@ -238,14 +91,14 @@ TEST_CASE("remote memory is reached over DC [row:ibv_exp_send_wr.dc]") {
     CHECK(dc.in.bytes == dc.out.bytes);
   }
   SECTION("read") {
-    auto into = dc.in.piece(0, size);
+    auto into = dc.in.piece(0, Dc::size);
     auto wr = dc.to(dct.get(), IBV_EXP_WR_RDMA_READ, 1, &into);
     wr.wr.rdma.remote_addr = dc.out.address();
     wr.wr.rdma.rkey = dc.out.mr->rkey;
     dc.post(dci.get(), wr);
     const auto wc = dc.take();
     CHECK(wc.exp_opcode == IBV_EXP_WC_RDMA_READ);
-    CHECK(wc.byte_len == size);
+    CHECK(wc.byte_len == Dc::size);
     CHECK(dc.in.bytes == dc.out.bytes);
   }
   SECTION("fetch and add") {
@@ -300,7 +153,7 @@ TEST_CASE("a chain goes to many targets, and a full queue to the next try "
     REQUIRE(completed < signaled.size());
     CHECK(wc.wr_id == signaled[completed++]);
   };
-  std::vector<std::uint8_t> expected(size, 0);
+  std::vector<std::uint8_t> expected(Dc::size, 0);
   ibv_exp_send_wr *next = chain.data();
   while (next != nullptr) {
     ibv_exp_send_wr *bad = nullptr;
@@ -341,7 +194,13 @@ TEST_CASE("a wrong key is an error of the initiator, which recovers [row:ibv_exp
   CHECK(dc.take().status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("a target answers what it is [row:ibv_exp_query_dct]") {
+TEST_CASE("a target answers what it is [row:ibv_exp_query_dct] [row:dc_query_dct_access_flags] "
+          "[row:dc_query_dct_dc_key] [row:dc_query_dct_flow_label] [row:dc_query_dct_gid_index] "
+          "[row:dc_query_dct_hop_limit] [row:dc_query_dct_key_violations] "
+          "[row:dc_query_dct_min_rnr_timer] [row:dc_query_dct_mtu] [row:dc_query_dct_pkey_index] "
+          "[row:dc_query_dct_port] [row:dc_query_dct_state] [row:dc_query_dct_tclass] "
+          "[row:dc_create_dct_access_flags] [row:dc_create_dct_dc_key] "
+          "[row:dc_create_dct_flow_label] [row:dc_create_dct_inline_size]") {
   Dc dc;
   auto init = dc.dct_attr();
   init.tclass = 3;
@@ -358,6 +217,9 @@ TEST_CASE("a target answers what it is [row:ibv_exp_query_dct]") {
   CHECK(attr.mtu == IBV_MTU_1024);
   CHECK(attr.tclass == 3);
   CHECK(attr.flow_label == 5);
+  CHECK(attr.pkey_index == 0);
+  CHECK(attr.gid_index == (dc.ethernet() ? 1 : 0));
+  CHECK(attr.hop_limit == init.hop_limit);
   CHECK(attr.state == IBV_EXP_DCT_STATE_ACTIVE);
   CHECK(attr.key_violations == 0);
   CHECK(attr.srq == dc.srq.get());
@@ -425,7 +287,7 @@ TEST_CASE("bad requests on an initiator leave the good ones before them "
     reason = ENOMEM;
   }
   SECTION("too much inline") {
-    piece.length = size;
+    piece.length = Dc::size;
     wrong.exp_send_flags |= IBV_EXP_SEND_INLINE;
     reason = ENOMEM;
   }
@@ -454,7 +316,7 @@ TEST_CASE("an unready initiator takes nothing [row:ibv_exp_post_send]") {
   CHECK(dc.take().status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("a DC key belongs to initiators [row:IBV_EXP_QP_DC_KEY]") {
+TEST_CASE("a DC key belongs to initiators [row:IBV_EXP_QP_DC_KEY] [row:dc_modify_qp_dct_key]") {
   Rig rig;
   const Qp rc = rig.create_qp(IBV_QPT_RC);
   ibv_exp_qp_attr attr{};
@@ -475,4 +337,134 @@ TEST_CASE("masked atomics are refused on initiators by default "
   ibv_exp_send_wr *bad = nullptr;
   CHECK(ibv_exp_post_send(dci.get(), &wr, &bad) == ENOTSUP);
   CHECK(bad == &wr);
+}
+
+TEST_CASE("a target may place data out of order [row:IBV_EXP_DCT_OOO_RW_DATA_PLACEMENT]") {
+  Dc dc;
+  auto attr = dc.dct_attr();
+  attr.create_flags = IBV_EXP_DCT_OOO_RW_DATA_PLACEMENT;
+  const Dct dct(ibv_exp_create_dct(dc.context.get(), &attr));
+  REQUIRE(dct);
+  const Qp dci = dc.make_dci();
+  auto piece = dc.out.piece(0, Dc::size);
+  auto wr = dc.to(dct.get(), IBV_EXP_WR_RDMA_WRITE, 1, &piece);
+  dc.aim(wr);
+  dc.post(dci.get(), wr);
+  CHECK(dc.take().status == IBV_WC_SUCCESS);
+  CHECK(dc.in.bytes == dc.out.bytes);
+}
+
+TEST_CASE("pages come on demand over DC too [row:dcodp_enable] [row:dcodp_query]") {
+  Dc dc;
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_ATTR_ODP;
+  REQUIRE(ibv_exp_query_device(dc.context.get(), &device) == 0);
+  mlx5dv_context modern{};
+  modern.comp_mask = MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
+  REQUIRE(mlx5dv_query_device(dc.context.get(), &modern) == 0);
+  CHECK(device.odp_caps.per_transport_caps.dc_odp_caps ==
+        ((modern.comp_mask & MLX5DV_CONTEXT_MASK_DC_ODP_CAPS) != 0 ? modern.dc_odp_caps : 0));
+
+  ibv_exp_reg_mr_in in{};
+  in.pd = dc.pd.get();
+  in.addr = dc.in.bytes.data();
+  in.length = Dc::size;
+  in.exp_access = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
+                  IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_ON_DEMAND;
+  const Mr demanded(ibv_exp_reg_mr(&in));
+  REQUIRE(demanded);
+  const Dct dct = dc.make_dct();
+  const Qp dci = dc.make_dci();
+  auto piece = dc.out.piece(0, Dc::size);
+  auto wr = dc.to(dct.get(), IBV_EXP_WR_RDMA_WRITE, 1, &piece);
+  dc.aim(wr);
+  wr.wr.rdma.rkey = demanded->rkey;
+  dc.post(dci.get(), wr);
+  CHECK(dc.take().status == IBV_WC_SUCCESS);
+  CHECK(dc.in.bytes == dc.out.bytes);
+  // And as the place of an answer.
+  std::ranges::fill(dc.in.bytes, 0);
+  ibv_sge into{dc.in.address(), Dc::size, demanded->lkey};
+  auto read = dc.to(dct.get(), IBV_EXP_WR_RDMA_READ, 2, &into);
+  read.wr.rdma.remote_addr = dc.out.address();
+  read.wr.rdma.rkey = dc.out.mr->rkey;
+  dc.post(dci.get(), read);
+  CHECK(dc.take().status == IBV_WC_SUCCESS);
+  CHECK(dc.in.bytes == dc.out.bytes);
+}
+
+TEST_CASE("as many reads as told are under way [row:dcatomic_query_req] [row:dcatomic_query_res]") {
+  Dc dc;
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_DC_RD_REQ | IBV_EXP_DEVICE_DC_RD_RES;
+  REQUIRE(ibv_exp_query_device(dc.context.get(), &device) == 0);
+  // Before rdma-core v47 there is nobody to ask.
+  if ((device.comp_mask & IBV_EXP_DEVICE_DC_RD_REQ) == 0) CHECK(device.max_dc_req_rd_atom == 0);
+  if ((device.comp_mask & IBV_EXP_DEVICE_DC_RD_RES) == 0) CHECK(device.max_dc_res_rd_atom == 0);
+  // They go in any case.
+  const Dct dct = dc.make_dct();
+  const Qp dci = dc.make_dci(64);
+  std::vector<ibv_sge> into(32);
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    into[i] = dc.in.piece(i * 128, 128);
+    auto wr = dc.to(dct.get(), IBV_EXP_WR_RDMA_READ, i, &into[i]);
+    wr.wr.rdma.remote_addr = dc.out.address(i * 128);
+    wr.wr.rdma.rkey = dc.out.mr->rkey;
+    dc.post(dci.get(), wr);
+  }
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    const auto wc = dc.take();
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    CHECK(wc.wr_id == i);
+  }
+  CHECK(dc.in.bytes == dc.out.bytes);
+}
+
+TEST_CASE("an error of the target drains it [row:IBV_EXP_DCT_STATE_DRAINED] "
+          "[row:IBV_EXP_DCT_STATE_DRAINING] [row:event_dct_key_violation] "
+          "[row:event_dct_req_err]") {
+  Dc dc;
+  const Dct dct = dc.make_dct();
+  const Qp dci = dc.make_dci();
+  auto piece = dc.out.piece(0, 100);
+  auto wr = dc.to(dct.get(), IBV_EXP_WR_RDMA_WRITE, 1, &piece);
+  dc.aim(wr);
+  SECTION("a wrong key") { wr.dc.dct_access_key = key + 1; }
+  SECTION("memory that is not there") { wr.wr.rdma.rkey ^= 0x5500; }
+  dc.post(dci.get(), wr);
+  CHECK(dc.take().status != IBV_WC_SUCCESS);
+  // Targets serve many: a bad request changes none of them, and no event of a
+  // target is delivered.
+  ibv_exp_dct_attr attr{};
+  REQUIRE(ibv_exp_query_dct(dct.get(), &attr) == 0);
+  CHECK(attr.state == IBV_EXP_DCT_STATE_ACTIVE);
+  CHECK(attr.key_violations == 0);
+  const int flags = fcntl(dc.context->async_fd, F_GETFL);
+  REQUIRE(fcntl(dc.context->async_fd, F_SETFL, flags | O_NONBLOCK) == 0);
+  ibv_async_event event{};
+  while (ibv_get_async_event(dc.context.get(), &event) == 0) {
+    CHECK((event.event_type == IBV_EVENT_QP_FATAL || event.event_type == IBV_EVENT_QP_ACCESS_ERR ||
+           event.event_type == IBV_EVENT_QP_REQ_ERR));
+    CHECK(event.element.qp == dci.get());
+    ibv_ack_async_event(&event);
+  }
+}
+
+// Where the configuration hides atomics.
+TEST_CASE("a target does without remote atomics where there are none "
+          "[row:ibv_exp_create_dct]", "[no-atomics]") {
+  Dc dc;
+  ibv_device_attr device{};
+  REQUIRE(ibv_query_device(dc.context.get(), &device) == 0);
+  if (device.atomic_cap != IBV_ATOMIC_NONE) return;
+  const Dct dct = dc.make_dct();
+  ibv_exp_dct_attr attr{};
+  REQUIRE(ibv_exp_query_dct(dct.get(), &attr) == 0);
+  CHECK(attr.access_flags == (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+  const Qp dci = dc.make_dci();
+  auto piece = dc.out.piece(0, 100);
+  auto wr = dc.to(dct.get(), IBV_EXP_WR_RDMA_WRITE, 1, &piece);
+  dc.aim(wr);
+  dc.post(dci.get(), wr);
+  CHECK(dc.take().status == IBV_WC_SUCCESS);
 }

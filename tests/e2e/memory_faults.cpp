@@ -1,5 +1,7 @@
-// Faults under the memory verbs: keys, windows, device memory, domains.
+// Faults under the memory verbs and legacy XRC: keys, windows, device memory, domains.
 #include "fault_harness.h"
+
+#include <infiniband/ofa_verbs.h>
 
 namespace {
 
@@ -35,7 +37,7 @@ struct Scenario {
     ibv_exp_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     attempt("to INIT", [&] {
       return ibv_exp_modify_qp(from, &attr, IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX |
                                                 IBV_EXP_QP_PORT | IBV_EXP_QP_ACCESS_FLAGS);
@@ -202,6 +204,71 @@ struct Scenario {
     dereg(mr);
   }
 
+  // Two domains by one file, as of two processes.
+  void old_xrc() {
+    char name[] = "/tmp/memory-faults-xrc-XXXXXX";
+    const int fd = mkstemp(name);
+    unlink(name);
+    const auto open_domain = [&] {
+      return make<ibv_xrc_domain>("ibv_open_xrc_domain",
+                                  [&] { return ibv_open_xrc_domain(context, fd, O_CREAT); });
+    };
+    ibv_xrc_domain *const here = open_domain(), *const there = open_domain();
+    ibv_srq_init_attr attr{nullptr, {8, 1, 0}};
+    ibv_srq *const srq = make<ibv_srq>(
+        "ibv_create_xrc_srq", [&] { return ibv_create_xrc_srq(pd, here, cq, &attr); });
+    ibv_srq_attr limit{};
+    limit.srq_limit = 1;
+    attempt("ibv_modify_srq", [&] { return ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT); });
+    attempt("ibv_query_srq", [&] { return ibv_query_srq(srq, &limit); });
+    ibvexp_xrc_qp_init_attr init{};
+    init.xrc_domain = here;
+    std::uint32_t number = 0;
+    attempt("ibv_create_xrc_rcv_qp", [&] { return -ibv_create_xrc_rcv_qp(&init.base, &number); });
+    ibv_qp_attr to{};
+    to.qp_state = IBV_QPS_INIT;
+    to.port_num = 1;
+    // By one that is registered, and by one that is not.
+    for (ibv_xrc_domain *by : {here, there})
+      attempt("ibv_modify_xrc_rcv_qp", [&] {
+        return ibv_modify_xrc_rcv_qp(
+            by, number, &to,
+            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+      });
+    for (ibv_xrc_domain *by : {here, there})
+      attempt("ibv_query_xrc_rcv_qp", [&] {
+        return ibv_query_xrc_rcv_qp(by, number, &to, IBV_QP_STATE, &init.base);
+      });
+    attempt("ibv_reg_xrc_rcv_qp", [&] { return ibv_reg_xrc_rcv_qp(there, number); });
+    for (ibv_xrc_domain *by : {here, there})
+      attempt("ibv_unreg_xrc_rcv_qp", [&] { return ibv_unreg_xrc_rcv_qp(by, number); });
+    attempt("ibv_destroy_srq", [&] { return ibv_destroy_srq(srq); });
+    // EBUSY if anything was left behind.
+    attempt("ibv_close_xrc_domain", [&] { return ibv_close_xrc_domain(here); });
+    attempt("ibv_close_xrc_domain", [&] { return ibv_close_xrc_domain(there); });
+    ::close(fd);
+  }
+
+  // In the builder lane, with masked atomics.
+  void masked_atomic() {
+    ibv_mr *mr = make<ibv_mr>("ibv_exp_reg_mr (ATOMIC)", [&] {
+      return reg(bytes, sizeof(bytes), IBV_EXP_ACCESS_REMOTE_ATOMIC | IBV_EXP_ACCESS_REMOTE_WRITE);
+    });
+    ibv_sge answer{reinterpret_cast<std::uintptr_t>(bytes + 64), 8, mr->lkey};
+    ibv_exp_send_wr wr{}, *bad = nullptr;
+    wr.sg_list = &answer;
+    wr.num_sge = 1;
+    wr.exp_opcode = IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD;
+    wr.exp_send_flags = IBV_EXP_SEND_SIGNALED | IBV_EXP_SEND_EXT_ATOMIC_INLINE;
+    wr.ext_op.masked_atomics.log_arg_sz = 3;
+    wr.ext_op.masked_atomics.remote_addr = reinterpret_cast<std::uintptr_t>(bytes);
+    wr.ext_op.masked_atomics.rkey = mr->rkey;
+    wr.ext_op.masked_atomics.wr_data.inline_data.op.fetch_add.add_val = 1;
+    attempt("masked atomic", [&] { return ibv_exp_post_send(qp, &wr, &bad); });
+    complete(IBV_EXP_WC_MASKED_FETCH_ADD);
+    dereg(mr);
+  }
+
   void close() {
     attempt("ibv_destroy_qp", [&] { return ibv_destroy_qp(qp); });
     attempt("ibv_destroy_qp", [&] { return ibv_destroy_qp(peer); });
@@ -217,6 +284,8 @@ struct Scenario {
     open();
     memory();
     device_memory();
+    old_xrc();
+    masked_atomic();
     close();
   }
 };

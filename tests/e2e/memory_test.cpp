@@ -247,7 +247,8 @@ TEST_CASE("a window is no wider than asked [row:ibv_exp_bind_mw]") {
   CHECK(p.completions(1)[0].status == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("a window of type 2 is bound by a work request [row:IBV_EXP_WR_BIND_MW]") {
+TEST_CASE("a window of type 2 is bound by a work request [row:IBV_EXP_WR_BIND_MW] "
+          "[row:mw_post_send_bind_mw] [row:umr_core_bind_mw] [row:umr_core_local_inv]") {
   Pair p(IBV_QPT_RC);
   const auto capable = capabilities(p.context.get());
   CHECK((capable & IBV_EXP_DEVICE_MW_TYPE_2B) != 0);
@@ -295,7 +296,7 @@ TEST_CASE("a window of type 2 is bound by a work request [row:IBV_EXP_WR_BIND_MW
   CHECK(p.completions(1)[0].status == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("bindings that cannot be are refused [row:ibv_exp_bind_mw]") {
+TEST_CASE("bindings that cannot be are refused [row:ibv_exp_bind_mw] [row:bind_mw_zero_based]") {
   Pair p(IBV_QPT_RC);
   const Context other = open_first();
   const Pd other_pd(ibv_alloc_pd(other.get()));
@@ -424,7 +425,8 @@ TEST_CASE("contiguous memory is used and goes with its region [row:IBV_EXP_ACCES
 #endif
 }
 
-TEST_CASE("a region changes [row:ibv_exp_rereg_mr]") {
+TEST_CASE("a region changes [row:ibv_exp_rereg_mr] [row:mr_rereg_mr_change_pd] "
+          "[row:contig_rereg_mr_allocate]") {
   Pair p(IBV_QPT_RC);
   std::vector<std::uint8_t> first(4096), second(8192);
   ibv_exp_reg_mr_in in{};
@@ -447,4 +449,16 @@ TEST_CASE("a region changes [row:ibv_exp_rereg_mr]") {
   p.post(wr);
   p.complete(1);
   CHECK(std::memcmp(second.data() + 4000, p.out.bytes.data(), size) == 0);
+
+  // Into another protection domain: out of reach for this one's queue pairs.
+  const Pd other(ibv_alloc_pd(p.context.get()));
+  REQUIRE(other);
+  REQUIRE(ibv_exp_rereg_mr(mr.get(), IBV_EXP_REREG_MR_CHANGE_PD, other.get(), nullptr, 0, 0,
+                           nullptr) == 0);
+  CHECK(mr->pd == other.get());
+  wr.wr.rdma.rkey = mr->rkey;
+  p.post(wr);
+  CHECK(p.take().status == IBV_WC_REM_ACCESS_ERR);
+  REQUIRE(ibv_exp_rereg_mr(mr.get(), IBV_EXP_REREG_MR_CHANGE_PD, p.pd.get(), nullptr, 0, 0,
+                           nullptr) == 0);
 }

@@ -106,7 +106,7 @@ TEST_CASE("shared receive queues that cannot be had "
     refused(rig, attr, ENOTSUP);
   }
   SECTION("rendezvous") {
-    attr.comp_mask = IBV_EXP_CREATE_SRQ_DC_OFFLOAD_PARAMS;
+    attr.comp_mask = IBV_EXP_CREATE_SRQ_DC_OFFLOAD_PARAMS;  // [row:tm_create_dct]
     refused(rig, attr, ENOTSUP);
   }
   SECTION("no such type") {

@@ -404,3 +404,35 @@ TEST_CASE("a CQ that is polled by ibv_start_poll() frees the send queue") {
     if (n == 1) CHECK(wc.wr_id == taken++);
   }
 }
+
+TEST_CASE("answers of silent reads arrive, whatever was granted inline [row:inlrecv_dv_allow]") {
+  // With requests for scatter-to-CQE, which answers of reads without a completion
+  // must not follow.
+  Pair p(IBV_QPT_RC);
+  const auto inline_qp = [&] {
+    auto attr = p.qp_attr(IBV_QPT_RC);
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_INL_RECV;
+    attr.max_inl_recv = 64;
+    Qp made(ibv_exp_create_qp(p.context.get(), &attr));
+    REQUIRE(made);
+    return made;
+  };
+  const Qp reader = inline_qp(), answerer = inline_qp();
+  p.connect(reader.get(), answerer->qp_num);
+  p.connect(answerer.get(), reader->qp_num);
+  ibv_sge pieces[8];
+  ibv_exp_send_wr reads[8], *bad = nullptr;
+  for (std::size_t i = 0; i < 8; ++i) {
+    pieces[i] = p.in.piece(i * 32, 32);
+    reads[i] = request(i, IBV_EXP_WR_RDMA_READ, &pieces[i]);
+    reads[i].wr.rdma.remote_addr = p.out.address(i * 32);
+    reads[i].wr.rdma.rkey = p.out.mr->rkey;
+    if (i < 7) reads[i].exp_send_flags = 0;
+    reads[i].next = i < 7 ? &reads[i + 1] : nullptr;
+  }
+  REQUIRE(ibv_exp_post_send(reader.get(), reads, &bad) == 0);
+  const auto wc = p.completions(1)[0];
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.wr_id == 7);
+  CHECK(std::equal(p.in.bytes.begin(), p.in.bytes.begin() + 256, p.out.bytes.begin()));
+}

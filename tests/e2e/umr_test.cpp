@@ -178,7 +178,7 @@ struct Umr : Rig {
 
 }  // namespace
 
-TEST_CASE("a list gathers and scatters [row:IBV_EXP_UMR_MR_LIST]") {
+TEST_CASE("a list gathers and scatters [row:IBV_EXP_UMR_MR_LIST] [row:umr_core_mr_list]") {
   Umr u;
   const Mr key = u.key();
   // Out of order, of odd sizes, one empty, one twice.
@@ -282,7 +282,8 @@ TEST_CASE("atomics reach through a key at its own addresses [row:umr_ext_op_base
   CHECK(sum == 7);
 }
 
-TEST_CASE("a pattern visits its blocks in turn [row:IBV_EXP_UMR_REPEAT]") {
+TEST_CASE("a pattern visits its blocks in turn [row:IBV_EXP_UMR_REPEAT] "
+          "[row:umr_ext_op_repeat_count] [row:umr_core_mr_interleaved]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -553,7 +554,8 @@ TEST_CASE("a full queue refuses fills and goes on [row:IBV_EXP_WR_UMR_FILL]") {
   CHECK(std::equal(u.near.bytes.begin() + 10, u.near.bytes.begin() + 110, u.far.bytes.begin()));
 }
 
-TEST_CASE("fills that cannot be are refused before anything is posted [row:umr_ext_op_num_mrs]") {
+TEST_CASE("fills that cannot be are refused before anything is posted [row:umr_ext_op_num_mrs] "
+          "[row:umr_ext_op_umr_type]") {
   Umr u;
   const Mr key = u.key(), small = u.key(1);
   Fill how;

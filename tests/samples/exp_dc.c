@@ -3,7 +3,7 @@
  * One process talks to many over the dynamically connected transport, in the
  * style of programs written for MLNX_OFED. Each target process has a number of
  * DC targets on one shared receive queue; the initiator has queue pairs of
- * several depths, and every request of each goes to another target, at random:
+ * random depths, and every request of each goes to another target, at random:
  * sends, writes and reads of random length, inline or not, signaled or not.
  * Every byte is verified, and every completion is the one that was due.
  *
@@ -12,10 +12,12 @@
 #include <errno.h>
 #include <getopt.h>
 #include <infiniband/verbs_exp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +31,6 @@ enum {
 	MOST_PROCESSES = 16,
 	MOST_TARGETS = 64,
 };
-static const uint32_t depths[INITIATORS] = { 1, 5, 64, 256 };
 
 static struct {
 	long requests;
@@ -200,6 +201,7 @@ static void serve(int fd)
 	int i, last = 0;
 
 	role = "target";
+	prctl(PR_SET_PDEATHSIG, SIGTERM); /* not without the initiator */
 	open_device();
 	srq = ibv_create_srq(pd, &srq_attr);
 	if (!srq)
@@ -398,6 +400,8 @@ static void post_one(struct initiator *it, int process, long number, uint32_t le
 			data[i] = letter(header.number, i);
 	} else if (draw() % 2) {
 		wr.exp_opcode = IBV_EXP_WR_RDMA_WRITE;
+		/* Or it might overtake a read of the same place. */
+		wr.exp_send_flags = IBV_EXP_SEND_FENCE;
 		for (i = 0; i < length; ++i)
 			data[i] = letter((uint32_t)it->posted, i);
 		memcpy(shadow, data, length);
@@ -504,8 +508,16 @@ static void initiate(const int *fds)
 		if (!ahs[i])
 			die("ibv_create_ah");
 	}
-	for (i = 0; i < INITIATORS; ++i)
-		create_initiator(&initiators[i], depths[i]);
+	printf("seed %u, send queues of", options.seed);
+	for (i = 0; i < INITIATORS; ++i) {
+		/* 1..256; the edges often. */
+		uint32_t depth = draw() % 2 ? 1u << draw() % 9 : 1 + draw() % 256;
+
+		create_initiator(&initiators[i], depth);
+		printf(" %u", depth);
+	}
+	printf(" requests\n");
+	fflush(stdout);
 	try_wrong_key();
 
 	for (number = 1; number <= options.requests; ++number) {

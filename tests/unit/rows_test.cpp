@@ -106,7 +106,14 @@ TEST_CASE("levels of atomics are numbered alike [rows:owner=ibv_exp_atomic_cap]"
   }
 }
 
-TEST_CASE("PCI atomics have a word of their own [row:atomic_query_pci_atomic_caps]") {
+TEST_CASE("PCI atomics have a word of their own [row:atomic_query_pci_atomic_caps]"
+          "[rows:owner=ibv_exp_pci_atomic_cap_ops_supported_sizes]") {
+  static_assert(int{IBV_EXP_PCI_ATOMIC_OP_SIZE_SUP_4_BYTES} ==
+                int{IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP});
+  static_assert(int{IBV_EXP_PCI_ATOMIC_OP_SIZE_SUP_8_BYTES} ==
+                int{IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP});
+  static_assert(int{IBV_EXP_PCI_ATOMIC_OP_SIZE_SUP_16_BYTES} ==
+                int{IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP});
   DeviceFacts facts{};
   facts.attr.pci_atomic_caps = {1, 2, 4};
   const auto attr = ask(facts, static_cast<std::uint32_t>(IBV_EXP_DEVICE_ATTR_COMP_MASK_2),
@@ -115,6 +122,13 @@ TEST_CASE("PCI atomics have a word of their own [row:atomic_query_pci_atomic_cap
   CHECK(attr.pci_atomic_caps.fetch_add == 1);
   CHECK(attr.pci_atomic_caps.swap == 2);
   CHECK(attr.pci_atomic_caps.compare_swap == 4);
+}
+
+TEST_CASE("keys of pieces of one size are not offered [row:umr_query_fixed_size_caps]") {
+  const auto attr = ask(everything(), static_cast<std::uint32_t>(IBV_EXP_DEVICE_ATTR_COMP_MASK_2),
+                        IBV_EXP_DEVICE_ATTR_UMR_FIXED_SIZE_CAPS);
+  CHECK(attr.comp_mask_2 == 0);
+  CHECK(attr.umr_fixed_size_caps.max_entity_size == 0);
 }
 
 TEST_CASE("small receives into the completion [row:inlrecv_query_size]") {
