@@ -98,6 +98,24 @@ TEST_CASE("RDMA read scatters and reports its length", "[rc]") {
   CHECK(same(local, 0, remote, 0, 250000));
 }
 
+TEST_CASE("A fenced request waits for the READs before it", "[rc]") {
+  Rig rig;
+  Pair p(rig);
+  constexpr u32 bytes = 2'000'000;  // more than the wire holds at once
+  Region local(2 * bytes, full_access), remote(bytes, full_access);
+  remote.fill(9);
+  const std::vector<u8> before(remote.data(), remote.data() + bytes);
+  // At the same doorbell: when the write is fetched, the read is not yet on its way.
+  p.a.post(Wqe(WqeOpcode::rdma_read).remote(remote.address(), remote.key())
+               .data(bytes, local.key(), local.address()));
+  p.a.post(Wqe(WqeOpcode::rdma_write).fence().remote(remote.address(bytes - 5000), remote.key())
+               .data(5000, local.key(), local.address(bytes)));
+  rig.step();
+  for (int i = 0; i < 2; ++i) CHECK(p.a_cq.expect().opcode() == 0);
+  CHECK(std::memcmp(local.data(), before.data(), bytes) == 0);
+  CHECK(same(local, bytes, remote, bytes - 5000, 5000));
+}
+
 TEST_CASE("A READ asked for again replaces the answers that still wait", "[rc]") {
   Rig rig;
   Pair p(rig);

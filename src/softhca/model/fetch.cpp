@@ -230,6 +230,12 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
   return parse_data(qp, r, out);
 }
 
+// Also one that is fetched and not yet on its way, or on its way again.
+bool awaits_response(const SendEngine &send) {
+  const auto waits = [](const auto &w) { return w->has_response() && !w->done; };
+  return std::any_of(send.inflight.begin(), send.inflight.end(), waits);
+}
+
 }  // namespace
 
 void SendWqe::clear() {
@@ -293,7 +299,7 @@ u32 fetch_wqe(Qp &qp, SendWqe &out) {
   const u32 fence = fm_ce_se >> 5;
   // Fence and strong ordering wait for READs and atomics; the small fence only
   // orders against UMR, which this device completes on the spot.
-  if (fence >= 2 && send.responses_due != 0) return 0;
+  if (fence >= 2 && awaits_response(send)) return 0;
 
   for (u32 i = 1; i < blocks; ++i)
     std::memcpy(wqe + i * wqe_bb, qp.sq + ((qp.sq_consumed + i) & mask) * wqe_bb, wqe_bb);
