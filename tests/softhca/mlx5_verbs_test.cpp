@@ -112,7 +112,7 @@ TEST_CASE("Tag matching SRQs: what is refused", "[mlx5_verbs_test]") {
   ibv_pd *pd = ibv_alloc_pd(c.ctx);
   ibv_cq_init_attr_ex cq_attr{};
   cq_attr.cqe = 64;
-  cq_attr.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO;
+  cq_attr.wc_flags = int{IBV_WC_STANDARD_FLAGS} | int{IBV_WC_EX_WITH_TM_INFO};
   ibv_cq_ex *cq = ibv_create_cq_ex(c.ctx, &cq_attr);
   REQUIRE((pd != nullptr && cq != nullptr));
 
