@@ -93,6 +93,10 @@ void engine_remove_clock_page(u8 *core_clock) {
   std::erase_if(pages(), [&](const Pages &p) { return p.core_clock == core_clock; });
 }
 
+void clock_show(u64 now_ns) {
+  for (const Pages &p : pages()) write_counter(p.core_clock, now_ns);
+}
+
 void clock_tick(u64 now_ns) {
   const bool info = now_ns > g_last_info_ns + info_period_ns;
   for (const Pages &p : pages()) {

@@ -6,6 +6,9 @@
 
 namespace softhca {
 
+// Writes the time to the pages of the free-running counter. Device lock held.
+void clock_show(u64 now_ns);
+
 // Brings all pages up to date. Device lock held.
 void clock_tick(u64 now_ns);
 // Raises the async events that the configuration asks for and that are due.

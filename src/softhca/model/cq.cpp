@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "engine/clock.h"
 #include "model/device.h"
 
 namespace softhca {
@@ -92,7 +93,12 @@ bool cq_write(Cq &cq, Cqe &cqe, CqeOpcode opcode, bool solicited, const u8 *inli
               u32 inline_bytes) {
   const bool error = opcode == CqeOpcode::req_err || opcode == CqeOpcode::resp_err;
   // The timestamp shares its bytes with the syndromes of an error CQE.
-  if (!error) cqe.timestamp(device_clock_ns());
+  if (!error) {
+    // Who reads the clock after the completion must not find an earlier time.
+    const u64 now_ns = device_clock_ns();
+    clock_show(now_ns);
+    cqe.timestamp(now_ns);
+  }
 
   if (cq.compression != CqeCompression::off) {
     if (opcode == CqeOpcode::resp_send && !solicited && inline_bytes == 0) {
