@@ -145,7 +145,9 @@ inline ContextState *attached(ibv_context *context) noexcept {
   const auto *words = reinterpret_cast<const ibvexp_context_words *>(context) - 1;
   const std::uintptr_t table_end =
       reinterpret_cast<std::uintptr_t>(context) - (words->sz - sizeof(ibv_context));
-  return reinterpret_cast<ContextState *>(table_end - sizeof(verbs_context_exp)) - 1;
+  auto *state = reinterpret_cast<ContextState *>(table_end - sizeof(verbs_context_exp)) - 1;
+  if (state == nullptr) __builtin_unreachable();
+  return state;
 }
 
 // The state of a queue pair that we saw being created, or null.

@@ -33,6 +33,19 @@ constexpr bool brings_data(ibv_exp_wc_opcode opcode) {
 
 constexpr bool is_receive(ibv_wc_opcode opcode) { return (opcode & IBV_WC_RECV) != 0; }
 
+// (exp <- modern) What a receive tells.
+constexpr std::uint64_t receive_flags(unsigned wc_flags, bool to_3x_or_4_0) {
+  std::uint64_t to = IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID;
+  // One flag for network and transport checksum of IPv4 packets.
+  if ((wc_flags & IBV_WC_IP_CSUM_OK) != 0)
+    to |= IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK | IBV_EXP_WC_RX_IPV4_PACKET;
+  if ((wc_flags & IBV_WC_GRH) != 0) to |= IBV_EXP_WC_GRH;
+  if ((wc_flags & IBV_WC_WITH_IMM) != 0) to |= IBV_EXP_WC_WITH_IMM;
+  if ((wc_flags & IBV_WC_WITH_INV) != 0)
+    to |= IBV_EXP_WC_WITH_INV | (to_3x_or_4_0 ? with_inv_3x : 0);
+  return to;
+}
+
 // The queue pair of a completion, or the DC target, if it is known.
 struct Origin {
   ibv_qp *qp;
@@ -74,48 +87,14 @@ inline ibv_exp_wc to_legacy(const ibv_wc &from, const Origin &origin, bool to_3x
   to.slid = from.slid;
   to.sl = from.sl;
   to.dlid_path_bits = from.dlid_path_bits;
-  to.exp_wc_flags |= IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID;
   to.reserved = static_cast<int>(from.wc_flags);
-  // One flag for network and transport checksum of IPv4 packets.
-  if ((from.wc_flags & IBV_WC_IP_CSUM_OK) != 0)
-    to.exp_wc_flags |=
-        IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK | IBV_EXP_WC_RX_IPV4_PACKET;
-  if ((from.wc_flags & IBV_WC_GRH) != 0) to.exp_wc_flags |= IBV_EXP_WC_GRH;
-  if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) to.exp_wc_flags |= IBV_EXP_WC_WITH_IMM;
-  if ((from.wc_flags & IBV_WC_WITH_INV) != 0)
-    to.exp_wc_flags |= IBV_EXP_WC_WITH_INV | (to_3x_or_4_0 ? with_inv_3x : 0);
+  to.exp_wc_flags |= receive_flags(from.wc_flags, to_3x_or_4_0);
   if ((from.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) != 0) to.imm_data = from.imm_data;
   if (origin.srq != nullptr) {
     to.srq = origin.srq;
     to.exp_wc_flags |= IBV_EXP_WC_SRQ;
   }
   return to;
-}
-
-// A send that succeeded, which is what most completions are of; the same as
-// to_legacy(). Each member is written once and in order.
-inline void send_to_legacy(const ibv_wc &from, ibv_qp *qp, ibv_exp_wc &to) {
-  const ibv_exp_wc_opcode opcode = to_legacy(from.opcode);
-  to.wr_id = from.wr_id;
-  to.status = IBV_WC_SUCCESS;
-  to.exp_opcode = opcode;
-  to.vendor_err = 0;
-  to.byte_len = brings_data(opcode) ? from.byte_len : 0;
-  to.imm_data = 0;
-  to.qp_num = from.qp_num;
-  to.src_qp = 0;
-  to.reserved = 0;
-  to.pkey_index = 0;
-  to.slid = 0;
-  to.sl = 0;
-  to.dlid_path_bits = 0;
-  to.timestamp = 0;
-  to.qp = qp;
-  to.srq = nullptr;
-  to.dct = nullptr;
-  to.exp_wc_flags = qp != nullptr ? std::uint64_t{IBV_EXP_WC_QP} : 0;
-  to.tm_info.tag = 0;
-  to.tm_info.priv = 0;
 }
 
 // Writes as much of a completion as the caller's structure holds.

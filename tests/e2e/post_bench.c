@@ -28,6 +28,8 @@ static const struct kind {
 	{ "inline", IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE },
 	{ "read", IBV_WR_RDMA_READ, IBV_SEND_SIGNALED },
 	{ "atomic", IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED },
+	/* What is polled are the peer's receives. */
+	{ "receive", IBV_WR_SEND_WITH_IMM, 0 },
 };
 
 static void prepare(const struct kind *kind, int count)
@@ -44,8 +46,10 @@ static void prepare(const struct kind *kind, int count)
 		plain[i].num_sge = 1;
 		plain[i].opcode = kind->opcode;
 		plain[i].send_flags = kind->flags;
-		plain[i].wr.rdma.remote_addr = (uintptr_t)bytes[1];
-		plain[i].wr.rdma.rkey = remote->rkey;
+		if (kind->opcode != IBV_WR_SEND_WITH_IMM) {
+			plain[i].wr.rdma.remote_addr = (uintptr_t)bytes[1];
+			plain[i].wr.rdma.rkey = remote->rkey;
+		}
 		if (kind->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 			plain[i].wr.atomic.remote_addr = (uintptr_t)bytes[1];
 			plain[i].wr.atomic.compare_add = 1;
@@ -110,6 +114,31 @@ static __attribute__((noinline)) int poll_exp(int count)
 	return ibv_exp_poll_cq(cq, count, wc, sizeof(wc[0]));
 }
 
+/* What is posted has where to go. */
+static void post_receives(const struct kind *kind, int count)
+{
+	struct ibv_sge piece = { (uintptr_t)bytes[1], BYTES, remote->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &piece, .num_sge = 1 }, *bad;
+
+	while (kind->opcode == IBV_WR_SEND_WITH_IMM && count-- > 0)
+		check(ibv_post_recv(peer, &wr, &bad), "ibv_post_recv");
+}
+
+/* Gives the places of unsignaled requests in the queue back. */
+static void reap_sends(const struct kind *kind)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc;
+	int n;
+
+	if (kind->flags & IBV_SEND_SIGNALED)
+		return;
+	check(ibv_post_send(qp, &wr, &bad), "ibv_post_send");
+	while ((n = ibv_poll_cq(cq, 1, &wc)) == 0)
+		;
+	expect(n == 1 && wc.status == IBV_WC_SUCCESS, "an empty write");
+}
+
 static void run(const struct kind *kind, int count, const char *how, int (*post_some)(void),
 		int (*poll)(int), int warm)
 {
@@ -117,6 +146,7 @@ static void run(const struct kind *kind, int count, const char *how, int (*post_
 	int n, tries;
 
 	prepare(kind, count);
+	post_receives(kind, count);
 	snprintf(phase, sizeof(phase), "%s-post-%s-%d", how, kind->name, count);
 	begin();
 	n = post_some();
@@ -134,8 +164,10 @@ static void run(const struct kind *kind, int count, const char *how, int (*post_
 			end(phase);
 		else
 			CALLGRIND_TOGGLE_COLLECT;
-		if (n == count)
+		if (n == count) {
+			reap_sends(kind);
 			return;
+		}
 		expect(n >= 0, "poll");
 		/* All at once, or it is not what is to be measured. */
 		while (n < count) {
@@ -144,6 +176,8 @@ static void run(const struct kind *kind, int count, const char *how, int (*post_
 			expect(more >= 0, "poll");
 			n += more;
 		}
+		reap_sends(kind);
+		post_receives(kind, count);
 		check(post_some(), "post");
 	}
 	expect(0, "the device is too slow");
