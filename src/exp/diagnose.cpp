@@ -19,6 +19,21 @@ bool first_time(std::atomic<bool> &said) { return !said.exchange(true, std::memo
 
 int length(std::string_view s) { return static_cast<int>(s.size()); }
 
+// What the operator can do about a refusal, as the end of its log line.
+struct Remedy {
+  const char *before = "", *after = "";
+  std::string_view name;
+
+  explicit Remedy(const Answer &answer) {
+    if (!is_switch(answer.beyond) || switched_on(answer.beyond) ||
+        info(answer.beyond).status != SwitchStatus::done)
+      return;
+    before = " IBVEXP_BEYOND=";
+    name = info(answer.beyond).name;
+    after = " serves it.";
+  }
+};
+
 // IBVEXP_STRICT shows where a program depends on something refused: a core file
 // of the very place.
 void stop_if_strict() {
@@ -31,9 +46,11 @@ Error unsupported(EntryId entry) {
   const Entry &e = row(entry);
   if (first_time(said_entry[static_cast<std::size_t>(entry)])) {
     const bool planned = e.answer.state == State::planned;
-    log(LogLevel::warn, "%.*s: not supported%s%.*s", length(e.name), e.name.data(),
+    const Remedy remedy(e.answer);
+    log(LogLevel::warn, "%.*s: not supported%s%.*s%s%.*s%s", length(e.name), e.name.data(),
         planned ? " by this release" : ": ", planned ? 0 : length(e.answer.note),
-        e.answer.note.data());
+        e.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(),
+        remedy.after);
   }
   if (trace::on()) trace::explain("entry point", 0, "not supported");
   stop_if_strict();
@@ -46,10 +63,12 @@ Error unsupported(EntryId entry, FeatureId feature, const char *field, std::uint
   const Effective now = effective_now(f.answer);
   if (first_time(said_feature[static_cast<std::size_t>(feature)])) {
     const bool planned = f.answer.state == State::planned;
-    log(LogLevel::warn, "%.*s: %s 0x%llx: %.*s is not supported%s%.*s", length(e.name),
+    const Remedy remedy(f.answer);
+    log(LogLevel::warn, "%.*s: %s 0x%llx: %.*s is not supported%s%.*s%s%.*s%s", length(e.name),
         e.name.data(), field, static_cast<unsigned long long>(value), length(f.name), f.name.data(),
         planned ? " by this release" : ": ", planned ? 0 : length(f.answer.note),
-        f.answer.note.data());
+        f.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(),
+        remedy.after);
   }
   if (trace::on()) trace::refuse(feature, field, value, f.name.data());
   stop_if_strict();
