@@ -8,6 +8,7 @@
 #include "cq_state.h"
 #include "number_table.h"
 #include "objects.h"
+#include "once_pointer.h"
 #include "qp_state.h"
 
 #include <infiniband/verbs_exp.h>
@@ -54,7 +55,7 @@ struct ContextState {
 
   // The provider's data path. The context's own pointers lead to lane/hooks.h once
   // a queue pair is in the builder lane.
-  struct {
+  const struct {
     NativePost post_send;
     NativePoll poll_cq;
     NativeBind bind_mw;
@@ -119,7 +120,7 @@ struct ContextState {
   ibv_pd *cq_domain = nullptr;
 
   // Queues that we drive past libmlx5; null until there is one.
-  std::shared_ptr<direct::Context> direct;
+  OncePointer<direct::Context> direct;
 
   // Tells our tables from those of another copy of the library.
   const void *const owner = &identity;

@@ -3,6 +3,7 @@
 #include "diagnose.h"
 #include "keep_errno.h"
 #include "log.h"
+#include "operation.h"
 #include "real.h"
 
 #include <cerrno>
@@ -46,8 +47,8 @@ void install(ContextState &state) {
   if (state.native_srq.post_recv != nullptr) return;
   verbs_context *extended = verbs_get_ctx(state.context);
   state.native_srq = {state.context->ops.post_srq_recv, extended->get_srq_num};
-  __atomic_store_n(&extended->get_srq_num, &get_srq_num, __ATOMIC_RELEASE);
-  __atomic_store_n(&state.context->ops.post_srq_recv, &post_srq_recv, __ATOMIC_RELEASE);
+  replace(extended->get_srq_num, &get_srq_num);
+  replace(state.context->ops.post_srq_recv, &post_srq_recv);
 }
 
 Result<void> check(const ContextState &state, const ibv_pd *pd, const ibv_xrc_domain *domain,

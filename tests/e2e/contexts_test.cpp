@@ -136,7 +136,9 @@ TEST_CASE("a closed context leaves nothing to its successor [row:verbs_get_exp_c
     const Qp qp(ibv_exp_create_qp(all[0].get(), &wanted));
     CHECK(qp);
   }
-  CHECK(again > 0);  // or the test shows nothing
+#ifndef __SANITIZE_ADDRESS__  // keeps addresses from being given again
+  CHECK(again > 0);           // or the test shows nothing
+#endif
 }
 
 TEST_CASE("children open contexts of their own, whatever the parent's threads do") {

@@ -68,8 +68,10 @@ bool apply(const Operation &op, u32 size, const Wide &old, Wide &next) {
   return true;
 }
 
+// As all that the device does, no access of the process: what the application may
+// not do at the same time is said by completions, which no sanitizer sees.
 template <class Int>
-Wide exchange(Int *word, const Operation &op) {
+[[gnu::no_sanitize_thread]] Wide exchange(Int *word, const Operation &op) {
   Int old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
   for (;;) {
     Wide before{}, after{};

@@ -6,6 +6,7 @@
 #include "exp_poll.h"
 #include "lane/hooks.h"
 #include "log.h"
+#include "operation.h"
 #include "wq.h"
 
 #include <algorithm>
@@ -274,11 +275,11 @@ Context &need_context(ContextState &state) {
     fresh->post_recv = ops.post_recv;
     fresh->poll_cq = ops.poll_cq;
     fresh->req_notify_cq = ops.req_notify_cq;
-    state.direct = fresh;
-    ops.post_send = post_send;
-    ops.post_recv = post_recv;
-    ops.poll_cq = poll_cq;
-    ops.req_notify_cq = req_notify_cq;
+    state.direct.set(fresh);
+    replace(ops.post_send, &post_send);
+    replace(ops.post_recv, &post_recv);
+    replace(ops.poll_cq, &poll_cq);
+    replace(ops.req_notify_cq, &req_notify_cq);
   }
   return *state.direct;
 }

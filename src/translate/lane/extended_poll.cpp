@@ -2,6 +2,7 @@
 
 #include "hooks.h"
 #include "log.h"
+#include "operation.h"
 #include "real.h"
 
 #include <cerrno>
@@ -68,12 +69,6 @@ decltype(ibv_cq_ex::read_qp_num) reader_of_numbers(ibv_context *context) {
   if (helper != nullptr) real().ibv_destroy_cq(ibv_cq_ex_to_cq(helper));
   errno = kept;
   return found;
-}
-
-// Pollers read these without a lock.
-template <class F>
-void replace(F &slot, F with) noexcept {
-  __atomic_store_n(&slot, with, __ATOMIC_RELEASE);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "hooks.h"
 
+#include "operation.h"
 #include "poll_extended.h"
 #include "post.h"
 
@@ -55,12 +56,6 @@ int bind_mw(ibv_qp *qp, ibv_mw *mw, ibv_mw_bind *bind) {
   return error;
 }
 
-// Posters and pollers read these without a lock.
-template <class F>
-void replace(F &slot, F with) noexcept {
-  __atomic_store_n(&slot, with, __ATOMIC_RELEASE);
-}
-
 }  // namespace
 
 void install(ContextState &state) noexcept {
@@ -68,7 +63,6 @@ void install(ContextState &state) noexcept {
   // Not by what the context has: directly driven queues may have been put on top.
   if (state.lane_installed) return;
   state.lane_installed = true;
-  state.native = {ops.post_send, ops.poll_cq, ops.bind_mw};
   replace(ops.poll_cq, &poll_cq);
   replace(ops.bind_mw, &bind_mw);
   replace(ops.post_send, &post_send);
