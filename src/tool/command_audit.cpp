@@ -2,7 +2,9 @@
 #include "audit/audit.h"
 #include "audit/outputs.h"
 #include "audit/progress.h"
+#include "audit/trace.h"
 #include "command.h"
+#include "trace_document.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
@@ -10,9 +12,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <stdexcept>
+#include <system_error>
 
 namespace ibvexp::tool {
 namespace {
@@ -43,7 +47,23 @@ bool use_colour(const std::string &when) {
   return isatty(STDOUT_FILENO) == 1 && (never == nullptr || *never == '\0');
 }
 
+// What a killed process used lies beside its trace until somebody gathers it:
+// `ibvexp run`, the next process that writes there, or, of those that had a trace
+// to themselves, nobody before.
+void gather_killed(const std::vector<std::string> &paths) {
+  for (const std::string &path : paths) {
+    std::error_code none;
+    if (!std::filesystem::is_regular_file(path, none)) continue;
+    char start[256] = "";
+    std::ifstream file(path, std::ios::binary);
+    file.read(start, sizeof(start));
+    if (audit::looks_like_trace({start, static_cast<std::size_t>(file.gcount())}))
+      trace::gather(path.c_str(), false);
+  }
+}
+
 int run(const AuditOptions &o) {
+  gather_killed(o.audit.paths);
   audit::Report report;
   {
     audit::ProgressBar bar;

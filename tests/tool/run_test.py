@@ -108,6 +108,17 @@ class Run(Base):
         self.assertEqual(process["state"], "ended")
         self.assertEqual(os.listdir(self.folder.name), ["t.json"])
 
+    def test_audit_gathers_what_killed_programs_left(self):
+        for _ in range(2):
+            self.ibvexp("run", "--device", "soft", "--trace", "t-%p.json", "--", SUBJECT, "kill")
+        traces = glob.glob(os.path.join(self.folder.name, "t-*.json"))
+        self.assertEqual(len(traces), 2)
+        self.assertEqual(len(os.listdir(self.folder.name)), 4)
+        done = self.ibvexp("audit", *traces)
+        self.assertIn("2 traces", done.stdout)
+        self.assertIn("ibv_exp_query_device", done.stdout)
+        self.assertEqual(len(os.listdir(self.folder.name)), 2)
+
     def test_ranks_of_a_launcher_share_a_trace(self):
         # As mpirun does: a process that starts several and collects their output.
         ranks = [subprocess.Popen([IBVEXP, "run", "--device", "soft", "--trace", "t.json", "--",
