@@ -206,15 +206,17 @@ TEST_CASE("private data has limits") {
 }
 
 TEST_CASE("the backlog is what may wait to be fetched") {
-  Channel s, c;
-  Id listener(s);
-  REQUIRE(listener.bind(ip("0.0.0.0")) == 0);
+  Channel s, after, c;
+  Id listener(s), last(after);
+  for (Id *l : {&listener, &last}) REQUIRE(l->bind(ip("0.0.0.0")) == 0);
   REQUIRE(listener.listen(1) == 0);
-  Id first(c), second(c);
-  for (Id *id : {&first, &second}) {
-    id->resolve(ip(ib_address, listener.port()));
+  REQUIRE(last.listen(1) == 0);
+  Id first(c), second(c), third(c);
+  for (Id *id : {&first, &second, &third}) {
+    id->resolve(ip(ib_address, id == &third ? last.port() : listener.port()));
     REQUIRE(id->connect(parameters(1)) == 0);
   }
+  after.event(EventType::connect_request);  // the others have arrived before
   s.event(EventType::connect_request);
   CHECK(s.quiet(50));  // not answered; it will be asked again
   let_expire(1);
