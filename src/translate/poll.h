@@ -3,7 +3,7 @@
 
 #include "context_state.h"
 #include "result.h"
-#include "wc_plain.h"
+#include "wc_plain_convert.h"
 
 #include <infiniband/verbs_exp.h>
 
