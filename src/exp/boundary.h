@@ -24,17 +24,17 @@ namespace detail {
 template <EntryId id, class R, class... Args>
 R fail(int error, [[maybe_unused]] std::tuple<Args...> arguments) noexcept {
   constexpr Shape shape = row(id).shape;
-  constexpr bool sets_errno =
-      shape == Shape::positive_and_errno || shape == Shape::negative_and_errno ||
-      shape == Shape::minus_one || shape == Shape::null_errno || shape == Shape::null_status ||
-      shape == Shape::void_errno || shape == Shape::zero;
+  constexpr bool sets_errno = shape == Shape::positive_and_errno ||
+                              shape == Shape::negative_and_errno || shape == Shape::minus_one ||
+                              shape == Shape::null_errno || shape == Shape::null_status ||
+                              shape == Shape::void_errno || shape == Shape::zero;
   if constexpr (sets_errno) errno = error;
 
   if constexpr (shape == Shape::null_status) {
     auto *status = std::get<2>(arguments);
     if (status != nullptr)
-      *status = error == ENOTSUP ? IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED
-                                 : IBV_EXP_INTF_STAT_INVAL_PARARM;
+      *status =
+          error == ENOTSUP ? IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED : IBV_EXP_INTF_STAT_INVAL_PARARM;
   }
 
   if constexpr (std::is_void_v<R>) return;
@@ -107,7 +107,8 @@ struct SlotCall {
   static constexpr bool served = !std::is_same_v<decltype(handler<id>), const Unserved>;
   static constexpr Answer answer = row(id).answer;
   // Refused unless a switch asks for it, and the switch works.
-  static constexpr bool on_request = answer.verdict == Verdict::beyond && is_switch(answer.beyond) &&
+  static constexpr bool on_request = answer.verdict == Verdict::beyond &&
+                                     is_switch(answer.beyond) &&
                                      info(answer.beyond).status == SwitchStatus::done;
   static_assert(served == (answer.state == State::done && answer.verdict != Verdict::unsupported &&
                            (answer.verdict != Verdict::beyond || on_request)),
@@ -124,8 +125,7 @@ struct SlotCall {
         const auto result = handler<id>(arguments...);
         if (result) [[likely]]
           return detail::deliver<R>(result);
-        return detail::fail<id, R>(detail::told<counted>(result.error()),
-                                   std::tuple(arguments...));
+        return detail::fail<id, R>(detail::told<counted>(result.error()), std::tuple(arguments...));
       } catch (...) {
         return refuse(detail::error_of_exception(), arguments...);
       }
@@ -139,15 +139,15 @@ struct SlotCall {
 
   // In the table's slot when tracing is on.
   [[gnu::noinline]] static R call_traced(Args... arguments) noexcept {
-    return traced<id, SlotCall<id, true, R, Args...>, R>(__builtin_return_address(0),
-                                                         arguments...);
+    return traced<id, SlotCall<id, true, R, Args...>, R>(__builtin_return_address(0), arguments...);
   }
 };
 
 template <class... Args>
-concept StartsWithContext =
-    sizeof...(Args) > 0 &&
-    requires(std::tuple_element_t<0, std::tuple<Args..., int>> first) { context_of(first); };
+concept StartsWithContext = sizeof...(Args) > 0 &&
+                            requires(std::tuple_element_t<0, std::tuple<Args..., int>> first) {
+  context_of(first);
+};
 
 // What programs call by name: anything may be null, and the context may not
 // have been seen before. Entry points that begin with something that has no

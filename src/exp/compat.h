@@ -30,7 +30,11 @@ inline constexpr auto families = std::to_array<FamilyInfo>({
 inline constexpr auto entries = std::to_array<Entry>({
 #define IBVEXP_ENTRY(name, family, door, node, shape, verdict, state, beyond, min_core, refusal, \
                      target, rows, note)                                                         \
-  {#name, Family::family, Door::door, Node::node, Shape::shape,                                  \
+  {#name,                                                                                        \
+   Family::family,                                                                               \
+   Door::door,                                                                                   \
+   Node::node,                                                                                   \
+   Shape::shape,                                                                                 \
    {Verdict::verdict, State::state, Beyond::beyond, min_core, refusal, target, rows, note}},
 #include "entries.def"
 });
@@ -38,12 +42,22 @@ inline constexpr auto entries = std::to_array<Entry>({
 inline constexpr auto features = std::to_array<Feature>({
 #define IBVEXP_CONSTANT(name, family, owner, kind, verdict, state, beyond, min_core, refusal, \
                         target, rows, note)                                                   \
-  {#name, Family::family, #owner, Kind::kind, true,                                           \
-   {Verdict::verdict, State::state, Beyond::beyond, min_core, refusal, target, rows, note}},
+  {                                                                                           \
+      #name,                                                                                  \
+      Family::family,                                                                         \
+      #owner,                                                                                 \
+      Kind::kind,                                                                             \
+      true,                                                                                   \
+      {Verdict::verdict, State::state, Beyond::beyond, min_core, refusal, target, rows, note}},
 #define IBVEXP_FEATURE(id, name, family, owner, kind, verdict, state, beyond, min_core, refusal, \
                        target, rows, note)                                                       \
-  {name, Family::family, #owner, Kind::kind, false,                                              \
-   {Verdict::verdict, State::state, Beyond::beyond, min_core, refusal, target, rows, note}},
+  {                                                                                              \
+      name,                                                                                      \
+      Family::family,                                                                            \
+      #owner,                                                                                    \
+      Kind::kind,                                                                                \
+      false,                                                                                     \
+      {Verdict::verdict, State::state, Beyond::beyond, min_core, refusal, target, rows, note}},
 #include "features.def"
 });
 
@@ -143,8 +157,8 @@ struct Effective {
 // done yet changes nothing.
 constexpr Effective effective(const Answer &a, bool switched_on = false) {
   // A query never fails for what it cannot tell: it leaves the bit clear.
-  const bool refuses = a.verdict != Verdict::query_only &&
-                       !(a.verdict == Verdict::beyond && a.refusal == 0);
+  const bool refuses =
+      a.verdict != Verdict::query_only && !(a.verdict == Verdict::beyond && a.refusal == 0);
   const Effective refused{refuses ? Verdict::unsupported : Verdict::query_only,
                           refuses ? ENOTSUP : 0};
   if (a.verdict == Verdict::sentinel) return {Verdict::sentinel, a.refusal};

@@ -10,9 +10,9 @@
 namespace ibvexp::rules {
 
 constexpr bool is_text(std::string_view s) {
-  return s.empty() || (s.front() != ' ' && s.back() != ' ' &&
-                       s.find('\n') == std::string_view::npos &&
-                       s.find("  ") == std::string_view::npos);
+  return s.empty() ||
+         (s.front() != ' ' && s.back() != ' ' && s.find('\n') == std::string_view::npos &&
+          s.find("  ") == std::string_view::npos);
 }
 
 // First release of rdma-core as one project; older than that nothing is.
@@ -27,41 +27,42 @@ constexpr std::string_view fault(const Answer &a) {
     return "refusals are ENOTSUP or EINVAL";
 
   switch (a.verdict) {
-  case Verdict::native:
-  case Verdict::translated:
-    if (!has_target) return "needs a target";
-    if (a.refusal != 0) return "refuses nothing, or else it is partial";
-    break;
-  case Verdict::partial:
-    if (!has_target) return "needs a target";
-    if (a.refusal == 0) return "partial has an errno for what it refuses";
-    if (a.note.empty()) return "partial says what it refuses";
-    break;
-  case Verdict::noop:
-    if (has_target) return "nothing to do has no target";
-    if (a.refusal != 0) return "nothing to do refuses nothing";
-    if (a.note.empty()) return "says why there is nothing to do";
-    break;
-  case Verdict::query_only:
-    if (a.refusal != 0) return "a query is not refused";
-    if (!has_target && a.note.empty()) return "says why it is never reported";
-    break;
-  case Verdict::beyond:
-    if (!is_switch(a.beyond)) return "beyond names its switch";
-    if (info(a.beyond).status == SwitchStatus::declined) return "a declined switch is unsupported";
-    if (!has_target) return "needs the route of its switch";
-    if (a.note.empty()) return "says why it is off by default";
-    break;
-  case Verdict::unsupported:
-    if (has_target) return "unsupported has no target";
-    if (a.note.empty()) return "unsupported has a reason";
-    if (is_switch(a.beyond) && info(a.beyond).status != SwitchStatus::declined)
-      return "can be switched on, so it is beyond";
-    break;
-  case Verdict::sentinel:
-    if (has_target || !a.rows.empty()) return "a sentinel is not a request";
-    if (a.note.empty()) return "says what it limits";
-    break;
+    case Verdict::native:
+    case Verdict::translated:
+      if (!has_target) return "needs a target";
+      if (a.refusal != 0) return "refuses nothing, or else it is partial";
+      break;
+    case Verdict::partial:
+      if (!has_target) return "needs a target";
+      if (a.refusal == 0) return "partial has an errno for what it refuses";
+      if (a.note.empty()) return "partial says what it refuses";
+      break;
+    case Verdict::noop:
+      if (has_target) return "nothing to do has no target";
+      if (a.refusal != 0) return "nothing to do refuses nothing";
+      if (a.note.empty()) return "says why there is nothing to do";
+      break;
+    case Verdict::query_only:
+      if (a.refusal != 0) return "a query is not refused";
+      if (!has_target && a.note.empty()) return "says why it is never reported";
+      break;
+    case Verdict::beyond:
+      if (!is_switch(a.beyond)) return "beyond names its switch";
+      if (info(a.beyond).status == SwitchStatus::declined)
+        return "a declined switch is unsupported";
+      if (!has_target) return "needs the route of its switch";
+      if (a.note.empty()) return "says why it is off by default";
+      break;
+    case Verdict::unsupported:
+      if (has_target) return "unsupported has no target";
+      if (a.note.empty()) return "unsupported has a reason";
+      if (is_switch(a.beyond) && info(a.beyond).status != SwitchStatus::declined)
+        return "can be switched on, so it is beyond";
+      break;
+    case Verdict::sentinel:
+      if (has_target || !a.rows.empty()) return "a sentinel is not a request";
+      if (a.note.empty()) return "says what it limits";
+      break;
   }
   return {};
 }
@@ -69,8 +70,8 @@ constexpr std::string_view fault(const Answer &a) {
 constexpr std::string_view fault(const Entry &e) {
   if (const auto f = fault(e.answer); !f.empty()) return f;
   const bool absent = e.door == Door::absent;
-  const bool refuses = e.answer.verdict == Verdict::unsupported ||
-                       e.answer.verdict == Verdict::beyond;
+  const bool refuses =
+      e.answer.verdict == Verdict::unsupported || e.answer.verdict == Verdict::beyond;
   if (absent != (e.shape == Shape::no_symbol)) return "absent entry points have no error shape";
   if ((absent || e.door == Door::inline_only) != (e.node == Node::none))
     return "exported symbols have a version node, and only they";
@@ -87,9 +88,9 @@ constexpr std::string_view fault(const Feature &f) {
     return "limits are sentinels, and only they";
   if (f.answer.verdict == Verdict::unsupported && f.answer.refusal == 0)
     return "a refusal has an errno";
-  if (f.answer.verdict == Verdict::beyond && f.answer.refusal == 0 &&
-      f.kind != Kind::capability && f.kind != Kind::mask && f.kind != Kind::field &&
-      f.kind != Kind::opcode && f.kind != Kind::flag && f.kind != Kind::usage)
+  if (f.answer.verdict == Verdict::beyond && f.answer.refusal == 0 && f.kind != Kind::capability &&
+      f.kind != Kind::mask && f.kind != Kind::field && f.kind != Kind::opcode &&
+      f.kind != Kind::flag && f.kind != Kind::usage)
     return "only what is reported may be off without an errno";
   return {};
 }

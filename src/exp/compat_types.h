@@ -10,12 +10,11 @@ namespace ibvexp {
 // Makes an enum and the names of its enumerators from one list.
 #define IBVEXP_ENUMERATOR(name) name,
 #define IBVEXP_ENUMERATOR_NAME(name) std::string_view(#name),
-#define IBVEXP_NAMED_ENUM(Type, LIST)                                           \
-  enum class Type : std::uint8_t { LIST(IBVEXP_ENUMERATOR) };                   \
-  inline constexpr std::string_view names_of_##Type[] = {                       \
-      LIST(IBVEXP_ENUMERATOR_NAME)};                                            \
-  constexpr std::string_view name_of(Type v) {                                  \
-    return names_of_##Type[static_cast<std::size_t>(v)];                        \
+#define IBVEXP_NAMED_ENUM(Type, LIST)                                                   \
+  enum class Type : std::uint8_t { LIST(IBVEXP_ENUMERATOR) };                           \
+  inline constexpr std::string_view names_of_##Type[] = {LIST(IBVEXP_ENUMERATOR_NAME)}; \
+  constexpr std::string_view name_of(Type v) {                                          \
+    return names_of_##Type[static_cast<std::size_t>(v)];                                \
   }
 
 // What becomes of a request or an answer.
@@ -27,6 +26,7 @@ namespace ibvexp {
 //   beyond       refused unless IBVEXP_BEYOND switches it on
 //   unsupported  refused
 //   sentinel     a constant of validation or numbering, not a request
+// clang-format off
 #define IBVEXP_VERDICTS(X) \
   X(native) X(translated) X(partial) X(noop) X(query_only) X(beyond) X(unsupported) X(sentinel)
 IBVEXP_NAMED_ENUM(Verdict, IBVEXP_VERDICTS)
@@ -89,6 +89,7 @@ IBVEXP_NAMED_ENUM(OptionType, IBVEXP_OPTION_TYPES)
 // Standing of an IBVEXP_BEYOND switch, see options.def.
 #define IBVEXP_SWITCH_STATUSES(X) X(done) X(planned) X(open) X(declined)
 IBVEXP_NAMED_ENUM(SwitchStatus, IBVEXP_SWITCH_STATUSES)
+// clang-format on
 
 #undef IBVEXP_VERDICTS
 #undef IBVEXP_STATES
@@ -126,10 +127,10 @@ struct Answer {
   Verdict verdict;
   State state;
   Beyond beyond;
-  int min_core;               // first rdma-core release with the target, 0 = none needed
-  int refusal;                // errno of what is refused, 0 = nothing is
-  std::string_view target;    // modern counterpart
-  std::string_view rows;      // ids of migration-table.json, separated by spaces
+  int min_core;             // first rdma-core release with the target, 0 = none needed
+  int refusal;              // errno of what is refused, 0 = nothing is
+  std::string_view target;  // modern counterpart
+  std::string_view rows;    // ids of migration-table.json, separated by spaces
   std::string_view note;
 };
 
@@ -145,16 +146,16 @@ struct Entry {
 struct Feature {
   std::string_view name;
   Family family;
-  std::string_view owner;     // enum or structure it belongs to
+  std::string_view owner;  // enum or structure it belongs to
   Kind kind;
-  bool enumerator;            // an enumerator of the public header by that name
+  bool enumerator;  // an enumerator of the public header by that name
   Answer answer;
 };
 
 struct Slot {
   std::string_view name;
   Fill fill;
-  std::string_view entry;     // name of the entry point, empty without a function
+  std::string_view entry;  // name of the entry point, empty without a function
   std::string_view note;
 };
 
@@ -162,14 +163,14 @@ struct Option {
   std::string_view name;
   OptionType type;
   std::string_view default_value;
-  std::string_view allowed;   // separated by commas
+  std::string_view allowed;  // separated by commas
   std::string_view help;
 };
 
 struct BeyondSwitch {
   std::string_view name;
   SwitchStatus status;
-  int since;                  // first rdma-core release with the route
+  int since;  // first rdma-core release with the route
   std::string_view route;
   std::string_view help;
 };

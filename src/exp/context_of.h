@@ -12,19 +12,17 @@ inline ibv_context *context_of(ibv_context *context) { return context; }
 
 // qp, cq, mr, pd, srq, dct, wq, indirection table, dm, flow, key list.
 template <class Object>
-  requires requires(Object *object) {
-    { object->context } -> std::convertible_to<ibv_context *>;
-  }
-ibv_context *context_of(Object *object) {
-  return object->context;
+requires requires(Object *object) {
+  { object->context } -> std::convertible_to<ibv_context *>;
 }
+ibv_context *context_of(Object *object) { return object->context; }
 
 // Requests and objects that name a protection domain instead. Not rdma_cm_id,
 // whose context is the caller's.
 template <class Object>
-  requires(!requires(Object *object) { object->context; } &&
-           requires(Object *object) { object->pd->context; })
-ibv_context *context_of(Object *object) {
+requires(
+    !requires(Object * object) { object->context; } &&
+    requires(Object * object) { object->pd->context; }) ibv_context *context_of(Object *object) {
   return object->pd != nullptr ? object->pd->context : nullptr;
 }
 

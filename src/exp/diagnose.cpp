@@ -49,8 +49,7 @@ Error unsupported(EntryId entry) {
     const Remedy remedy(e.answer);
     log(LogLevel::warn, "%.*s: not supported%s%.*s%s%.*s%s", length(e.name), e.name.data(),
         planned ? " by this release" : ": ", planned ? 0 : length(e.answer.note),
-        e.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(),
-        remedy.after);
+        e.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(), remedy.after);
   }
   if (trace::on()) trace::explain("entry point", 0, "not supported");
   stop_if_strict();
@@ -67,8 +66,7 @@ Error unsupported(EntryId entry, FeatureId feature, const char *field, std::uint
     log(LogLevel::warn, "%.*s: %s 0x%llx: %.*s is not supported%s%.*s%s%.*s%s", length(e.name),
         e.name.data(), field, static_cast<unsigned long long>(value), length(f.name), f.name.data(),
         planned ? " by this release" : ": ", planned ? 0 : length(f.answer.note),
-        f.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(),
-        remedy.after);
+        f.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(), remedy.after);
   }
   if (trace::on()) trace::refuse(feature, field, value, f.name.data());
   stop_if_strict();

@@ -18,45 +18,48 @@ using Of = Through<id, std::remove_pointer_t<decltype(symbol)>>;
 
 #define IBVEXP_OF(name) Of<EntryId::name, &::name>
 #define IBVEXP_PARAMETER(name, n) IBVEXP_OF(name)::Argument<n>
-#define IBVEXP_HEAD(name) \
-  extern "C" [[gnu::visibility("default")]] IBVEXP_OF(name)::Value name
+#define IBVEXP_HEAD(name) extern "C" [[gnu::visibility("default")]] IBVEXP_OF(name)::Value name
 
 #define IBVEXP_EXPORT_0(name) \
-  IBVEXP_HEAD(name)(void) { return IBVEXP_OF(name)::Symbol::enter(); }
-#define IBVEXP_EXPORT_1(name)                  \
-  IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a) { return IBVEXP_OF(name)::Symbol::enter(a); }
-#define IBVEXP_EXPORT_2(name)                                                \
-  IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b) { \
-    return IBVEXP_OF(name)::Symbol::enter(a, b);                              \
+  IBVEXP_HEAD(name)           \
+  (void) { return IBVEXP_OF(name)::Symbol::enter(); }
+#define IBVEXP_EXPORT_1(name) \
+  IBVEXP_HEAD(name)           \
+  (IBVEXP_PARAMETER(name, 0) a) { return IBVEXP_OF(name)::Symbol::enter(a); }
+#define IBVEXP_EXPORT_2(name)                                  \
+  IBVEXP_HEAD(name)                                            \
+  (IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b) { \
+    return IBVEXP_OF(name)::Symbol::enter(a, b);               \
   }
-#define IBVEXP_EXPORT_3(name)                                                \
-  IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
-                    IBVEXP_PARAMETER(name, 2) c) {                           \
-    return IBVEXP_OF(name)::Symbol::enter(a, b, c);                           \
+#define IBVEXP_EXPORT_3(name)                                                               \
+  IBVEXP_HEAD(name)                                                                         \
+  (IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, IBVEXP_PARAMETER(name, 2) c) { \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c);                                         \
   }
-#define IBVEXP_EXPORT_4(name)                                                \
-  IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
-                    IBVEXP_PARAMETER(name, 2) c, IBVEXP_PARAMETER(name, 3) d) { \
-    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d);                        \
+#define IBVEXP_EXPORT_4(name)                                                             \
+  IBVEXP_HEAD(name)                                                                       \
+  (IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, IBVEXP_PARAMETER(name, 2) c, \
+   IBVEXP_PARAMETER(name, 3) d) {                                                         \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d);                                    \
   }
-#define IBVEXP_EXPORT_5(name)                                                \
-  IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
-                    IBVEXP_PARAMETER(name, 2) c, IBVEXP_PARAMETER(name, 3) d, \
-                    IBVEXP_PARAMETER(name, 4) e) {                           \
-    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d, e);                     \
+#define IBVEXP_EXPORT_5(name)                                                             \
+  IBVEXP_HEAD(name)                                                                       \
+  (IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, IBVEXP_PARAMETER(name, 2) c, \
+   IBVEXP_PARAMETER(name, 3) d, IBVEXP_PARAMETER(name, 4) e) {                            \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d, e);                                 \
   }
-#define IBVEXP_EXPORT_6(name)                                                \
-  IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
-                    IBVEXP_PARAMETER(name, 2) c, IBVEXP_PARAMETER(name, 3) d, \
-                    IBVEXP_PARAMETER(name, 4) e, IBVEXP_PARAMETER(name, 5) f) { \
-    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d, e, f);                  \
+#define IBVEXP_EXPORT_6(name)                                                               \
+  IBVEXP_HEAD(name)                                                                         \
+  (IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, IBVEXP_PARAMETER(name, 2) c,   \
+   IBVEXP_PARAMETER(name, 3) d, IBVEXP_PARAMETER(name, 4) e, IBVEXP_PARAMETER(name, 5) f) { \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d, e, f);                                \
   }
-#define IBVEXP_EXPORT_7(name)                                                \
-  IBVEXP_HEAD(name)(IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, \
-                    IBVEXP_PARAMETER(name, 2) c, IBVEXP_PARAMETER(name, 3) d, \
-                    IBVEXP_PARAMETER(name, 4) e, IBVEXP_PARAMETER(name, 5) f, \
-                    IBVEXP_PARAMETER(name, 6) g) {                           \
-    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d, e, f, g);               \
+#define IBVEXP_EXPORT_7(name)                                                             \
+  IBVEXP_HEAD(name)                                                                       \
+  (IBVEXP_PARAMETER(name, 0) a, IBVEXP_PARAMETER(name, 1) b, IBVEXP_PARAMETER(name, 2) c, \
+   IBVEXP_PARAMETER(name, 3) d, IBVEXP_PARAMETER(name, 4) e, IBVEXP_PARAMETER(name, 5) f, \
+   IBVEXP_PARAMETER(name, 6) g) {                                                         \
+    return IBVEXP_OF(name)::Symbol::enter(a, b, c, d, e, f, g);                           \
   }
 
 // Devices, contexts and ports

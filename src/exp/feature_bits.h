@@ -40,10 +40,8 @@ struct Valued {
 // The sign of an int enumerator must not spread: bit 31 is one.
 template <class Enum>
 constexpr std::uint64_t plain(Enum value) {
-  if constexpr (sizeof(Enum) == sizeof(std::uint32_t))
-    return static_cast<std::uint32_t>(value);
-  else
-    return static_cast<std::uint64_t>(value);
+  if constexpr (sizeof(Enum) == sizeof(std::uint32_t)) return static_cast<std::uint32_t>(value);
+  else return static_cast<std::uint64_t>(value);
 }
 
 inline constexpr auto values = std::to_array<Valued>({
@@ -59,9 +57,8 @@ constexpr bool is_bit_of(const Valued &v, std::string_view owner) {
 
 template <Literal owner>
 consteval auto collect() {
-  constexpr auto count = std::count_if(values.begin(), values.end(), [](const Valued &v) {
-    return is_bit_of(v, owner.view());
-  });
+  constexpr auto count = std::count_if(values.begin(), values.end(),
+                                       [](const Valued &v) { return is_bit_of(v, owner.view()); });
   static_assert(count > 0, "no such enum in the tables");
   std::array<FeatureBit, count> out{};
   std::size_t n = 0;

@@ -35,12 +35,12 @@ inline constexpr Unserved handler{};
 
 // The same name behind a slot and a symbol may have two parameter lists; the
 // arguments choose.
-#define IBVEXP_SERVES(entry, function)                        \
-  template <>                                                 \
-  inline constexpr auto handler<EntryId::entry> =             \
-      [](auto... arguments) __attribute__((always_inline)) {      \
-        return translate::function(arguments...);                 \
-      }
+#define IBVEXP_SERVES(entry, function)                       \
+  template <>                                                \
+  inline constexpr auto handler<EntryId::entry> =            \
+      [](auto... arguments) __attribute__((always_inline)) { \
+    return translate::function(arguments...);                \
+  }
 
 IBVEXP_SERVES(ibv_exp_get_device_list, get_device_list);
 IBVEXP_SERVES(ibv_exp_query_device, query_device);

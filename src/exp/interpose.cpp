@@ -186,17 +186,15 @@ R forward_1_0(const char *name, Args... arguments) {
   auto *function = reinterpret_cast<F *>(find_real(name, "IBVERBS_1.0"));
   if (function != nullptr) return function(arguments...);
   errno = ENOSYS;
-  if constexpr (std::is_pointer_v<R>)
-    return nullptr;
-  else if constexpr (!std::is_void_v<R>)
-    return ENOSYS;
+  if constexpr (std::is_pointer_v<R>) return nullptr;
+  else if constexpr (!std::is_void_v<R>) return ENOSYS;
 }
 
 }  // namespace
 
-#define IBVEXP_FORWARD_1_0(R, name, parameters, ...)                           \
-  IBVEXP_INTERPOSED R ibvexp_1_0_##name parameters;                            \
-  asm(".symver ibvexp_1_0_" #name "," #name "@IBVERBS_1.0");                   \
+#define IBVEXP_FORWARD_1_0(R, name, parameters, ...)         \
+  IBVEXP_INTERPOSED R ibvexp_1_0_##name parameters;          \
+  asm(".symver ibvexp_1_0_" #name "," #name "@IBVERBS_1.0"); \
   R ibvexp_1_0_##name parameters { return forward_1_0<R>(#name, __VA_ARGS__); }
 
 IBVEXP_FORWARD_1_0(void *, ibv_get_device_list, (int *count), count)
@@ -229,9 +227,9 @@ int ibvexp_1_0_ibv_cmd_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask, v
     ib_uverbs_cmd_hdr head;
     ib_uverbs_modify_qp request;
   } command{};
-  static auto *const modify = reinterpret_cast<int (*)(ibv_qp *, ibv_qp_attr *, int, void *,
-                                                       std::size_t)>(
-      find_real("ibv_cmd_modify_qp", nullptr));
+  static auto *const modify =
+      reinterpret_cast<int (*)(ibv_qp *, ibv_qp_attr *, int, void *, std::size_t)>(
+          find_real("ibv_cmd_modify_qp", nullptr));
   if (modify != nullptr) return modify(qp, attr, attr_mask, &command, sizeof(command));
   log(LogLevel::error, "ibv_cmd_modify_qp: this libibverbs has none");
   return ENOSYS;

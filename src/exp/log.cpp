@@ -69,8 +69,7 @@ void log(LogLevel level, const char *format, ...) {
 void log_raw(const char *message) {
   const int kept = errno;
   char line[512];
-  const int used =
-      std::snprintf(line, sizeof(line) - 1, "%s%s", prefix.data(), message);
+  const int used = std::snprintf(line, sizeof(line) - 1, "%s%s", prefix.data(), message);
   const std::size_t length =
       used < static_cast<int>(sizeof(line)) - 1 ? static_cast<std::size_t>(used) : sizeof(line) - 2;
   line[length] = '\n';

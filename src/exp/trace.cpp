@@ -207,12 +207,9 @@ Call::~Call() {
     row.first_refusal.store(number, std::memory_order_release);
   };
   Row &row = image_->rows[row_index(entry_)];
-  if (error_ == 0)
-    add(row.successes);
-  else if (error_ == ENOTSUP)
-    refused(row);
-  else
-    add(row.failures);
+  if (error_ == 0) add(row.successes);
+  else if (error_ == ENOTSUP) refused(row);
+  else add(row.failures);
 
   for (std::uint32_t i = 0; i < seen_count_; ++i) {
     const Seen &seen = seen_[i];

@@ -37,8 +37,7 @@ class Call {
     if (arity_ == arguments_.size()) return;
     if constexpr (std::is_pointer_v<T>)
       arguments_[arity_++] = reinterpret_cast<std::uintptr_t>(value);
-    else
-      arguments_[arity_++] = static_cast<std::uint64_t>(value);
+    else arguments_[arity_++] = static_cast<std::uint64_t>(value);
   }
 
   // A word of flags or one value of the arguments. field is a literal.

@@ -146,8 +146,8 @@ int Document::append(const Image &image, std::string_view state) noexcept {
   const off_t end = st.st_size - static_cast<off_t>(tail.size());
   const bool is_first = end == static_cast<off_t>(head.size());
 
-  void *buffer = mmap(nullptr, record_bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *buffer =
+      mmap(nullptr, record_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (buffer == MAP_FAILED) return errno;
   char *text = static_cast<char *>(buffer);
   const std::size_t lead = is_first ? 0 : 2;
@@ -159,7 +159,8 @@ int Document::append(const Image &image, std::string_view state) noexcept {
     std::memcpy(text + lead + length, tail.data(), tail.size());
     error = write_at(fd_, end, text, lead + length + tail.size());
     // A full disk: as it was.
-    if (error != 0 && (ftruncate(fd_, end) != 0 || write_at(fd_, end, tail.data(), tail.size()) != 0))
+    if (error != 0 &&
+        (ftruncate(fd_, end) != 0 || write_at(fd_, end, tail.data(), tail.size()) != 0))
       error = EIO;
   }
   munmap(buffer, record_bytes);

@@ -42,31 +42,31 @@ inline constexpr std::size_t max_arguments = 8;
 // fit and ends with a null.
 struct Note {
   std::uint64_t arguments[max_arguments];
-  std::uint64_t site;       // of the call instruction, as in the module's file
+  std::uint64_t site;  // of the call instruction, as in the module's file
   std::uint32_t arity;
-  std::int32_t error;       // 0: none, or the call had not returned
-  RowIndex entry;           // row_count: outside of any entry point
-  char module[190];         // file of the caller
-  char symbol[64];          // exported function of the caller, if known
-  char words[192];          // "comp_mask 0x1, exp_create_flags 0x100"
-  char reason[192];         // why it failed
+  std::int32_t error;  // 0: none, or the call had not returned
+  RowIndex entry;      // row_count: outside of any entry point
+  char module[190];    // file of the caller
+  char symbol[64];     // exported function of the caller, if known
+  char words[192];     // "comp_mask 0x1, exp_create_flags 0x100"
+  char reason[192];    // why it failed
 };
 
 struct Header {
   char magic[8];
-  std::uint64_t tables;     // tables_hash of the writer
+  std::uint64_t tables;  // tables_hash of the writer
   std::uint64_t start_ticks;
   std::uint64_t pid_namespace;
-  std::int64_t started;     // seconds since 1970
+  std::int64_t started;  // seconds since 1970
   std::int32_t pid;
   std::int32_t parent;
   std::atomic<std::uint32_t> notes_used;
   std::uint32_t reserved;
   char host[64];
   char program[512];
-  char command[1024];       // arguments, each ended by a null
+  char command[1024];  // arguments, each ended by a null
   char version[16];
-  char beyond[256];         // IBVEXP_BEYOND
+  char beyond[256];  // IBVEXP_BEYOND
 };
 
 struct Image {
@@ -83,7 +83,8 @@ inline constexpr std::string_view image_magic = "ibvexpT1";
 inline constexpr std::uint64_t tables_hash = [] {
   std::uint64_t hash = 14695981039346656037u;
   for (std::size_t i = 0; i < row_count; ++i)
-    for (const char c : name_of_row(i)) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    for (const char c : name_of_row(i))
+      hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return hash ^ sizeof(Image);
 }();
 

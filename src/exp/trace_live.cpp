@@ -115,10 +115,8 @@ void write_document(std::string_view state) {
       Document document(file_name);
       error = document.error() != 0 ? document.error() : document.append(*mine, state);
     }
-    if (error != 0)
-      complain(file_name, explain_error(error));
-    else if (state == state_exited)
-      unlink(live_path);
+    if (error != 0) complain(file_name, explain_error(error));
+    else if (state == state_exited) unlink(live_path);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -198,10 +196,8 @@ int open_image() {
 
 void start(const char *file) noexcept {
   if (file == nullptr || *file == '\0') return;
-  if (expand(file))
-    on_at_load = true;
-  else
-    complain(file, "the name is too long; nothing is traced");
+  if (expand(file)) on_at_load = true;
+  else complain(file, "the name is too long; nothing is traced");
 }
 
 Image *live_image() noexcept {

@@ -23,9 +23,8 @@ constexpr bool is_value_of(const ibvexp::detail::Valued &v, std::string_view own
 
 template <Literal owner>
 consteval auto collect_values() {
-  constexpr auto count = std::count_if(
-      ibvexp::detail::values.begin(), ibvexp::detail::values.end(),
-      [](const auto &v) { return is_value_of(v, owner.view()); });
+  constexpr auto count = std::count_if(ibvexp::detail::values.begin(), ibvexp::detail::values.end(),
+                                       [](const auto &v) { return is_value_of(v, owner.view()); });
   static_assert(count > 0, "no such enum in the tables");
   std::array<FeatureBit, count> out{};
   std::size_t n = 0;
@@ -73,8 +72,7 @@ inline void look(Call &call, const ibv_exp_port_attr *attr) noexcept {
 }
 
 inline void look(Call &call, const ibv_exp_gid_attr *attr) noexcept {
-  if (attr != nullptr)
-    detail::flags<"ibv_exp_query_gid_attr">(call, "comp_mask", attr->comp_mask);
+  if (attr != nullptr) detail::flags<"ibv_exp_query_gid_attr">(call, "comp_mask", attr->comp_mask);
 }
 
 inline void look(Call &call, const ibv_exp_qp_init_attr *attr) noexcept {
@@ -151,8 +149,7 @@ inline void look(Call &call, const ibv_exp_mkey_list_container_attr *attr) noexc
 }
 
 inline void look(Call &call, const ibv_exp_memcpy_dm_attr *attr) noexcept {
-  if (attr != nullptr)
-    detail::value<"ibv_exp_dm_memcpy_dir">(call, "memcpy_dir", attr->memcpy_dir);
+  if (attr != nullptr) detail::value<"ibv_exp_dm_memcpy_dir">(call, "memcpy_dir", attr->memcpy_dir);
 }
 
 inline void look(Call &call, const ibv_exp_mw_bind *bind) noexcept {
@@ -266,7 +263,8 @@ void after(Call &call, [[maybe_unused]] R result, Args... arguments) noexcept {
     ibv_exp_send_wr **bad = std::get<2>(all);
     if (bad == nullptr) return;
     for (const ibv_exp_send_wr *wr = std::get<1>(all); wr != nullptr && wr != *bad; wr = wr->next) {
-      call.achieved_value(static_cast<unsigned>(wr->exp_opcode), detail::values<"ibv_exp_wr_opcode">);
+      call.achieved_value(static_cast<unsigned>(wr->exp_opcode),
+                          detail::values<"ibv_exp_wr_opcode">);
       call.achieved(wr->exp_send_flags, bits_of<"ibv_exp_send_flags">());
     }
   }

@@ -51,8 +51,8 @@ class Writer {
         const char escaped[] = {'\\', s[0]};
         raw({escaped, 2});
       } else if (c < 0x20 || c == 0x7f) {
-        const char escaped[] = {'\\', 'u', '0', '0', "0123456789abcdef"[c >> 4],
-                                "0123456789abcdef"[c & 15]};
+        const char escaped[] = {
+            '\\', 'u', '0', '0', "0123456789abcdef"[c >> 4], "0123456789abcdef"[c & 15]};
         raw({escaped, 6});
       } else if (c < 0x80) {
         raw(s.substr(0, 1));
@@ -212,8 +212,7 @@ void write_note_number(Writer &out, std::string_view key, const std::atomic<std:
 
 void write_row(Writer &out, const Header &h, const Row &row, std::size_t index) {
   const bool entry = index < entries.size();
-  const Answer &answer =
-      entry ? entries[index].answer : features[index - entries.size()].answer;
+  const Answer &answer = entry ? entries[index].answer : features[index - entries.size()].answer;
   const Family family = entry ? entries[index].family : features[index - entries.size()].family;
   out.separate();
   out.open("{");

@@ -29,7 +29,7 @@ void pass_on(int number, siginfo_t *info, void *) {
   errno = kept;
 }
 
-constexpr std::initializer_list<int> passed = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
+constexpr std::initializer_list<int> passed = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUSR1,
                                                SIGUSR2, SIGALRM, SIGWINCH, SIGCONT};
 
 }  // namespace
@@ -67,7 +67,7 @@ int run_program(const std::string &file, const std::vector<std::string> &argumen
   }
   child = made;
   for (const int number : passed) {
-    struct sigaction now, ours {};
+    struct sigaction now, ours{};
     // What we were told to ignore, the program ignores too.
     if (sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) continue;
     ours.sa_sigaction = pass_on;

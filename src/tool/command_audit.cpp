@@ -67,8 +67,8 @@ int run(const AuditOptions &o) {
   audit::Report report;
   {
     audit::ProgressBar bar;
-    report = audit::run(o.audit,
-                        [&](std::size_t done, std::size_t total) { bar.show(done, total); });
+    report =
+        audit::run(o.audit, [&](std::size_t done, std::size_t total) { bar.show(done, total); });
   }
   for (const audit::FileReport &f : report.files)
     if (!f.error.empty()) fmt::print(stderr, "ibvexp: {}: {}\n", f.path, f.error);
@@ -93,20 +93,27 @@ void add_audit(CLI::App &app, Action &action) {
   CLI::App *sub = app.add_subcommand(
       "audit", "Find uses of experimental verbs in sources, binaries and traces");
   const auto o = std::make_shared<AuditOptions>();
-  sub->add_option("PATH", o->audit.paths, "Files and folders: C and C++ sources, build files, ELF "
-                  "files (stripped too), traces of `ibvexp run`")->required();
-  sub->add_option("--json", o->json, "Write JSON to FILE (- for standard output)")->type_name("FILE");
+  sub->add_option("PATH", o->audit.paths,
+                  "Files and folders: C and C++ sources, build files, ELF "
+                  "files (stripped too), traces of `ibvexp run`")
+      ->required();
+  sub->add_option("--json", o->json, "Write JSON to FILE (- for standard output)")
+      ->type_name("FILE");
   sub->add_option("--sarif", o->sarif, "Write SARIF 2.1.0 to FILE")->type_name("FILE");
-  sub->add_option("--html", o->html, "Write one self-contained HTML page to FILE")->type_name("FILE");
+  sub->add_option("--html", o->html, "Write one self-contained HTML page to FILE")
+      ->type_name("FILE");
   sub->add_flag("-q,--quiet", o->quiet, "No table on standard output");
   sub->add_flag("-r,--recursive", o->audit.recursive, "Also the libraries that binaries load");
   sub->add_option("--exclude", o->audit.exclude, "Names of folders to leave out")
-      ->type_name("NAME")->allow_extra_args(false);
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   sub->add_option("-j,--jobs", o->audit.threads, "Threads (one per processor)")->type_name("N");
-  sub->add_option("--fail-on", o->fail_on, "Exit with 1 if something of this severity or worse is used")
+  sub->add_option("--fail-on", o->fail_on,
+                  "Exit with 1 if something of this severity or worse is used")
       ->check(CLI::IsMember({"fine", "partial", "beyond", "unsupported"}));
   sub->add_option("--color", o->colour, "Colours in the table")
-      ->check(CLI::IsMember({"auto", "always", "never"}))->capture_default_str();
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->capture_default_str();
   sub->footer("Exit status: 0, or 1 with --fail-on, or 2 if an input could not be read.");
   sub->callback([&action, o] { action = [o] { return run(*o); }; });
 }

@@ -31,7 +31,10 @@ constexpr std::size_t here_count = std::size(here_names);
 void print(const char *title, const std::vector<Finding> &findings) {
   fmt::print("\n{}\n", title);
   for (const Finding &f : findings) {
-    fmt::print("  {} {}\n", f.grade == Grade::good ? "ok " : f.grade == Grade::bad ? "!! " : "-  ",
+    fmt::print("  {} {}\n",
+               f.grade == Grade::good  ? "ok "
+               : f.grade == Grade::bad ? "!! "
+                                       : "-  ",
                f.what);
     if (!f.advice.empty()) fmt::print("       {}\n", f.advice);
   }
@@ -83,7 +86,8 @@ void print_rows(const std::vector<RowHere> &rows, bool all) {
   }
   fmt::print("\n");
   for (const RowHere &r : rows)
-    fmt::print("  {:<10}{:<52}{}\n", here_names[static_cast<std::size_t>(r.here)], r.name, r.advice);
+    fmt::print("  {:<10}{:<52}{}\n", here_names[static_cast<std::size_t>(r.here)], r.name,
+               r.advice);
 }
 
 void print_text(const System &system, const std::vector<RowHere> &rows, bool all) {
@@ -106,8 +110,11 @@ void print_text(const System &system, const std::vector<RowHere> &rows, bool all
 nlohmann::ordered_json as_json(const std::vector<Finding> &findings) {
   auto out = nlohmann::ordered_json::array();
   for (const Finding &f : findings)
-    out.push_back({{"grade", f.grade == Grade::good ? "good" : f.grade == Grade::bad ? "bad" : "note"},
-                   {"what", f.what}, {"advice", f.advice}});
+    out.push_back({{"grade", f.grade == Grade::good  ? "good"
+                             : f.grade == Grade::bad ? "bad"
+                                                     : "note"},
+                   {"what", f.what},
+                   {"advice", f.advice}});
   return out;
 }
 
@@ -123,8 +130,11 @@ void print_json(const System &system, const std::vector<RowHere> &rows) {
   out["kernel"] = as_json(system.kernel);
   out["devices"] = nlohmann::ordered_json::array();
   for (const Device &d : system.devices) {
-    nlohmann::ordered_json device{{"name", d.name}, {"model", d.model}, {"firmware", d.firmware},
-                                  {"error", d.error}, {"warning", d.warning}};
+    nlohmann::ordered_json device{{"name", d.name},
+                                  {"model", d.model},
+                                  {"firmware", d.firmware},
+                                  {"error", d.error},
+                                  {"warning", d.warning}};
     device["ports"] = nlohmann::ordered_json::array();
     for (const Port &p : d.ports)
       device["ports"].push_back({{"number", p.number}, {"link", p.link}, {"state", p.state}});
@@ -135,7 +145,8 @@ void print_json(const System &system, const std::vector<RowHere> &rows) {
   out["environment"] = as_json(system.environment);
   out["rows"] = nlohmann::ordered_json::array();
   for (const RowHere &r : rows)
-    out["rows"].push_back({{"name", r.name}, {"family", name_of(r.family)},
+    out["rows"].push_back({{"name", r.name},
+                           {"family", name_of(r.family)},
                            {"here", here_names[static_cast<std::size_t>(r.here)]},
                            {"advice", r.advice}});
   fmt::print("{}\n", out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -159,17 +170,16 @@ int run(const DoctorOptions &o) {
   if (o.device == "soft") restart_on_soft(o);
   const System system = examine();
   const std::vector<RowHere> rows = judge_rows(system);
-  if (o.json)
-    print_json(system, rows);
-  else
-    print_text(system, rows, o.rows);
+  if (o.json) print_json(system, rows);
+  else print_text(system, rows, o.rows);
   return system.usable() ? exit_ok : exit_findings;
 }
 
 }  // namespace
 
 void add_doctor(CLI::App &app, Action &action) {
-  CLI::App *sub = app.add_subcommand("doctor", "Tell what would work on this machine, and what to "
+  CLI::App *sub = app.add_subcommand("doctor",
+                                     "Tell what would work on this machine, and what to "
                                      "do for the rest");
   const auto o = std::make_shared<DoctorOptions>();
   sub->add_option("--device", o->device, "Examine the software HCA")

@@ -14,12 +14,14 @@ void add_matrix(CLI::App &app, Action &action) {
   CLI::App *sub = app.add_subcommand("matrix", "Print the compatibility matrix");
   const auto json = std::make_shared<bool>(false);
   auto *as_json = sub->add_flag("--json", *json, "As JSON");
-  sub->add_flag_function("--md", [json](std::int64_t) { *json = false; }, "As Markdown (default)")
+  sub->add_flag_function(
+         "--md", [json](std::int64_t) { *json = false; }, "As Markdown (default)")
       ->excludes(as_json);
   sub->callback([&action, json] {
     action = [json] {
       const std::string text = *json ? matrix_json() : matrix_markdown();
-      if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+      if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+          std::fflush(stdout) != 0)
         throw std::runtime_error("cannot write to standard output");
       return exit_ok;
     };

@@ -34,8 +34,8 @@ void preload(const std::vector<fs::path> &libraries) {
   std::string list;
   for (const fs::path &library : libraries) {
     if (library.string().find_first_of(" :") != std::string::npos)
-      throw std::runtime_error(fmt::format(
-          "{}: LD_PRELOAD takes no name with a space or a colon", library.string()));
+      throw std::runtime_error(
+          fmt::format("{}: LD_PRELOAD takes no name with a space or a colon", library.string()));
     list += (list.empty() ? "" : ":") + library.string();
   }
   if (const char *before = std::getenv("LD_PRELOAD"); before != nullptr && *before != '\0')
@@ -62,7 +62,8 @@ void choose_device(const std::string &device, std::vector<fs::path> &libraries) 
   }
   if (device.empty()) return;
   std::error_code error;
-  if (device.find('/') == std::string::npos && fs::exists("/sys/class/infiniband/" + device, error)) {
+  if (device.find('/') == std::string::npos &&
+      fs::exists("/sys/class/infiniband/" + device, error)) {
     setenv("IBVEXP_DEVICE", device.c_str(), 1);
     return;
   }
@@ -98,8 +99,8 @@ int write_report(const RunOptions &o, const fs::path &trace_file) {
   unsetenv("LD_PRELOAD");
   unsetenv("IBVEXP_TRACE");
   const std::string self = own_path().string();
-  const int status = run_program(self, {"ibvexp", "audit", "--quiet", "--html", o.report,
-                                        trace_file.string()});
+  const int status =
+      run_program(self, {"ibvexp", "audit", "--quiet", "--html", o.report, trace_file.string()});
   if (o.trace.empty()) fs::remove(trace_file);
   return status;
 }
@@ -112,8 +113,9 @@ int run(const RunOptions &o) {
   choose_device(o.device, libraries);
 
   if (!o.report.empty() && o.trace.find('%') != std::string::npos)
-    throw std::runtime_error("--report reads one file: no %h or %p in the name of --trace, or "
-                             "afterwards ibvexp audit --html REPORT TRACES");
+    throw std::runtime_error(
+        "--report reads one file: no %h or %p in the name of --trace, or "
+        "afterwards ibvexp audit --html REPORT TRACES");
 
   const bool traced = !o.trace.empty() || !o.report.empty();
   fs::path trace_file;
@@ -137,19 +139,24 @@ int run(const RunOptions &o) {
 
 void add_run(CLI::App &app, Action &action) {
   CLI::App *sub = app.add_subcommand(
-      "run", "Run a legacy program with libibverbs_exp preloaded: ibvexp run [OPTIONS] -- PROGRAM ARGS");
+      "run",
+      "Run a legacy program with libibverbs_exp preloaded: ibvexp run [OPTIONS] -- PROGRAM ARGS");
   const auto o = std::make_shared<RunOptions>();
   sub->add_option("--device", o->device,
                   "soft for the software HCA, or the only device that the program shall see")
       ->type_name("soft|NAME");
-  sub->add_option("--beyond", o->beyond, "Features to switch on although the migration guide calls "
-                  "them unsupported, separated by commas")->type_name("LIST");
-  sub->add_option("--trace", o->trace, "Append what the program used to FILE (JSON)")->type_name("FILE");
+  sub->add_option("--beyond", o->beyond,
+                  "Features to switch on although the migration guide calls "
+                  "them unsupported, separated by commas")
+      ->type_name("LIST");
+  sub->add_option("--trace", o->trace, "Append what the program used to FILE (JSON)")
+      ->type_name("FILE");
   sub->add_option("--report", o->report, "Write what the program used to FILE as an HTML page")
       ->type_name("FILE");
   sub->add_option("PROGRAM", o->command, "Program and arguments, after --")->required();
-  sub->footer("Exit status and signals are the program's own; 127 if it does not exist, 126 if it "
-              "cannot be run with a preloaded library, 2 for wrong usage.");
+  sub->footer(
+      "Exit status and signals are the program's own; 127 if it does not exist, 126 if it "
+      "cannot be run with a preloaded library, 2 for wrong usage.");
   sub->callback([&action, o] {
     action = [o] {
       try {

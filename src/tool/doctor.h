@@ -25,11 +25,11 @@ struct Port {
 
 struct Device {
   std::string name;
-  std::string model;     // "ConnectX-6", or identifiers
+  std::string model;  // "ConnectX-6", or identifiers
   std::string firmware;
   std::vector<Port> ports;
-  std::string error;     // why it cannot be used; empty: it can
-  std::string warning;   // what is odd although it can
+  std::string error;    // why it cannot be used; empty: it can
+  std::string warning;  // what is odd although it can
   // From ibv_exp_query_device with everything asked for.
   std::uint64_t capabilities = 0;
   std::uint32_t answered = 0;
@@ -66,8 +66,8 @@ enum class Here {
   later,      // not in this release of libibverbs_exp
   refused,    // the matrix says why
 };
-inline constexpr const char *here_names[] = {"works", "device", "upgrade", "on demand", "later",
-                                             "refused"};
+inline constexpr const char *here_names[] = {"works",     "device", "upgrade",
+                                             "on demand", "later",  "refused"};
 
 struct RowHere {
   std::string_view name;

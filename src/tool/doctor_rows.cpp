@@ -18,8 +18,8 @@ std::optional<bool> answered(const System &system, FeatureId id) {
     }
     return {};
   };
-  if (const auto found = by(bits_of<"ibv_exp_device_cap_flags">(),
-                            [](const Device &d) { return d.capabilities; }))
+  if (const auto found =
+          by(bits_of<"ibv_exp_device_cap_flags">(), [](const Device &d) { return d.capabilities; }))
     return found;
   if (const auto found = by(bits_of<"ibv_exp_device_attr_comp_mask">(),
                             [](const Device &d) { return std::uint64_t{d.answered}; }))

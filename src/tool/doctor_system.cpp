@@ -58,13 +58,13 @@ void look_at_kernel(System &out) {
   const std::string abi = read_line("/sys/class/infiniband_verbs/abi_version");
   if (abi.empty())
     out.kernel.push_back({Grade::bad, "ib_uverbs is not loaded", "modprobe ib_uverbs mlx5_ib"});
-  else
-    out.kernel.push_back({Grade::good, fmt::format("ib_uverbs, ABI {}", abi), ""});
+  else out.kernel.push_back({Grade::good, fmt::format("ib_uverbs, ABI {}", abi), ""});
   std::error_code error;
   if (fs::exists("/sys/module/mlx5_ib", error))
     out.kernel.push_back({Grade::good, "mlx5_ib is loaded", ""});
   if (const std::string ofed = read_line("/sys/module/mlx5_ib/version"); !ofed.empty())
-    out.kernel.push_back({Grade::note, fmt::format("mlx5_ib is MLNX_OFED's, version {}", ofed), ""});
+    out.kernel.push_back(
+        {Grade::note, fmt::format("mlx5_ib is MLNX_OFED's, version {}", ofed), ""});
 }
 
 void look_at_permissions(System &out) {
@@ -73,11 +73,10 @@ void look_at_permissions(System &out) {
   if (locked.rlim_cur == RLIM_INFINITY)
     out.permissions.push_back({Grade::good, "locked memory is unlimited", ""});
   else if (geteuid() != 0)
-    out.permissions.push_back({Grade::note,
-                               fmt::format("locked memory is limited to {} KiB",
-                                           locked.rlim_cur / 1024),
-                               "memory registration may fail: raise memlock in limits.conf or the "
-                               "unit file"});
+    out.permissions.push_back(
+        {Grade::note, fmt::format("locked memory is limited to {} KiB", locked.rlim_cur / 1024),
+         "memory registration may fail: raise memlock in limits.conf or the "
+         "unit file"});
   std::error_code error;
   for (const auto &entry : fs::directory_iterator("/dev/infiniband", error)) {
     const std::string file = entry.path().string();
@@ -93,8 +92,8 @@ void look_at_permissions(System &out) {
     if (!line.starts_with("CapEff:")) continue;
     const bool raw = (std::strtoull(line.c_str() + 7, nullptr, 16) >> CAP_NET_RAW & 1) != 0;
     if (!raw)
-      out.permissions.push_back({Grade::note, "no CAP_NET_RAW",
-                                 "raw packet queue pairs and flow rules need it"});
+      out.permissions.push_back(
+          {Grade::note, "no CAP_NET_RAW", "raw packet queue pairs and flow rules need it"});
   }
 }
 
@@ -119,17 +118,24 @@ void look_at_environment(System &out) {
 std::string model_of(const std::string &device, const ibv_device_attr &attr) {
   if (attr.vendor_id == 0x2c9 || attr.vendor_id == 0x15b3) {
     switch (attr.vendor_part_id) {
-      case 4113: case 4114: return "Connect-IB";
-      case 4115: case 4116: return "ConnectX-4";
-      case 4117: case 4118: return "ConnectX-4 Lx";
-      case 4119: case 4120: return "ConnectX-5";
-      case 4121: case 4122: return "ConnectX-5 Ex";
-      case 4123: case 4124: return "ConnectX-6";
+      case 4113:
+      case 4114: return "Connect-IB";
+      case 4115:
+      case 4116: return "ConnectX-4";
+      case 4117:
+      case 4118: return "ConnectX-4 Lx";
+      case 4119:
+      case 4120: return "ConnectX-5";
+      case 4121:
+      case 4122: return "ConnectX-5 Ex";
+      case 4123:
+      case 4124: return "ConnectX-6";
       case 4125: return "ConnectX-6 Dx";
       case 4127: return "ConnectX-6 Lx";
       case 4129: return "ConnectX-7";
       case 4131: return "ConnectX-8";
-      case 41682: case 41683: return "BlueField";
+      case 41682:
+      case 41683: return "BlueField";
       case 41686: return "BlueField-2";
       case 41692: return "BlueField-3";
       default: break;
@@ -172,14 +178,15 @@ struct Verbs {
       exp_error = e.what();
     }
     if (exp != nullptr)
-      exp_query_device = reinterpret_cast<decltype(exp_query_device)>(
-          dlsym(exp, "ibv_exp_query_device"));
+      exp_query_device =
+          reinterpret_cast<decltype(exp_query_device)>(dlsym(exp, "ibv_exp_query_device"));
     return true;
   }
 };
 
 void look_at_ports(const Verbs &verbs, ibv_context *context, int count, Device &out) {
-  static constexpr const char *states[] = {"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"};
+  static constexpr const char *states[] = {"NOP",   "DOWN",   "INIT",
+                                           "ARMED", "ACTIVE", "ACTIVE_DEFER"};
   for (int number = 1; number <= count; ++number) {
     ibv_port_attr port{};
     if (verbs.query_port(context, static_cast<std::uint8_t>(number),

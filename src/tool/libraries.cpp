@@ -28,6 +28,8 @@ fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
 
 // LIBDIR_FROM_BIN leads from the installed executable to the libraries.
 fs::path find_libibverbs_exp() { return find("libibverbs_exp.so.1", {"../exp", LIBDIR_FROM_BIN}); }
-fs::path find_libsofthca() { return find("libsofthca.so", {"../softhca/preload", LIBDIR_FROM_BIN}); }
+fs::path find_libsofthca() {
+  return find("libsofthca.so", {"../softhca/preload", LIBDIR_FROM_BIN});
+}
 
 }  // namespace ibvexp::tool

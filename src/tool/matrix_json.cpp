@@ -31,7 +31,8 @@ void add_answer(Json &row, const Answer &a) {
 
 Json counts(const Count &n) {
   Json out;
-  for (std::size_t v = 0; v < verdict_count; ++v) out[std::string(names_of_Verdict[v])] = n.by_verdict[v];
+  for (std::size_t v = 0; v < verdict_count; ++v)
+    out[std::string(names_of_Verdict[v])] = n.by_verdict[v];
   out["rows"] = n.rows;
   out["done"] = n.done;
   return out;
@@ -69,16 +70,22 @@ std::string matrix_json() {
     out["families"].push_back(family_rows(static_cast<Family>(f)));
   out["switches"] = Json::array();
   for (const BeyondSwitch &s : beyond_switches)
-    out["switches"].push_back({{"name", s.name}, {"status", name_of(s.status)},
-                               {"min_rdma_core", s.since}, {"route", s.route}, {"help", s.help}});
+    out["switches"].push_back({{"name", s.name},
+                               {"status", name_of(s.status)},
+                               {"min_rdma_core", s.since},
+                               {"route", s.route},
+                               {"help", s.help}});
   out["options"] = Json::array();
   for (const Option &o : options)
-    out["options"].push_back({{"name", o.name}, {"type", name_of(o.type)},
-                              {"default", o.default_value}, {"allowed", words(o.allowed, ',')},
+    out["options"].push_back({{"name", o.name},
+                              {"type", name_of(o.type)},
+                              {"default", o.default_value},
+                              {"allowed", words(o.allowed, ',')},
                               {"help", o.help}});
   out["slots"] = Json::array();
   for (const Slot &s : slots)
-    out["slots"].push_back({{"name", s.name}, {"offset", offset_of(s)},
+    out["slots"].push_back({{"name", s.name},
+                            {"offset", offset_of(s)},
                             {"holds", s.fill == Fill::function ? s.entry : name_of(s.fill)},
                             {"note", s.note}});
   return out.dump(1) + "\n";

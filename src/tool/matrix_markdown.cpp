@@ -45,9 +45,9 @@ void line(std::string &out, std::initializer_list<std::string> cells) {
 
 std::string_view words(Verdict v) {
   switch (v) {
-  case Verdict::noop: return "no-op";
-  case Verdict::query_only: return "query only";
-  default: return name_of(v);
+    case Verdict::noop: return "no-op";
+    case Verdict::query_only: return "query only";
+    default: return name_of(v);
   }
 }
 
@@ -64,9 +64,9 @@ std::string release(int version) {
 
 std::string_view errno_name(int value) {
   switch (value) {
-  case ENOTSUP: return "ENOTSUP";
-  case EINVAL: return "EINVAL";
-  default: return {};
+    case ENOTSUP: return "ENOTSUP";
+    case EINVAL: return "EINVAL";
+    default: return {};
   }
 }
 
@@ -75,18 +75,18 @@ std::string refusal(const Entry &e) {
   const std::string name(errno_name(e.answer.refusal == 0 ? ENOTSUP : e.answer.refusal));
   std::string how;
   switch (e.shape) {
-  case Shape::positive: how = name; break;
-  case Shape::positive_and_errno: how = name + ", errno too"; break;
-  case Shape::positive_bad: how = name + ", bad pointer set"; break;
-  case Shape::negative: how = "-" + name; break;
-  case Shape::negative_and_errno: how = "-" + name + ", errno too"; break;
-  case Shape::minus_one: how = "-1, errno " + name; break;
-  case Shape::null_errno: how = "NULL, errno " + name; break;
-  case Shape::null_status: how = "NULL, status"; break;
-  case Shape::null: how = "NULL"; break;
-  case Shape::void_errno: how = "errno " + name; break;
-  case Shape::zero: how = "0"; break;
-  case Shape::no_symbol: how = "no such symbol"; break;
+    case Shape::positive: how = name; break;
+    case Shape::positive_and_errno: how = name + ", errno too"; break;
+    case Shape::positive_bad: how = name + ", bad pointer set"; break;
+    case Shape::negative: how = "-" + name; break;
+    case Shape::negative_and_errno: how = "-" + name + ", errno too"; break;
+    case Shape::minus_one: how = "-1, errno " + name; break;
+    case Shape::null_errno: how = "NULL, errno " + name; break;
+    case Shape::null_status: how = "NULL, status"; break;
+    case Shape::null: how = "NULL"; break;
+    case Shape::void_errno: how = "errno " + name; break;
+    case Shape::zero: how = "0"; break;
+    case Shape::no_symbol: how = "no such symbol"; break;
   }
   return how;
 }
@@ -110,7 +110,8 @@ void write_summary(std::string &out) {
   out += " rows | done |\n" + rule + " ---: | ---: |\n";
   const auto write = [&](const std::string &title, const Count &n) {
     out += "| " + title + " |";
-    for (const int k : n.by_verdict) out += (k == 0 ? std::string() : " " + std::to_string(k)) + " |";
+    for (const int k : n.by_verdict)
+      out += (k == 0 ? std::string() : " " + std::to_string(k)) + " |";
     out += " " + std::to_string(n.rows) + " | " + std::to_string(n.done) + " |\n";
   };
   for (std::size_t f = 0; f < families.size(); ++f) {
@@ -123,8 +124,10 @@ void write_summary(std::string &out) {
 
 void write_entries(std::string &out, std::span<const Entry> rows) {
   if (rows.empty()) return;
-  out += "| Entry point | Verdict | State | Modern target | Since | Refusal | Migration rows | Note |\n"
-         "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  out +=
+      "| Entry point | Verdict | State | Modern target | Since | Refusal | Migration rows | Note "
+      "|\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
   for (const Entry &e : rows)
     line(out, {code(e.name), verdict(e.answer), std::string(name_of(e.answer.state)),
                cell(e.answer.target), release(e.answer.min_core), refusal(e), ids(e.answer),
@@ -135,8 +138,9 @@ void write_entries(std::string &out, std::span<const Entry> rows) {
 // Rows of one enum or structure follow each other; its name is written once.
 void write_features(std::string &out, std::span<const Feature> rows) {
   if (rows.empty()) return;
-  out += "| Feature | Verdict | State | Modern target | Since | errno | Migration rows | Note |\n"
-         "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  out +=
+      "| Feature | Verdict | State | Modern target | Since | errno | Migration rows | Note |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
   std::string_view owner;
   for (const Feature &f : rows) {
     if (f.owner != owner) {
@@ -163,10 +167,11 @@ void write_families(std::string &out) {
 }
 
 void write_switches(std::string &out) {
-  out += "## Features that can be switched on\n\n"
-         "Names for `IBVEXP_BEYOND`. *planned*: not available yet. *open*: a route is known, nobody\n"
-         "has decided to build it. *declined*: a route is known and not taken.\n\n"
-         "| Switch | Status | Since | Route | Meaning |\n| --- | --- | --- | --- | --- |\n";
+  out +=
+      "## Features that can be switched on\n\n"
+      "Names for `IBVEXP_BEYOND`. *planned*: not available yet. *open*: a route is known, nobody\n"
+      "has decided to build it. *declined*: a route is known and not taken.\n\n"
+      "| Switch | Status | Since | Route | Meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const BeyondSwitch &s : beyond_switches)
     line(out, {code(s.name), std::string(name_of(s.status)), release(s.since), cell(s.route),
                cell(s.help)});
@@ -174,8 +179,9 @@ void write_switches(std::string &out) {
 }
 
 void write_options(std::string &out) {
-  out += "## Environment variables of this library\n\n"
-         "| Variable | Type | Default | Allowed | Meaning |\n| --- | --- | --- | --- | --- |\n";
+  out +=
+      "## Environment variables of this library\n\n"
+      "| Variable | Type | Default | Allowed | Meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const Option &o : options)
     line(out, {code(o.name), std::string(name_of(o.type)), code(o.default_value), cell(o.allowed),
                cell(o.help)});
@@ -183,15 +189,16 @@ void write_options(std::string &out) {
 }
 
 void write_slots(std::string &out) {
-  out += "## The operation table\n\n"
-         "Words of `struct verbs_context_exp`, by offset. Inlines find them by their distance from\n"
-         "the end, which is the same in every release from 3.1 to 4.9.\n\n"
-         "| Offset | From the end | Slot | Holds | Note |\n| ---: | ---: | --- | --- | --- |\n";
+  out +=
+      "## The operation table\n\n"
+      "Words of `struct verbs_context_exp`, by offset. Inlines find them by their distance from\n"
+      "the end, which is the same in every release from 3.1 to 4.9.\n\n"
+      "| Offset | From the end | Slot | Holds | Note |\n| ---: | ---: | --- | --- | --- |\n";
   const std::size_t size = slots.size() * sizeof(void *);
   for (const Slot &s : slots)
-    line(out, {std::to_string(offset_of(s)), std::to_string(size - offset_of(s)), code(s.name),
-               s.fill == Fill::function ? code(s.entry) : std::string(name_of(s.fill)),
-               cell(s.note)});
+    line(out,
+         {std::to_string(offset_of(s)), std::to_string(size - offset_of(s)), code(s.name),
+          s.fill == Fill::function ? code(s.entry) : std::string(name_of(s.fill)), cell(s.note)});
 }
 
 }  // namespace
@@ -202,18 +209,23 @@ std::string matrix_markdown() {
       "<!-- Generated from src/exp/*.def by ibvexp-matrix; do not edit. Run: ninja matrix -->\n\n"
       "What the experimental verbs API (MLNX_OFED 4.9 and before) offers and what this library\n"
       "makes of it on rdma-core.\n\n"
-      "- **native**: rdma-core has the same thing. **translated**: done by other means, the caller\n"
-      "  sees what he expects. **partial**: translated, but some requests are refused; the note says\n"
+      "- **native**: rdma-core has the same thing. **translated**: done by other means, the "
+      "caller\n"
+      "  sees what he expects. **partial**: translated, but some requests are refused; the note "
+      "says\n"
       "  which. **no-op**: accepted, nothing to do. **query only**: only ever reported, from the\n"
       "  target; **never reported**: the bit stays clear and asking is no error.\n"
       "- **unsupported**: refused; a switch in brackets names a known route that was declined.\n"
       "  **beyond**: refused, or not reported, unless the switch in brackets is named in\n"
-      "  `IBVEXP_BEYOND`. On other verdicts a switch widens the answer. **sentinel**: a constant of\n"
+      "  `IBVEXP_BEYOND`. On other verdicts a switch widens the answer. **sentinel**: a constant "
+      "of\n"
       "  validation or numbering, not a request.\n"
-      "- **State**: *done* is what callers get. *planned* is not implemented yet: such an entry point\n"
+      "- **State**: *done* is what callers get. *planned* is not implemented yet: such an entry "
+      "point\n"
       "  or request is refused with ENOTSUP, such a bit is not reported.\n"
       "- **Since**: first rdma-core release with the target; v12 is the first of all.\n"
-      "- **Refusal**: how the verb fails, in its own convention. **Migration rows**: ids of the rows\n"
+      "- **Refusal**: how the verb fails, in its own convention. **Migration rows**: ids of the "
+      "rows\n"
       "  of the migration guide.\n\n";
   write_summary(out);
   write_families(out);

@@ -38,7 +38,8 @@ void check_privileges(const fs::path &program) {
                           : nullptr;
   if (gains != nullptr)
     refuse(program, fmt::format("{}: the dynamic linker preloads nothing into such programs; "
-                                "run a copy without it, or relink with -libverbs_exp", gains));
+                                "run a copy without it, or relink with -libverbs_exp",
+                                gains));
 }
 
 void check_elf(const fs::path &program, std::ifstream &file) {
@@ -54,8 +55,9 @@ void check_elf(const fs::path &program, std::ifstream &file) {
     if (!file) refuse(program, "is a damaged ELF file");
     if (segment.p_type == PT_INTERP) return;
   }
-  refuse(program, "is statically linked: nothing can be preloaded into it; link it anew, "
-                  "dynamically or with libibverbs_exp");
+  refuse(program,
+         "is statically linked: nothing can be preloaded into it; link it anew, "
+         "dynamically or with libibverbs_exp");
 }
 
 }  // namespace

@@ -45,10 +45,8 @@ inline std::uint32_t expand_session(const CqRing &ring, std::uint32_t n, std::ui
     const std::uint8_t *mini = small + i % 8 * 8;
     mlx5_cqe64 full = title;
     auto *raw = reinterpret_cast<std::uint8_t *>(&full);
-    if (ring.mini_has_hash)
-      std::memcpy(raw + 12, mini, 4);
-    else
-      std::memcpy(raw + 20, mini + 2, 2);  // the checksum
+    if (ring.mini_has_hash) std::memcpy(raw + 12, mini, 4);
+    else std::memcpy(raw + 20, mini + 2, 2);  // the checksum
     std::memcpy(&full.byte_cnt, mini + 4, 4);
     full.timestamp = 0;
     full.wqe_counter = htobe16(static_cast<std::uint16_t>(first + i));

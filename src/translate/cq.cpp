@@ -82,8 +82,7 @@ Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
 }
 
 Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) {
-  const std::uint32_t flags =
-      (attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0 ? attr.flags : 0;
+  const std::uint32_t flags = (attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0 ? attr.flags : 0;
   ibv_context *context = state.context;
   Extras extras;
   const auto stamps = stamps_of(context, flags);
@@ -102,8 +101,8 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
   }
 
   // libmlx5 reads the environment of the process by itself.
-  const std::string size = extras.ring() ? variable(state, "MLX5_CQE_SIZE")
-                                         : own_variable(state, "MLX5_CQE_SIZE");
+  const std::string size =
+      extras.ring() ? variable(state, "MLX5_CQE_SIZE") : own_variable(state, "MLX5_CQE_SIZE");
   const bool known = size == "64" || size == "128";
   if (!size.empty() && !known)
     log(LogLevel::warn, "ibv_exp_create_cq: MLX5_CQE_SIZE=%s ignored: 64 or 128", size.c_str());
@@ -139,8 +138,7 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   attr.cq_context = cq_context;
   attr.channel = channel;
   attr.comp_vector = static_cast<std::uint32_t>(comp_vector);
-  attr.wc_flags =
-      extras.stamps != CqRing::Stamps::none ? IBV_WC_EX_WITH_COMPLETION_TIMESTAMP : 0;
+  attr.wc_flags = extras.stamps != CqRing::Stamps::none ? IBV_WC_EX_WITH_COMPLETION_TIMESTAMP : 0;
   mlx5dv_cq_init_attr dv{};
   dv.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
   dv.cqe_size = static_cast<std::uint16_t>(extras.entry_size);
@@ -221,8 +219,7 @@ Result<ibv_cq *> in_domain(ibv_context *context, const ibv_exp_cq_init_attr &att
 }  // namespace
 
 Result<ibv_cq *> create_cq(ibv_context *context, int cqe, void *cq_context,
-                           ibv_comp_channel *channel, int comp_vector,
-                           ibv_exp_cq_init_attr *attr) {
+                           ibv_comp_channel *channel, int comp_vector, ibv_exp_cq_init_attr *attr) {
   if (const auto checked = check(context, channel, attr); !checked) return checked.failure();
   return in_domain(context, *attr,
                    [&] { return make(context, cqe, cq_context, channel, comp_vector, *attr); });
@@ -282,10 +279,8 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   if (result == 0 && state != nullptr) direct::forget_cq(*state, cq, handle);
   if (entry != nullptr) {
     const std::lock_guard guard(state->mutex);
-    if (result == 0)
-      state->cq_pool.give_back(*entry);
-    else
-      state->cqs.set(handle, entry);
+    if (result == 0) state->cq_pool.give_back(*entry);
+    else state->cqs.set(handle, entry);
   }
   return result;
 }

@@ -22,8 +22,7 @@ std::size_t whole_pages(std::size_t size) {
 // Pages of its own even for a doorbell record: a fork must not share it with
 // anything.
 void *allocate(ibv_pd *, void *context, std::size_t size, std::size_t, std::uint64_t type) {
-  if (type != MLX5DV_RES_TYPE_CQ && type != MLX5DV_RES_TYPE_DBR)
-    return IBV_ALLOCATOR_USE_DEFAULT;
+  if (type != MLX5DV_RES_TYPE_CQ && type != MLX5DV_RES_TYPE_DBR) return IBV_ALLOCATOR_USE_DEFAULT;
   const std::size_t length = whole_pages(size);
   void *memory = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
@@ -73,7 +72,8 @@ void free_memory(ibv_pd *, void *context, void *memory, std::uint64_t type) {
 Result<ibv_pd *> domain_of(ContextState &context) {
   const std::lock_guard guard(context.cq_domain_mutex);
   if (context.cq_domain != nullptr) return context.cq_domain;
-  ibv_pd *pd = context.cq_domain_pd != nullptr ? context.cq_domain_pd : ibv_alloc_pd(context.context);
+  ibv_pd *pd =
+      context.cq_domain_pd != nullptr ? context.cq_domain_pd : ibv_alloc_pd(context.context);
   if (pd == nullptr) return Error{errno != 0 ? errno : ENOMEM};
   context.cq_domain_pd = pd;
   ibv_parent_domain_init_attr attr{};

@@ -41,13 +41,9 @@ inline bool checksum_ok(const mlx5_cqe64 &cqe) {
 inline void to_modern(const mlx5_cqe64 &from, ibv_wc &to) {
   to.qp_num = cqe::queue_number(from);
   switch (mlx5dv_get_cqe_opcode(const_cast<mlx5_cqe64 *>(&from))) {
-    case MLX5_CQE_REQ:
-      to.byte_len = be32toh(from.byte_cnt);
-      return;
+    case MLX5_CQE_REQ: to.byte_len = be32toh(from.byte_cnt); return;
     case MLX5_CQE_REQ_ERR:
-    case MLX5_CQE_RESP_ERR:
-      to.vendor_err = cqe::vendor_syndrome(from);
-      return;
+    case MLX5_CQE_RESP_ERR: to.vendor_err = cqe::vendor_syndrome(from); return;
     case MLX5_CQE_RESP_WR_IMM:
       to.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
       to.wc_flags |= IBV_WC_WITH_IMM;

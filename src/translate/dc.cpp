@@ -48,10 +48,8 @@ bool has_dc(ContextState &state) {
   const KeepErrno keep;
   const int error = create_one(state);
   // Other reasons may pass.
-  if (error == 0)
-    state.dc = yes;
-  else if (error == EOPNOTSUPP || error == EINVAL || error == ENOSYS)
-    state.dc = no;
+  if (error == 0) state.dc = yes;
+  else if (error == EOPNOTSUPP || error == EINVAL || error == ENOSYS) state.dc = no;
   return error == 0;
 }
 

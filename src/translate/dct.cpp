@@ -25,8 +25,7 @@ Result<void> check_object(const ibv_context *context, const char *field, const O
 }
 
 Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
-  if (attr.comp_mask != 0)
-    return invalid(creating, "comp_mask", attr.comp_mask, "unknown bits");
+  if (attr.comp_mask != 0) return invalid(creating, "comp_mask", attr.comp_mask, "unknown bits");
   if (const auto flags = check_bits(creating, "create_flags", attr.create_flags,
                                     bits_of<"ibv_exp_dct_create_flags">());
       !flags)
@@ -34,8 +33,7 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
   if (const auto pd = check_object(state.context, "pd", attr.pd); !pd) return pd;
   if (const auto cq = check_object(state.context, "cq", attr.cq); !cq) return cq;
   if (const auto srq = check_object(state.context, "srq", attr.srq); !srq) return srq;
-  if (is_legacy(attr.srq))
-    return invalid(creating, "srq", attr.srq->handle, "a queue of XRC");
+  if (is_legacy(attr.srq)) return invalid(creating, "srq", attr.srq->handle, "a queue of XRC");
   if (attr.port == 0 || attr.port > state.device().phys_port_cnt)
     return invalid(creating, "port", attr.port, "no such port");
   if (attr.mtu < IBV_MTU_256 || attr.mtu > IBV_MTU_4096)
@@ -189,8 +187,7 @@ Result<void> destroy_dct(ibv_exp_dct *dct) {
 
 Result<void> query_dct(ibv_exp_dct *dct, ibv_exp_dct_attr *attr) {
   if (attr == nullptr) return invalid(querying, "attributes", 0, "must not be null");
-  if (attr->comp_mask != 0)
-    return invalid(querying, "comp_mask", attr->comp_mask, "unknown bits");
+  if (attr->comp_mask != 0) return invalid(querying, "comp_mask", attr->comp_mask, "unknown bits");
   ContextState *state = find_state(dct->context);
   if (state == nullptr) return Error{ENOTSUP};
   const DcTarget *target = find(*state, dct);

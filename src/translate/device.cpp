@@ -75,10 +75,10 @@ Result<void> query_device(ibv_context *context, ibv_exp_device_attr *attr) {
                          MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
                          MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
     query_dv(context, facts);
-    constexpr std::uint64_t about_dc =
-        detail::plain(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) |
-        detail::plain(IBV_EXP_DEVICE_ATTR_MAX_DCT) | detail::plain(IBV_EXP_DEVICE_DC_RD_REQ) |
-        detail::plain(IBV_EXP_DEVICE_DC_RD_RES);
+    constexpr std::uint64_t about_dc = detail::plain(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) |
+                                       detail::plain(IBV_EXP_DEVICE_ATTR_MAX_DCT) |
+                                       detail::plain(IBV_EXP_DEVICE_DC_RD_REQ) |
+                                       detail::plain(IBV_EXP_DEVICE_DC_RD_RES);
     constexpr std::uint32_t about_keys =
         IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
     if (reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))

@@ -149,6 +149,7 @@ struct Part {
   bool (*fill)(const DeviceFacts &from, Reportable reportable, ibv_exp_device_attr &to);
 };
 
+// clang-format off
 #define IBVEXP_PART(name) {detail::plain(::name), FeatureId::name, [](const DeviceFacts &from, \
   Reportable reportable, ibv_exp_device_attr &to) -> bool {                                    \
     (void)from; (void)reportable; (void)to;
@@ -291,6 +292,7 @@ constexpr Part parts_2[] = {
       return true;
     IBVEXP_END
 };
+// clang-format on
 
 #undef IBVEXP_PART
 #undef IBVEXP_END
@@ -314,6 +316,7 @@ struct Capability {
 #define IBVEXP_CAPABILITY(name, expression) \
   {::name, FeatureId::name, [](const DeviceFacts &from) -> bool { return expression; }},
 
+// clang-format off
 constexpr Capability capabilities[] = {
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_DC_TRANSPORT, from.dc)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_EXT_ATOMICS, from.masked_atomic_sizes != 0)
@@ -339,6 +342,7 @@ constexpr Capability capabilities[] = {
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_PACKET_BASED_CREDIT_MODE,
                       (from.dv.flags & MLX5DV_CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE) != 0)
 };
+// clang-format on
 
 #undef IBVEXP_CAPABILITY
 
@@ -348,8 +352,9 @@ std::uint64_t exp_capabilities(const DeviceFacts &from, Reportable reportable) {
   std::uint64_t told = 0;
   // Bits below 32 repeat ibv_device_cap_flags where their row says so.
   for (const FeatureBit &b : bits_of<"ibv_exp_device_cap_flags">())
-    if (row(b.id).answer.verdict == Verdict::native && has_cap(from, static_cast<unsigned>(b.bit)) &&
-        b.bit < IBV_EXP_START_FLAG && reportable(b.id))
+    if (row(b.id).answer.verdict == Verdict::native &&
+        has_cap(from, static_cast<unsigned>(b.bit)) && b.bit < IBV_EXP_START_FLAG &&
+        reportable(b.id))
       told |= b.bit;
   for (const Capability &c : capabilities)
     if (c.holds(from) && reportable(c.id)) told |= c.bit;

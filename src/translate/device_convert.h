@@ -14,10 +14,10 @@ struct DeviceFacts {
   mlx5dv_context dv;  // zeros on other devices
   bool is_mlx5;
   std::uint32_t masked_atomic_sizes;  // bit n: 1 << n bytes
-  bool dc;  // an initiator can be created
+  bool dc;                            // an initiator can be created
   // Reads and atomics under way over DC; zeros before rdma-core v47.
   std::uint64_t max_dc_target_reads, max_dc_initiator_reads;
-  bool indirect_keys;    // of the largest size; known if capabilities or UMR are asked for
+  bool indirect_keys;   // of the largest size; known if capabilities or UMR are asked for
   bool scatter_to_cqe;  // small receives may land in the completion
 };
 

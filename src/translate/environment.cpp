@@ -17,10 +17,8 @@ Result<void> setenv(ibv_context *context, const char *name, const char *value, i
   ContextState *state = find_state(context);
   if (state == nullptr) return Error{ENOTSUP};
   const std::lock_guard guard(state->mutex);
-  if (overwrite != 0)
-    state->environment.insert_or_assign(name, value);
-  else
-    state->environment.try_emplace(name, value);
+  if (overwrite != 0) state->environment.insert_or_assign(name, value);
+  else state->environment.try_emplace(name, value);
   log(LogLevel::info, "ibv_exp_setenv: %s=%s kept in the context; rdma-core does not see it", name,
       value);
   return {};

@@ -115,8 +115,8 @@ Result<void> query_mkey(ibv_mr *mr, ibv_exp_mkey_attr *attr) {
   return {};
 }
 
-Result<ibv_exp_mkey_list_container *>
-alloc_mkey_list_memory(ibv_exp_mkey_list_container_attr *attr) {
+Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
+    ibv_exp_mkey_list_container_attr *attr) {
   if (attr->comp_mask != 0)
     return invalid(allocating, "comp_mask", attr->comp_mask, "unknown bits");
   if (attr->mkey_list_type != IBV_EXP_MKEY_LIST_TYPE_INDIRECT_MR)

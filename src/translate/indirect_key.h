@@ -11,7 +11,8 @@ namespace ibvexp::translate {
 
 Result<ibv_mr *> create_mr(ibv_exp_create_mr_in *in);
 Result<void> query_mkey(ibv_mr *mr, ibv_exp_mkey_attr *attr);
-Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(ibv_exp_mkey_list_container_attr *attr);
+Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
+    ibv_exp_mkey_list_container_attr *attr);
 Result<void> dealloc_mkey_list_memory(ibv_exp_mkey_list_container *memory);
 
 // The key behind a region, or null if create_mr() did not make it. Takes no

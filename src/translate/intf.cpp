@@ -102,14 +102,14 @@ Refusal to_refusal(Error error) {
 Refusal query_qp(ContextState &state, ibv_qp *qp, direct::FamilyChoice choice, void *&family) {
   if (find_qp(&state, qp) == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no queue pair of this library");
-  if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC &&
-      qp->qp_type != IBV_QPT_RAW_PACKET)
+  if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_RAW_PACKET)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: qp_type", qp->qp_type,
                   "the family is for RC, UC and RAW_PACKET");
   if (qp->state < IBV_QPS_INIT || qp->state > IBV_QPS_RTS)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ_STATE, "obj: state", qp->state,
                   "must be INIT, RTR or RTS");
-  if (const auto owned = direct::own(state, qp->send_cq); !owned) return to_refusal(owned.failure());
+  if (const auto owned = direct::own(state, qp->send_cq); !owned)
+    return to_refusal(owned.failure());
   choice.raw_packet = qp->qp_type == IBV_QPT_RAW_PACKET;
   // The receive side may stay with libmlx5, if it has its own completion queue.
   choice.own_receive = static_cast<bool>(direct::own(state, qp->recv_cq));

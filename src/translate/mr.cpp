@@ -233,8 +233,8 @@ Result<void> rereg_mr(ibv_mr *mr, int flags, ibv_pd *pd, void *addr, std::size_t
 
   const int kept = errno;
   errno = 0;
-  const int error = ibv_rereg_mr(mr, flags, pd, addr, length,
-                                 static_cast<int>(to_modern_access(exp_access)));
+  const int error =
+      ibv_rereg_mr(mr, flags, pd, addr, length, static_cast<int>(to_modern_access(exp_access)));
   const int reason = errno;
   errno = kept;
   if (error == 0) return {};
@@ -247,8 +247,8 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
   if (attr == nullptr) return invalid(prefetching, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0)
     return invalid(prefetching, "comp_mask", attr->comp_mask, "unknown bits");
-  if (const auto flags = check_bits(prefetching, "flags", attr->flags,
-                                    bits_of<"ibv_exp_prefetch_attr_flags">());
+  if (const auto flags =
+          check_bits(prefetching, "flags", attr->flags, bits_of<"ibv_exp_prefetch_attr_flags">());
       !flags)
     return flags;
   const auto start = reinterpret_cast<std::uintptr_t>(attr->addr);
@@ -262,10 +262,9 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
   for (std::size_t done = 0; done < attr->length;) {
     const std::size_t length = attr->length - done < largest ? attr->length - done : largest;
     ibv_sge piece{start + done, static_cast<std::uint32_t>(length), mr->lkey};
-    const int error = ibv_advise_mr(mr->pd,
-                                    writes ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
-                                           : IBV_ADVISE_MR_ADVICE_PREFETCH,
-                                    0, &piece, 1);
+    const int error = ibv_advise_mr(
+        mr->pd, writes ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE : IBV_ADVISE_MR_ADVICE_PREFETCH, 0,
+        &piece, 1);
     // A hint: what the kernel cannot do is not a failure of the request.
     if (error == EOPNOTSUPP || error == ENOSYS) return {};
     if (error == ENOENT) return invalid(prefetching, "mr", mr->lkey, "not an on-demand region");

@@ -91,7 +91,7 @@ struct ResDomain {
 // What an object holds of a resource domain.
 struct DomainShare {
   ResDomain *domain;
-  ibv_pd *pd;        // the program's, null for objects without one
+  ibv_pd *pd;         // the program's, null for objects without one
   ibv_pd *modern_pd;  // what the object was created with
 };
 

@@ -46,10 +46,8 @@ int move_all_plain(const ContextState &state, const CqState *own, int count, ibv
 
 void move_completions(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
                       std::uint32_t wc_size) {
-  if (wc_size == wc_size_4_1)
-    count = move_all_plain<wc_size_4_1>(state, own, count, wc);
-  else if (wc_size == wc_size_4_0)
-    count = move_all_plain<wc_size_4_0>(state, own, count, wc);
+  if (wc_size == wc_size_4_1) count = move_all_plain<wc_size_4_1>(state, own, count, wc);
+  else if (wc_size == wc_size_4_0) count = move_all_plain<wc_size_4_0>(state, own, count, wc);
   if (count > 0) move_any(state, own, count, wc, wc_size);
 }
 

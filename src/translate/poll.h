@@ -34,12 +34,10 @@ struct PlainOrigin {
 template <std::uint32_t wc_size>
 [[gnu::always_inline]] inline bool move_plain(const ibv_wc &from, const PlainOrigin &of, void *at) {
   if (from.status != IBV_WC_SUCCESS || of.qp == nullptr) return false;
-  if (is_plain_send(from))
-    plain_send_to_legacy<wc_size>(from, of.qp, at);
+  if (is_plain_send(from)) plain_send_to_legacy<wc_size>(from, of.qp, at);
   else if (of.receives && is_plain_receive(from))
     plain_receive_to_legacy<wc_size>(from, of.qp, of.srq, at);
-  else
-    return false;
+  else return false;
   return true;
 }
 

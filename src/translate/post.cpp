@@ -83,8 +83,7 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opc
   if ((wr.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 && !has_checksums(type)) [[unlikely]]
     return EINVAL;
   if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) [[unlikely]] {
-    if (known == nullptr)
-      opcode.lane = Lane::alone;
+    if (known == nullptr) opcode.lane = Lane::alone;
     else if (inline_bytes(wr) > known->max_inline_data)
       return ENOMEM;  // as the legacy provider had it
   }
@@ -124,9 +123,8 @@ int post_simple(ibv_qp *qp, ibv_exp_send_wr *&wr, const QpState &known, NativePo
 }
 
 // Judges each request by itself.
-Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr,
-                                          ibv_exp_send_wr **bad_wr, const QpState *known,
-                                          std::uint64_t refused, NativePost provider) {
+Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr,
+                        const QpState *known, std::uint64_t refused, NativePost provider) {
   if (known != nullptr) {
     if (const int error = post_simple(qp, wr, *known, provider); error != 0) [[unlikely]] {
       if (bad_wr != nullptr) *bad_wr = wr;
@@ -142,12 +140,10 @@ Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr,
     int fault = 0;
     if (opcode.lane == Lane::other) [[unlikely]]
       fault = refuse_opcode(wr->exp_opcode);
-    else if (opcode.lane == Lane::illegal) [[unlikely]]
-      fault = EINVAL;
+    else if (opcode.lane == Lane::illegal) [[unlikely]] fault = EINVAL;
     else if ((wr->exp_send_flags & refused) != 0) [[unlikely]]
       fault = refuse_send_flags(wr->exp_send_flags, refused);
-    else
-      fault = judge(*wr, known, qp->qp_type, opcode);
+    else fault = judge(*wr, known, qp->qp_type, opcode);
 
     // What came before is posted in any case.
     if (fault != 0 || opcode.lane == Lane::alone || poster.full()) {

@@ -161,12 +161,10 @@ Result<void> check_rx_hash(const ibv_context *context, const ibv_exp_qp_init_att
 Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
   const bool flag = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
                     (attr.exp_create_flags & IBV_EXP_QP_CREATE_UMR) != 0;
-  const std::uint32_t pieces = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) != 0
-                                   ? attr.max_inl_send_klms
-                                   : 0;
+  const std::uint32_t pieces =
+      (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) != 0 ? attr.max_inl_send_klms : 0;
   if (!flag && pieces == 0) return {};
-  if (!flag)
-    return invalid(creating, "max_inl_send_klms", pieces, "without IBV_EXP_QP_CREATE_UMR");
+  if (!flag) return invalid(creating, "max_inl_send_klms", pieces, "without IBV_EXP_QP_CREATE_UMR");
   if (pieces == 0)
     return invalid(creating, "exp_create_flags", attr.exp_create_flags,
                    "IBV_EXP_QP_CREATE_UMR without max_inl_send_klms");
@@ -245,8 +243,7 @@ std::uint32_t granted_inline_receive(ContextState &state, const ibv_qp *qp,
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC) return 0;
   const std::uint32_t usual = scatter_to_connected();
   const CqState *own = find_cq(&state, qp->recv_cq);
-  if (usual != 0 && own != nullptr && own->ring.entries != nullptr)
-    return own->ring.entry_size / 2;
+  if (usual != 0 && own != nullptr && own->ring.entries != nullptr) return own->ring.entry_size / 2;
   return usual;
 }
 
@@ -284,8 +281,7 @@ ibv_qp *create(ContextState &state, ModernQpInit &modern, std::uint32_t raw_byte
   if (modern.needs_dv) return mlx5dv_create_qp(context, &modern.attr, &modern.dv);
   // The inline would call our own wrapper.
   if (modern.attr.comp_mask == IBV_QP_INIT_ATTR_PD)
-    return real().ibv_create_qp(modern.attr.pd,
-                                reinterpret_cast<ibv_qp_init_attr *>(&modern.attr));
+    return real().ibv_create_qp(modern.attr.pd, reinterpret_cast<ibv_qp_init_attr *>(&modern.attr));
   return ibv_create_qp_ex(context, &modern.attr);
 }
 

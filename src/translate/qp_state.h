@@ -20,12 +20,12 @@ struct QpState {
   bool atomics = false;               // the device has them
   bool no_windows = false;            // MLX5_SHUT_UP_MW
   bool sq_sig_all = false;
-  bool raw = false;                   // receives frames
-  bool checksums = false;             // of raw packets: the device fills them in
+  bool raw = false;        // receives frames
+  bool checksums = false;  // of raw packets: the device fills them in
   std::uint16_t max_tso_header = 0;
   ibv_cq *send_cq = nullptr;
   ibv_cq *recv_cq = nullptr;
-  lane::Lane lane;                    // inactive for most
+  lane::Lane lane;  // inactive for most
 
   void retire() noexcept {
     qp.store(nullptr, std::memory_order_relaxed);

@@ -76,8 +76,13 @@ class Undo {
 class Completed {
  public:
   Completed(const rdma_cm_id &id, ibv_exp_qp_init_attr &attr)
-      : attr_(attr), comp_mask_(attr.comp_mask), type_(attr.qp_type), send_(attr.send_cq),
-        receive_(attr.recv_cq), srq_(attr.srq), pd_(attr.pd) {
+      : attr_(attr),
+        comp_mask_(attr.comp_mask),
+        type_(attr.qp_type),
+        send_(attr.send_cq),
+        receive_(attr.recv_cq),
+        srq_(attr.srq),
+        pd_(attr.pd) {
     if ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_PD) == 0 || attr.pd == nullptr) attr.pd = id.pd;
     attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_PD;
     if (attr.qp_type == 0) attr.qp_type = id.qp_type;

@@ -44,7 +44,8 @@ Result<ibv_exp_res_domain *> create_res_domain(ibv_context *context,
     case IBV_EXP_THREAD_UNSAFE:
     case IBV_EXP_THREAD_SINGLE: break;
     default:
-      return invalid(creating, "thread_model", static_cast<std::uint32_t>(threads), "no such model");
+      return invalid(creating, "thread_model", static_cast<std::uint32_t>(threads),
+                     "no such model");
   }
   switch (messages) {
     case IBV_EXP_MSG_DEFAULT:
@@ -110,7 +111,8 @@ Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd 
   {
     const std::lock_guard guard(state_.mutex);
     domain = state_.res_domains.find(handle);
-    if (domain == nullptr) return invalid(entry, "res_domain", 0, "of another context, or destroyed");
+    if (domain == nullptr)
+      return invalid(entry, "res_domain", 0, "of another context, or destroyed");
     ++domain->uses;
     share_ = {domain, pd, pd};
     if (domain->td == nullptr || pd == nullptr) return {};

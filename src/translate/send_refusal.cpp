@@ -14,10 +14,10 @@ namespace {
 // The rows of all opcodes that are not basic.
 const FeatureId *feature_of(int opcode) {
   switch (opcode) {
-#define IBVEXP_OPCODE(name)                                \
-  case name: {                                             \
-    static constexpr FeatureId id = FeatureId::name;       \
-    return &id;                                            \
+#define IBVEXP_OPCODE(name)                          \
+  case name: {                                       \
+    static constexpr FeatureId id = FeatureId::name; \
+    return &id;                                      \
   }
     IBVEXP_OPCODE(IBV_EXP_WR_TSO)
     IBVEXP_OPCODE(IBV_EXP_WR_SEND_ENABLE)

@@ -101,8 +101,7 @@ inline ibv_exp_wc to_legacy(const ibv_wc &from, const Origin &origin, bool to_3x
 inline void store(const ibv_exp_wc &wc, void *at, std::uint32_t wc_size) {
   if (wc_size >= sizeof(wc)) [[likely]]
     std::memcpy(at, &wc, sizeof(wc));
-  else
-    std::memcpy(at, &wc, wc_size);
+  else std::memcpy(at, &wc, wc_size);
 }
 
 }  // namespace ibvexp::translate

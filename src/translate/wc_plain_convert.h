@@ -27,7 +27,8 @@ constexpr bool is_plain_send(const ibv_wc &wc) {
   return static_cast<unsigned>(wc.opcode) <= IBV_WC_LOCAL_INV;
 }
 constexpr bool is_plain_receive(const ibv_wc &wc) {
-  return static_cast<unsigned>(wc.opcode) - IBV_WC_RECV <= IBV_WC_RECV_RDMA_WITH_IMM - IBV_WC_RECV &&
+  return static_cast<unsigned>(wc.opcode) - IBV_WC_RECV <=
+             IBV_WC_RECV_RDMA_WITH_IMM - IBV_WC_RECV &&
          wc.wc_flags <= plain_flags;
 }
 

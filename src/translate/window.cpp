@@ -18,8 +18,7 @@ Result<void> check(ContextState *state, const ibv_exp_mw_bind &bind) {
   if (bind.qp->qp_type != IBV_QPT_RC && bind.qp->qp_type != IBV_QPT_UC)
     return invalid(binding, "qp", static_cast<std::uint32_t>(bind.qp->qp_type),
                    "windows are for RC and UC");
-  if (const QpState *known = find_qp(state, bind.qp);
-      known != nullptr && known->no_windows)
+  if (const QpState *known = find_qp(state, bind.qp); known != nullptr && known->no_windows)
     return invalid(binding, "qp", bind.qp->qp_num, "created with MLX5_SHUT_UP_MW");
   if (bind.mw->type != IBV_MW_TYPE_1)
     return invalid(binding, "mw", bind.mw->type, "a window of type 2 is bound by work requests");

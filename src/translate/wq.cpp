@@ -202,8 +202,8 @@ Result<ibv_exp_wq *> create_wq(ibv_context *context, ibv_exp_wq_init_attr *attr)
   entered.listed = true;
   // libmlx5 does not know what a completion of a multi-packet queue means, so it
   // never gets to see one.
-  const auto driven = fresh->multi_packet ? own_strides(*state, *fresh)
-                                          : direct::adopt(*state, *fresh);
+  const auto driven =
+      fresh->multi_packet ? own_strides(*state, *fresh) : direct::adopt(*state, *fresh);
   if (!driven) return driven.failure();
   entered.wq = nullptr;
   undo.queue = nullptr;
@@ -215,13 +215,13 @@ Result<void> modify_wq(ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
   if (ours == nullptr) return invalid(modifying, "wq", 0, "no work queue of this library");
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
   if (attr->attr_mask == 0) return invalid(modifying, "attr_mask", 0, "nothing to change");
-  if (const auto bits = check_bits(modifying, "attr_mask", attr->attr_mask,
-                                   bits_of<"ibv_exp_wq_attr_mask">());
+  if (const auto bits =
+          check_bits(modifying, "attr_mask", attr->attr_mask, bits_of<"ibv_exp_wq_attr_mask">());
       !bits)
     return bits;
   const auto has = [&](std::uint32_t bit) { return (attr->attr_mask & bit) != 0; };
-  if (has(IBV_EXP_WQ_ATTR_STATE) && (attr->wq_state < IBV_EXP_WQS_RESET ||
-                                     attr->wq_state > IBV_EXP_WQS_ERR))
+  if (has(IBV_EXP_WQ_ATTR_STATE) &&
+      (attr->wq_state < IBV_EXP_WQS_RESET || attr->wq_state > IBV_EXP_WQS_ERR))
     return invalid(modifying, "wq_state", static_cast<unsigned>(attr->wq_state), "no such state");
   if (has(IBV_EXP_WQ_ATTR_CURR_STATE) && attr->curr_wq_state != ours->state)
     return invalid(modifying, "curr_wq_state", static_cast<unsigned>(attr->curr_wq_state),
@@ -276,8 +276,8 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ibv_context *context,
     return Error{positive(error)};
   }
   errno = kept;
-  if (attr->log_ind_tbl_size > 31 || (std::uint64_t{1} << attr->log_ind_tbl_size) >
-                                         device.rss_caps.max_rwq_indirection_table_size)
+  if (attr->log_ind_tbl_size > 31 ||
+      (std::uint64_t{1} << attr->log_ind_tbl_size) > device.rss_caps.max_rwq_indirection_table_size)
     return invalid(creating_table, "log_ind_tbl_size", attr->log_ind_tbl_size,
                    "more entries than the device has");
 

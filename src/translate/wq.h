@@ -16,9 +16,9 @@ namespace ibvexp::translate {
 // What ibv_exp_create_wq() returns. wq_num, state and handle are kept current.
 struct WorkQueue : ibv_exp_wq {
   ibv_wq *real;
-  ibv_exp_wq_mp_rq strides;   // of a multi-packet queue
+  ibv_exp_wq_mp_rq strides;  // of a multi-packet queue
   bool multi_packet;
-  direct::Endpoint *direct;   // the queue as we drive it, if we do
+  direct::Endpoint *direct;  // the queue as we drive it, if we do
 };
 
 struct IndirectionTable : ibv_exp_rwq_ind_table {

@@ -14,8 +14,7 @@ constexpr std::uint32_t to_modern_wq_flags(std::uint64_t exp_flags, std::uint32_
     flags |= IBV_WQ_FLAGS_PCI_WRITE_END_PADDING;
   if ((exp_flags & IBV_EXP_CREATE_WQ_FLAG_SCATTER_FCS) != 0) flags |= IBV_WQ_FLAGS_SCATTER_FCS;
   if ((exp_flags & IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP) != 0) flags |= IBV_WQ_FLAGS_DELAY_DROP;
-  if ((vlan_offloads & IBV_EXP_RECEIVE_WQ_CVLAN_STRIP) != 0)
-    flags |= IBV_WQ_FLAGS_CVLAN_STRIPPING;
+  if ((vlan_offloads & IBV_EXP_RECEIVE_WQ_CVLAN_STRIP) != 0) flags |= IBV_WQ_FLAGS_CVLAN_STRIPPING;
   return flags;
 }
 
@@ -29,8 +28,9 @@ inline ibv_wq_init_attr to_modern(const ibv_exp_wq_init_attr &from) {
   to.max_sge = from.max_recv_sge;
   to.pd = from.pd;
   to.cq = from.cq;
-  to.create_flags = to_modern_wq_flags(has(IBV_EXP_CREATE_WQ_FLAGS) ? from.flags : 0,
-                                       has(IBV_EXP_CREATE_WQ_VLAN_OFFLOADS) ? from.vlan_offloads : 0);
+  to.create_flags =
+      to_modern_wq_flags(has(IBV_EXP_CREATE_WQ_FLAGS) ? from.flags : 0,
+                         has(IBV_EXP_CREATE_WQ_VLAN_OFFLOADS) ? from.vlan_offloads : 0);
   if (to.create_flags != 0) to.comp_mask |= IBV_WQ_INIT_ATTR_FLAGS;
   return to;
 }

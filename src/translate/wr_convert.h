@@ -64,8 +64,7 @@ constexpr Opcode to_modern_opcode(int opcode, ibv_qp_type type) {
     case IBV_EXP_WR_LOCAL_INV: return {IBV_WR_LOCAL_INV, where(writes, Lane::alone)};
     case bind_mw_3x:
     case IBV_EXP_WR_BIND_MW: return {IBV_WR_BIND_MW, where(writes, Lane::alone)};
-    case IBV_EXP_WR_TSO:
-      return {IBV_WR_TSO, where(type == IBV_QPT_RAW_PACKET, Lane::chained)};
+    case IBV_EXP_WR_TSO: return {IBV_WR_TSO, where(type == IBV_QPT_RAW_PACKET, Lane::chained)};
     default: return {IBV_WR_SEND, Lane::other};
   }
 }
@@ -82,10 +81,10 @@ inline std::uint64_t inline_bytes(const ibv_exp_send_wr &wr) {
 
 // (modern <- exp) FENCE, SIGNALED, SOLICITED and INLINE coincide; IP_CSUM moves.
 constexpr unsigned to_modern_send_flags(std::uint64_t exp_flags) {
-  constexpr std::uint64_t common = IBV_EXP_SEND_FENCE | IBV_EXP_SEND_SIGNALED |
-                                   IBV_EXP_SEND_SOLICITED | IBV_EXP_SEND_INLINE;
-  static_assert(common == (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED |
-                           IBV_SEND_INLINE));
+  constexpr std::uint64_t common =
+      IBV_EXP_SEND_FENCE | IBV_EXP_SEND_SIGNALED | IBV_EXP_SEND_SOLICITED | IBV_EXP_SEND_INLINE;
+  static_assert(common ==
+                (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE));
   unsigned flags = static_cast<unsigned>(exp_flags & common);
   if ((exp_flags & IBV_EXP_SEND_IP_CSUM) != 0) flags |= IBV_SEND_IP_CSUM;
   return flags;

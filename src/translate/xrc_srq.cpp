@@ -83,8 +83,7 @@ void fill(LegacySrq &legacy, ibv_srq *real, std::uint32_t number, ibv_xrc_domain
 }
 
 bool is_of_srq(const ibv_async_event &event) {
-  return event.event_type == IBV_EVENT_SRQ_ERR ||
-         event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED;
+  return event.event_type == IBV_EVENT_SRQ_ERR || event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED;
 }
 
 }  // namespace
@@ -103,8 +102,8 @@ Result<ibv_srq *> create_xrc_srq(ibv_pd *pd, ibv_xrc_domain *domain, ibv_cq *cq,
   ibv_srq_init_attr_ex wanted{};
   wanted.srq_context = attr->srq_context;
   wanted.attr = attr->attr;
-  wanted.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
-                     IBV_SRQ_INIT_ATTR_XRCD;
+  wanted.comp_mask =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_XRCD;
   wanted.srq_type = IBV_SRQT_XRC;
   wanted.pd = pd;
   wanted.xrcd = reinterpret_cast<ibv_xrcd *>(domain);
@@ -121,8 +120,7 @@ Result<ibv_srq *> create_xrc_srq(ibv_pd *pd, ibv_xrc_domain *domain, ibv_cq *cq,
     }
   } undo{queue};
   std::uint32_t number = 0;
-  if (const int error = ibv_get_srq_num(queue, &number); error != 0)
-    return Error{positive(error)};
+  if (const int error = ibv_get_srq_num(queue, &number); error != 0) return Error{positive(error)};
   fill(*legacy, queue, number, domain, wanted);
 
   const std::lock_guard guard(state->mutex);

@@ -17,7 +17,7 @@ void reset() {
   pd = nullptr;
   opened = nullptr;
 }
-} // namespace base
+}  // namespace base
 
 extern "C" {
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr) {
@@ -37,7 +37,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *) {
 }
 int ibv_close_device(struct ibv_context *) {
   ++base::closed;
-  errno = EIO; // must not hide the reason
+  errno = EIO;  // must not hide the reason
   return 0;
 }
 }

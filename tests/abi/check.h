@@ -17,15 +17,13 @@
 
 #ifdef __cplusplus
 #include <type_traits>
-#define SAME_TYPE(expr, ...)                                                   \
-	std::is_same_v<std::remove_reference_t<decltype(expr)>,                \
-		       std::type_identity_t<__VA_ARGS__>>
+#define SAME_TYPE(expr, ...) \
+  std::is_same_v<std::remove_reference_t<decltype(expr)>, std::type_identity_t<__VA_ARGS__>>
 #define ENUMERATOR_OF(name, e) std::is_same_v<decltype(name), e>
 #define ALIGN_OF(type) alignof(type)
 #define NEGATIVE(type) std::is_signed_v<std::underlying_type_t<type>>
 #else
-#define SAME_TYPE(expr, ...)                                                   \
-	__builtin_types_compatible_p(__typeof__(expr), __VA_ARGS__)
+#define SAME_TYPE(expr, ...) __builtin_types_compatible_p(__typeof__(expr), __VA_ARGS__)
 /* Enumerators have no type of their own in C. */
 #define ENUMERATOR_OF(name, e) 1
 #define ALIGN_OF(type) _Alignof(type)
@@ -35,31 +33,27 @@
 #define MEMBER(type, path) (((type *)0)->path)
 
 struct abi_check {
-	const char *fact; /* size, offset, value, ... */
-	const char *name;
-	const char *releases;
-	long long expected;
-	long long found;
-	int at_least; /* expected is a lower bound */
+  const char *fact; /* size, offset, value, ... */
+  const char *name;
+  const char *releases;
+  long long expected;
+  long long found;
+  int at_least; /* expected is a lower bound */
 };
 
-static inline int abi_run(const struct abi_check *checks, size_t count)
-{
-	size_t failed = 0;
+static inline int abi_run(const struct abi_check *checks, size_t count) {
+  size_t failed = 0;
 
-	for (size_t i = 0; i < count; i++) {
-		const struct abi_check *c = &checks[i];
+  for (size_t i = 0; i < count; i++) {
+    const struct abi_check *c = &checks[i];
 
-		if (c->at_least ? c->found >= c->expected
-				: c->found == c->expected)
-			continue;
-		failed++;
-		printf("%s of %s: expected %s%lld (%s), found %lld\n", c->fact,
-		       c->name, c->at_least ? "at least " : "", c->expected,
-		       c->releases, c->found);
-	}
-	printf("%zu of %zu checks failed\n", failed, count);
-	return failed ? 1 : 0;
+    if (c->at_least ? c->found >= c->expected : c->found == c->expected) continue;
+    failed++;
+    printf("%s of %s: expected %s%lld (%s), found %lld\n", c->fact, c->name,
+           c->at_least ? "at least " : "", c->expected, c->releases, c->found);
+  }
+  printf("%zu of %zu checks failed\n", failed, count);
+  return failed ? 1 : 0;
 }
 
 #endif /* IBVEXP_TESTS_ABI_CHECK_H */

@@ -12,21 +12,23 @@ extern int calls;
 extern const void *argument;
 extern ibv_pd *pd;
 extern ibv_qp qp;
-extern ibv_context *opened; // what ibv_open_device() answers
-extern int port_result;     // what ibv_query_port() answers
+extern ibv_context *opened;  // what ibv_open_device() answers
+extern int port_result;      // what ibv_query_port() answers
 extern int closed;
 
 void reset();
-} // namespace base
+}  // namespace base
 
-constexpr int untouched = 4711; // errno that nobody sets
+constexpr int untouched = 4711;  // errno that nobody sets
 
 // What a call says when it cannot be dispatched.
-template <typename V> struct Failure {
+template <typename V>
+struct Failure {
   V value;
-  int error; // errno afterwards
+  int error;  // errno afterwards
 };
-template <typename V> Failure(V, int) -> Failure<V>;
+template <typename V>
+Failure(V, int) -> Failure<V>;
 
 // The slot is called once, with these arguments; its answer is returned and
 // errno stays as it was.
@@ -36,16 +38,15 @@ void dispatches(FakeDevice &device, Call call, typename Spy<Slot>::Result answer
   using S = Spy<Slot>;
   S::install(device, answer);
   errno = untouched;
-  if constexpr (std::is_void_v<decltype(call())>)
-    call();
-  else
-    CHECK(call() == answer);
+  if constexpr (std::is_void_v<decltype(call())>) call();
+  else CHECK(call() == answer);
   CHECK(errno == untouched);
   CHECK(S::calls == 1);
   CHECK((S::arguments == expected));
 }
 
-template <typename Call, typename V> void fails(Call call, Failure<V> failure) {
+template <typename Call, typename V>
+void fails(Call call, Failure<V> failure) {
   errno = untouched;
   CHECK(call() == failure.value);
   CHECK(errno == failure.error);
@@ -88,8 +89,8 @@ enum class First { slot, mask };
 
 // Masks up to `highest` reach the slot, others do not.
 template <auto Slot, typename Call, typename Mask, typename V, typename W>
-void checks_mask(FakeDevice &device, Call call, const char *function, Mask &mask,
-                 uint64_t highest, V invalid, First first, Failure<W> missing) {
+void checks_mask(FakeDevice &device, Call call, const char *function, Mask &mask, uint64_t highest,
+                 V invalid, First first, Failure<W> missing) {
   using S = Spy<Slot>;
   SECTION("highest valid mask") {
     S::install(device);

@@ -17,7 +17,7 @@
 // Where the table lies and how long it says it is. Slots are written at their
 // distance from the end, so a table of another release is one of another size.
 class FakeDevice {
-public:
+ public:
   enum class Place { below, above };
 
   explicit FakeDevice(Place place = Place::below, size_t table_size = sizeof(verbs_context_exp))
@@ -45,19 +45,16 @@ public:
   void detach() { words()->has_comp_mask = 0; }
 
   bool mutex_is_held() {
-    if (pthread_mutex_trylock(&context()->mutex))
-      return true;
+    if (pthread_mutex_trylock(&context()->mutex)) return true;
     pthread_mutex_unlock(&context()->mutex);
     return false;
   }
 
   static inline FakeDevice *current;
 
-private:
+ private:
   static uintptr_t address(const void *p) { return reinterpret_cast<uintptr_t>(p); }
-  ibvexp_context_words *words() {
-    return reinterpret_cast<ibvexp_context_words *>(context()) - 1;
-  }
+  ibvexp_context_words *words() { return reinterpret_cast<ibvexp_context_words *>(context()) - 1; }
 
   struct alignas(16) Room {
     char bytes[1024];
@@ -73,9 +70,11 @@ private:
 
 // Spy<&verbs_context_exp::slot> stands in for one slot: notes the arguments and
 // whether the context's mutex was held, answers `result`.
-template <auto Slot> struct Spy;
+template <auto Slot>
+struct Spy;
 
-template <typename R, typename... A, R (*verbs_context_exp::*Slot)(A...)> struct Spy<Slot> {
+template <typename R, typename... A, R (*verbs_context_exp::*Slot)(A...)>
+struct Spy<Slot> {
   using Result = std::conditional_t<std::is_void_v<R>, char, R>;
   using Arguments = std::tuple<A...>;
 
@@ -89,10 +88,8 @@ template <typename R, typename... A, R (*verbs_context_exp::*Slot)(A...)> struct
     ++calls;
     arguments = {a...};
     mutex_held = FakeDevice::current->mutex_is_held();
-    if (sets_errno)
-      errno = sets_errno;
-    if constexpr (!std::is_void_v<R>)
-      return result;
+    if (sets_errno) errno = sets_errno;
+    if constexpr (!std::is_void_v<R>) return result;
   }
 
   static void install(FakeDevice &device, Result answer = {}) {
@@ -114,7 +111,7 @@ template <typename R, typename... A, R (*verbs_context_exp::*Slot)(A...)> struct
 
 // Collects what is written to stderr while it lives.
 class StderrCapture {
-public:
+ public:
   StderrCapture() : saved_(stderr) { stderr = open_memstream(&text_, &size_); }
   ~StderrCapture() {
     fclose(stderr);
@@ -126,7 +123,7 @@ public:
     return {text_, size_};
   }
 
-private:
+ private:
   FILE *saved_;
   char *text_ = nullptr;
   size_t size_ = 0;

@@ -21,8 +21,8 @@ TEST_CASE("a table is found wherever it lies and however long it is", "[lookup]"
   }
   SECTION("shorter than ours, of MLNX_OFED 3.1") {
     FakeDevice device(FakeDevice::Place::below, 488);
-    Spy<SLOT(exp_destroy_rwq_ind_table)>::install(device); // first slot of that release
-    Spy<SLOT(exp_query_gid_attr)>::install(device);        // in front of it
+    Spy<SLOT(exp_destroy_rwq_ind_table)>::install(device);  // first slot of that release
+    Spy<SLOT(exp_query_gid_attr)>::install(device);         // in front of it
     CHECK(verbs_get_exp_ctx_op(device.context(), exp_destroy_rwq_ind_table));
     CHECK_FALSE(verbs_get_exp_ctx_op(device.context(), exp_query_gid_attr));
   }
@@ -107,8 +107,7 @@ TEST_CASE("ibv_exp_query_port", "[device]") {
   }
   SECTION("wrong masks, judged before the slot") {
     S::install(o.device);
-    if (GENERATE(false, true))
-      o.device.detach();
+    if (GENERATE(false, true)) o.device.detach();
     const uint32_t masks[][2] = {{2, 1}, {3, 1}, {1, 0x100000}, {0x80000000, 0}};
     for (auto &[comp_mask, mask1] : masks) {
       attr.comp_mask = comp_mask;
@@ -141,8 +140,8 @@ TEST_CASE("ibv_exp_query_values", "[device]") {
   dispatches<SLOT(drv_exp_query_values)>(o.device, call, -EIO,
                                          {o.context, IBV_EXP_VALUES_HW_CLOCK, &values});
   reports_missing<SLOT(drv_exp_query_values)>(o.device, call, missing);
-  checks_mask<SLOT(drv_exp_query_values)>(o.device, call, "ibv_exp_query_values",
-                                          values.comp_mask, 0x7, EINVAL, First::slot, missing);
+  checks_mask<SLOT(drv_exp_query_values)>(o.device, call, "ibv_exp_query_values", values.comp_mask,
+                                          0x7, EINVAL, First::slot, missing);
 }
 
 TEST_CASE("ibv_exp_cqe_ts_to_ns", "[device]") {
@@ -156,8 +155,8 @@ TEST_CASE("ibv_exp_cqe_ts_to_ns", "[device]") {
 
   CHECK(ibv_exp_cqe_ts_to_ns(&info, 0xfff0) == 1000000);
   CHECK(ibv_exp_cqe_ts_to_ns(&info, 0xfff8) == 1000001);
-  CHECK(ibv_exp_cqe_ts_to_ns(&info, 0x0000) == 1000002); // across the wrap
-  CHECK(ibv_exp_cqe_ts_to_ns(&info, 0xffe0) == 999998);  // before the moment
+  CHECK(ibv_exp_cqe_ts_to_ns(&info, 0x0000) == 1000002);  // across the wrap
+  CHECK(ibv_exp_cqe_ts_to_ns(&info, 0xffe0) == 999998);   // before the moment
   // The half of the range that counts forward, and the other.
   CHECK(ibv_exp_cqe_ts_to_ns(&info, (0xfff0 + 0x7fff) & 0xffff) == 1000000 + 0x7fff / 8);
   CHECK(ibv_exp_cqe_ts_to_ns(&info, (0xfff0 + 0x8000) & 0xffff) == 1000000 - 0x8000 / 8);
@@ -303,7 +302,7 @@ TEST_CASE("ibv_exp_create_mr", "[mr]") {
   const Failure missing{static_cast<ibv_mr *>(nullptr), ENOSYS};
 
   dispatches<SLOT(lib_exp_create_mr)>(o.device, call, &o.mr, {&in});
-  CHECK(o.mr.pd == &o.pd); // set by the inline
+  CHECK(o.mr.pd == &o.pd);  // set by the inline
   reports_missing<SLOT(lib_exp_create_mr)>(o.device, call, missing);
   checks_mask<SLOT(lib_exp_create_mr)>(o.device, call, "ibv_exp_create_mr", in.comp_mask, 0,
                                        nullptr, First::slot, missing);
@@ -330,10 +329,9 @@ TEST_CASE("ibv_exp_alloc_mkey_list_memory", "[mr]") {
 
   dispatches<SLOT(lib_exp_alloc_mkey_list_memory)>(o.device, call, &o.list, {&attr});
   reports_missing<SLOT(lib_exp_alloc_mkey_list_memory)>(o.device, call, missing);
-  checks_mask<SLOT(lib_exp_alloc_mkey_list_memory)>(o.device, call,
-                                                    "ibv_exp_alloc_mkey_list_memory",
-                                                    attr.comp_mask, 0, nullptr, First::slot,
-                                                    missing);
+  checks_mask<SLOT(lib_exp_alloc_mkey_list_memory)>(
+      o.device, call, "ibv_exp_alloc_mkey_list_memory", attr.comp_mask, 0, nullptr, First::slot,
+      missing);
 }
 
 TEST_CASE("ibv_exp_dealloc_mkey_list_memory", "[mr]") {

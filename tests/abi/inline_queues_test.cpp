@@ -27,7 +27,7 @@ TEST_CASE("ibv_exp_create_qp", "[qp]") {
     CHECK(base::calls == 1);
     CHECK(base::pd == &o.pd);
     CHECK(base::argument == &attr);
-    o.device.detach(); // which needs no table
+    o.device.detach();  // which needs no table
     CHECK(call() == &base::qp);
   }
   SECTION("without any bit it is not") {
@@ -53,7 +53,7 @@ TEST_CASE("ibv_exp_modify_qp", "[qp]") {
 TEST_CASE("ibv_exp_post_send", "[qp]") {
   Objects o;
   ibv_exp_send_wr wr{}, *bad = &wr;
-  wr.comp_mask = 0x2e333420; // seen in real programs: never set, never checked
+  wr.comp_mask = 0x2e333420;  // seen in real programs: never set, never checked
   auto call = [&] { return ibv_exp_post_send(&o.qp, &wr, &bad); };
 
   dispatches<SLOT(drv_exp_post_send)>(o.device, call, ENOMEM, {&o.qp, &wr, &bad});
@@ -65,7 +65,7 @@ TEST_CASE("ibv_exp_post_task", "[qp]") {
   Objects o;
   ibv_exp_task second{}, task{}, *bad = nullptr;
   task.next = &second;
-  second.comp_mask = 0xffff; // only the first is checked
+  second.comp_mask = 0xffff;  // only the first is checked
   auto call = [&] { return ibv_exp_post_task(o.context, &task, &bad); };
   const Failure missing{ENOSYS, untouched};
 
@@ -129,8 +129,7 @@ TEST_CASE("ibv_exp_modify_cq", "[cq]") {
   auto call = [&] { return ibv_exp_modify_cq(&o.cq, &attr, IBV_EXP_CQ_MODERATION); };
   const Failure missing{ENOSYS, untouched};
 
-  dispatches<SLOT(lib_exp_modify_cq)>(o.device, call, EPERM,
-                                      {&o.cq, &attr, IBV_EXP_CQ_MODERATION});
+  dispatches<SLOT(lib_exp_modify_cq)>(o.device, call, EPERM, {&o.cq, &attr, IBV_EXP_CQ_MODERATION});
   reports_missing<SLOT(lib_exp_modify_cq)>(o.device, call, missing);
   checks_mask<SLOT(lib_exp_modify_cq)>(o.device, call, "ibv_exp_modify_cq", attr.comp_mask, 0x3,
                                        EINVAL, First::slot, missing);
@@ -245,8 +244,8 @@ TEST_CASE("ibv_exp_modify_wq", "[rq]") {
 
   dispatches<SLOT(exp_modify_wq)>(o.device, call, -EINVAL, {&o.wq, &attr});
   reports_missing<SLOT(exp_modify_wq)>(o.device, call, missing);
-  checks_mask<SLOT(exp_modify_wq)>(o.device, call, "ibv_exp_modify_wq", attr.attr_mask, 0x7,
-                                   EINVAL, First::slot, missing);
+  checks_mask<SLOT(exp_modify_wq)>(o.device, call, "ibv_exp_modify_wq", attr.attr_mask, 0x7, EINVAL,
+                                   First::slot, missing);
 }
 
 TEST_CASE("ibv_exp_destroy_wq", "[rq]") {
@@ -372,7 +371,7 @@ TEST_CASE("ibv_exp_query_intf", "[intf]") {
   reports_missing<SLOT(exp_query_intf)>(o.device, call, missing);
   checks_mask<SLOT(exp_query_intf)>(o.device, call, "ibv_exp_query_intf", params.comp_mask, 0,
                                     nullptr, First::slot, missing);
-  CHECK(status == IBV_EXP_INTF_STAT_INVAL_OBJ); // never written by the inline
+  CHECK(status == IBV_EXP_INTF_STAT_INVAL_OBJ);  // never written by the inline
 }
 
 TEST_CASE("ibv_exp_release_intf", "[intf]") {
@@ -410,8 +409,8 @@ TEST_CASE("ibv_exp_alloc_ec_calc", "[ec]") {
 
 TEST_CASE("ibv_exp_dealloc_ec_calc", "[ec]") {
   Objects o;
-  dispatches<SLOT(dealloc_ec_calc)>(
-      o.device, [&] { ibv_exp_dealloc_ec_calc(&o.calc); }, {}, {&o.calc});
+  dispatches<SLOT(dealloc_ec_calc)>(o.device, [&] { ibv_exp_dealloc_ec_calc(&o.calc); }, {},
+                                    {&o.calc});
   // It returns nothing: errno is all there is.
   reports_missing<SLOT(dealloc_ec_calc)>(
       o.device,

@@ -22,14 +22,16 @@ constexpr std::size_t least_verbs = 50;
 std::string verb_of(int from_end) {
   const int size = static_cast<int>(ibvexp::slots.size() * sizeof(void *));
   if (from_end > size) return "slot " + std::to_string(from_end);
-  return std::string(ibvexp::slots[static_cast<std::size_t>(size - from_end) / sizeof(void *)].entry);
+  return std::string(
+      ibvexp::slots[static_cast<std::size_t>(size - from_end) / sizeof(void *)].entry);
 }
 
 std::set<std::string> found_in(const char *path) {
   const ElfImage image(path);
   if (!image.symbols().empty() &&
-      std::any_of(image.symbols().begin(), image.symbols().end(),
-                  [](const NamedAddress &s) { return s.name.find("ibv_exp_") != std::string::npos; }))
+      std::any_of(image.symbols().begin(), image.symbols().end(), [](const NamedAddress &s) {
+        return s.name.find("ibv_exp_") != std::string::npos;
+      }))
     throw InputError("is not stripped");
   std::set<std::string> out;
   for (const SlotSite &s : find_dispatch(image).sites) out.insert(verb_of(s.from_end));
@@ -50,9 +52,10 @@ int main(int argc, char **argv) try {
   const std::set<std::string> found = found_in(argv[2]);
   std::size_t right = 0;
   for (const std::string &name : found) right += truth.contains(name) ? 1 : 0;
-  const double recall = truth.empty() ? 0 : static_cast<double>(right) / static_cast<double>(truth.size());
-  std::printf("%zu verbs in the debug information, %zu found, recall %.3f, %zu false\n", truth.size(),
-              found.size(), recall, found.size() - right);
+  const double recall =
+      truth.empty() ? 0 : static_cast<double>(right) / static_cast<double>(truth.size());
+  std::printf("%zu verbs in the debug information, %zu found, recall %.3f, %zu false\n",
+              truth.size(), found.size(), recall, found.size() - right);
   list("missed", truth, found);
   list("false", found, truth);
   return truth.size() >= least_verbs && recall >= least_recall && right == found.size() ? 0 : 1;

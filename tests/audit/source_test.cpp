@@ -14,8 +14,8 @@ std::string found(std::string_view text, bool build_file = false) {
   else audit_source(text, r);
   std::string out;
   for (const Use &u : r.uses)
-    out += std::to_string(u.line) + ":" + std::to_string(u.column) + " " + std::string(u.subject->name) +
-           " " + std::string(name_of(u.evidence)) + "\n";
+    out += std::to_string(u.line) + ":" + std::to_string(u.column) + " " +
+           std::string(u.subject->name) + " " + std::string(name_of(u.evidence)) + "\n";
   return out;
 }
 
@@ -43,8 +43,7 @@ TEST_CASE("names in strings are told apart") {
   CHECK(found("dlsym(h, \"ibv_exp_poll_cq\");") == "1:11 ibv_exp_poll_cq string\n");
   CHECK(found("\"\\\"\" ibv_exp_poll_cq \"open\nibv_exp_reg_mr") ==
         "1:6 ibv_exp_poll_cq code\n2:1 ibv_exp_reg_mr code\n");
-  CHECK(found("R\"x(\nibv_exp_poll_cq \" )x\" + ibv_exp_reg_mr") ==
-        "2:25 ibv_exp_reg_mr code\n");
+  CHECK(found("R\"x(\nibv_exp_poll_cq \" )x\" + ibv_exp_reg_mr") == "2:25 ibv_exp_reg_mr code\n");
   CHECK(found("c = '\"'; ibv_exp_poll_cq(); n = 1'000; ibv_exp_reg_mr();") ==
         "1:10 ibv_exp_poll_cq code\n1:40 ibv_exp_reg_mr code\n");
   CHECK(found("puts(\"ibv_exp_poll_cq failed\"); puts(\"no ibv_exp_poll_cq\");") == "");
@@ -52,8 +51,10 @@ TEST_CASE("names in strings are told apart") {
 }
 
 TEST_CASE("conditions ask for the API") {
-  CHECK(found("#if defined(HAVE_IBV_EXP_CREATE_QP) && \\\n  HAVE_DECL_IBV_EXP_SEND_FENCE\n#endif\n") ==
-        "1:13 ibv_exp_create_qp probe\n2:3 IBV_EXP_SEND_FENCE probe\n");
+  CHECK(
+      found(
+          "#if defined(HAVE_IBV_EXP_CREATE_QP) && \\\n  HAVE_DECL_IBV_EXP_SEND_FENCE\n#endif\n") ==
+      "1:13 ibv_exp_create_qp probe\n2:3 IBV_EXP_SEND_FENCE probe\n");
   CHECK(found("#ifdef IBV_EXP_SEND_FENCE\n") == "1:8 IBV_EXP_SEND_FENCE probe\n");
 }
 
@@ -80,7 +81,8 @@ TEST_CASE("private layouts have a verdict of their own") {
 }
 
 TEST_CASE("build files probe") {
-  CHECK(found("# ibv_exp_poll_cq\ndnl ibv_exp_poll_cq\nAC_CHECK_DECLS([IBV_EXP_SEND_FENCE, ibv_exp_poll_cq],,,\n",
+  CHECK(found("# ibv_exp_poll_cq\ndnl ibv_exp_poll_cq\nAC_CHECK_DECLS([IBV_EXP_SEND_FENCE, "
+              "ibv_exp_poll_cq],,,\n",
               true) == "3:17 IBV_EXP_SEND_FENCE probe\n3:37 ibv_exp_poll_cq probe\n");
 }
 

@@ -54,8 +54,9 @@ ibv_exp_cmp_swap swap_of(std::uint64_t compare, std::uint64_t compare_mask, std:
 
 }  // namespace
 
-TEST_CASE("masked compare and swap looks at masked bits only "
-          "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
+TEST_CASE(
+    "masked compare and swap looks at masked bits only "
+    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
   Atomics a;
   a.store(0x1111222233334444);
   SECTION("8 bytes") {
@@ -83,8 +84,9 @@ TEST_CASE("masked compare and swap looks at masked bits only "
   }
 }
 
-TEST_CASE("masked fetch and add carries inside its fields only "
-          "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD]") {
+TEST_CASE(
+    "masked fetch and add carries inside its fields only "
+    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD]") {
   Atomics a;
   a.store(0x00000001ffffffff);
   SECTION("one field") {
@@ -110,8 +112,9 @@ TEST_CASE("masked fetch and add carries inside its fields only "
   }
 }
 
-TEST_CASE("masked atomics reach a target over DC [row:extatomic_post_send] "
-          "[row:extatomic_poll_verb] [row:extatomic_wr_masked_atomics]") {
+TEST_CASE(
+    "masked atomics reach a target over DC [row:extatomic_post_send] "
+    "[row:extatomic_poll_verb] [row:extatomic_wr_masked_atomics]") {
   Dc dc;
   const Dct dct = dc.make_dct();
   const Qp dci = dc.make_dci(16, GENERATE(false, true));
@@ -164,8 +167,9 @@ TEST_CASE("masked atomics reach a target over DC [row:extatomic_post_send] "
   CHECK(answered == value);
 }
 
-TEST_CASE("wide operands are where the request points "
-          "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
+TEST_CASE(
+    "wide operands are where the request points "
+    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
   Atomics a;
   const std::uint32_t log_size = GENERATE(4u, 5u);
   const std::size_t bytes = std::size_t{1} << log_size;
@@ -290,8 +294,9 @@ TEST_CASE("bad masked atomics post nothing [row:IBV_EXP_SEND_EXT_ATOMIC_INLINE]"
   CHECK(a.stored() == 8);
 }
 
-TEST_CASE("masked atomics are refused on datagrams and where they miss "
-          "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
+TEST_CASE(
+    "masked atomics are refused on datagrams and where they miss "
+    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
   Atomics a;
   SECTION("wrong type") {
     Pair uc(IBV_QPT_UC);
@@ -323,8 +328,9 @@ TEST_CASE("room for wide arguments is granted [row:ibv_exp_qp_init_attr.max_atom
   CHECK(errno == ENOTSUP);
 }
 
-TEST_CASE("what masked atomics can do is told [row:IBV_EXP_DEVICE_EXT_MASKED_ATOMICS] "
-          "[row:extatomic_query_ext_atom]") {
+TEST_CASE(
+    "what masked atomics can do is told [row:IBV_EXP_DEVICE_EXT_MASKED_ATOMICS] "
+    "[row:extatomic_query_ext_atom]") {
   Rig rig;
   ibv_exp_device_attr attr{};
   attr.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_EXT_ATOMIC_ARGS |

@@ -57,16 +57,15 @@ TEST_CASE("slots survive null arguments behind a good object [rows:entry,slot]")
   Objects objects;
   REQUIRE(objects.table != nullptr);
   int checked = 0;
-#define IBVEXP_SLOT(name, entry)                                                          \
-  if (const int got = with_nothing(objects.table->name, objects); got != -1) {            \
-    INFO(#name);                                                                          \
-    const bool refused =                                                                  \
-        effective(row(EntryId::entry).answer).verdict == Verdict::unsupported;            \
-    /* An empty chain, a request for no member, and a release of nothing. */              \
-    const bool legal = std::string_view(#entry) == "ibv_exp_post_send" ||                 \
-                       std::string_view(#entry) == "ibv_exp_release_intf";                \
-    CHECK(got == (refused ? ENOTSUP : legal ? 0 : EINVAL));                               \
-    ++checked;                                                                            \
+#define IBVEXP_SLOT(name, entry)                                                                \
+  if (const int got = with_nothing(objects.table->name, objects); got != -1) {                  \
+    INFO(#name);                                                                                \
+    const bool refused = effective(row(EntryId::entry).answer).verdict == Verdict::unsupported; \
+    /* An empty chain, a request for no member, and a release of nothing. */                    \
+    const bool legal = std::string_view(#entry) == "ibv_exp_post_send" ||                       \
+                       std::string_view(#entry) == "ibv_exp_release_intf";                      \
+    CHECK(got == (refused ? ENOTSUP : legal ? 0 : EINVAL));                                     \
+    ++checked;                                                                                  \
   }
 #include "slots.def"
   CHECK(checked > 30);

@@ -92,8 +92,8 @@ struct Loop {
     in.pd = pd;
     in.addr = bytes.data();
     in.length = bytes.size();
-    in.exp_access = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
-                    IBV_EXP_ACCESS_REMOTE_READ;
+    in.exp_access =
+        IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE | IBV_EXP_ACCESS_REMOTE_READ;
     mr = ibv_exp_reg_mr(&in);
     expect(mr != nullptr, "ibv_exp_reg_mr");
     connect();

@@ -104,8 +104,8 @@ struct Dc : Rig {
     attr.ah_attr.dlid = port.lid;
     attr.ah_attr.is_global = ethernet();
     attr.ah_attr.grh.sgid_index = ethernet() ? 1 : 0;
-    REQUIRE(ibv_exp_modify_qp(dci, &attr,
-                              IBV_EXP_QP_STATE | IBV_EXP_QP_PATH_MTU | IBV_EXP_QP_AV) == 0);
+    REQUIRE(ibv_exp_modify_qp(dci, &attr, IBV_EXP_QP_STATE | IBV_EXP_QP_PATH_MTU | IBV_EXP_QP_AV) ==
+            0);
     attr = {};
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 14;

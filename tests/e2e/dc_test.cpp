@@ -120,8 +120,9 @@ TEST_CASE("remote memory is reached over DC [row:ibv_exp_send_wr.dc]") {
   }
 }
 
-TEST_CASE("a chain goes to many targets, and a full queue to the next try "
-          "[row:ibv_exp_post_send]") {
+TEST_CASE(
+    "a chain goes to many targets, and a full queue to the next try "
+    "[row:ibv_exp_post_send]") {
   Dc dc;
   std::vector<Dct> targets;
   for (int i = 0; i < 8; ++i) targets.push_back(dc.make_dct());
@@ -139,10 +140,8 @@ TEST_CASE("a chain goes to many targets, and a full queue to the next try "
     dc.aim(chain[i], static_cast<std::size_t>(i) * 8);
     if (random() % 2 == 0) chain[i].exp_send_flags |= IBV_EXP_SEND_INLINE;
     const bool signal = ++silent == dc.granted || random() % 3 == 0 || i == total - 1;
-    if (signal)
-      silent = 0;
-    else
-      chain[i].exp_send_flags &= ~std::uint64_t{IBV_EXP_SEND_SIGNALED};
+    if (signal) silent = 0;
+    else chain[i].exp_send_flags &= ~std::uint64_t{IBV_EXP_SEND_SIGNALED};
     if (signal) signaled.push_back(chain[i].wr_id);
     chain[i].next = i + 1 < total ? &chain[i + 1] : nullptr;
   }
@@ -194,13 +193,14 @@ TEST_CASE("a wrong key is an error of the initiator, which recovers [row:ibv_exp
   CHECK(dc.take().status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("a target answers what it is [row:ibv_exp_query_dct] [row:dc_query_dct_access_flags] "
-          "[row:dc_query_dct_dc_key] [row:dc_query_dct_flow_label] [row:dc_query_dct_gid_index] "
-          "[row:dc_query_dct_hop_limit] [row:dc_query_dct_key_violations] "
-          "[row:dc_query_dct_min_rnr_timer] [row:dc_query_dct_mtu] [row:dc_query_dct_pkey_index] "
-          "[row:dc_query_dct_port] [row:dc_query_dct_state] [row:dc_query_dct_tclass] "
-          "[row:dc_create_dct_access_flags] [row:dc_create_dct_dc_key] "
-          "[row:dc_create_dct_flow_label] [row:dc_create_dct_inline_size]") {
+TEST_CASE(
+    "a target answers what it is [row:ibv_exp_query_dct] [row:dc_query_dct_access_flags] "
+    "[row:dc_query_dct_dc_key] [row:dc_query_dct_flow_label] [row:dc_query_dct_gid_index] "
+    "[row:dc_query_dct_hop_limit] [row:dc_query_dct_key_violations] "
+    "[row:dc_query_dct_min_rnr_timer] [row:dc_query_dct_mtu] [row:dc_query_dct_pkey_index] "
+    "[row:dc_query_dct_port] [row:dc_query_dct_state] [row:dc_query_dct_tclass] "
+    "[row:dc_create_dct_access_flags] [row:dc_create_dct_dc_key] "
+    "[row:dc_create_dct_flow_label] [row:dc_create_dct_inline_size]") {
   Dc dc;
   auto init = dc.dct_attr();
   init.tclass = 3;
@@ -267,8 +267,9 @@ TEST_CASE("the base verb cannot address a target [row:ibv_exp_post_send]") {
   CHECK(dc.take().status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("bad requests on an initiator leave the good ones before them "
-          "[row:ibv_exp_post_send]") {
+TEST_CASE(
+    "bad requests on an initiator leave the good ones before them "
+    "[row:ibv_exp_post_send]") {
   Dc dc;
   const Dct dct = dc.make_dct();
   const Qp dci = dc.make_dci();
@@ -327,8 +328,9 @@ TEST_CASE("a DC key belongs to initiators [row:IBV_EXP_QP_DC_KEY] [row:dc_modify
                               IBV_EXP_QP_ACCESS_FLAGS | IBV_EXP_QP_DC_KEY) == EINVAL);
 }
 
-TEST_CASE("masked atomics are refused on initiators by default "
-          "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD]") {
+TEST_CASE(
+    "masked atomics are refused on initiators by default "
+    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD]") {
   Dc dc;
   const Dct dct = dc.make_dct();
   const Qp dci = dc.make_dci();
@@ -420,9 +422,10 @@ TEST_CASE("as many reads as told are under way [row:dcatomic_query_req] [row:dca
   CHECK(dc.in.bytes == dc.out.bytes);
 }
 
-TEST_CASE("an error of the target drains it [row:IBV_EXP_DCT_STATE_DRAINED] "
-          "[row:IBV_EXP_DCT_STATE_DRAINING] [row:event_dct_key_violation] "
-          "[row:event_dct_req_err]") {
+TEST_CASE(
+    "an error of the target drains it [row:IBV_EXP_DCT_STATE_DRAINED] "
+    "[row:IBV_EXP_DCT_STATE_DRAINING] [row:event_dct_key_violation] "
+    "[row:event_dct_req_err]") {
   Dc dc;
   const Dct dct = dc.make_dct();
   const Qp dci = dc.make_dci();
@@ -451,8 +454,10 @@ TEST_CASE("an error of the target drains it [row:IBV_EXP_DCT_STATE_DRAINED] "
 }
 
 // Where the configuration hides atomics.
-TEST_CASE("a target does without remote atomics where there are none "
-          "[row:ibv_exp_create_dct]", "[no-atomics]") {
+TEST_CASE(
+    "a target does without remote atomics where there are none "
+    "[row:ibv_exp_create_dct]",
+    "[no-atomics]") {
   Dc dc;
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(dc.context.get(), &device) == 0);

@@ -44,27 +44,30 @@ struct Types<R (*)(A...)> {
 #define CALL(name) reinterpret_cast<decltype(&::name)>(find(#name))
 #define HEAD(name) extern "C" OF(name)::Value name
 #define P(name, n, x) OF(name)::At<n> x
-#define DOOR_1(name) HEAD(name)(P(name, 0, a)) { return CALL(name)(a); }
-#define DOOR_2(name) HEAD(name)(P(name, 0, a), P(name, 1, b)) { return CALL(name)(a, b); }
+#define DOOR_1(name) \
+  HEAD(name)(P(name, 0, a)) { return CALL(name)(a); }
+#define DOOR_2(name) \
+  HEAD(name)(P(name, 0, a), P(name, 1, b)) { return CALL(name)(a, b); }
 #define DOOR_3(name) \
   HEAD(name)(P(name, 0, a), P(name, 1, b), P(name, 2, c)) { return CALL(name)(a, b, c); }
-#define DOOR_4(name) \
+#define DOOR_4(name)                                                       \
   HEAD(name)(P(name, 0, a), P(name, 1, b), P(name, 2, c), P(name, 3, d)) { \
-    return CALL(name)(a, b, c, d); \
+    return CALL(name)(a, b, c, d);                                         \
   }
-#define DOOR_5(name) \
+#define DOOR_5(name)                                                                      \
   HEAD(name)(P(name, 0, a), P(name, 1, b), P(name, 2, c), P(name, 3, d), P(name, 4, e)) { \
-    return CALL(name)(a, b, c, d, e); \
+    return CALL(name)(a, b, c, d, e);                                                     \
   }
-#define DOOR_6(name) \
-  HEAD(name)(P(name, 0, a), P(name, 1, b), P(name, 2, c), P(name, 3, d), P(name, 4, e), \
-             P(name, 5, f)) { \
-    return CALL(name)(a, b, c, d, e, f); \
+#define DOOR_6(name)                                                                           \
+  HEAD(name)                                                                                   \
+  (P(name, 0, a), P(name, 1, b), P(name, 2, c), P(name, 3, d), P(name, 4, e), P(name, 5, f)) { \
+    return CALL(name)(a, b, c, d, e, f);                                                       \
   }
-#define DOOR_7(name) \
-  HEAD(name)(P(name, 0, a), P(name, 1, b), P(name, 2, c), P(name, 3, d), P(name, 4, e), \
-             P(name, 5, f), P(name, 6, g)) { \
-    return CALL(name)(a, b, c, d, e, f, g); \
+#define DOOR_7(name)                                                                         \
+  HEAD(name)                                                                                 \
+  (P(name, 0, a), P(name, 1, b), P(name, 2, c), P(name, 3, d), P(name, 4, e), P(name, 5, f), \
+   P(name, 6, g)) {                                                                          \
+    return CALL(name)(a, b, c, d, e, f, g);                                                  \
   }
 
 DOOR_3(ibv_open_xrc_domain)

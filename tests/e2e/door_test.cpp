@@ -35,8 +35,9 @@ void check_table(ibv_context *context) {
 
 }  // namespace
 
-TEST_CASE("no slot is null but those that have to be "
-          "[rows:owner=ibv_exp_ah_attr_attr_comp_mask][rows:owner=ll_address_type]") {
+TEST_CASE(
+    "no slot is null but those that have to be "
+    "[rows:owner=ibv_exp_ah_attr_attr_comp_mask][rows:owner=ll_address_type]") {
   const Context context = open_first();
   check_table(context.get());
   // A second look finds the same table.
@@ -57,8 +58,7 @@ TEST_CASE("every release finds its slots") {
     // As the header of that release computes it.
     const auto *words = reinterpret_cast<const ibvexp_context_words *>(context.get()) - 1;
     const auto end = reinterpret_cast<std::uintptr_t>(context.get()) - (words->sz - 328);
-    const auto *theirs =
-        reinterpret_cast<const char *>(end - table["size"].get<std::size_t>());
+    const auto *theirs = reinterpret_cast<const char *>(end - table["size"].get<std::size_t>());
     for (const auto &[name, distance] : table["slots"].items()) {
       const Slot *slot = find_slot(name);
       if (slot == nullptr || slot->fill != Fill::function) continue;

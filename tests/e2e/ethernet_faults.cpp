@@ -24,8 +24,8 @@ struct Scenario {
     ibv_exp_cq_init_attr attr{};
     attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
     attr.flags = flags;
-    return make<ibv_cq>(
-        what, [&] { return ibv_exp_create_cq(context, 64, nullptr, on, 0, &attr); });
+    return make<ibv_cq>(what,
+                        [&] { return ibv_exp_create_cq(context, 64, nullptr, on, 0, &attr); });
   }
 
   template <class Family>
@@ -51,9 +51,8 @@ struct Scenario {
     std::fputs(opened, stderr);
     ibv_free_device_list(list);
     pd = make<ibv_pd>("ibv_alloc_pd", [&] { return ibv_alloc_pd(context); });
-    mr = make<ibv_mr>("ibv_reg_mr", [&] {
-      return ibv_reg_mr(pd, bytes, sizeof(bytes), IBV_ACCESS_LOCAL_WRITE);
-    });
+    mr = make<ibv_mr>("ibv_reg_mr",
+                      [&] { return ibv_reg_mr(pd, bytes, sizeof(bytes), IBV_ACCESS_LOCAL_WRITE); });
     channel = make<ibv_comp_channel>("ibv_create_comp_channel",
                                      [&] { return ibv_create_comp_channel(context); });
     plain_cq = cq("ibv_exp_create_cq", 0, channel);
@@ -81,8 +80,8 @@ struct Scenario {
         attr.comp_mask = IBV_EXP_CREATE_WQ_MP_RQ;
         attr.mp_rq = {IBV_EXP_MP_RQ_NO_SHIFT, 9, 6};
       }
-      wqs[i] = make<ibv_exp_wq>("ibv_exp_create_wq",
-                                [&] { return ibv_exp_create_wq(context, &attr); });
+      wqs[i] =
+          make<ibv_exp_wq>("ibv_exp_create_wq", [&] { return ibv_exp_create_wq(context, &attr); });
       post[i] = family<ibv_exp_wq_family>("ibv_exp_query_intf (WQ)", IBV_EXP_INTF_WQ, wqs[i]);
       ibv_exp_wq_attr state{};
       state.attr_mask = IBV_EXP_WQ_ATTR_STATE;
@@ -95,9 +94,9 @@ struct Scenario {
       ibv_exp_rwq_ind_table_init_attr table{};
       table.pd = pd;
       table.ind_tbl = &wqs[i];
-      tables[i] = make<ibv_exp_rwq_ind_table>(
-          "ibv_exp_create_rwq_ind_table",
-          [&] { return ibv_exp_create_rwq_ind_table(context, &table); });
+      tables[i] = make<ibv_exp_rwq_ind_table>("ibv_exp_create_rwq_ind_table", [&] {
+        return ibv_exp_create_rwq_ind_table(context, &table);
+      });
       std::uint8_t key[40] = {1, 2, 3};
       ibv_exp_rx_hash_conf hash{};
       hash.rx_hash_function = IBV_EXP_RX_HASH_FUNC_TOEPLITZ;
@@ -106,13 +105,13 @@ struct Scenario {
       hash.rwq_ind_tbl = tables[i];
       ibv_exp_qp_init_attr qp{};
       qp.qp_type = IBV_QPT_RAW_PACKET;
-      qp.comp_mask = IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_RX_HASH |
-                     IBV_EXP_QP_INIT_ATTR_PORT;
+      qp.comp_mask =
+          IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_RX_HASH | IBV_EXP_QP_INIT_ATTR_PORT;
       qp.pd = pd;
       qp.rx_hash_conf = &hash;
       qp.port_num = 1;
-      hashes[i] =
-          make<ibv_qp>("ibv_exp_create_qp (RX_HASH)", [&] { return ibv_exp_create_qp(context, &qp); });
+      hashes[i] = make<ibv_qp>("ibv_exp_create_qp (RX_HASH)",
+                               [&] { return ibv_exp_create_qp(context, &qp); });
 
       struct {
         ibv_exp_flow_attr attr;
@@ -151,16 +150,18 @@ struct Scenario {
     attr.pd = pd;
     sender = make<ibv_qp>("ibv_exp_create_qp", [&] { return ibv_exp_create_qp(context, &attr); });
     to(IBV_QPS_INIT, IBV_EXP_QP_PORT);
-    send = family<ibv_exp_qp_burst_family>("ibv_exp_query_intf (QP)", IBV_EXP_INTF_QP_BURST, sender);
+    send =
+        family<ibv_exp_qp_burst_family>("ibv_exp_query_intf (QP)", IBV_EXP_INTF_QP_BURST, sender);
     auto *sent = family<ibv_exp_cq_family_v1>("ibv_exp_query_intf (CQ)", IBV_EXP_INTF_CQ, send_cq);
-    auto *single = family<ibv_exp_cq_family_v1>("ibv_exp_query_intf (CQ)", IBV_EXP_INTF_CQ, plain_cq);
+    auto *single =
+        family<ibv_exp_cq_family_v1>("ibv_exp_query_intf (CQ)", IBV_EXP_INTF_CQ, plain_cq);
     auto *many = family<ibv_exp_cq_family_v1>("ibv_exp_query_intf (CQ)", IBV_EXP_INTF_CQ, timed_cq);
     to(IBV_QPS_RTR, 0);
     to(IBV_QPS_RTS, 0);
     for (int i = 0; i < 2; ++i) {
       for (int k = 0; k < 100; ++k) bytes[k] = static_cast<unsigned char>(k * 3 + i);
-      const unsigned char head[14] = {2, 0, 0, 0, 0, static_cast<unsigned char>(i), 2, 0, 0, 0, 0,
-                                      9, 0x88, 0xb5};
+      const unsigned char head[14] = {2, 0, 0, 0,    0,   static_cast<unsigned char>(i), 2, 0, 0,
+                                      0, 0, 9, 0x88, 0xb5};
       std::memcpy(bytes, head, sizeof(head));
       ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes), 100, mr->lkey};
       attempt("send_burst",

@@ -44,9 +44,7 @@ class RuleAttr {
     tag.tag_id = id;
     return add(tag, IBV_EXP_FLOW_SPEC_ACTION_TAG);
   }
-  RuleAttr &drop() {
-    return add(ibv_exp_flow_spec_action_drop{}, IBV_EXP_FLOW_SPEC_ACTION_DROP);
-  }
+  RuleAttr &drop() { return add(ibv_exp_flow_spec_action_drop{}, IBV_EXP_FLOW_SPEC_ACTION_DROP); }
   RuleAttr &priority(std::uint16_t p) {
     attr().priority = p;
     return *this;
@@ -150,5 +148,9 @@ struct RawQueue {
 
 inline frames::Bytes udp_frame(std::uint16_t port = 5000, std::size_t payload = 100,
                                const frames::Mac &dst = frames::ours) {
-  return frames::Builder(dst).ipv4(0x0a000001, 0x0a000002, frames::udp).udp(1000, port).payload(payload).build();
+  return frames::Builder(dst)
+      .ipv4(0x0a000001, 0x0a000002, frames::udp)
+      .udp(1000, port)
+      .payload(payload)
+      .build();
 }

@@ -14,10 +14,10 @@ ibv_exp_device_attr caps(ibv_context *context, std::uint32_t mask) {
 
 constexpr std::uint64_t rx_ok =
     IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK | IBV_EXP_WC_RX_IPV4_PACKET;
-constexpr std::uint64_t rx_all =
-    rx_ok | IBV_EXP_WC_RX_IPV6_PACKET | IBV_EXP_WC_RX_TUNNEL_PACKET |
-    IBV_EXP_WC_RX_OUTER_IPV4_PACKET | IBV_EXP_WC_RX_OUTER_IPV6_PACKET |
-    IBV_EXP_WC_RX_OUTER_IP_CSUM_OK | IBV_EXP_WC_RX_OUTER_TCP_UDP_CSUM_OK;
+constexpr std::uint64_t rx_all = rx_ok | IBV_EXP_WC_RX_IPV6_PACKET | IBV_EXP_WC_RX_TUNNEL_PACKET |
+                                 IBV_EXP_WC_RX_OUTER_IPV4_PACKET | IBV_EXP_WC_RX_OUTER_IPV6_PACKET |
+                                 IBV_EXP_WC_RX_OUTER_IP_CSUM_OK |
+                                 IBV_EXP_WC_RX_OUTER_TCP_UDP_CSUM_OK;
 
 }  // namespace
 
@@ -251,10 +251,8 @@ TEST_CASE("padding of writes is accepted [row:IBV_EXP_QP_CREATE_RX_END_PADDING]"
   attr.exp_create_flags = IBV_EXP_QP_CREATE_RX_END_PADDING;
   errno = 0;
   Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
-  if (told.rx_pad_end_addr_align != 0)
-    CHECK(qp);
-  else
-    CHECK(errno == ENOTSUP);
+  if (told.rx_pad_end_addr_align != 0) CHECK(qp);
+  else CHECK(errno == ENOTSUP);
 }
 
 TEST_CASE("sending is paced [row:IBV_EXP_QP_RATE_LIMIT]") {

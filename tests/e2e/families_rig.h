@@ -33,7 +33,8 @@ inline Frame make_udp(std::size_t payload, std::uint32_t seed, std::uint8_t last
     frame[at] = static_cast<std::uint8_t>(v >> 8);
     frame[at + 1] = static_cast<std::uint8_t>(v);
   };
-  const std::uint8_t ip[20] = {0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2};
+  const std::uint8_t ip[20] = {0x45, 0, 0,  0, 0, 1, 0x40, 0, 64, 17,
+                               0,    0, 10, 0, 0, 1, 10,   0, 0,  2};
   std::memcpy(&frame[14], ip, sizeof(ip));
   put16(16, 28 + payload);
   const auto sum = [&](std::size_t from, std::size_t to, std::uint32_t start) {
@@ -78,7 +79,8 @@ struct FamilyRig : Rig {
     return query<ibv_exp_cq_family_v1>(IBV_EXP_INTF_CQ, cq, 1, flags);
   }
 
-  Qp create_on(ibv_qp_type type, ibv_cq *send_cq, ibv_cq *recv_cq, ibv_qp_cap cap = {64, 64, 4, 4, 128}) {
+  Qp create_on(ibv_qp_type type, ibv_cq *send_cq, ibv_cq *recv_cq,
+               ibv_qp_cap cap = {64, 64, 4, 4, 128}) {
     auto attr = qp_attr(type);
     attr.send_cq = send_cq;
     attr.recv_cq = recv_cq;
@@ -136,8 +138,8 @@ auto eventually(F call) {
 inline int poll_count(ibv_exp_cq_family_v1 *family, ibv_cq *cq, int wanted) {
   int got = 0;
   while (got < wanted) {
-    const int n = eventually(
-        [&] { return family->poll_cnt(cq, static_cast<std::uint32_t>(wanted - got)); });
+    const int n =
+        eventually([&] { return family->poll_cnt(cq, static_cast<std::uint32_t>(wanted - got)); });
     if (n <= 0) return got != 0 ? got : n;
     got += n;
   }

@@ -50,9 +50,8 @@ struct Lane : FamilyRig {
   void expect(Frame frame) {
     if (frame.size() < 60) frame.resize(60);
     std::uint32_t flags = 0xff, copied = 7;
-    const int length = eventually([&] {
-      return received->poll_length_flags(recv_cq.get(), nullptr, &copied, &flags);
-    });
+    const int length = eventually(
+        [&] { return received->poll_length_flags(recv_cq.get(), nullptr, &copied, &flags); });
     REQUIRE(length == static_cast<int>(frame.size()));
     CHECK(copied == 0);
     CHECK(std::memcmp(&to.bytes[taken++ % 64 * slot], frame.data(), frame.size()) == 0);
@@ -178,8 +177,7 @@ TEST_CASE("checksums are computed on request, and reported layer by layer") {
                                  i == 0 ? IBV_EXP_QP_BURST_IP_CSUM : 0) == 0);
   REQUIRE(t.send->send_flush(t.out.get()) == 0);
   const std::uint32_t udp4 = IBV_EXP_CQ_RX_IPV4_PACKET | IBV_EXP_CQ_RX_UDP_PACKET;
-  const std::uint32_t all_good =
-      udp4 | IBV_EXP_CQ_RX_IP_CSUM_OK | IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK;
+  const std::uint32_t all_good = udp4 | IBV_EXP_CQ_RX_IP_CSUM_OK | IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK;
   for (int i = 0; i < 3; ++i) {
     std::uint32_t flags = 0, copied = 0;
     REQUIRE(eventually([&] {

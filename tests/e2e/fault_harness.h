@@ -124,7 +124,7 @@ void find_libraries() {
   dl_iterate_phdr(
       [](dl_phdr_info *info, std::size_t, void *) {
         const std::string name = info->dlpi_name;
-        Range *range = name.find("libibverbs_exp") != std::string::npos ? &ours
+        Range *range = name.find("libibverbs_exp") != std::string::npos  ? &ours
                        : name.find("libibverbs.so") != std::string::npos ? &verbs
                        : name.find("libmlx5") != std::string::npos       ? &provider
                                                                          : nullptr;
@@ -184,8 +184,10 @@ constexpr const char *opened = "device opened\n";
 bool fail_command(void (*run)(), unsigned number) {
   char config[] = "/tmp/faults-XXXXXX", log[] = "/tmp/faults-log-XXXXXX";
   const int fd = mkstemp(config), told = mkstemp(log);
-  dprintf(fd, "{\"faults\": [{\"kind\": \"command\", \"match\": \"*\", \"nth\": %u, "
-              "\"error\": \"ENOMEM\"}]}", number);
+  dprintf(fd,
+          "{\"faults\": [{\"kind\": \"command\", \"match\": \"*\", \"nth\": %u, "
+          "\"error\": \"ENOMEM\"}]}",
+          number);
   const pid_t child = fork();
   if (child == 0) {
     setenv("SOFTHCA_CONFIG", config, 1);

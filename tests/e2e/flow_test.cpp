@@ -126,13 +126,15 @@ TEST_CASE("rules about IPv6 headers [row:IBV_EXP_FLOW_SPEC_IPV6]") {
   rig.selects(base().add(ext, IBV_EXP_FLOW_SPEC_IPV6_EXT), frame(1, 2),
               Builder().ipv6(1, 2, tcp).tcp(1, 2).payload(60).build());
   // Between other specifications: what follows is found behind the short one.
-  rig.selects(base().add(ipv6(1, 2), IBV_EXP_FLOW_SPEC_IPV6).udp_port(53),
-              frame(1, 2), Builder().ipv6(1, 2, udp).udp(9, 53).payload(60).build());
+  rig.selects(base().add(ipv6(1, 2), IBV_EXP_FLOW_SPEC_IPV6).udp_port(53), frame(1, 2),
+              Builder().ipv6(1, 2, udp).udp(9, 53).payload(60).build());
 }
 
 TEST_CASE("rules about ports [row:IBV_EXP_FLOW_SPEC_UDP] [row:IBV_EXP_FLOW_SPEC_TCP]") {
   FlowRig rig;
-  const auto base = [] { return RuleAttr().dst(frames::ours).add(ipv4(0, 0), IBV_EXP_FLOW_SPEC_IPV4); };
+  const auto base = [] {
+    return RuleAttr().dst(frames::ours).add(ipv4(0, 0), IBV_EXP_FLOW_SPEC_IPV4);
+  };
   const auto over_udp = [](std::uint16_t src, std::uint16_t dst) {
     return Builder().ipv4(1, 2, udp).udp(src, dst).payload(60).build();
   };
@@ -160,8 +162,10 @@ TEST_CASE("rules about what a tunnel carries [row:IBV_EXP_FLOW_SPEC_VXLAN_TUNNEL
         .build();
   };
   const auto base = [] {
-    return RuleAttr().dst(frames::ours).add(ipv4(0, 0), IBV_EXP_FLOW_SPEC_IPV4).udp_port(
-        frames::vxlan_port);
+    return RuleAttr()
+        .dst(frames::ours)
+        .add(ipv4(0, 0), IBV_EXP_FLOW_SPEC_IPV4)
+        .udp_port(frames::vxlan_port);
   };
   const auto tunnel = [](std::uint32_t vni) {
     ibv_exp_flow_spec_tunnel t{};
@@ -282,9 +286,10 @@ TEST_CASE("bad rules are refused [row:ibv_exp_create_flow]") {
   rig.refused(attr, EINVAL);
   rig.refused(RuleAttr().dst(frames::ours).priority(1000), ENOMEM);
   rig.refused(RuleAttr().add(ibv_exp_flow_spec_eth{}, 0x60), EINVAL);
-  rig.refused(RuleAttr().dst(frames::ours).add(ibv_exp_flow_spec_action_drop{},
-                                               IBV_EXP_FLOW_SPEC_ACTION_DROP |
-                                                   IBV_EXP_FLOW_SPEC_INNER),
+  rig.refused(RuleAttr()
+                  .dst(frames::ours)
+                  .add(ibv_exp_flow_spec_action_drop{},
+                       IBV_EXP_FLOW_SPEC_ACTION_DROP | IBV_EXP_FLOW_SPEC_INNER),
               EINVAL);
   rig.refused(RuleAttr().dst(frames::ours).tag(1u << 24), EINVAL);
   // A specification that says it is shorter than its type is not read.

@@ -61,9 +61,9 @@ TEST_CASE("capabilities of another provider are those that work [row:ibv_exp_que
   CHECK((attr.comp_mask & IBV_EXP_DEVICE_ATTR_ODP) != 0);
 
   constexpr std::uint64_t mlx5_flags =
-      IBV_EXP_DEVICE_DC_TRANSPORT | IBV_EXP_DEVICE_EXT_ATOMICS |
-      IBV_EXP_DEVICE_EXT_MASKED_ATOMICS | IBV_EXP_DEVICE_UMR | IBV_EXP_DEVICE_NOP |
-      IBV_EXP_DEVICE_PACKET_BASED_CREDIT_MODE | IBV_EXP_DEVICE_CROSS_CHANNEL;
+      IBV_EXP_DEVICE_DC_TRANSPORT | IBV_EXP_DEVICE_EXT_ATOMICS | IBV_EXP_DEVICE_EXT_MASKED_ATOMICS |
+      IBV_EXP_DEVICE_UMR | IBV_EXP_DEVICE_NOP | IBV_EXP_DEVICE_PACKET_BASED_CREDIT_MODE |
+      IBV_EXP_DEVICE_CROSS_CHANNEL;
   CHECK((attr.exp_device_cap_flags & mlx5_flags) == 0);
   CHECK((attr.exp_device_cap_flags & IBV_EXP_DEVICE_MR_ALLOCATE) != 0);
   CHECK(((attr.exp_device_cap_flags & IBV_EXP_DEVICE_XRC) != 0) ==
@@ -109,9 +109,8 @@ TEST_CASE("data of another provider moves [row:ibv_exp_post_send] [row:ibv_exp_p
   CHECK(std::memcmp(&out.bytes[8], &before, sizeof(before)) == 0);
 
   // What only an mlx5 does is refused where it is posted; the queue goes on.
-  for (const auto opcode :
-       {IBV_EXP_WR_NOP, IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP,
-        IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD}) {
+  for (const auto opcode : {IBV_EXP_WR_NOP, IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP,
+                            IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD}) {
     CAPTURE(opcode);
     auto special = request(4, opcode, nullptr, 0);
     bad = nullptr;
@@ -220,8 +219,8 @@ TEST_CASE("what needs an mlx5 is refused on another device") {
   SECTION("interface families [row:ibv_exp_query_intf]") {
     const Qp qp = rig.create_qp(IBV_QPT_RC);
     rig.connect(qp.get(), qp->qp_num);
-    const std::pair<ibv_exp_intf_family, void *> families[] = {
-        {IBV_EXP_INTF_QP_BURST, qp.get()}, {IBV_EXP_INTF_CQ, rig.cq.get()}};
+    const std::pair<ibv_exp_intf_family, void *> families[] = {{IBV_EXP_INTF_QP_BURST, qp.get()},
+                                                               {IBV_EXP_INTF_CQ, rig.cq.get()}};
     for (const auto &[family, object] : families) {
       ibv_exp_query_intf_params params{};
       params.intf_scope = IBV_EXP_INTF_GLOBAL;

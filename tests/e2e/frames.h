@@ -32,7 +32,8 @@ inline void store16(std::uint8_t *p, std::uint32_t v) {
 
 // Ones' complement sum of 16-bit words, folded.
 inline std::uint16_t sum16(const std::uint8_t *p, std::size_t n, std::uint32_t sum = 0) {
-  for (std::size_t i = 0; i < n; i += 2) sum += std::uint32_t{p[i]} << 8 | (i + 1 < n ? p[i + 1] : 0u);
+  for (std::size_t i = 0; i < n; i += 2)
+    sum += std::uint32_t{p[i]} << 8 | (i + 1 < n ? p[i + 1] : 0u);
   while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
   return static_cast<std::uint16_t>(sum);
 }
@@ -141,8 +142,10 @@ class Builder {
   }
   static void lengths(Bytes &frame, std::size_t l2) {
     const Headers h = headers_of(frame.data(), l2);
-    if (h.version == 4) store16(frame.data() + h.l3 + 2, static_cast<std::uint32_t>(frame.size() - h.l3));
-    if (h.version == 6) store16(frame.data() + h.l3 + 4, static_cast<std::uint32_t>(frame.size() - h.l4));
+    if (h.version == 4)
+      store16(frame.data() + h.l3 + 2, static_cast<std::uint32_t>(frame.size() - h.l3));
+    if (h.version == 6)
+      store16(frame.data() + h.l3 + 4, static_cast<std::uint32_t>(frame.size() - h.l4));
     if (h.version != 0 && h.protocol == frames::udp)
       store16(frame.data() + h.l4 + 4, static_cast<std::uint32_t>(frame.size() - h.l4));
     if (const std::size_t inner = inner_of(frame, h)) lengths(frame, inner);
@@ -153,7 +156,8 @@ class Builder {
     if (const std::size_t inner = inner_of(frame, h)) checksums(frame, inner);
     if (h.version == 4) {
       store16(frame.data() + h.l3 + 10, 0);
-      store16(frame.data() + h.l3 + 10, static_cast<std::uint16_t>(~sum16(frame.data() + h.l3, 20)));
+      store16(frame.data() + h.l3 + 10,
+              static_cast<std::uint16_t>(~sum16(frame.data() + h.l3, 20)));
     }
     std::uint8_t *at = frame.data() + h.l4 + (h.protocol == frames::tcp ? 16 : 6);
     store16(at, 0);

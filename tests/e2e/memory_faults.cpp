@@ -39,8 +39,9 @@ struct Scenario {
     attr.port_num = 1;
     attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     attempt("to INIT", [&] {
-      return ibv_exp_modify_qp(from, &attr, IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX |
-                                                IBV_EXP_QP_PORT | IBV_EXP_QP_ACCESS_FLAGS);
+      return ibv_exp_modify_qp(
+          from, &attr,
+          IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT | IBV_EXP_QP_ACCESS_FLAGS);
     });
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = IBV_MTU_1024;
@@ -105,16 +106,14 @@ struct Scenario {
     });
     pd = make<ibv_pd>("ibv_alloc_pd", [&] { return ibv_alloc_pd(context); });
     ibv_exp_cq_init_attr attr{};
-    cq = make<ibv_cq>("ibv_exp_create_cq", [&] {
-      return ibv_exp_create_cq(context, 64, nullptr, nullptr, 0, &attr);
-    });
+    cq = make<ibv_cq>("ibv_exp_create_cq",
+                      [&] { return ibv_exp_create_cq(context, 64, nullptr, nullptr, 0, &attr); });
     ibv_exp_res_domain_init_attr threads{};
     threads.comp_mask = IBV_EXP_RES_DOMAIN_THREAD_MODEL | IBV_EXP_RES_DOMAIN_MSG_MODEL;
     threads.thread_model = IBV_EXP_THREAD_SINGLE;
     threads.msg_model = IBV_EXP_MSG_FORCE_LOW_LATENCY;
-    domain = make<ibv_exp_res_domain>("ibv_exp_create_res_domain", [&] {
-      return ibv_exp_create_res_domain(context, &threads);
-    });
+    domain = make<ibv_exp_res_domain>("ibv_exp_create_res_domain",
+                                      [&] { return ibv_exp_create_res_domain(context, &threads); });
     qp = make<ibv_qp>("ibv_exp_create_qp", [&] { return create_qp(domain); });
     peer = make<ibv_qp>("ibv_exp_create_qp", [&] { return create_qp(nullptr); });
     connect(qp, peer);
@@ -151,8 +150,7 @@ struct Scenario {
   }
 
   void windows(ibv_mr *memory) {
-    ibv_mw *mw =
-        make<ibv_mw>("ibv_alloc_mw", [&] { return ibv_alloc_mw(pd, IBV_MW_TYPE_1); });
+    ibv_mw *mw = make<ibv_mw>("ibv_alloc_mw", [&] { return ibv_alloc_mw(pd, IBV_MW_TYPE_1); });
     ibv_exp_mw_bind bind{};
     bind.qp = qp;
     bind.mw = mw;
@@ -169,7 +167,8 @@ struct Scenario {
   void device_memory() {
     ibv_exp_alloc_dm_attr attr{};
     attr.length = 4096;
-    auto *dm = make<ibv_exp_dm>("ibv_exp_alloc_dm", [&] { return ibv_exp_alloc_dm(context, &attr); });
+    auto *dm =
+        make<ibv_exp_dm>("ibv_exp_alloc_dm", [&] { return ibv_exp_alloc_dm(context, &attr); });
     ibv_exp_memcpy_dm_attr copy{};
     copy.host_addr = bytes;
     copy.length = 64;
@@ -192,9 +191,8 @@ struct Scenario {
     hint.length = sizeof(bytes);
     attempt("ibv_exp_prefetch_mr", [&] { return ibv_exp_prefetch_mr(paged, &hint); });
     dereg(paged);
-    ibv_mr *mr = make<ibv_mr>("ibv_exp_reg_mr", [&] {
-      return reg(bytes, sizeof(bytes), IBV_EXP_ACCESS_MW_BIND);
-    });
+    ibv_mr *mr = make<ibv_mr>("ibv_exp_reg_mr",
+                              [&] { return reg(bytes, sizeof(bytes), IBV_EXP_ACCESS_MW_BIND); });
     keys(mr);
     windows(mr);
     attempt("ibv_exp_rereg_mr", [&] {
@@ -215,8 +213,8 @@ struct Scenario {
     };
     ibv_xrc_domain *const here = open_domain(), *const there = open_domain();
     ibv_srq_init_attr attr{nullptr, {8, 1, 0}};
-    ibv_srq *const srq = make<ibv_srq>(
-        "ibv_create_xrc_srq", [&] { return ibv_create_xrc_srq(pd, here, cq, &attr); });
+    ibv_srq *const srq = make<ibv_srq>("ibv_create_xrc_srq",
+                                       [&] { return ibv_create_xrc_srq(pd, here, cq, &attr); });
     ibv_srq_attr limit{};
     limit.srq_limit = 1;
     attempt("ibv_modify_srq", [&] { return ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT); });
@@ -232,13 +230,11 @@ struct Scenario {
     for (ibv_xrc_domain *by : {here, there})
       attempt("ibv_modify_xrc_rcv_qp", [&] {
         return ibv_modify_xrc_rcv_qp(
-            by, number, &to,
-            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+            by, number, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
       });
     for (ibv_xrc_domain *by : {here, there})
-      attempt("ibv_query_xrc_rcv_qp", [&] {
-        return ibv_query_xrc_rcv_qp(by, number, &to, IBV_QP_STATE, &init.base);
-      });
+      attempt("ibv_query_xrc_rcv_qp",
+              [&] { return ibv_query_xrc_rcv_qp(by, number, &to, IBV_QP_STATE, &init.base); });
     attempt("ibv_reg_xrc_rcv_qp", [&] { return ibv_reg_xrc_rcv_qp(there, number); });
     for (ibv_xrc_domain *by : {here, there})
       attempt("ibv_unreg_xrc_rcv_qp", [&] { return ibv_unreg_xrc_rcv_qp(by, number); });

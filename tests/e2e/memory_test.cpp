@@ -65,8 +65,7 @@ ibv_exp_mw_bind bind_middle(ibv_qp *qp, ibv_mw *mw, ibv_mr *mr) {
   bind.bind_info.mr = mr;
   bind.bind_info.addr = reinterpret_cast<std::uintptr_t>(mr->addr) + mr->length / 4;
   bind.bind_info.length = mr->length / 2;
-  bind.bind_info.exp_mw_access_flags =
-      IBV_EXP_ACCESS_REMOTE_WRITE | IBV_EXP_ACCESS_REMOTE_READ;
+  bind.bind_info.exp_mw_access_flags = IBV_EXP_ACCESS_REMOTE_WRITE | IBV_EXP_ACCESS_REMOTE_READ;
   return bind;
 }
 
@@ -172,7 +171,10 @@ TEST_CASE("device memory that cannot be had is refused [row:ibv_exp_alloc_dm]") 
   SECTION("nothing named") { in.dm = nullptr; }
   SECTION("memory of another context") { in.dm = foreign.get(); }
   SECTION("beyond its end") { in.length = 8192; }
-  SECTION("allocated as well") { in.exp_access |= IBV_EXP_ACCESS_ALLOCATE_MR; in.addr = nullptr; }
+  SECTION("allocated as well") {
+    in.exp_access |= IBV_EXP_ACCESS_ALLOCATE_MR;
+    in.addr = nullptr;
+  }
   SECTION("paged") { in.exp_access |= IBV_EXP_ACCESS_ON_DEMAND; }
   SECTION("shared") {
     in.exp_access |= IBV_EXP_ACCESS_SHARED_MR_USER_READ;
@@ -247,8 +249,9 @@ TEST_CASE("a window is no wider than asked [row:ibv_exp_bind_mw]") {
   CHECK(p.completions(1)[0].status == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("a window of type 2 is bound by a work request [row:IBV_EXP_WR_BIND_MW] "
-          "[row:mw_post_send_bind_mw] [row:umr_core_bind_mw] [row:umr_core_local_inv]") {
+TEST_CASE(
+    "a window of type 2 is bound by a work request [row:IBV_EXP_WR_BIND_MW] "
+    "[row:mw_post_send_bind_mw] [row:umr_core_bind_mw] [row:umr_core_local_inv]") {
   Pair p(IBV_QPT_RC);
   const auto capable = capabilities(p.context.get());
   CHECK((capable & IBV_EXP_DEVICE_MW_TYPE_2B) != 0);
@@ -402,8 +405,8 @@ TEST_CASE("contiguous memory is used and goes with its region [row:IBV_EXP_ACCES
   ibv_exp_reg_mr_in in{};
   in.pd = p.pd.get();
   in.length = GENERATE(std::size_t{4096}, std::size_t{3} << 20);
-  in.exp_access = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
-                  IBV_EXP_ACCESS_ALLOCATE_MR;
+  in.exp_access =
+      IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE | IBV_EXP_ACCESS_ALLOCATE_MR;
   void *where = nullptr;
   {
     const Mr mr(ibv_exp_reg_mr(&in));
@@ -425,8 +428,9 @@ TEST_CASE("contiguous memory is used and goes with its region [row:IBV_EXP_ACCES
 #endif
 }
 
-TEST_CASE("a region changes [row:ibv_exp_rereg_mr] [row:mr_rereg_mr_change_pd] "
-          "[row:contig_rereg_mr_allocate]") {
+TEST_CASE(
+    "a region changes [row:ibv_exp_rereg_mr] [row:mr_rereg_mr_change_pd] "
+    "[row:contig_rereg_mr_allocate]") {
   Pair p(IBV_QPT_RC);
   std::vector<std::uint8_t> first(4096), second(8192);
   ibv_exp_reg_mr_in in{};

@@ -27,8 +27,9 @@ std::vector<ibv_exp_wc> take(ibv_cq *cq, std::size_t wanted,
 
 }  // namespace
 
-TEST_CASE("packets are told with their strides [row:mprq_poll_mp_wr][row:mprq_create_wq]"
-          "[row:IBV_EXP_WC_MP_WR_CONSUMED][row:IBV_EXP_WC_RECV_NOP]") {
+TEST_CASE(
+    "packets are told with their strides [row:mprq_poll_mp_wr][row:mprq_create_wq]"
+    "[row:IBV_EXP_WC_MP_WR_CONSUMED][row:IBV_EXP_WC_RECV_NOP]") {
   // The structure of 3.x and 4.0 as well.
   const std::uint32_t wc_size = GENERATE(88u, static_cast<std::uint32_t>(sizeof(ibv_exp_wc)));
   for (const auto shift : {IBV_EXP_MP_RQ_NO_SHIFT, IBV_EXP_MP_RQ_2BYTES_SHIFT}) {

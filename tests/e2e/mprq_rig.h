@@ -64,8 +64,8 @@ struct Receiver : FamilyRig {
     hash.rwq_ind_tbl = table.get();
     ibv_exp_qp_init_attr qp{};
     qp.qp_type = IBV_QPT_RAW_PACKET;
-    qp.comp_mask = IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_RX_HASH |
-                   IBV_EXP_QP_INIT_ATTR_PORT;
+    qp.comp_mask =
+        IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_RX_HASH | IBV_EXP_QP_INIT_ATTR_PORT;
     qp.pd = pd.get();
     qp.rx_hash_conf = &hash;
     qp.port_num = 1;

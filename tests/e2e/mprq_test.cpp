@@ -126,8 +126,7 @@ TEST_CASE("compressed completions of a multi-packet queue") {
       const auto at = ledger.place(frame.size());
       const auto next = [&] {
         return eventually([&] {
-          const int n =
-              t.poll->poll_length_flags_mp_rq_ts(t.recv_cq.get(), &offset, &flags, &time);
+          const int n = t.poll->poll_length_flags_mp_rq_ts(t.recv_cq.get(), &offset, &flags, &time);
           return n != 0 ? n : (flags & IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1) != 0 ? 1'000'000 : 0;
         });
       };
@@ -266,12 +265,13 @@ TEST_CASE("an error of the queue is left to ibv_poll_cq") {
   CHECK(wc.vendor_err != 0);
 }
 
-TEST_CASE("sizes out of the reported range are refused "
-          "[row:mprq_query_max_single_stride_log_num_of_bytes]"
-          "[row:mprq_query_min_single_stride_log_num_of_bytes]"
-          "[row:mprq_query_max_single_wqe_log_num_of_strides]"
-          "[row:mprq_query_min_single_wqe_log_num_of_strides]"
-          "[row:mprq_query_supported_qps][row:mprq_query_allowed_shifts]") {
+TEST_CASE(
+    "sizes out of the reported range are refused "
+    "[row:mprq_query_max_single_stride_log_num_of_bytes]"
+    "[row:mprq_query_min_single_stride_log_num_of_bytes]"
+    "[row:mprq_query_max_single_wqe_log_num_of_strides]"
+    "[row:mprq_query_min_single_wqe_log_num_of_strides]"
+    "[row:mprq_query_supported_qps][row:mprq_query_allowed_shifts]") {
   FamilyRig t;
   ibv_exp_device_attr device{};
   device.comp_mask = IBV_EXP_DEVICE_ATTR_MP_RQ;

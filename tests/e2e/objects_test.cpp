@@ -26,8 +26,9 @@ ibv_exp_device_attr query(ibv_context *context, std::uint32_t mask, std::uint64_
 
 }  // namespace
 
-TEST_CASE("a device is asked for nothing, everything and single bits "
-          "[row:ibv_exp_query_device][row:exp_node_mic][row:exp_transport_scif]") {
+TEST_CASE(
+    "a device is asked for nothing, everything and single bits "
+    "[row:ibv_exp_query_device][row:exp_node_mic][row:exp_transport_scif]") {
   const Context context = open_first();
   CHECK(context->device->node_type == IBV_NODE_CA);
   CHECK(context->device->transport_type == IBV_TRANSPORT_IB);
@@ -43,8 +44,8 @@ TEST_CASE("a device is asked for nothing, everything and single bits "
   CHECK(none.exp_device_cap_flags == 0xeeeeeeeeeeeeeeee);
   CHECK(none.comp_mask_2 == 0);
 
-  const auto all = query(context.get(), IBV_EXP_DEVICE_ATTR_RESERVED - 1,
-                         IBV_EXP_DEVICE_ATTR_RESERVED_2 - 1);
+  const auto all =
+      query(context.get(), IBV_EXP_DEVICE_ATTR_RESERVED - 1, IBV_EXP_DEVICE_ATTR_RESERVED_2 - 1);
   const std::uint64_t low = 0xffffffff & ~(1u << 17) & ~(1u << 21) & ~(1u << 23) & ~(1u << 24);
   constexpr std::uint64_t memory = IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_ODP;
   CHECK((all.exp_device_cap_flags & low & ~base.device_cap_flags) == 0);
@@ -66,8 +67,9 @@ TEST_CASE("a device is asked for nothing, everything and single bits "
     CHECK(query(context.get(), 1u << bit).comp_mask == (all.comp_mask & 1u << bit));
 }
 
-TEST_CASE("port attributes come as asked "
-          "[row:ibv_exp_query_port][row:exp_link_layer_scif]") {
+TEST_CASE(
+    "port attributes come as asked "
+    "[row:ibv_exp_query_port][row:exp_link_layer_scif]") {
   const Context context = open_first();
   ibv_port_attr base{};
   REQUIRE(ibv_query_port(context.get(), 1, &base) == 0);
@@ -142,8 +144,9 @@ TEST_CASE("devices are listed anew each time [row:ibv_exp_get_device_list]") {
   ibv_free_device_list(list);
 }
 
-TEST_CASE("queue pairs of all types are created and granted "
-          "[row:ibv_exp_create_qp][row:inlrecv_create_qp_max_inl_recv]") {
+TEST_CASE(
+    "queue pairs of all types are created and granted "
+    "[row:ibv_exp_create_qp][row:inlrecv_create_qp_max_inl_recv]") {
   Rig rig;
   const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD);
   auto attr = rig.qp_attr(type);
@@ -224,15 +227,16 @@ TEST_CASE("queue pairs that cannot be had are refused [row:ibv_exp_create_qp]") 
   fails([&] { return ibv_exp_create_qp(rig.context.get(), &attr); }, reason);
 }
 
-TEST_CASE("modification takes what rdma-core has "
-          "[row:ibv_exp_modify_qp][row:entropy_modify_qp]") {
+TEST_CASE(
+    "modification takes what rdma-core has "
+    "[row:ibv_exp_modify_qp][row:entropy_modify_qp]") {
   Rig rig;
   Qp qp = rig.create_qp(IBV_QPT_RC);
   ibv_exp_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
-  constexpr std::uint64_t init = IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT |
-                                 IBV_EXP_QP_ACCESS_FLAGS;
+  constexpr std::uint64_t init =
+      IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT | IBV_EXP_QP_ACCESS_FLAGS;
   SECTION("placement is a matter of the fabric") {
     CHECK(ibv_exp_modify_qp(qp.get(), &attr, init | IBV_EXP_QP_OOO_RW_DATA_PLACEMENT) == 0);
     CHECK(qp->state == IBV_QPS_INIT);
@@ -260,8 +264,9 @@ TEST_CASE("modification takes what rdma-core has "
   }
 }
 
-TEST_CASE("completion queues with and without a channel "
-          "[row:ibv_exp_create_cq][row:cqmod_modify_cq_cq_count][row:cqmod_modify_cq_cq_period]") {
+TEST_CASE(
+    "completion queues with and without a channel "
+    "[row:ibv_exp_create_cq][row:cqmod_modify_cq_cq_count][row:cqmod_modify_cq_cq_period]") {
   Rig rig;
   ibv_exp_cq_init_attr attr{};
   const Channel channel(ibv_create_comp_channel(rig.context.get()));

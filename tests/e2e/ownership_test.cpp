@@ -27,8 +27,8 @@ void to_init(ibv_qp *qp) {
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
   attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  std::uint64_t mask = IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT |
-                       IBV_EXP_QP_ACCESS_FLAGS;
+  std::uint64_t mask =
+      IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT | IBV_EXP_QP_ACCESS_FLAGS;
   if (qp->qp_type == IBV_QPT_RC)
     attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   REQUIRE(ibv_exp_modify_qp(qp, &attr, mask) == 0);
@@ -215,10 +215,8 @@ TEST_CASE("the families and the experimental verbs take turns on connected queue
       const std::uint32_t size = 1 + round * 53 % 2000;
       std::fill(t.memory.bytes.begin() + 8192, t.memory.bytes.begin() + 12288, 0);
       ibv_sge room = t.memory.piece(8192, 4096);
-      if (round % 2 == 0)
-        REQUIRE(t.family_b->recv_burst(t.b.get(), &room, 1) == 0);
-      else
-        post_receive(t.b.get(), round, room);
+      if (round % 2 == 0) REQUIRE(t.family_b->recv_burst(t.b.get(), &room, 1) == 0);
+      else post_receive(t.b.get(), round, room);
 
       ibv_sge piece = t.memory.piece(round, size);
       if (round % 3 == 0) {

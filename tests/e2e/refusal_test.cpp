@@ -82,10 +82,10 @@ std::tuple<Args...> plausible(Objects &objects, std::index_sequence<n...>) {
 
 // returns_pointer: a slot whose verb returns NULL may itself return a number.
 void check_shape(Shape shape, const Answer_ &got, int reason, bool returns_pointer) {
-  const bool sets_errno =
-      shape == Shape::positive_and_errno || shape == Shape::negative_and_errno ||
-      shape == Shape::minus_one || shape == Shape::null_errno || shape == Shape::null_status ||
-      shape == Shape::void_errno || shape == Shape::zero;
+  const bool sets_errno = shape == Shape::positive_and_errno ||
+                          shape == Shape::negative_and_errno || shape == Shape::minus_one ||
+                          shape == Shape::null_errno || shape == Shape::null_status ||
+                          shape == Shape::void_errno || shape == Shape::zero;
   CHECK(got.error == (sets_errno ? reason : untouched));
   switch (shape) {
     case Shape::positive:
@@ -120,7 +120,8 @@ struct Signature<R(Args...)> {
     const Shape shape = row(id).shape;
     check_shape(shape, call(function, arguments), ENOTSUP, std::is_pointer_v<R>);
     if constexpr (sizeof...(Args) > 2) {
-      if constexpr (std::is_pointer_v<std::remove_pointer_t<std::tuple_element_t<2, std::tuple<Args...>>>>)
+      if constexpr (std::is_pointer_v<
+                        std::remove_pointer_t<std::tuple_element_t<2, std::tuple<Args...>>>>)
         if (shape == Shape::positive_bad) CHECK(*std::get<2>(arguments) == std::get<1>(arguments));
     }
   }
@@ -162,12 +163,12 @@ bool is_refused(const Entry &entry) {
 TEST_CASE("unsupported entry points say so through their symbol [rows:entry,refused]") {
   Objects objects;
   int checked = 0;
-#define REFUSED_SYMBOL(name)                                                        \
-  if (is_refused(row(EntryId::name))) {                                             \
-    INFO(#name);                                                                    \
-    using F = std::remove_pointer_t<decltype(&::name)>;                             \
-    Signature<F>::refused(EntryId::name, symbol<F>(EntryId::name), objects);        \
-    ++checked;                                                                      \
+#define REFUSED_SYMBOL(name)                                                 \
+  if (is_refused(row(EntryId::name))) {                                      \
+    INFO(#name);                                                             \
+    using F = std::remove_pointer_t<decltype(&::name)>;                      \
+    Signature<F>::refused(EntryId::name, symbol<F>(EntryId::name), objects); \
+    ++checked;                                                               \
   }
 #define REFUSED_slot_and_symbol(name) REFUSED_SYMBOL(name)
 #define REFUSED_symbol(name) REFUSED_SYMBOL(name)
@@ -183,12 +184,12 @@ TEST_CASE("unsupported entry points say so through their slot [rows:entry,refuse
   const verbs_context_exp *table = verbs_get_exp_ctx(objects.rig.context.get());
   REQUIRE(table != nullptr);
   int checked = 0;
-#define IBVEXP_SLOT(name, entry)                                                         \
-  if (is_refused(row(EntryId::entry))) {                                                 \
-    INFO(#name);                                                                         \
-    Signature<std::remove_pointer_t<decltype(table->name)>>::refused(EntryId::entry,      \
-                                                                     table->name, objects); \
-    ++checked;                                                                           \
+#define IBVEXP_SLOT(name, entry)                                                                  \
+  if (is_refused(row(EntryId::entry))) {                                                          \
+    INFO(#name);                                                                                  \
+    Signature<std::remove_pointer_t<decltype(table->name)>>::refused(EntryId::entry, table->name, \
+                                                                     objects);                    \
+    ++checked;                                                                                    \
   }
 #include "slots.def"
   CHECK(checked > 20);
@@ -197,13 +198,13 @@ TEST_CASE("unsupported entry points say so through their slot [rows:entry,refuse
 TEST_CASE("symbols survive null pointers [rows:entry,symbol]") {
   // Null is a legal argument of the first; the second takes none.
   const std::set<std::string_view> exempt = {"ibv_exp_get_device_list", "rdma_lib_reset"};
-#define NULLS_SYMBOL(name)                                                              \
-  if (!exempt.contains(#name)) {                                                        \
-    INFO(#name);                                                                        \
-    using F = std::remove_pointer_t<decltype(&::name)>;                                 \
-    if constexpr (Signature<F>::starts_with_pointer)                                    \
-      Signature<F>::nulls(EntryId::name, symbol<F>(EntryId::name),                      \
-                          is_refused(row(EntryId::name)));                              \
+#define NULLS_SYMBOL(name)                                         \
+  if (!exempt.contains(#name)) {                                   \
+    INFO(#name);                                                   \
+    using F = std::remove_pointer_t<decltype(&::name)>;            \
+    if constexpr (Signature<F>::starts_with_pointer)               \
+      Signature<F>::nulls(EntryId::name, symbol<F>(EntryId::name), \
+                          is_refused(row(EntryId::name)));         \
   }
 #define NULLS_slot_and_symbol(name) NULLS_SYMBOL(name)
 #define NULLS_symbol(name) NULLS_SYMBOL(name)

@@ -10,9 +10,7 @@ using namespace ibvexp;
 
 namespace {
 
-bool is_refused(FeatureId id) {
-  return effective(row(id).answer).verdict == Verdict::unsupported;
-}
+bool is_refused(FeatureId id) { return effective(row(id).answer).verdict == Verdict::unsupported; }
 
 // Calls ask(bit) for each bit of an enum that is refused, and expects the row's
 // errno; ask returns it.
@@ -49,10 +47,11 @@ int null_or_errno(const void *object) {
 
 }  // namespace
 
-TEST_CASE("creation of queue pairs, bit by bit "
-          "[rows:owner=ibv_exp_qp_create_flags,refused]"
-          "[rows:owner=ibv_exp_qp_init_attr_comp_mask,refused]"
-          "[rows:owner=ibv_exp_qpg_type,refused]") {
+TEST_CASE(
+    "creation of queue pairs, bit by bit "
+    "[rows:owner=ibv_exp_qp_create_flags,refused]"
+    "[rows:owner=ibv_exp_qp_init_attr_comp_mask,refused]"
+    "[rows:owner=ibv_exp_qpg_type,refused]") {
   Rig rig;
   each_refused_bit<"ibv_exp_qp_create_flags">([&](std::uint64_t bit) {
     auto attr = rig.qp_attr(IBV_QPT_RC);
@@ -72,8 +71,9 @@ TEST_CASE("creation of queue pairs, bit by bit "
   });
 }
 
-TEST_CASE("modification of queue pairs, bit by bit "
-          "[rows:owner=ibv_exp_qp_attr_mask,refused]") {
+TEST_CASE(
+    "modification of queue pairs, bit by bit "
+    "[rows:owner=ibv_exp_qp_attr_mask,refused]") {
   Rig rig;
   Qp qp = rig.create_qp(IBV_QPT_RC);
   each_refused_bit<"ibv_exp_qp_attr_mask">([&](std::uint64_t bit) {
@@ -83,10 +83,11 @@ TEST_CASE("modification of queue pairs, bit by bit "
   CHECK(qp->state == IBV_QPS_RESET);
 }
 
-TEST_CASE("completion queues, bit by bit "
-          "[rows:owner=ibv_exp_cq_create_flags,refused]"
-          "[rows:owner=ibv_exp_cq_init_attr_mask,refused]"
-          "[rows:owner=ibv_exp_cq_attr_mask,refused]") {
+TEST_CASE(
+    "completion queues, bit by bit "
+    "[rows:owner=ibv_exp_cq_create_flags,refused]"
+    "[rows:owner=ibv_exp_cq_init_attr_mask,refused]"
+    "[rows:owner=ibv_exp_cq_attr_mask,refused]") {
   Rig rig;
   each_refused_bit<"ibv_exp_cq_create_flags">([&](std::uint64_t bit) {
     ibv_exp_cq_init_attr attr{};
@@ -120,8 +121,9 @@ TEST_CASE("memory, bit by bit [rows:owner=ibv_exp_access_flags,refused]") {
   });
 }
 
-TEST_CASE("shared receive queues, bit by bit "
-          "[rows:owner=ibv_exp_create_srq_comp_mask,refused]") {
+TEST_CASE(
+    "shared receive queues, bit by bit "
+    "[rows:owner=ibv_exp_create_srq_comp_mask,refused]") {
   Rig rig;
   each_refused_bit<"ibv_exp_create_srq_comp_mask">([&](std::uint64_t bit) {
     ibv_exp_create_srq_attr attr{};
@@ -132,10 +134,11 @@ TEST_CASE("shared receive queues, bit by bit "
   });
 }
 
-TEST_CASE("requests, opcode by opcode and flag by flag "
-          "[rows:owner=ibv_exp_wr_opcode,refused][rows:owner=ibv_exp_send_flags,refused]"
-          "[rows:owner=ibv_exp_calc_op][rows:owner=ibv_exp_calc_data_type]"
-          "[rows:owner=ibv_exp_calc_data_size][row:xchan_post_send_verb][row:xchan_wr_task]") {
+TEST_CASE(
+    "requests, opcode by opcode and flag by flag "
+    "[rows:owner=ibv_exp_wr_opcode,refused][rows:owner=ibv_exp_send_flags,refused]"
+    "[rows:owner=ibv_exp_calc_op][rows:owner=ibv_exp_calc_data_type]"
+    "[rows:owner=ibv_exp_calc_data_size][row:xchan_post_send_verb][row:xchan_wr_task]") {
   Rig rig;
   Qp a = rig.create_qp(IBV_QPT_RC), b = rig.create_qp(IBV_QPT_RC);
   rig.connect(a.get(), b->qp_num);
@@ -182,8 +185,9 @@ TEST_CASE("requests, opcode by opcode and flag by flag "
   });
 }
 
-TEST_CASE("tasks and erasure coding, value by value "
-          "[rows:owner=ibv_exp_task_type][rows:owner=ibv_exp_ec_calc_attr_comp_mask]") {
+TEST_CASE(
+    "tasks and erasure coding, value by value "
+    "[rows:owner=ibv_exp_task_type][rows:owner=ibv_exp_ec_calc_attr_comp_mask]") {
   Rig rig;
   each_value("ibv_exp_task_type", [&](std::uint64_t type) {
     ibv_exp_task task{}, *bad = nullptr;

@@ -89,8 +89,9 @@ TEST_CASE("queue pairs share their receives [row:ibv_exp_create_srq]") {
   }
 }
 
-TEST_CASE("shared receive queues that cannot be had "
-          "[row:ibv_exp_create_srq][row:tm_rndv_offload]") {
+TEST_CASE(
+    "shared receive queues that cannot be had "
+    "[row:ibv_exp_create_srq][row:tm_rndv_offload]") {
   Rig rig, other;
   auto attr = srq_attr(rig);
   SECTION("tags") {
@@ -216,8 +217,8 @@ struct Bound : Rig {
     reg.pd = pd.get();
     reg.addr = in.bytes.data();
     reg.length = in.bytes.size();
-    reg.exp_access = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
-                     IBV_EXP_ACCESS_MW_BIND;
+    reg.exp_access =
+        IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE | IBV_EXP_ACCESS_MW_BIND;
     in.mr.reset(ibv_exp_reg_mr(&reg));
     REQUIRE(in.mr);
 

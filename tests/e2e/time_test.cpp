@@ -332,8 +332,8 @@ TEST_CASE("the clock is read in every unit [row:ibv_exp_query_values]") {
   device.comp_mask =
       IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK | IBV_EXP_DEVICE_ATTR_WITH_HCA_CORE_CLOCK;
   REQUIRE(ibv_exp_query_device(context.get(), &device) == 0);
-  CHECK(device.comp_mask == (IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK |
-                             IBV_EXP_DEVICE_ATTR_WITH_HCA_CORE_CLOCK));
+  CHECK(device.comp_mask ==
+        (IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK | IBV_EXP_DEVICE_ATTR_WITH_HCA_CORE_CLOCK));
   REQUIRE(device.hca_core_clock > 0);
 
   // What hca_core_clock says is how fast the clock runs. [row:ts_query_core_clock]
@@ -372,8 +372,8 @@ TEST_CASE("the clock is read in every unit [row:ibv_exp_query_values]") {
   }));
 
   // Nanoseconds are those of the wall clock, whether cycles are asked for or not.
-  for (const int what : {int{IBV_EXP_VALUES_HW_CLOCK_NS},
-                         IBV_EXP_VALUES_HW_CLOCK_NS | IBV_EXP_VALUES_HW_CLOCK})
+  for (const int what :
+       {int{IBV_EXP_VALUES_HW_CLOCK_NS}, IBV_EXP_VALUES_HW_CLOCK_NS | IBV_EXP_VALUES_HW_CLOCK})
     CHECK(eventually([&] {
       const std::uint64_t before = wall_clock_ns();
       const auto now = read(what);

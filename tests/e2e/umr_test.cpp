@@ -132,7 +132,8 @@ struct Umr : Rig {
     REQUIRE(b);
     connect(a.get(), b->qp_num);
     connect(b.get(), a->qp_num);
-    for (std::size_t i = 0; i < size; ++i) near.bytes[i] = static_cast<std::uint8_t>(i * 7 + (i >> 8));
+    for (std::size_t i = 0; i < size; ++i)
+      near.bytes[i] = static_cast<std::uint8_t>(i * 7 + (i >> 8));
   }
 
   Mr key(std::uint32_t entries = pieces_inline) {
@@ -245,8 +246,8 @@ TEST_CASE("a list takes what arrives [row:IBV_EXP_WR_UMR_FILL]") {
                      u.near.mr->rkey) == IBV_WC_SUCCESS);
   }
   CHECK(std::equal(u.near.bytes.begin(), u.near.bytes.begin() + 100, u.far.bytes.begin() + 1000));
-  CHECK(std::equal(u.near.bytes.begin() + 100, u.near.bytes.begin() + 150,
-                   u.far.bytes.begin() + 30));
+  CHECK(
+      std::equal(u.near.bytes.begin() + 100, u.near.bytes.begin() + 150, u.far.bytes.begin() + 30));
   CHECK(u.far.bytes[1100] == 0);
 }
 
@@ -282,8 +283,9 @@ TEST_CASE("atomics reach through a key at its own addresses [row:umr_ext_op_base
   CHECK(sum == 7);
 }
 
-TEST_CASE("a pattern visits its blocks in turn [row:IBV_EXP_UMR_REPEAT] "
-          "[row:umr_ext_op_repeat_count] [row:umr_core_mr_interleaved]") {
+TEST_CASE(
+    "a pattern visits its blocks in turn [row:IBV_EXP_UMR_REPEAT] "
+    "[row:umr_ext_op_repeat_count] [row:umr_core_mr_interleaved]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -359,7 +361,8 @@ TEST_CASE("what is reported is granted [row:IBV_EXP_DEVICE_ATTR_UMR]") {
   ibv_exp_device_attr device{};
   device.comp_mask = IBV_EXP_DEVICE_ATTR_UMR;
   REQUIRE(ibv_exp_query_device(rig.context.get(), &device) == 0);
-  const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_XRC_SEND, static_cast<ibv_qp_type>(IBV_EXP_QPT_DC_INI));
+  const auto type =
+      GENERATE(IBV_QPT_RC, IBV_QPT_XRC_SEND, static_cast<ibv_qp_type>(IBV_EXP_QPT_DC_INI));
   auto attr = with_umr(rig, type, device.umr_caps.max_send_wqe_inline_klms);
   if (type == IBV_QPT_XRC_SEND) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
   const Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
@@ -372,7 +375,9 @@ TEST_CASE("what is reported is granted [row:IBV_EXP_DEVICE_ATTR_UMR]") {
   CHECK(granted.max_klm_list_size >= device.umr_caps.max_klm_list_size);
 }
 
-TEST_CASE("the most pieces that fit inline, as list and as pattern [row:umr_create_qp_max_inl_send_klms]") {
+TEST_CASE(
+    "the most pieces that fit inline, as list and as pattern "
+    "[row:umr_create_qp_max_inl_send_klms]") {
   Umr u;
   ibv_exp_device_attr device{};
   device.comp_mask = IBV_EXP_DEVICE_ATTR_UMR;
@@ -415,10 +420,8 @@ TEST_CASE("the most pieces that fit inline, as list and as pattern [row:umr_crea
     std::vector<std::uint8_t> expected;
     for (std::uint32_t i = 0; i < most; ++i) {
       const std::size_t offset = (i * 577 + round * 31) % (size - 64);
-      if (pattern)
-        how.block(u.near.address(offset), u.near.mr.get(), 5, 9);
-      else
-        how.piece(u.near.address(offset), u.near.mr.get(), 5 + i);
+      if (pattern) how.block(u.near.address(offset), u.near.mr.get(), 5, 9);
+      else how.piece(u.near.address(offset), u.near.mr.get(), 5 + i);
     }
     for (std::size_t r = 0; r < (pattern ? 2u : 1u); ++r)
       for (std::uint32_t i = 0; i < most; ++i) {
@@ -448,8 +451,8 @@ TEST_CASE("a key is filled again [row:umr_ext_op_modified_mr]") {
     u.fill(key.get(), how);
     u.write({how.base, 100 * (i + 1), key->lkey}, u.far.address(), u.far.mr->rkey);
     for (std::uint32_t n = 0; n <= i; ++n)
-      CHECK(std::equal(u.near.bytes.begin() + n * 1000 + i, u.near.bytes.begin() + n * 1000 + i + 100,
-                       u.far.bytes.begin() + n * 100));
+      CHECK(std::equal(u.near.bytes.begin() + n * 1000 + i,
+                       u.near.bytes.begin() + n * 1000 + i + 100, u.far.bytes.begin() + n * 100));
   }
 }
 
@@ -470,8 +473,8 @@ TEST_CASE("a key that was taken back is useless [row:IBV_EXP_WR_UMR_INVALIDATE]"
           IBV_WC_REM_ACCESS_ERR);
   }
   SECTION("from near") {
-    CHECK(u.transfer(IBV_EXP_WR_RDMA_WRITE, {0, 100, key->lkey}, u.far.address(),
-                     u.far.mr->rkey) == IBV_WC_LOC_PROT_ERR);
+    CHECK(u.transfer(IBV_EXP_WR_RDMA_WRITE, {0, 100, key->lkey}, u.far.address(), u.far.mr->rkey) ==
+          IBV_WC_LOC_PROT_ERR);
   }
   SECTION("until it is filled again") {
     u.fill(key.get(), how);
@@ -554,8 +557,9 @@ TEST_CASE("a full queue refuses fills and goes on [row:IBV_EXP_WR_UMR_FILL]") {
   CHECK(std::equal(u.near.bytes.begin() + 10, u.near.bytes.begin() + 110, u.far.bytes.begin()));
 }
 
-TEST_CASE("fills that cannot be are refused before anything is posted [row:umr_ext_op_num_mrs] "
-          "[row:umr_ext_op_umr_type]") {
+TEST_CASE(
+    "fills that cannot be are refused before anything is posted [row:umr_ext_op_num_mrs] "
+    "[row:umr_ext_op_umr_type]") {
   Umr u;
   const Mr key = u.key(), small = u.key(1);
   Fill how;

@@ -19,8 +19,9 @@ ibv_exp_device_attr ask(ibv_context *context, std::uint64_t what) {
 
 }  // namespace
 
-TEST_CASE("offload words are those of the device [row:tso_query_caps] [row:IBV_EXP_SW_PARSING] "
-          "[row:IBV_EXP_SW_PARSING_CSUM] [row:IBV_EXP_SW_PARSING_LSO] [row:ts_query_mask]") {
+TEST_CASE(
+    "offload words are those of the device [row:tso_query_caps] [row:IBV_EXP_SW_PARSING] "
+    "[row:IBV_EXP_SW_PARSING_CSUM] [row:IBV_EXP_SW_PARSING_LSO] [row:ts_query_mask]") {
   const Context context = open_first();
   ibv_device_attr_ex modern{};
   REQUIRE(ibv_query_device_ex(context.get(), nullptr, &modern) == 0);
@@ -40,8 +41,9 @@ TEST_CASE("offload words are those of the device [row:tso_query_caps] [row:IBV_E
   CHECK(attr.sw_parsing_caps.supported_qpts == dv.sw_parsing_caps.supported_qpts);
 }
 
-TEST_CASE("checksum bits of datagrams are in the ordinary word [row:csum_devcap_rc_ip_csum] "
-          "[row:csum_devcap_ud_ip_csum]") {
+TEST_CASE(
+    "checksum bits of datagrams are in the ordinary word [row:csum_devcap_rc_ip_csum] "
+    "[row:csum_devcap_ud_ip_csum]") {
   const Context context = open_first();
   ibv_device_attr ordinary{};
   REQUIRE(ibv_query_device(context.get(), &ordinary) == 0);
@@ -51,8 +53,9 @@ TEST_CASE("checksum bits of datagrams are in the ordinary word [row:csum_devcap_
   CHECK((ordinary.device_cap_flags & bits) == (modern.orig_attr.device_cap_flags & bits));
 }
 
-TEST_CASE("tunneled atomics are not reported [row:tunatomic_query] "
-          "[row:IBV_EXP_TUNNELED_ATOMIC_SUPPORTED]") {
+TEST_CASE(
+    "tunneled atomics are not reported [row:tunatomic_query] "
+    "[row:IBV_EXP_TUNNELED_ATOMIC_SUPPORTED]") {
   const Context context = open_first();
   const auto attr = ask(context.get(), everything);
   CHECK((attr.tunneled_atomic_caps & IBV_EXP_TUNNELED_ATOMIC_SUPPORTED) == 0);
@@ -74,7 +77,8 @@ TEST_CASE("compressed completions are told one by one [row:IBV_EXP_CQ_COMPRESSED
   rig.connect(left.get(), right->qp_num);
   rig.connect(right.get(), left->qp_num);
   Buffer out(rig.pd.get(), messages * bytes), in(rig.pd.get(), messages * bytes);
-  for (std::size_t i = 0; i < out.bytes.size(); ++i) out.bytes[i] = static_cast<std::uint8_t>(7 * i);
+  for (std::size_t i = 0; i < out.bytes.size(); ++i)
+    out.bytes[i] = static_cast<std::uint8_t>(7 * i);
 
   std::uint64_t next = 0;
   for (int turn = 0; turn < 4; ++turn) {
@@ -109,8 +113,9 @@ TEST_CASE("compressed completions are told one by one [row:IBV_EXP_CQ_COMPRESSED
   }
 }
 
-TEST_CASE("limits of DC come with DC [row:IBV_EXP_DEVICE_DC_RD_REQ] "
-          "[row:IBV_EXP_DEVICE_DC_RD_RES]") {
+TEST_CASE(
+    "limits of DC come with DC [row:IBV_EXP_DEVICE_DC_RD_REQ] "
+    "[row:IBV_EXP_DEVICE_DC_RD_RES]") {
   const Context context = open_first();
   const std::uint64_t limits = std::uint64_t{IBV_EXP_DEVICE_DC_RD_REQ} | IBV_EXP_DEVICE_DC_RD_RES;
   const auto attr = ask(context.get(), limits | IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS);

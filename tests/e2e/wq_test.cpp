@@ -145,8 +145,9 @@ TEST_CASE("VLAN stripping is switched, insertion refused [row:vlan_modify_wq]") 
   rig.refused(a, ENOTSUP);
 }
 
-TEST_CASE("flags of work queues are served where the device says so "
-          "[row:IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP][row:IBV_EXP_CREATE_WQ_FLAG_RX_END_PADDING]") {
+TEST_CASE(
+    "flags of work queues are served where the device says so "
+    "[row:IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP][row:IBV_EXP_CREATE_WQ_FLAG_RX_END_PADDING]") {
   WqRig rig;
   ibv_exp_device_attr device{};
   device.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_RX_PAD_END_ALIGN;

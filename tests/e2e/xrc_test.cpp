@@ -185,8 +185,9 @@ TEST_CASE("a queue pair of the legacy XRC type sends [row:IBV_QPT_XRC]") {
 }
 
 #ifndef IBVEXP_EXTERN_CALLS
-TEST_CASE("a receive queue of the old XRC works in every verb "
-          "[row:ibv_create_xrc_srq] [row:LEGACY_XRC_SRQ_HANDLE]") {
+TEST_CASE(
+    "a receive queue of the old XRC works in every verb "
+    "[row:ibv_create_xrc_srq] [row:LEGACY_XRC_SRQ_HANDLE]") {
   OldXrc x;
   ibv_srq_init_attr init{&x, {16, 1, 0}};
   errno = 4711;
@@ -327,9 +328,10 @@ TEST_CASE("a receive queue that base verbs could not free is refused [row:ibv_cr
 }
 #endif
 
-TEST_CASE("a receiver lives as long as somebody is registered "
-          "[row:ibv_create_xrc_rcv_qp] [row:ibv_reg_xrc_rcv_qp] [row:ibv_unreg_xrc_rcv_qp] "
-          "[row:ibv_modify_xrc_rcv_qp] [row:ibv_query_xrc_rcv_qp]") {
+TEST_CASE(
+    "a receiver lives as long as somebody is registered "
+    "[row:ibv_create_xrc_rcv_qp] [row:ibv_reg_xrc_rcv_qp] [row:ibv_unreg_xrc_rcv_qp] "
+    "[row:ibv_modify_xrc_rcv_qp] [row:ibv_query_xrc_rcv_qp]") {
   OldXrc x;
   Rig other;
   const Domain same(ibv_open_xrc_domain(other.context.get(), x.file.fd, O_CREAT));
@@ -367,8 +369,9 @@ TEST_CASE("a receiver lives as long as somebody is registered "
   CHECK(ibv_reg_xrc_rcv_qp(same.get(), number) == EINVAL);
 }
 
-TEST_CASE("what the old XRC cannot do it says in its own way "
-          "[row:ibv_open_xrc_domain] [row:ibv_close_xrc_domain]") {
+TEST_CASE(
+    "what the old XRC cannot do it says in its own way "
+    "[row:ibv_open_xrc_domain] [row:ibv_close_xrc_domain]") {
   OldXrc x;
   errno = 0;
   CHECK(ibv_open_xrc_domain(x.context.get(), -1, 0) == nullptr);

@@ -31,7 +31,8 @@ constexpr int repeats = 3;
   std::fprintf(stderr, "bench: %s: %s\n", what, std::strerror(errno));
   std::exit(1);
 }
-template <class T> T *need(T *p, const char *what) {
+template <class T>
+T *need(T *p, const char *what) {
   if (p == nullptr) die(what);
   return p;
 }
@@ -97,7 +98,8 @@ class Endpoint {
   }
 
   void post_receive() {
-    ibv_sge sge{reinterpret_cast<uintptr_t>(buffer_.data()) + bytes_ + 4096, bytes_ + 40, mr_->lkey};
+    ibv_sge sge{reinterpret_cast<uintptr_t>(buffer_.data()) + bytes_ + 4096, bytes_ + 40,
+                mr_->lkey};
     ibv_recv_wr wr{}, *bad;
     wr.sg_list = &sge;
     wr.num_sge = 1;
@@ -166,7 +168,8 @@ class Endpoint {
       init(idle_qps_.back(), Transport::rc);
       rtr(idle_qps_.back(), Transport::rc, to);
       rts(idle_qps_.back(), Transport::rc);
-      idle_mrs_.push_back(need(ibv_reg_mr(pd_, buffer_.data(), 64, IBV_ACCESS_LOCAL_WRITE), "idle MR"));
+      idle_mrs_.push_back(
+          need(ibv_reg_mr(pd_, buffer_.data(), 64, IBV_ACCESS_LOCAL_WRITE), "idle MR"));
     }
   }
 
@@ -272,7 +275,9 @@ class Endpoint {
   std::vector<ibv_mr *> idle_mrs_;
 };
 
-struct Result { double round_trip_us, messages_per_s; };
+struct Result {
+  double round_trip_us, messages_per_s;
+};
 
 // Both sides run the same schedule: ping-pongs, then a stream one way in
 // batches that the other side answers with one message.

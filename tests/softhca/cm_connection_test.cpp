@@ -88,10 +88,8 @@ TEST_CASE("a connection, from request to time wait") {
   CHECK(server_rtr.dest_qp_num == 0x111);
   CHECK(server_rtr.max_dest_rd_atomic == 2);
   CHECK(server_rtr.ah_attr.is_global == (ethernet ? 1 : 0));
-  if (ethernet)
-    CHECK(server_rtr.ah_attr.grh.sgid_index == 3);
-  else
-    CHECK(server_rtr.ah_attr.dlid == 1);
+  if (ethernet) CHECK(server_rtr.ah_attr.grh.sgid_index == 3);
+  else CHECK(server_rtr.ah_attr.dlid == 1);
   REQUIRE(passive.init_qp_attr(3, server_rts) == 0);
   CHECK(server_rts.qp_attr_mask ==
         (mask_state | mask_sq_psn | mask_timeout | mask_retry | mask_rnr_retry | mask_rd_atomic));

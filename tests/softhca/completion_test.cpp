@@ -74,7 +74,7 @@ TEST_CASE("Overrun puts the CQ in error and the QP with it", "[cq][error]") {
   CHECK(element == small.cq.user_handle);
   REQUIRE(async.async(element, type));
   CHECK(type == static_cast<u32>(EventType::qp_fatal));
-  for (int i = 0; i < 4; ++i) small.expect();   // what had room is still there
+  for (int i = 0; i < 4; ++i) small.expect();  // what had room is still there
 }
 
 TEST_CASE("With ignore-overrun old completions are overwritten", "[cq]") {
@@ -235,10 +235,12 @@ TEST_CASE("Small messages are scattered into the CQE when asked for", "[cq]") {
     } else {
       CHECK(c.format() == (bytes > 32 ? 2 : 1));
       CHECK(std::memcmp(bytes > 32 ? c.inline_half : c.raw, from.data(), bytes) == 0);
-      CHECK(to.data()[0] == 0);   // the memory itself is software's to fill
+      CHECK(to.data()[0] == 0);  // the memory itself is software's to fill
     }
   }
-  p.a.post(Wqe(WqeOpcode::rdma_read).remote(from.address(), from.key()).data(20, to.key(), to.address()));
+  p.a.post(Wqe(WqeOpcode::rdma_read)
+               .remote(from.address(), from.key())
+               .data(20, to.key(), to.address()));
   rig.step();
   const Completion c = p.a_cq.expect();
   CHECK(c.format() == 1);
@@ -276,7 +278,7 @@ TEST_CASE("Compression: one title, arrays of eight", "[cq][compression]") {
   SECTION("what a mini CQE cannot say ends the run") {
     write_plain(cq.cq, 1);
     write_plain(cq.cq, 2);
-    write_plain(cq.cq, 9);   // counter jumps
+    write_plain(cq.cq, 9);  // counter jumps
     rig.step();
     CHECK(cq.expect().byte_count() == 2);
     CHECK(cq.cq.producer == 3);
@@ -299,7 +301,7 @@ TEST_CASE("SRQ limit fires once per arm", "[srq][event]") {
   u32 type;
   p.a.post(Wqe(WqeOpcode::send).data(8, from.key(), from.address()));
   rig.step();
-  CHECK_FALSE(ch.async(element, type));   // three left: not below three
+  CHECK_FALSE(ch.async(element, type));  // three left: not below three
   p.a.post(Wqe(WqeOpcode::send).data(8, from.key(), from.address()));
   p.a.post(Wqe(WqeOpcode::send).data(8, from.key(), from.address()));
   rig.step();

@@ -21,7 +21,10 @@ TEST_CASE("A bad local key is a local protection error and flushes the queues", 
   Pair p(rig);
   Region from(64, full_access), to(64, full_access);
   p.a.post_receive({{64, from.key(), from.address()}});
-  const u16 good = p.a.post(Wqe(WqeOpcode::rdma_write).unsignaled().remote(to.address(), to.key()).data(8, from.key(), from.address()));
+  const u16 good = p.a.post(Wqe(WqeOpcode::rdma_write)
+                                .unsignaled()
+                                .remote(to.address(), to.key())
+                                .data(8, from.key(), from.address()));
   (void)good;
   u32 lkey = from.key();
   u64 address = from.address();
@@ -30,8 +33,12 @@ TEST_CASE("A bad local key is a local protection error and flushes the queues", 
   SECTION("wrong tag") { lkey ^= 0x5a; }
   SECTION("outside the region") { bytes = 65; }
   SECTION("before the region") { address -= 1; }
-  const u16 bad = p.a.post(Wqe(WqeOpcode::rdma_write).remote(to.address(), to.key()).data(bytes, lkey, address));
-  const u16 next = p.a.post(Wqe(WqeOpcode::rdma_write).unsignaled().remote(to.address(), to.key()).data(8, from.key(), from.address()));
+  const u16 bad = p.a.post(
+      Wqe(WqeOpcode::rdma_write).remote(to.address(), to.key()).data(bytes, lkey, address));
+  const u16 next = p.a.post(Wqe(WqeOpcode::rdma_write)
+                                .unsignaled()
+                                .remote(to.address(), to.key())
+                                .data(8, from.key(), from.address()));
   rig.step();
   expect_error(p.a_cq, Syndrome::local_protection, 0x52, bad);
   expect_error(p.a_cq, Syndrome::flush, 0xf5, next);
@@ -52,7 +59,8 @@ TEST_CASE("A read into memory without local write is refused", "[error]") {
   Rig rig;
   Pair p(rig);
   Region from(64, access_remote_read), to(64, full_access);
-  p.a.post(Wqe(WqeOpcode::rdma_read).remote(to.address(), to.key()).data(8, from.key(), from.address()));
+  p.a.post(
+      Wqe(WqeOpcode::rdma_read).remote(to.address(), to.key()).data(8, from.key(), from.address()));
   rig.step();
   expect_error(p.a_cq, Syndrome::local_protection, 0x52, 0);
 }
@@ -62,12 +70,16 @@ TEST_CASE("A key of another protection domain is refused on both sides", "[error
   Pair p(rig);
   Region foreign(64, full_access, pdn + 1), ours(64, full_access);
   SECTION("local") {
-    p.a.post(Wqe(WqeOpcode::rdma_write).remote(ours.address(), ours.key()).data(8, foreign.key(), foreign.address()));
+    p.a.post(Wqe(WqeOpcode::rdma_write)
+                 .remote(ours.address(), ours.key())
+                 .data(8, foreign.key(), foreign.address()));
     rig.step();
     expect_error(p.a_cq, Syndrome::local_protection, 0x52, 0);
   }
   SECTION("remote") {
-    p.a.post(Wqe(WqeOpcode::rdma_write).remote(foreign.address(), foreign.key()).data(8, ours.key(), ours.address()));
+    p.a.post(Wqe(WqeOpcode::rdma_write)
+                 .remote(foreign.address(), foreign.key())
+                 .data(8, ours.key(), ours.address()));
     rig.step();
     expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
   }
@@ -79,7 +91,9 @@ TEST_CASE("Remote access violations", "[error]") {
   SECTION("the key lacks the right") {
     Pair p(rig);
     Region to(64, access_local_write | access_remote_read);
-    p.a.post(Wqe(WqeOpcode::rdma_write).remote(to.address(), to.key()).data(8, from.key(), from.address()));
+    p.a.post(Wqe(WqeOpcode::rdma_write)
+                 .remote(to.address(), to.key())
+                 .data(8, from.key(), from.address()));
     rig.step();
     expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
     CHECK(p.b.qp->state == QpState::err);
@@ -89,21 +103,31 @@ TEST_CASE("Remote access violations", "[error]") {
     o.access = access_remote_write;
     Pair p(rig, {}, o);
     Region to(64, full_access);
-    p.a.post(Wqe(WqeOpcode::rdma_read).remote(to.address(), to.key()).data(8, from.key(), from.address()));
+    p.a.post(Wqe(WqeOpcode::rdma_read)
+                 .remote(to.address(), to.key())
+                 .data(8, from.key(), from.address()));
     rig.step();
     expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
   }
   SECTION("an atomic beyond the end") {
     Pair p(rig);
     Region to(64, full_access);
-    p.a.post(Wqe(WqeOpcode::atomic_fa).remote(to.address(64), to.key()).be(1, 8).be(0, 8).data(8, from.key(), from.address()));
+    p.a.post(Wqe(WqeOpcode::atomic_fa)
+                 .remote(to.address(64), to.key())
+                 .be(1, 8)
+                 .be(0, 8)
+                 .data(8, from.key(), from.address()));
     rig.step();
     expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
   }
   SECTION("a misaligned atomic") {
     Pair p(rig);
     Region to(64, full_access);
-    p.a.post(Wqe(WqeOpcode::atomic_fa).remote(to.address(4), to.key()).be(1, 8).be(0, 8).data(8, from.key(), from.address()));
+    p.a.post(Wqe(WqeOpcode::atomic_fa)
+                 .remote(to.address(4), to.key())
+                 .be(1, 8)
+                 .be(0, 8)
+                 .data(8, from.key(), from.address()));
     rig.step();
     expect_error(p.a_cq, Syndrome::remote_invalid_request, 0x8a, 0);
   }
@@ -178,8 +202,14 @@ TEST_CASE("RNR: the sender waits, retries and gives up", "[error][rnr]") {
     Pair p(rig, o);
     Region big(40000, full_access), target(40000, full_access);
     big.fill(3);
-    p.a.post(Wqe(WqeOpcode::rdma_write_imm).imm(5).remote(target.address(), target.key()).data(40000, big.key(), big.address()));
-    p.a.post(Wqe(WqeOpcode::rdma_write_imm).imm(6).remote(target.address(), target.key()).data(8, big.key(), big.address()));
+    p.a.post(Wqe(WqeOpcode::rdma_write_imm)
+                 .imm(5)
+                 .remote(target.address(), target.key())
+                 .data(40000, big.key(), big.address()));
+    p.a.post(Wqe(WqeOpcode::rdma_write_imm)
+                 .imm(6)
+                 .remote(target.address(), target.key())
+                 .data(8, big.key(), big.address()));
     rig.step(1'000'000);
     p.b_cq.expect_none();
     p.b.post_receive({});
@@ -198,9 +228,10 @@ TEST_CASE("No peer: retries, then retry exceeded", "[error]") {
   QpOptions o;
   o.retry = 3;
   TestQp a(rig, cq, cq, o);
-  a.connect(a.qp->qpn + 500, rig.device().port(1).lid);   // no such QP
+  a.connect(a.qp->qpn + 500, rig.device().port(1).lid);  // no such QP
   Region from(64, full_access);
-  const u16 index = a.post(Wqe(WqeOpcode::rdma_write).remote(0x1000, 5).data(8, from.key(), from.address()));
+  const u16 index =
+      a.post(Wqe(WqeOpcode::rdma_write).remote(0x1000, 5).data(8, from.key(), from.address()));
   for (int i = 0; i < 3; ++i) {
     rig.step(70'000'000);
     cq.expect_none();
@@ -227,7 +258,11 @@ TEST_CASE("Malformed WQEs never get past the parser", "[error][wqe]") {
     p.a.post(Wqe(WqeOpcode::rdma_read).remote(to.address(), to.key()).inline_data("x", 1));
   }
   SECTION("a plain atomic with an extended size") {
-    p.a.post(Wqe(WqeOpcode::atomic_fa, 9).remote(to.address(), to.key()).be(1, 8).be(0, 8).data(8, from.key(), from.address()));
+    p.a.post(Wqe(WqeOpcode::atomic_fa, 9)
+                 .remote(to.address(), to.key())
+                 .be(1, 8)
+                 .be(0, 8)
+                 .data(8, from.key(), from.address()));
   }
   rig.step();
   expect_error(p.a_cq, Syndrome::local_qp_op, 0x68, 0);
@@ -246,20 +281,24 @@ TEST_CASE("Send with invalidate", "[error][mw]") {
   p.b.post_receive({{64, to.key(), to.address()}});
   SECTION("frees a key that allows it") {
     window.mkey().remote_invalidate = true;
-    p.a.post(Wqe(WqeOpcode::send_inv).imm(swap32(window.key())).data(8, from.key(), from.address()));
+    p.a.post(
+        Wqe(WqeOpcode::send_inv).imm(swap32(window.key())).data(8, from.key(), from.address()));
     rig.step();
     const Completion r = p.b_cq.expect();
     CHECK(r.opcode() == static_cast<u8>(CqeOpcode::resp_send_inv));
     CHECK(load_be32(r.raw + 36) == window.key());
     CHECK(window.mkey().free);
-    p.a.post(Wqe(WqeOpcode::rdma_write).remote(window.address(), window.key()).data(8, from.key(), from.address()));
+    p.a.post(Wqe(WqeOpcode::rdma_write)
+                 .remote(window.address(), window.key())
+                 .data(8, from.key(), from.address()));
     rig.step();
     p.a_cq.expect();
     CHECK(p.a_cq.expect().syndrome() == static_cast<u8>(Syndrome::remote_access));
   }
   SECTION("is refused for a key that does not") {
     window.mkey().remote_invalidate = false;
-    p.a.post(Wqe(WqeOpcode::send_inv).imm(swap32(window.key())).data(8, from.key(), from.address()));
+    p.a.post(
+        Wqe(WqeOpcode::send_inv).imm(swap32(window.key())).data(8, from.key(), from.address()));
     rig.step();
     expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
     CHECK_FALSE(window.mkey().free);
@@ -270,7 +309,7 @@ TEST_CASE("RESET forgets everything", "[fsm]") {
   Rig rig;
   Pair p(rig);
   Region from(64, full_access);
-  p.a.post(Wqe(WqeOpcode::send).data(64, from.key(), from.address()));   // stuck in RNR
+  p.a.post(Wqe(WqeOpcode::send).data(64, from.key(), from.address()));  // stuck in RNR
   rig.step();
   qp_set_state(*p.a.qp, QpState::reset);
   rig.step(1'000'000'000);

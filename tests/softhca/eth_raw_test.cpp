@@ -182,10 +182,8 @@ TEST_CASE("A large segment is cut into segments that re-assemble", "[eth][tso]")
   constexpr u32 mss = 1000, bytes = 50'300, sequence = 0xfffffff0;
   constexpr u8 fin_psh_ack_cwr = 0x99;
   FrameBuilder builder;
-  if (v6)
-    builder.ipv6(1, 2, 6);
-  else
-    builder.ipv4(1, 2, 6);
+  if (v6) builder.ipv6(1, 2, 6);
+  else builder.ipv4(1, 2, 6);
   const auto header = builder.tcp(5, 6, sequence, fin_psh_ack_cwr).raw();
   a.out.fill(3);
   a.qp.post(RawQp::wqe(WqeOpcode::tso, all_checksums, mss, header)

@@ -144,10 +144,8 @@ TEST_CASE("records of all sizes survive the wrap in order", "[fabric]") {
   introduce(*a, *b);
   u32 sent = 0, taken = 0;
   while (taken < 5000) {
-    if (sent < 5000 && send(*a, 2, sent, size_of_message(sent)) == Reserve::ok)
-      ++sent;
-    else
-      REQUIRE(take(*b, taken++, 1));
+    if (sent < 5000 && send(*a, 2, sent, size_of_message(sent)) == Reserve::ok) ++sent;
+    else REQUIRE(take(*b, taken++, 1));
   }
   CHECK(nothing(*b));
   a->leave(false);
@@ -273,10 +271,8 @@ TEST_CASE("two processes exchange 10000 checked messages each way", "[fabric]") 
         ++sent;
         any = true;
       }
-      if (any)
-        idle = 0;
-      else if (++idle > 200)
-        me.wait(1'000'000);
+      if (any) idle = 0;
+      else if (++idle > 200) me.wait(1'000'000);
     }
     return 0;
   };
@@ -730,10 +726,8 @@ TEST_CASE("without shared memory left there is no peer, and no SIGBUS", "[fabric
       return body();
     });
     const int status = child.status();
-    if (status == not_possible_here)
-      WARN("cannot mount a small tmpfs here");
-    else
-      CHECK(status == 0);
+    if (status == not_possible_here) WARN("cannot mount a small tmpfs here");
+    else CHECK(status == 0);
   };
   SECTION("not even for the control file") {
     on_tmpfs("size=20k",

@@ -29,8 +29,12 @@ void write_and_read_configuration() {
       }
     }
   }
-  doc += "{\"kind\": \"wqe\", \"match\": \"NOP\", \"nth\": 2, \"syndrome\": \"remote_aborted\", \"vendor_syndrome\": 51},\n";
-  doc += "{\"kind\": \"wqe\", \"match\": \"SEND_INV\", \"nth\": 1, \"syndrome\": \"local_protection\"},\n";
+  doc +=
+      "{\"kind\": \"wqe\", \"match\": \"NOP\", \"nth\": 2, \"syndrome\": \"remote_aborted\", "
+      "\"vendor_syndrome\": 51},\n";
+  doc +=
+      "{\"kind\": \"wqe\", \"match\": \"SEND_INV\", \"nth\": 1, \"syndrome\": "
+      "\"local_protection\"},\n";
   doc += "{\"kind\": \"command\", \"match\": \"CQ/CREATE\", \"nth\": 2, \"error\": \"ENOMEM\"}\n]}";
   char path[] = "/tmp/softhca-faults-XXXXXX";
   const int fd = mkstemp(path);
@@ -64,15 +68,20 @@ TEST_CASE("RC survives drops, duplicates and delays", "[fault]") {
     const u32 bytes = 1 + random() % 60000;
     p.b.post_receive({{65536, to.key(), to.address()}});
     p.a.post(Wqe(WqeOpcode::send_imm).imm(swap32(round)).data(bytes, from.key(), from.address()));
-    p.a.post(Wqe(WqeOpcode::rdma_read).remote(from.address(), from.key()).data(bytes, back.key(), back.address()));
-    p.a.post(Wqe(WqeOpcode::atomic_fa).remote(to.address(65528), to.key()).be(1, 8).be(0, 8).data(
-        8, back.key(), back.address(65528)));
+    p.a.post(Wqe(WqeOpcode::rdma_read)
+                 .remote(from.address(), from.key())
+                 .data(bytes, back.key(), back.address()));
+    p.a.post(Wqe(WqeOpcode::atomic_fa)
+                 .remote(to.address(65528), to.key())
+                 .be(1, 8)
+                 .be(0, 8)
+                 .data(8, back.key(), back.address(65528)));
     to.at<u64>(65528) = counter;
     Completion c;
     u32 done = 0;
     for (int i = 0; i < 200 && done < 3; ++i) {
       rig.step(20'000'000);
-      usleep(50);   // injected delays run on the real clock
+      usleep(50);  // injected delays run on the real clock
       while (p.a_cq.poll(c)) {
         REQUIRE(c.opcode() == static_cast<u8>(CqeOpcode::req));
         ++done;
@@ -85,7 +94,7 @@ TEST_CASE("RC survives drops, duplicates and delays", "[fault]") {
     REQUIRE(std::memcmp(from.data(), to.data(), std::min<u32>(bytes, 65528)) == 0);
     REQUIRE(std::memcmp(from.data(), back.data(), std::min<u32>(bytes, 65528)) == 0);
     REQUIRE(back.at<u64>(65528) == counter);
-    REQUIRE(to.at<u64>(65528) == ++counter);   // executed exactly once
+    REQUIRE(to.at<u64>(65528) == ++counter);  // executed exactly once
     p.b_cq.expect_none();
   }
 }
@@ -110,7 +119,7 @@ TEST_CASE("A WQE completes with the syndrome asked for", "[fault]") {
   rig.step();
   const Completion c = p.a_cq.expect();
   CHECK(c.syndrome() == static_cast<u8>(Syndrome::local_protection));
-  CHECK(c.vendor() == 0x52);   // none given: what hardware reports
+  CHECK(c.vendor() == 0x52);  // none given: what hardware reports
 }
 
 TEST_CASE("A command is failed by its number", "[fault]") {

@@ -48,8 +48,8 @@ TEST_CASE("Fuzzed send and receive WQEs", "[fuzz]") {
   indirect.mkey().kind = Mkey::Kind::indirect;
   indirect.mkey().max_entries = 16;
   const QpType types[] = {QpType::rc, QpType::uc, QpType::ud, QpType::xrc_ini, QpType::dci};
-  const u8 opcodes[] = {0x00, 0x01, 0x08, 0x09, 0x0a, 0x0b, 0x0e, 0x10, 0x11,
-                        0x12, 0x14, 0x15, 0x1b, 0x20, 0x25, 0x2f};
+  const u8 opcodes[] = {0x00, 0x01, 0x08, 0x09, 0x0a, 0x0b, 0x0e, 0x10,
+                        0x11, 0x12, 0x14, 0x15, 0x1b, 0x20, 0x25, 0x2f};
   const u32 keys[] = {memory.key(), indirect.key(), 0x100, 0, 0xffffffff};
 
   for (u64 round = 0; round < rounds(); ++round) {
@@ -58,17 +58,21 @@ TEST_CASE("Fuzzed send and receive WQEs", "[fuzz]") {
     TestCq cq(256);
     TestQp a(rig, cq, cq, o);
     QpOptions other;
-    other.type = o.type == QpType::xrc_ini ? QpType::xrc_tgt : o.type == QpType::dci ? QpType::rc : o.type;
+    other.type = o.type == QpType::xrc_ini ? QpType::xrc_tgt
+                 : o.type == QpType::dci   ? QpType::rc
+                                           : o.type;
     TestQp b(rig, cq, cq, other);
     const u16 lid = rig.device().port(1).lid;
     a.connect(b.qp->qpn, lid);
     b.connect(a.qp->qpn, lid);
     if (other.type != QpType::xrc_tgt)
-      b.post_receive({{static_cast<u32>(random() % 5000), keys[random() % 5], memory.address(random() % 70000)},
+      b.post_receive({{static_cast<u32>(random() % 5000), keys[random() % 5],
+                       memory.address(random() % 70000)},
                       {static_cast<u32>(random()), keys[random() % 5], random()}});
 
     for (u32 n = 1 + random() % 3; n != 0; --n) {
-      Wqe w(static_cast<WqeOpcode>(random() % 8 == 0 ? random() : opcodes[random() % std::size(opcodes)]),
+      Wqe w(static_cast<WqeOpcode>(random() % 8 == 0 ? random()
+                                                     : opcodes[random() % std::size(opcodes)]),
             static_cast<u8>(random() % 4 == 0 ? random() : 0));
       w.imm(random() % 2 != 0 ? swap32(keys[random() % 2]) : static_cast<u32>(random()));
       for (u32 units = random() % 12; units != 0; --units) {
@@ -79,7 +83,10 @@ TEST_CASE("Fuzzed send and receive WQEs", "[fuzz]") {
             w.raw(s, 16);
             break;
           case 1: w.remote(memory.address(random() % 70000), keys[random() % 5]); break;
-          case 2: w.data(static_cast<u32>(random() % 9000), keys[random() % 5], memory.address(random() % 70000)); break;
+          case 2:
+            w.data(static_cast<u32>(random() % 9000), keys[random() % 5],
+                   memory.address(random() % 70000));
+            break;
           default: w.be(random(), 8).be(random() % 3, 8); break;
         }
       }
@@ -103,7 +110,7 @@ class Command {
   Command(u16 object, u16 method) {
     header().object_id = object;
     header().method_id = method;
-    header().driver_id = 1;   // RDMA_DRIVER_MLX5
+    header().driver_id = 1;  // RDMA_DRIVER_MLX5
   }
   ib_uverbs_ioctl_hdr &header() { return *reinterpret_cast<ib_uverbs_ioctl_hdr *>(bytes_); }
   void add(u16 id, u16 length, u64 data, u16 flags = 0) {
@@ -114,8 +121,8 @@ class Command {
     a.data = data;
   }
   int issue(File *f) {
-    header().length = static_cast<u16>(sizeof(ib_uverbs_ioctl_hdr) +
-                                       header().num_attrs * sizeof(ib_uverbs_attr));
+    header().length =
+        static_cast<u16>(sizeof(ib_uverbs_ioctl_hdr) + header().num_attrs * sizeof(ib_uverbs_attr));
     return uverbs_ioctl(f, &header());
   }
 
@@ -134,16 +141,24 @@ TEST_CASE("Fuzzed commands", "[fuzz]") {
 
   // Readable and writable, read-only, and no memory at all.
   const size_t bytes = 1 << 16;
-  auto *good = static_cast<u8 *>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  auto *read_only = static_cast<u8 *>(mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  auto *gone = static_cast<u8 *>(mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  const u64 pointers[] = {reinterpret_cast<u64>(good), reinterpret_cast<u64>(read_only),
-                          reinterpret_cast<u64>(gone), 0, 1, ~u64{0}, ~u64{0} << 47};
+  auto *good = static_cast<u8 *>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto *read_only =
+      static_cast<u8 *>(mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto *gone =
+      static_cast<u8 *>(mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const u64 pointers[] = {reinterpret_cast<u64>(good),
+                          reinterpret_cast<u64>(read_only),
+                          reinterpret_cast<u64>(gone),
+                          0,
+                          1,
+                          ~u64{0},
+                          ~u64{0} << 47};
 
-  {   // a context, so that the other commands get past the first check
+  {  // a context, so that the other commands get past the first check
     Command c(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT);
     u8 request[32] = {}, reply[128];
-    request[18] = 1;   // max_cqe_version
+    request[18] = 1;  // max_cqe_version
     c.add(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, 4, reinterpret_cast<u64>(reply));
     c.add(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, 8, reinterpret_cast<u64>(reply + 8));
     c.add(UVERBS_ATTR_UHW_IN, sizeof request, reinterpret_cast<u64>(request));
@@ -157,23 +172,27 @@ TEST_CASE("Fuzzed commands", "[fuzz]") {
     }
     Command c(static_cast<u16>(random() % 4 == 0 ? 0x1000 + random() % 12 : random() % 18),
               static_cast<u16>(random() % 3 == 0 ? 0x1000 + random() % 4 : random() % 8));
-    if (random() % 3 == 0) {   // a command of the write interface
+    if (random() % 3 == 0) {  // a command of the write interface
       c.header().object_id = UVERBS_OBJECT_DEVICE;
       c.header().method_id = UVERBS_METHOD_INVOKE_WRITE;
-      c.add(UVERBS_ATTR_CORE_IN, static_cast<u16>(random() % 300), pointers[random() % 7 < 5 ? 0 : random() % 7]);
-      c.add(UVERBS_ATTR_CORE_OUT, static_cast<u16>(random() % 400), pointers[random() % 7 < 5 ? 0 : random() % 7]);
-      c.add(UVERBS_ATTR_WRITE_CMD, 0, (random() % 62) | (random() % 2 != 0 ? 0x80000000u : 0), UVERBS_ATTR_F_MANDATORY);
+      c.add(UVERBS_ATTR_CORE_IN, static_cast<u16>(random() % 300),
+            pointers[random() % 7 < 5 ? 0 : random() % 7]);
+      c.add(UVERBS_ATTR_CORE_OUT, static_cast<u16>(random() % 400),
+            pointers[random() % 7 < 5 ? 0 : random() % 7]);
+      c.add(UVERBS_ATTR_WRITE_CMD, 0, (random() % 62) | (random() % 2 != 0 ? 0x80000000u : 0),
+            UVERBS_ATTR_F_MANDATORY);
     }
     for (u64 n = random() % 18; n != 0; --n) {
       const u64 id = random() % 16;
       const u64 extra = random() % 4;
-      c.add(static_cast<u16>(extra == 0 ? 0x1000 + id % 6 : id), static_cast<u16>(random() % 8 == 0 ? random() : random() % 64),
+      c.add(static_cast<u16>(extra == 0 ? 0x1000 + id % 6 : id),
+            static_cast<u16>(random() % 8 == 0 ? random() : random() % 64),
             random() % 2 != 0 ? pointers[random() % 7] : random() % 6,
             static_cast<u16>(random() % 4));
     }
     if (random() % 64 == 0) c.header().reserved1 = random();
     (void)c.issue(file);
-    if (random() % 256 == 0) {   // a header that lies about its length
+    if (random() % 256 == 0) {  // a header that lies about its length
       c.header().length = static_cast<u16>(random());
       (void)uverbs_ioctl(file, &c.header());
     }

@@ -306,7 +306,7 @@ TEST_CASE("random access into long lists and patterns is fast", "[mkey]") {
   Mkey *k = keys.list(entries),
        *r = keys.repeat({{64, a->key(), 0, 128}, {64, a->key(), 1 << 30, 128}}, 1u << 30);
   std::mt19937_64 random(1);
-  const std::clock_t start = std::clock();   // of the processor: the machine may be busy
+  const std::clock_t start = std::clock();  // of the processor: the machine may be busy
   for (int i = 0; i < 20000; ++i) {
     REQUIRE(keys(k, random() % (k->length - 100), 100) == Syndrome::ok);
     REQUIRE(keys(r, random() % (r->length - 1000), 1000) == Syndrome::ok);
@@ -565,8 +565,7 @@ TEST_CASE("resolve agrees with a naive model", "[mkey]") {
       for (u64 b = 0; b < length; ++b)
         if (const auto at = naive(keys.table, k->key(), address + b, need, us))
           expected.push_back(*at);
-        else
-          break;
+        else break;
       INFO("seed " << seed << " query " << i);
       const Syndrome got = keys(k, address, length, need);
       REQUIRE(got == (expected.size() == length ? Syndrome::ok : refused));

@@ -118,7 +118,8 @@ TEST_CASE("Tag matching SRQs: what is refused", "[mlx5_verbs_test]") {
 
   ibv_srq_init_attr_ex srq_attr{};
   srq_attr.attr = {16, 1, 0};
-  srq_attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+  srq_attr.comp_mask =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
   srq_attr.srq_type = IBV_SRQT_TM;
   srq_attr.pd = pd;
   srq_attr.cq = ibv_cq_ex_to_cq(cq);
@@ -150,6 +151,6 @@ TEST_CASE("Tag matching SRQs: what is refused", "[mlx5_verbs_test]") {
 TEST_CASE("Firmware refuses general objects it does not know", "[mlx5_verbs_test]") {
   constexpr uint8_t bad_op = 2, bad_param = 3;
   Context c;
-  CHECK(refused_object(c.ctx, 0x0d, 0) == bad_op);       // a virtio queue
-  CHECK(refused_object(c.ctx, 0x2c, 9) == bad_param);    // not the granularity
+  CHECK(refused_object(c.ctx, 0x0d, 0) == bad_op);     // a virtio queue
+  CHECK(refused_object(c.ctx, 0x2c, 9) == bad_param);  // not the granularity
 }

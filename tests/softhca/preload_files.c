@@ -16,20 +16,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                            \
-  do {                                                                              \
-    if (!(condition)) {                                                             \
+#define CHECK(condition)                                                                \
+  do {                                                                                  \
+    if (!(condition)) {                                                                 \
       fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-      exit(1);                                                                      \
-    }                                                                               \
+      exit(1);                                                                          \
+    }                                                                                   \
   } while (0)
 
 // A call that must fail with an errno.
-#define REFUSED(call, error)      \
-  do {                            \
-    errno = 0;                    \
-    CHECK((call) < 0);            \
-    CHECK(errno == (error));      \
+#define REFUSED(call, error) \
+  do {                       \
+    errno = 0;               \
+    CHECK((call) < 0);       \
+    CHECK(errno == (error)); \
   } while (0)
 
 #define NODE "/dev/infiniband/uverbs0"
@@ -196,7 +196,7 @@ static void descriptors(void) {
   REFUSED(fstat(copies[1], &st), EBADF);
   close(copies[0]);
   close(fd);
-  null = open("/dev/null", O_RDWR);   // the same number again
+  null = open("/dev/null", O_RDWR);  // the same number again
   CHECK(fstat(null, &st) == 0 && st.st_rdev == makedev(1, 3));
   close(null);
 }

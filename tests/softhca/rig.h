@@ -72,7 +72,10 @@ class Region {
   void fill(unsigned seed) {
     for (size_t i = 0; i < bytes_; ++i) memory_[i] = static_cast<u8>(i * 7 + seed + (i >> 8));
   }
-  template <class T> T &at(u64 offset) { return *reinterpret_cast<T *>(memory_ + offset); }
+  template <class T>
+  T &at(u64 offset) {
+    return *reinterpret_cast<T *>(memory_ + offset);
+  }
 
  private:
   size_t bytes_;
@@ -80,13 +83,13 @@ class Region {
   Mkey *key_;
 };
 
-inline constexpr u32 full_access = access_local_write | access_remote_write | access_remote_read |
-                                   access_remote_atomic;
+inline constexpr u32 full_access =
+    access_local_write | access_remote_write | access_remote_read | access_remote_atomic;
 
 // A CQE as software reads it.
 struct Completion {
   u8 raw[64] = {};
-  u8 inline_half[64] = {};       // first half of a 128-byte CQE
+  u8 inline_half[64] = {};  // first half of a 128-byte CQE
   u8 opcode() const { return raw[63] >> 4; }
   u8 format() const { return raw[63] >> 2 & 3; }
   bool solicited() const { return (raw[63] & 2) != 0; }
@@ -94,7 +97,11 @@ struct Completion {
   u8 vendor() const { return raw[54]; }
   u32 uidx() const { return load_be32(raw + 32); }
   u32 byte_count() const { return load_be32(raw + 44); }
-  u32 imm_raw() const { u32 v; std::memcpy(&v, raw + 36, 4); return v; }
+  u32 imm_raw() const {
+    u32 v;
+    std::memcpy(&v, raw + 36, 4);
+    return v;
+  }
   u64 timestamp() const { return load_be64(raw + 48); }
   u8 sent_opcode() const { return raw[56]; }
   u32 qpn() const { return load_be32(raw + 56) & 0xffffff; }
@@ -156,11 +163,26 @@ class TestCq {
 class Wqe {
  public:
   Wqe(WqeOpcode op, u8 opmod = 0) : op_(op), opmod_(opmod) { bytes_.resize(16); }
-  Wqe &imm(u32 network) { imm_ = network; return *this; }
-  Wqe &unsignaled() { fm_ce_se_ &= static_cast<u8>(~0xc); return *this; }
-  Wqe &solicited() { fm_ce_se_ |= 2; return *this; }
-  Wqe &stream(u16 id) { stream_ = id; return *this; }
-  Wqe &fence() { fm_ce_se_ |= 2 << 5; return *this; }
+  Wqe &imm(u32 network) {
+    imm_ = network;
+    return *this;
+  }
+  Wqe &unsignaled() {
+    fm_ce_se_ &= static_cast<u8>(~0xc);
+    return *this;
+  }
+  Wqe &solicited() {
+    fm_ce_se_ |= 2;
+    return *this;
+  }
+  Wqe &stream(u16 id) {
+    stream_ = id;
+    return *this;
+  }
+  Wqe &fence() {
+    fm_ce_se_ |= 2 << 5;
+    return *this;
+  }
   Wqe &remote(u64 address, u32 rkey) {
     u8 s[16] = {};
     store_be64(s, address);
@@ -200,12 +222,15 @@ class Wqe {
     store_be32(s, srqn);
     return raw(s, 16);
   }
-  Wqe &be(u64 v, u32 size) {   // operand of an atomic, big-endian
+  Wqe &be(u64 v, u32 size) {  // operand of an atomic, big-endian
     for (u32 i = 0; i < size; ++i)
       bytes_.push_back(size - 1 - i < 8 ? static_cast<u8>(v >> (size - 1 - i) * 8) : 0);
     return *this;
   }
-  Wqe &pad() { bytes_.resize(align_up(bytes_.size(), 16)); return *this; }
+  Wqe &pad() {
+    bytes_.resize(align_up(bytes_.size(), 16));
+    return *this;
+  }
   Wqe &raw(const void *p, size_t n) {
     const u8 *b = static_cast<const u8 *>(p);
     bytes_.insert(bytes_.end(), b, b + n);
@@ -226,7 +251,7 @@ class Wqe {
  private:
   WqeOpcode op_;
   u8 opmod_;
-  u8 fm_ce_se_ = 2 << 2;   // always a CQE
+  u8 fm_ce_se_ = 2 << 2;  // always a CQE
   u16 stream_ = 0;
   u32 imm_ = 0;
   std::vector<u8> bytes_;
@@ -289,7 +314,7 @@ class TestQp {
     qp->attr.dest_qpn = remote_qpn;
     qp->attr.av.dlid = dlid;
     qp->attr.path_mtu = 3;
-    qp->attr.rq_psn = qp->attr.sq_psn = 0xfffff0;   // wraps soon
+    qp->attr.rq_psn = qp->attr.sq_psn = 0xfffff0;  // wraps soon
     qp->attr.min_rnr_timer = options_.rnr_timer;
     qp->attr.max_dest_rd_atomic = 16;
     qp_set_state(*qp, QpState::rtr);
@@ -311,7 +336,9 @@ class TestQp {
   }
   // Doorbells with any value, right or wrong.
   void ring(u16 producer) { __atomic_store_n(&dbrec_[1], swap32(producer), __ATOMIC_RELEASE); }
-  void ring_receive(u16 producer) { __atomic_store_n(&dbrec_[0], swap32(producer), __ATOMIC_RELEASE); }
+  void ring_receive(u16 producer) {
+    __atomic_store_n(&dbrec_[0], swap32(producer), __ATOMIC_RELEASE);
+  }
 
   void post_receive(std::initializer_list<std::tuple<u32, u32, u64>> sges) {
     u8 *w = rq_.data() + (received_ & (qp->rq_wqes - 1)) * stride;
@@ -338,8 +365,7 @@ class TestQp {
 
 class TestSrq {
  public:
-  explicit TestSrq(u32 entries = 16, SrqType type = SrqType::basic, Cq *cq = nullptr,
-                   u32 xrcd = 0)
+  explicit TestSrq(u32 entries = 16, SrqType type = SrqType::basic, Cq *cq = nullptr, u32 xrcd = 0)
       : buffer_(entries * 64) {
     srq.type = type;
     srq.pdn = pdn;
@@ -351,7 +377,8 @@ class TestSrq {
     srq.entries = entries;
     srq.stride = 64;
     srq.max_sge = 3;
-    for (u32 i = 0; i < entries; ++i) store_be16(buffer_.data() + i * 64 + 2, static_cast<u16>((i + 1) % entries));
+    for (u32 i = 0; i < entries; ++i)
+      store_be16(buffer_.data() + i * 64 + 2, static_cast<u16>((i + 1) % entries));
     srq_register(&srq);
   }
   ~TestSrq() { srq_unregister(&srq); }
@@ -376,7 +403,9 @@ class TestSrq {
 // Two connected QPs of one process, each with its own CQ.
 struct Pair {
   explicit Pair(Rig &rig, QpOptions a_options = {}, QpOptions b_options = {}, u32 cqe_size = 64)
-      : a_cq(64, cqe_size), b_cq(64, cqe_size), a(rig, a_cq, a_cq, a_options),
+      : a_cq(64, cqe_size),
+        b_cq(64, cqe_size),
+        a(rig, a_cq, a_cq, a_options),
         b(rig, b_cq, b_cq, b_options) {
     const u16 lid = rig.device().port(1).lid;
     a.connect(b.qp->qpn, lid);

@@ -56,7 +56,7 @@ class Crowd {
   Crowd() : idle_(rig, idle_cq_.cq, many) {
     while (!process().hot.empty()) rig.step(1'000'000);
     now_ = device_clock_ns() + 1'000'000'000;
-    step();   // the pause counts for nothing
+    step();  // the pause counts for nothing
   }
   // One step of the engine, a microsecond behind the one before.
   void step() { engine_step(now_ += 1000); }

@@ -12,7 +12,7 @@ constexpr u8 no_packet = 6, resp_send = 2;
 constexpr u8 eager = 3, rendezvous = 1, fin = 2, untagged = 0;
 
 TagOutcome outcome(const Completion &c) {
-  CHECK(c.raw[40] == 1);   // the tag matching application
+  CHECK(c.raw[40] == 1);  // the tag matching application
   return static_cast<TagOutcome>(c.raw[41]);
 }
 u16 entry_of(const Completion &c) { return load_be16(c.raw + 42); }
@@ -22,8 +22,10 @@ bool success_of(const Completion &c) { return (c.raw[0] & 0x80) != 0; }
 
 // A server with a tag matching SRQ and its command QP, and a client.
 struct TagRig {
-  explicit TagRig(u32 server_sq = 0) : server(rig, srq_cq, srq_cq, tagged_options(server_sq)),
-        command(rig, srq_cq, srq_cq, tagged_options(64)), client(rig, client_cq, client_cq) {
+  explicit TagRig(u32 server_sq = 0)
+      : server(rig, srq_cq, srq_cq, tagged_options(server_sq)),
+        command(rig, srq_cq, srq_cq, tagged_options(64)),
+        client(rig, client_cq, client_cq) {
     const u16 lid = rig.device().port(1).lid;
     command.connect(command.qp->qpn, lid);
     server.connect(client.qp->qpn, lid);
@@ -48,7 +50,8 @@ struct TagRig {
     return Wqe(WqeOpcode::tag_matching).unsignaled().raw(s, sizeof s);
   }
   // Adds a buffer; `next` is the entry behind it.
-  void add(u64 tag, u16 next, u32 bytes, u32 lkey, u64 address, u64 mask = ~u64{0}, int count = -1) {
+  void add(u64 tag, u16 next, u32 bytes, u32 lkey, u64 address, u64 mask = ~u64{0},
+           int count = -1) {
     u8 tags[16];
     store_be64(tags, tag);
     store_be64(tags + 8, mask);
@@ -65,7 +68,9 @@ struct TagRig {
     rig.step();
     return srq_cq.expect();
   }
-  void add_to(u64 tag, u16 next) { add(tag, next, 4096, to.key(), to.address(u64{4096} * (next - 1))); }
+  void add_to(u64 tag, u16 next) {
+    add(tag, next, 4096, to.key(), to.address(u64{4096} * (next - 1)));
+  }
 
   void header(u8 op, u64 tag, u32 priv = 0) {
     std::memset(from.data(), 0, 16);
@@ -109,7 +114,7 @@ TEST_CASE("Eager messages go where their tag says", "[tags]") {
   CHECK(entry_of(c) == 1);
   CHECK(tag_of(c) == 0x22);
   CHECK(load_be32(c.raw + 4) == 0xabcd);
-  CHECK(c.byte_count() == 100);   // without the header
+  CHECK(c.byte_count() == 100);  // without the header
   CHECK(c.qpn() == t.server.qp->qpn);
   CHECK(std::memcmp(t.to.data() + 4096, t.from.data() + 16, 100) == 0);
   CHECK(t.to.data()[4096 + 100] == 0);
@@ -179,7 +184,7 @@ TEST_CASE("What does not match arrives whole, and counts", "[tags]") {
   t.srq.post(4096, t.plain.key(), t.plain.address());
   t.send(eager, 0x7, 32);
   CHECK(outcome(t.srq_cq.expect()) == TagOutcome::unexpected);
-  CHECK(phase_of(t.change(0, 0, 1)) == 2);   // one is not enough
+  CHECK(phase_of(t.change(0, 0, 1)) == 2);  // one is not enough
   CHECK(phase_of(t.change(0, 0, 2)) == 2);
   t.send(eager, 0x7, 32);
   CHECK(outcome(t.srq_cq.expect()) == TagOutcome::consumed_message);
@@ -191,7 +196,7 @@ TEST_CASE("No buffer at all: the sender is told to wait", "[tags]") {
   t.srq_cq.expect_none();
   CHECK(t.srq.srq.tags->hardware_phase == 0);
   t.srq.post(4096, t.plain.key(), t.plain.address());
-  t.rig.step(60'000'000'000);   // the receiver-not-ready timer, by the real clock
+  t.rig.step(60'000'000'000);  // the receiver-not-ready timer, by the real clock
   CHECK(outcome(t.srq_cq.expect()) == TagOutcome::unexpected);
   CHECK(t.srq.srq.tags->hardware_phase == 1);
   t.sent();
@@ -203,7 +208,7 @@ TEST_CASE("Removed tags do not match", "[tags]") {
   const Completion gone = t.change(2, 0);
   CHECK(outcome(gone) == TagOutcome::remove);
   CHECK(success_of(gone));
-  CHECK_FALSE(success_of(t.change(2, 0)));   // not there any more
+  CHECK_FALSE(success_of(t.change(2, 0)));  // not there any more
   t.srq.post(4096, t.plain.key(), t.plain.address());
   t.send(eager, 0x1, 32);
   CHECK(outcome(t.srq_cq.expect()) == TagOutcome::unexpected);
@@ -270,10 +275,8 @@ TEST_CASE("A rendezvous with a wrong key is canceled", "[tags]") {
 TEST_CASE("Buffers too small or not ours cancel the match", "[tags]") {
   TagRig t;
   Region foreign(4096, full_access, pdn + 1);
-  if (GENERATE(true, false))
-    t.add(0x1, 1, 10, t.to.key(), t.to.address());
-  else
-    t.add(0x1, 1, 4096, foreign.key(), foreign.address());
+  if (GENERATE(true, false)) t.add(0x1, 1, 10, t.to.key(), t.to.address());
+  else t.add(0x1, 1, 4096, foreign.key(), foreign.address());
   t.send(eager, 0x1, 100);
   CHECK(outcome(t.srq_cq.expect()) == TagOutcome::canceled);
   t.srq_cq.expect_none();
@@ -286,10 +289,12 @@ TEST_CASE("Malformed list operations stop the command QP only", "[tags]") {
   TagRig t;
   u8 rest[16] = {};
   switch (GENERATE(0, 1, 2, 3)) {
-    case 0: t.command.post(t.operation(1, 8, -1).raw(rest, 16).data(1, t.to.key(), t.to.address())); break;
+    case 0:
+      t.command.post(t.operation(1, 8, -1).raw(rest, 16).data(1, t.to.key(), t.to.address()));
+      break;
     case 1: t.command.post(t.operation(2, 8, -1).raw(rest, 16)); break;
     case 2: t.command.post(t.operation(5, 0, -1).raw(rest, 16)); break;
-    default: t.command.post(t.operation(1, 1, -1).raw(rest, 16)); break;   // no buffer
+    default: t.command.post(t.operation(1, 1, -1).raw(rest, 16)); break;  // no buffer
   }
   t.rig.step();
   CHECK(t.srq_cq.expect().syndrome() == static_cast<u8>(Syndrome::local_qp_op));

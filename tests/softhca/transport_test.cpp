@@ -20,8 +20,8 @@ TEST_CASE("RC send fills the receive buffers and both completions", "[rc]") {
   Region from(100000, full_access), to(100000, full_access);
   from.fill(1);
   p.b.post_receive({{1000, to.key(), to.address()}, {90000, to.key(), to.address(1000)}});
-  const u16 index =
-      p.a.post(Wqe(WqeOpcode::send_imm).imm(0xdeadbeef).solicited().data(50001, from.key(), from.address()));
+  const u16 index = p.a.post(
+      Wqe(WqeOpcode::send_imm).imm(0xdeadbeef).solicited().data(50001, from.key(), from.address()));
   rig.step();
 
   const Completion r = p.b_cq.expect();
@@ -51,12 +51,15 @@ TEST_CASE("Unsignaled WQEs complete silently, in order, across the queue's end",
   Region from(4096, full_access), to(4096, full_access);
   for (u32 round = 0; round < 200; ++round) {
     from.fill(round);
-    p.a.post(Wqe(WqeOpcode::rdma_write).unsignaled().remote(to.address(), to.key()).data(
-        1000, from.key(), from.address()));
+    p.a.post(Wqe(WqeOpcode::rdma_write)
+                 .unsignaled()
+                 .remote(to.address(), to.key())
+                 .data(1000, from.key(), from.address()));
     // Two basic blocks, so that WQEs also wrap.
     const u8 text[] = "seventy bytes of inline data make a WQE of more than one basic block!";
-    const u16 index = p.a.post(
-        Wqe(WqeOpcode::rdma_write).remote(to.address(2000), to.key()).inline_data(text, sizeof text));
+    const u16 index = p.a.post(Wqe(WqeOpcode::rdma_write)
+                                   .remote(to.address(2000), to.key())
+                                   .inline_data(text, sizeof text));
     rig.step();
     CHECK(p.a_cq.expect().wqe_counter() == index);
     p.a_cq.expect_none();
@@ -71,8 +74,10 @@ TEST_CASE("RDMA write with immediate takes a receive WQE", "[rc]") {
   Region from(70000, full_access), to(70000, full_access);
   from.fill(3);
   p.b.post_receive({});
-  p.a.post(Wqe(WqeOpcode::rdma_write_imm).imm(0x01020304).remote(to.address(), to.key()).data(
-      70000, from.key(), from.address()));
+  p.a.post(Wqe(WqeOpcode::rdma_write_imm)
+               .imm(0x01020304)
+               .remote(to.address(), to.key())
+               .data(70000, from.key(), from.address()));
   rig.step();
   const Completion r = p.b_cq.expect();
   CHECK(r.opcode() == static_cast<u8>(CqeOpcode::resp_rdma_write_imm));
@@ -106,9 +111,12 @@ TEST_CASE("A fenced request waits for the READs before it", "[rc]") {
   remote.fill(9);
   const std::vector<u8> before(remote.data(), remote.data() + bytes);
   // At the same doorbell: when the write is fetched, the read is not yet on its way.
-  p.a.post(Wqe(WqeOpcode::rdma_read).remote(remote.address(), remote.key())
+  p.a.post(Wqe(WqeOpcode::rdma_read)
+               .remote(remote.address(), remote.key())
                .data(bytes, local.key(), local.address()));
-  p.a.post(Wqe(WqeOpcode::rdma_write).fence().remote(remote.address(bytes - 5000), remote.key())
+  p.a.post(Wqe(WqeOpcode::rdma_write)
+               .fence()
+               .remote(remote.address(bytes - 5000), remote.key())
                .data(5000, local.key(), local.address(bytes)));
   rig.step();
   for (int i = 0; i < 2; ++i) CHECK(p.a_cq.expect().opcode() == 0);
@@ -140,7 +148,8 @@ TEST_CASE("A READ asked for again replaces the answers that still wait", "[rc]")
   };
   const auto waiting = [&] {
     std::vector<u32> psns;
-    for (const Response &r : p.b.qp->responder->responses) psns.push_back((r.psn - first) & 0xffffff);
+    for (const Response &r : p.b.qp->responder->responses)
+      psns.push_back((r.psn - first) & 0xffffff);
     return psns;
   };
   read(0, 3, 0, 3000);
@@ -177,17 +186,26 @@ TEST_CASE("64-bit atomics", "[atomics]") {
   Pair p(rig);
   Region local(64, full_access), remote(64, full_access);
   remote.at<u64>(8) = 40;
-  p.a.post(Wqe(WqeOpcode::atomic_fa).remote(remote.address(8), remote.key()).be(2, 8).be(0, 8).data(
-      8, local.key(), local.address()));
-  p.a.post(Wqe(WqeOpcode::atomic_cs).remote(remote.address(8), remote.key()).be(7, 8).be(42, 8).data(
-      8, local.key(), local.address(8)));
-  p.a.post(Wqe(WqeOpcode::atomic_cs).remote(remote.address(8), remote.key()).be(9, 8).be(42, 8).data(
-      8, local.key(), local.address(16)));
+  p.a.post(Wqe(WqeOpcode::atomic_fa)
+               .remote(remote.address(8), remote.key())
+               .be(2, 8)
+               .be(0, 8)
+               .data(8, local.key(), local.address()));
+  p.a.post(Wqe(WqeOpcode::atomic_cs)
+               .remote(remote.address(8), remote.key())
+               .be(7, 8)
+               .be(42, 8)
+               .data(8, local.key(), local.address(8)));
+  p.a.post(Wqe(WqeOpcode::atomic_cs)
+               .remote(remote.address(8), remote.key())
+               .be(9, 8)
+               .be(42, 8)
+               .data(8, local.key(), local.address(16)));
   rig.step();
   for (int i = 0; i < 3; ++i) CHECK(p.a_cq.expect().byte_count() == 8);
   CHECK(local.at<u64>(0) == 40);
   CHECK(local.at<u64>(8) == 42);
-  CHECK(local.at<u64>(16) == 7);   // compare failed: the value stays
+  CHECK(local.at<u64>(16) == 7);  // compare failed: the value stays
   CHECK(remote.at<u64>(8) == 7);
 }
 
@@ -203,8 +221,12 @@ TEST_CASE("Extended atomics of every size", "[atomics]") {
   SECTION("masked compare and swap touches only the masked bits") {
     p.a.post(Wqe(WqeOpcode::masked_cs, opmod)
                  .remote(remote.address(), remote.key())
-                 .be(0xaabbccdd, size).be(0xffff3344, size).be(0x00ff0000, size).be(0x0000ffff, size)
-                 .pad().data(size, local.key(), local.address()));
+                 .be(0xaabbccdd, size)
+                 .be(0xffff3344, size)
+                 .be(0x00ff0000, size)
+                 .be(0x0000ffff, size)
+                 .pad()
+                 .data(size, local.key(), local.address()));
     rig.step();
     CHECK(p.a_cq.expect().byte_count() == size);
     CHECK(remote.at<u32>(0) == 0x11bb3344);
@@ -212,17 +234,17 @@ TEST_CASE("Extended atomics of every size", "[atomics]") {
   SECTION("masked fetch and add carries only inside its fields") {
     p.a.post(Wqe(WqeOpcode::masked_fa, opmod)
                  .remote(remote.address(), remote.key())
-                 .be(0x000000cc, size).be(0x00000080, size)
-                 .pad().data(size, local.key(), local.address()));
+                 .be(0x000000cc, size)
+                 .be(0x00000080, size)
+                 .pad()
+                 .data(size, local.key(), local.address()));
     rig.step();
     CHECK(p.a_cq.expect().byte_count() == size);
-    CHECK(remote.at<u32>(0) == 0x11223310);   // 0x44 + 0xcc without the carry
+    CHECK(remote.at<u32>(0) == 0x11223310);  // 0x44 + 0xcc without the carry
   }
   // The original value: host order for 8 bytes, big-endian for other sizes.
-  if (size == 8)
-    CHECK(local.at<u64>(0) == 0x11223344);
-  else
-    CHECK(load_be32(local.data() + size - 4) == 0x11223344);
+  if (size == 8) CHECK(local.at<u64>(0) == 0x11223344);
+  else CHECK(load_be32(local.data() + size - 4) == 0x11223344);
 }
 
 TEST_CASE("An atomic size the device does not do is a QP operation error", "[atomics][error]") {
@@ -230,7 +252,9 @@ TEST_CASE("An atomic size the device does not do is a QP operation error", "[ato
   Pair p(rig);
   Region local(256, full_access), remote(256, full_access);
   p.a.post(Wqe(WqeOpcode::masked_fa, 8 | 4)
-               .remote(remote.address(), remote.key()).be(1, 64).be(0, 64)
+               .remote(remote.address(), remote.key())
+               .be(1, 64)
+               .be(0, 64)
                .data(64, local.key(), local.address()));
   rig.step();
   const Completion c = p.a_cq.expect();
@@ -253,12 +277,13 @@ TEST_CASE("UC delivers without acknowledge", "[uc]") {
   p.b_cq.expect_none();
   p.b.post_receive({{40000, to.key(), to.address()}});
   p.a.post(Wqe(WqeOpcode::send).data(40000, from.key(), from.address()));
-  p.a.post(Wqe(WqeOpcode::rdma_write).remote(to.address(), 0x12345).data(8, from.key(), from.address()));
+  p.a.post(
+      Wqe(WqeOpcode::rdma_write).remote(to.address(), 0x12345).data(8, from.key(), from.address()));
   rig.step();
   CHECK(p.b_cq.expect().byte_count() == 40000);
   CHECK(same(from, 0, to, 0, 40000));
   CHECK(p.a_cq.expect().opcode() == 0);
-  CHECK(p.a_cq.expect().opcode() == 0);   // a bad rkey is dropped silently too
+  CHECK(p.a_cq.expect().opcode() == 0);  // a bad rkey is dropped silently too
   CHECK(p.b.qp->state == QpState::rts);
 }
 
@@ -274,7 +299,7 @@ TEST_CASE("A completion points to a GRH only where there is one", "[rc]") {
   rig.step();
   const Completion r = p.b_cq.expect();
   CHECK(r.byte_count() == 64);
-  CHECK((r.flags_rqpn() >> 28) == 0);   // the packet had one, the buffer has not
+  CHECK((r.flags_rqpn() >> 28) == 0);  // the packet had one, the buffer has not
   CHECK(r.source_qpn() == p.a.qp->qpn);
 }
 
@@ -289,7 +314,9 @@ TEST_CASE("UD carries 40 bytes of GRH in front", "[ud]") {
   const Gid gid = rig.device().gids[0][0].gid;
 
   p.b.post_receive({{40, to.key(), to.address()}, {4096, to.key(), to.address(40)}});
-  p.a.post(Wqe(WqeOpcode::send).ud_av(0x1234, p.b.qp->qpn, lid, gid.data()).data(4096, from.key(), from.address()));
+  p.a.post(Wqe(WqeOpcode::send)
+               .ud_av(0x1234, p.b.qp->qpn, lid, gid.data())
+               .data(4096, from.key(), from.address()));
   rig.step();
   Completion r = p.b_cq.expect();
   CHECK(r.byte_count() == 4136);
@@ -302,27 +329,33 @@ TEST_CASE("UD carries 40 bytes of GRH in front", "[ud]") {
 
   SECTION("a wrong Q_Key is dropped") {
     p.b.post_receive({{8192, to.key(), to.address()}});
-    p.a.post(Wqe(WqeOpcode::send).ud_av(0x1235, p.b.qp->qpn, lid).data(10, from.key(), from.address()));
+    p.a.post(
+        Wqe(WqeOpcode::send).ud_av(0x1235, p.b.qp->qpn, lid).data(10, from.key(), from.address()));
     rig.step();
     p.b_cq.expect_none();
   }
   SECTION("a Q_Key with the top bit set means the QP's own") {
     p.b.post_receive({{8192, to.key(), to.address()}});
-    p.a.post(Wqe(WqeOpcode::send).ud_av(0x80010000, p.b.qp->qpn, lid).data(10, from.key(), from.address()));
+    p.a.post(Wqe(WqeOpcode::send)
+                 .ud_av(0x80010000, p.b.qp->qpn, lid)
+                 .data(10, from.key(), from.address()));
     rig.step();
     CHECK(p.b_cq.expect().byte_count() == 50);
   }
   SECTION("a wrong LID leads nowhere") {
     p.b.post_receive({{8192, to.key(), to.address()}});
-    p.a.post(Wqe(WqeOpcode::send).ud_av(0x1234, p.b.qp->qpn, static_cast<u16>(lid + 1)).data(10, from.key(), from.address()));
+    p.a.post(Wqe(WqeOpcode::send)
+                 .ud_av(0x1234, p.b.qp->qpn, static_cast<u16>(lid + 1))
+                 .data(10, from.key(), from.address()));
     rig.step();
     p.b_cq.expect_none();
   }
   SECTION("more than the MTU is a local length error and stops only the send queue") {
     Region big(5000, full_access);
-    p.a.post(Wqe(WqeOpcode::send).ud_av(0x1234, p.b.qp->qpn, lid).data(4097, big.key(), big.address()));
+    p.a.post(
+        Wqe(WqeOpcode::send).ud_av(0x1234, p.b.qp->qpn, lid).data(4097, big.key(), big.address()));
     rig.step();
-    p.a_cq.expect();   // the good one
+    p.a_cq.expect();  // the good one
     CHECK(p.a_cq.expect().syndrome() == static_cast<u8>(Syndrome::local_length));
     CHECK(p.a.qp->state == QpState::sqe);
   }
@@ -341,7 +374,9 @@ TEST_CASE("UD multicast reaches every attached QP", "[ud]") {
     q->post_receive({{128, to.key(), to.address(q == &p.a ? 0 : 128)}});
   }
   process().fabric->set_multicast_groups(2);
-  p.a.post(Wqe(WqeOpcode::send).ud_av(0x1234, 0xffffff, 0xc001, group).data(64, from.key(), from.address()));
+  p.a.post(Wqe(WqeOpcode::send)
+               .ud_av(0x1234, 0xffffff, 0xc001, group)
+               .data(64, from.key(), from.address()));
   rig.step();
   int receives = 0;
   Completion c;
@@ -413,7 +448,10 @@ TEST_CASE("DC: one initiator, many targets, every opcode", "[dc]") {
   for (int i = 0; i < 9; ++i) dc.srq.post(2000, to.key(), to.address(i * 2000));
   for (int i = 0; i < 9; ++i) {
     TestQp &t = *dc.dct[i % 3];
-    dc.dci->post(Wqe(WqeOpcode::send).unsignaled().av(DcRig::key, t.qp->qpn, dc.lid).data(2000, from.key(), from.address(i * 2000)));
+    dc.dci->post(Wqe(WqeOpcode::send)
+                     .unsignaled()
+                     .av(DcRig::key, t.qp->qpn, dc.lid)
+                     .data(2000, from.key(), from.address(i * 2000)));
   }
   dc.dci->post(Wqe(WqeOpcode::nop));
   rig.step();
@@ -428,10 +466,21 @@ TEST_CASE("DC: one initiator, many targets, every opcode", "[dc]") {
   CHECK(same(from, 0, to, 0, 18000));
 
   const u32 t = dc.dct[1]->qp->qpn;
-  dc.dci->post(Wqe(WqeOpcode::rdma_write).av(DcRig::key, t, dc.lid).remote(to.address(19000), to.key()).data(500, from.key(), from.address(500)));
-  dc.dci->post(Wqe(WqeOpcode::rdma_read).av(DcRig::key, t, dc.lid).remote(to.address(), to.key()).data(100, from.key(), from.address(19500)));
+  dc.dci->post(Wqe(WqeOpcode::rdma_write)
+                   .av(DcRig::key, t, dc.lid)
+                   .remote(to.address(19000), to.key())
+                   .data(500, from.key(), from.address(500)));
+  dc.dci->post(Wqe(WqeOpcode::rdma_read)
+                   .av(DcRig::key, t, dc.lid)
+                   .remote(to.address(), to.key())
+                   .data(100, from.key(), from.address(19500)));
   to.at<u64>(19992) = 5;
-  dc.dci->post(Wqe(WqeOpcode::atomic_fa).av(DcRig::key, dc.dct[2]->qp->qpn, dc.lid).remote(to.address(19992), to.key()).be(3, 8).be(0, 8).data(8, from.key(), from.address(19800)));
+  dc.dci->post(Wqe(WqeOpcode::atomic_fa)
+                   .av(DcRig::key, dc.dct[2]->qp->qpn, dc.lid)
+                   .remote(to.address(19992), to.key())
+                   .be(3, 8)
+                   .be(0, 8)
+                   .data(8, from.key(), from.address(19800)));
   rig.step();
   for (int i = 0; i < 3; ++i) CHECK(dc.dci_cq.expect().opcode() == 0);
   CHECK(same(from, 500, to, 19000, 500));
@@ -444,7 +493,9 @@ TEST_CASE("DC: a wrong access key is never answered", "[dc][error]") {
   DcRig dc(rig);
   Region from(64, full_access), to(64, full_access);
   dc.srq.post(64, to.key(), to.address());
-  dc.dci->post(Wqe(WqeOpcode::send).av(DcRig::key + 1, dc.dct[0]->qp->qpn, dc.lid).data(64, from.key(), from.address()));
+  dc.dci->post(Wqe(WqeOpcode::send)
+                   .av(DcRig::key + 1, dc.dct[0]->qp->qpn, dc.lid)
+                   .data(64, from.key(), from.address()));
   dc.dci->post(Wqe(WqeOpcode::nop));
   rig.step();
   dc.dci_cq.expect_none();
@@ -459,9 +510,15 @@ TEST_CASE("DC: a wrong access key is never answered", "[dc][error]") {
 
   // The initiator recovers through RESET.
   qp_set_state(*dc.dci->qp, QpState::reset);
-  TestQp fresh(rig, dc.dci_cq, dc.dci_cq, [] { QpOptions o; o.type = QpType::dci; return o; }());
+  TestQp fresh(rig, dc.dci_cq, dc.dci_cq, [] {
+    QpOptions o;
+    o.type = QpType::dci;
+    return o;
+  }());
   fresh.connect(0, 0);
-  fresh.post(Wqe(WqeOpcode::send).av(DcRig::key, dc.dct[0]->qp->qpn, dc.lid).data(64, from.key(), from.address()));
+  fresh.post(Wqe(WqeOpcode::send)
+                 .av(DcRig::key, dc.dct[0]->qp->qpn, dc.lid)
+                 .data(64, from.key(), from.address()));
   rig.step();
   CHECK(dc.dci_cq.expect().opcode() == 0);
   CHECK(dc.dct_cq.expect().byte_count() == 64);
@@ -471,7 +528,10 @@ TEST_CASE("DC: a refused request ends the connection, not the target", "[dc][err
   Rig rig;
   DcRig dc(rig);
   Region from(64, full_access), to(64, full_access);
-  dc.dci->post(Wqe(WqeOpcode::rdma_write).av(DcRig::key, dc.dct[0]->qp->qpn, dc.lid).remote(to.address(), to.key() ^ 0x100).data(64, from.key(), from.address()));
+  dc.dci->post(Wqe(WqeOpcode::rdma_write)
+                   .av(DcRig::key, dc.dct[0]->qp->qpn, dc.lid)
+                   .remote(to.address(), to.key() ^ 0x100)
+                   .data(64, from.key(), from.address()));
   rig.step();
   const Completion c = dc.dci_cq.expect();
   CHECK(c.syndrome() == static_cast<u8>(Syndrome::remote_access));
@@ -481,7 +541,10 @@ TEST_CASE("DC: a refused request ends the connection, not the target", "[dc][err
   o.type = QpType::dci;
   TestQp other(rig, dc.dci_cq, dc.dci_cq, o);
   other.connect(0, 0);
-  other.post(Wqe(WqeOpcode::rdma_write).av(DcRig::key, dc.dct[0]->qp->qpn, dc.lid).remote(to.address(), to.key()).data(64, from.key(), from.address()));
+  other.post(Wqe(WqeOpcode::rdma_write)
+                 .av(DcRig::key, dc.dct[0]->qp->qpn, dc.lid)
+                 .remote(to.address(), to.key())
+                 .data(64, from.key(), from.address()));
   rig.step();
   CHECK(dc.dci_cq.expect().opcode() == 0);
 }

@@ -89,13 +89,15 @@ TEST_CASE("A port joins a multicast group", "[umad]") {
 
   SECTION("and again: the group keeps its key") {
     CHECK(p.ask(Datagram(p.agent, set, member_record, joining, group)).status() == 0);
-    CHECK(load_be32(p.ask(Datagram(p.agent, get, member_record, 1, group)).record() + 32) == 0x1234);
+    CHECK(load_be32(p.ask(Datagram(p.agent, get, member_record, 1, group)).record() + 32) ==
+          0x1234);
     store_be32(join.mad + 56 + 32, 0x4321);
     CHECK(p.ask(join).status() == 0x0200);
   }
   SECTION("and leaves it") {
     CHECK(p.ask(Datagram(p.agent, remove_member, member_record, joining, group)).status() == 0);
-    CHECK(p.ask(Datagram(p.agent, remove_member, member_record, joining, group)).status() == 0x0200);
+    CHECK(p.ask(Datagram(p.agent, remove_member, member_record, joining, group)).status() ==
+          0x0200);
     CHECK(p.ask(Datagram(p.agent, get, member_record, 1, group)).status() == 0x0300);
   }
   p.ask(Datagram(p.agent, remove_member, member_record, joining, group));
@@ -113,7 +115,8 @@ TEST_CASE("The administrator names groups that come without a GID", "[umad]") {
 TEST_CASE("Requests that the administrator refuses", "[umad]") {
   Port p;
   CHECK(p.ask(Datagram(p.agent, set, member_record, 1 << 0, group)).status() == 0x0600);
-  CHECK(p.ask(Datagram(p.agent, set, member_record, joining, Mgid{0xfe, 0x80, 1})).status() == 0x0500);
+  CHECK(p.ask(Datagram(p.agent, set, member_record, joining, Mgid{0xfe, 0x80, 1})).status() ==
+        0x0500);
   CHECK(p.ask(Datagram(p.agent, get, 0x35, 0, {})).status() == 0x000c);
 }
 

@@ -12,7 +12,7 @@ int main(int argc, char **argv) {
   Catch::Session session;
   session.configData().filenamesAsTags = true;
 #if !__has_include(<catch2/catch_all.hpp>)
-  session.configData().warnings = Catch::WarnAbout::NoTests;   // the default of 3.x
+  session.configData().warnings = Catch::WarnAbout::NoTests;  // the default of 3.x
 #endif
   if (const int status = session.applyCommandLine(argc, argv); status != 0) return status;
   return session.run();

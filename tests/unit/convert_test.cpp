@@ -58,10 +58,13 @@ bool moves_as_any_other(const ibv_wc &from, const PlainOrigin &of, std::size_t o
 TEST_CASE("the short way of plain completions is the same as that of all") {
   ibv_qp qp{};
   ibv_srq srq{};
-  const int opcodes[] = {IBV_WC_SEND,      IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,
-                         IBV_WC_FETCH_ADD, IBV_WC_BIND_MW,    IBV_WC_LOCAL_INV, IBV_WC_TSO,
-                         IBV_WC_RECV,      IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_TM_ADD,
-                         IBV_WC_TM_RECV,   IBV_WC_DRIVER1,    -1};
+  const int opcodes[] = {IBV_WC_SEND,      IBV_WC_RDMA_WRITE,
+                         IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,
+                         IBV_WC_FETCH_ADD, IBV_WC_BIND_MW,
+                         IBV_WC_LOCAL_INV, IBV_WC_TSO,
+                         IBV_WC_RECV,      IBV_WC_RECV_RDMA_WITH_IMM,
+                         IBV_WC_TM_ADD,    IBV_WC_TM_RECV,
+                         IBV_WC_DRIVER1,   -1};
   int moved = 0;
   for (const int opcode : opcodes) {
     for (unsigned n = 0; n < 64 * 2 * 2 * 2 * 2; ++n) {
@@ -107,8 +110,8 @@ TEST_CASE("flags of receives [row:IBV_EXP_WC_WITH_INV]") {
   ibv_qp qp{};
   ibv_srq srq{};
   const auto plain = to_legacy(dirty(IBV_WC_RECV), {&qp, &srq}, false);
-  CHECK(plain.exp_wc_flags == (IBV_EXP_WC_QP | IBV_EXP_WC_SRQ | IBV_EXP_WC_WITH_SL |
-                               IBV_EXP_WC_WITH_SLID));
+  CHECK(plain.exp_wc_flags ==
+        (IBV_EXP_WC_QP | IBV_EXP_WC_SRQ | IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID));
   CHECK(plain.qp == &qp);
   CHECK(plain.srq == &srq);
   CHECK(plain.imm_data == 0);

@@ -90,19 +90,20 @@ TEST_CASE("entries of requests and of errors") {
 
 TEST_CASE("checksums count for IPv4 only, and together [row:IBV_EXP_WC_RX_IP_CSUM_OK]") {
   mlx5_cqe64 cqe{};
-  for (const int checks : {0, int{MLX5_CQE_L3_OK}, int{MLX5_CQE_L4_OK},
-                           MLX5_CQE_L3_OK | MLX5_CQE_L4_OK})
-    for (const std::uint8_t type : {MLX5_CQE_L3_HDR_TYPE_NONE, MLX5_CQE_L3_HDR_TYPE_IPV6,
-                                    MLX5_CQE_L3_HDR_TYPE_IPV4}) {
+  for (const int checks :
+       {0, int{MLX5_CQE_L3_OK}, int{MLX5_CQE_L4_OK}, MLX5_CQE_L3_OK | MLX5_CQE_L4_OK})
+    for (const std::uint8_t type :
+         {MLX5_CQE_L3_HDR_TYPE_NONE, MLX5_CQE_L3_HDR_TYPE_IPV6, MLX5_CQE_L3_HDR_TYPE_IPV4}) {
       cqe.hds_ip_ext = static_cast<std::uint8_t>(checks);
       cqe.l4_hdr_type_etc = static_cast<std::uint8_t>(type << 2);
-      CHECK(cqe::checksum_ok(cqe) == (checks == (MLX5_CQE_L3_OK | MLX5_CQE_L4_OK) &&
-                                      type == MLX5_CQE_L3_HDR_TYPE_IPV4));
+      CHECK(cqe::checksum_ok(cqe) ==
+            (checks == (MLX5_CQE_L3_OK | MLX5_CQE_L4_OK) && type == MLX5_CQE_L3_HDR_TYPE_IPV4));
     }
 }
 
-TEST_CASE("a session is expanded wherever it lies, with what its format carries "
-          "[row:IBV_EXP_CQ_COMPRESSED_CQE]") {
+TEST_CASE(
+    "a session is expanded wherever it lies, with what its format carries "
+    "[row:IBV_EXP_CQ_COMPRESSED_CQE]") {
   constexpr std::uint32_t size = 32;
   for (const std::uint32_t entry_size : {64u, 128u})
     for (const bool hash : {true, false})
@@ -125,7 +126,8 @@ TEST_CASE("a session is expanded wherever it lies, with what its format carries 
                                                    owner_bit(start, size));
           for (std::uint32_t i = 0; i < count; ++i) {
             auto *small = reinterpret_cast<std::uint8_t *>(
-                              cqe_at(ring, start + (i < 8 ? 1 : i / 8 * 8), size)) + i % 8 * 8;
+                              cqe_at(ring, start + (i < 8 ? 1 : i / 8 * 8), size)) +
+                          i % 8 * 8;
             const std::uint32_t first = htobe32(0xc0de0000 + i), bytes = htobe32(100 + i);
             std::memcpy(small, &first, 4);
             std::memcpy(small + 4, &bytes, 4);
@@ -153,8 +155,7 @@ TEST_CASE("nothing is expanded behind the last entry, or beyond what is wanted")
   CqRing ring;
   ring.entries = memory.data();
   ring.doorbell = &doorbell;
-  for (std::uint32_t n = 0; n < size; ++n)
-    cqe_at(ring, n, size)->op_own = MLX5_CQE_INVALID << 4;
+  for (std::uint32_t n = 0; n < size; ++n) cqe_at(ring, n, size)->op_own = MLX5_CQE_INVALID << 4;
   expand(ring, size, 8);
   CHECK(cqe_at(ring, 0, size)->op_own == MLX5_CQE_INVALID << 4);
   // A plain one, then a session that the poller does not come to.
@@ -169,10 +170,10 @@ TEST_CASE("nothing is expanded behind the last entry, or beyond what is wanted")
 }
 
 TEST_CASE("cycles become what rdma-core computes [row:ibv_exp_cqe_ts_to_ns]") {
-  for (const std::uint64_t cycles : {std::uint64_t{0}, std::uint64_t{5000},
-                                     (std::uint64_t{1} << 48) - 100})
-    for (const std::uint64_t frac : {std::uint64_t{0}, std::uint64_t{1} << 23,
-                                     (std::uint64_t{1} << 24) - 1}) {
+  for (const std::uint64_t cycles :
+       {std::uint64_t{0}, std::uint64_t{5000}, (std::uint64_t{1} << 48) - 100})
+    for (const std::uint64_t frac :
+         {std::uint64_t{0}, std::uint64_t{1} << 23, (std::uint64_t{1} << 24) - 1}) {
       auto info = page(cycles, frac);
       const auto legacy = to_legacy(info);
       for (std::int64_t step = -300; step <= 300; ++step) {

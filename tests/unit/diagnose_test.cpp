@@ -36,9 +36,9 @@ bool contains(const std::string &text, const char *part) {
 
 TEST_CASE("a refusal tells once what was asked for and which switch serves it") {
   const auto refuse = [] {
-    const Error error = unsupported(EntryId::ibv_exp_create_qp,
-                                    FeatureId::extatomic_create_qp_max_atomic_arg,
-                                    "max_atomic_arg", 32);
+    const Error error =
+        unsupported(EntryId::ibv_exp_create_qp, FeatureId::extatomic_create_qp_max_atomic_arg,
+                    "max_atomic_arg", 32);
     CHECK(error.code == ENOTSUP);
   };
   const std::string said = said_by(refuse);
@@ -48,9 +48,8 @@ TEST_CASE("a refusal tells once what was asked for and which switch serves it") 
 }
 
 TEST_CASE("what nothing serves has no switch in its line") {
-  const std::string said = said_by([] {
-    CHECK(unsupported(EntryId::ibv_exp_post_task).code == ENOTSUP);
-  });
+  const std::string said =
+      said_by([] { CHECK(unsupported(EntryId::ibv_exp_post_task).code == ENOTSUP); });
   CHECK(contains(said, "ibv_exp_post_task: not supported"));
   CHECK(!contains(said, "IBVEXP_BEYOND"));
 }

@@ -99,8 +99,8 @@ TEST_CASE("a frame by pointer is one block: control, header, pointer", "[direct]
   // The general function writes the same.
   Queue other(true);
   const ibv_sge piece = piece_of(frame, 0xabcd);
-  REQUIRE(put_send(other.endpoint, &piece, 1,
-                   IBV_EXP_QP_BURST_SIGNALED | IBV_EXP_QP_BURST_IP_CSUM, nullptr, false) == 0);
+  REQUIRE(put_send(other.endpoint, &piece, 1, IBV_EXP_QP_BURST_SIGNALED | IBV_EXP_QP_BURST_IP_CSUM,
+                   nullptr, false) == 0);
   CHECK(other.memory.at(0, 64) == q.memory.at(0, 64));
 }
 
@@ -138,15 +138,16 @@ TEST_CASE("a VLAN tag goes behind the addresses, whatever the pieces", "[direct]
     const Bytes rest = cut > 14 ? pointer(cut - 14, 1, at + 14) + pointer(60 - cut, 2, at + cut)
                                 : pointer(46, 2, at + 14);
     const unsigned segments = cut > 14 ? 5 : 4;
-    CHECK(q.memory.at(0, segments * 16) == control(0, 0x0a, segments, 0) + Bytes(12, 0) +
-                                               big(18, 2) + header + rest);
+    CHECK(q.memory.at(0, segments * 16) ==
+          control(0, 0x0a, segments, 0) + Bytes(12, 0) + big(18, 2) + header + rest);
   }
 }
 
 TEST_CASE("a short frame is all header", "[direct][wqe]") {
   Queue q(true);
   const Bytes frame = counted(16);
-  REQUIRE(put_piece<true>(q.endpoint, reinterpret_cast<std::uintptr_t>(frame.data()), 16, 1, 0) == 0);
+  REQUIRE(put_piece<true>(q.endpoint, reinterpret_cast<std::uintptr_t>(frame.data()), 16, 1, 0) ==
+          0);
   CHECK(q.memory.at(0, 48) ==
         control(0, 0x0a, 3, 0) + Bytes(12, 0) + big(16, 2) + frame + Bytes{0, 0});
 }
@@ -165,9 +166,8 @@ TEST_CASE("requests of the verbs have their remote parts", "[direct][wqe]") {
     wr.imm_data = be(std::uint32_t{0x11223344});
     wr.wr.rdma = {0x8877665544332211, 0xcafe};
     REQUIRE(put_request(q.endpoint, wr) == 0);
-    CHECK(q.memory.at(0, 48) == control(0, 0x09, 3, 8, 0x11223344) +
-                                    big(0x8877665544332211, 8) + big(0xcafe, 4) + big(0, 4) +
-                                    pointer(8, 9, piece.addr));
+    CHECK(q.memory.at(0, 48) == control(0, 0x09, 3, 8, 0x11223344) + big(0x8877665544332211, 8) +
+                                    big(0xcafe, 4) + big(0, 4) + pointer(8, 9, piece.addr));
   }
   SECTION("compare and swap") {
     wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
@@ -234,8 +234,8 @@ TEST_CASE("receive entries end their lists", "[direct][wqe]") {
   queue.entry_bytes = 64;
   queue.record = &record;
   queue.ids = std::make_unique<std::uint64_t[]>(4);
-  const ibv_sge list[5] = {{0x1000, 10, 1}, {0x2000, 0, 2}, {0x3000, 30, 3}, {0x4000, 40, 4},
-                           {0x5000, 50, 5}};
+  const ibv_sge list[5] = {
+      {0x1000, 10, 1}, {0x2000, 0, 2}, {0x3000, 30, 3}, {0x4000, 40, 4}, {0x5000, 50, 5}};
   REQUIRE(put_receive(queue, list, 3, 42) == 0);
   const Bytes got(memory, memory + 48);
   CHECK(got == pointer(10, 1, 0x1000) + pointer(30, 3, 0x3000) + pointer(0, 0x100, 0));

@@ -74,12 +74,13 @@ TEST_CASE("specifications keep their fields [row:flow_specs]") {
                                                               IBV_FLOW_SPEC_VXLAN_TUNNEL);
 }
 
-TEST_CASE("the short IPv6 specification grows, and what it grows by is not compared "
-          "[row:IBV_EXP_FLOW_SPEC_IPV6]") {
+TEST_CASE(
+    "the short IPv6 specification grows, and what it grows by is not compared "
+    "[row:IBV_EXP_FLOW_SPEC_IPV6]") {
   LegacyRule rule;
   rule.add<ibv_exp_flow_spec_ipv6>(IBV_EXP_FLOW_SPEC_IPV6);
-  const auto &from =
-      *reinterpret_cast<const ibv_exp_flow_spec_ipv6 *>(rule.bytes.data() + sizeof(ibv_exp_flow_attr));
+  const auto &from = *reinterpret_cast<const ibv_exp_flow_spec_ipv6 *>(rule.bytes.data() +
+                                                                       sizeof(ibv_exp_flow_attr));
   const auto modern = to_modern_flow(rule.attr());
   REQUIRE(modern.size() == sizeof(ibv_flow_attr) + sizeof(ibv_flow_spec_ipv6));
   const auto &to =
@@ -114,7 +115,8 @@ TEST_CASE("a rule keeps what it is about, and its specifications their order [ro
   CHECK(attr.num_of_specs == 3);
   CHECK(attr.port == 2);
   CHECK(attr.flags == 0);
-  const std::uint32_t expected[] = {IBV_FLOW_SPEC_ETH, IBV_FLOW_SPEC_IPV4, IBV_FLOW_SPEC_ACTION_TAG};
+  const std::uint32_t expected[] = {IBV_FLOW_SPEC_ETH, IBV_FLOW_SPEC_IPV4,
+                                    IBV_FLOW_SPEC_ACTION_TAG};
   const std::size_t sizes[] = {sizeof(ibv_flow_spec_eth), sizeof(ibv_flow_spec_ipv4),
                                sizeof(ibv_flow_spec_action_tag)};
   std::size_t at = sizeof(attr);
@@ -133,8 +135,9 @@ TEST_CASE("types without a counterpart have no shape") {
     CHECK(shape_of_flow_spec(type).legacy_size == 0);
 }
 
-TEST_CASE("flags of work queues and offloads of VLAN tags are one word today "
-          "[row:IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP][row:IBV_EXP_CREATE_WQ_FLAG_RX_END_PADDING]") {
+TEST_CASE(
+    "flags of work queues and offloads of VLAN tags are one word today "
+    "[row:IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP][row:IBV_EXP_CREATE_WQ_FLAG_RX_END_PADDING]") {
   CHECK(to_modern_wq_flags(0, 0) == 0);
   CHECK(to_modern_wq_flags(IBV_EXP_CREATE_WQ_FLAG_RX_END_PADDING, 0) ==
         IBV_WQ_FLAGS_PCI_WRITE_END_PADDING);
@@ -197,14 +200,16 @@ namespace {
 ibv_exp_device_attr ask(const DeviceFacts &facts, std::uint32_t mask) {
   ibv_exp_device_attr attr{};
   attr.comp_mask = mask;
-  to_legacy(facts, [](FeatureId) { return true; }, attr);
+  to_legacy(
+      facts, [](FeatureId) { return true; }, attr);
   return attr;
 }
 
 }  // namespace
 
-TEST_CASE("queue pairs that scale are numbered densely [row:IBV_EXP_QPT_RC][row:IBV_EXP_QPT_UC]"
-          "[row:IBV_EXP_QPT_UD][row:IBV_EXP_QPT_XRC_INIT][row:IBV_EXP_QPT_XRC_TGT]") {
+TEST_CASE(
+    "queue pairs that scale are numbered densely [row:IBV_EXP_QPT_RC][row:IBV_EXP_QPT_UC]"
+    "[row:IBV_EXP_QPT_UD][row:IBV_EXP_QPT_XRC_INIT][row:IBV_EXP_QPT_XRC_TGT]") {
   const std::pair<ibv_qp_type, std::uint32_t> types[] = {
       {IBV_QPT_RC, IBV_EXP_QPT_RC},
       {IBV_QPT_UC, IBV_EXP_QPT_UC},
@@ -233,12 +238,12 @@ TEST_CASE("only work queues have many packets per entry [row:IBV_EXP_MP_RQ_SUP_T
   CHECK(ask(facts, IBV_EXP_DEVICE_ATTR_MP_RQ).comp_mask == 0);
 }
 
-TEST_CASE("offloads of tunnels and VLAN tags are told one by one "
-          "[row:IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE]"
-          "[row:IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE][row:vlan_query_cap]") {
+TEST_CASE(
+    "offloads of tunnels and VLAN tags are told one by one "
+    "[row:IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE]"
+    "[row:IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE][row:vlan_query_cap]") {
   const std::pair<std::uint32_t, std::uint32_t> tunnels[] = {
-      {MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN,
-       IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN},
+      {MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN, IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN},
       {MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE, IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE},
       {MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE,
        IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE}};

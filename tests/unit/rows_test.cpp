@@ -39,10 +39,11 @@ ibv_exp_device_attr ask(const DeviceFacts &facts, std::uint32_t mask, std::uint6
 
 }  // namespace
 
-TEST_CASE("capabilities are told as their rows say "
-          "[rows:owner=ibv_exp_device_cap_flags][rows:owner=ibv_exp_device_attr_comp_mask]"
-          "[rows:family=erasure_code,verdict=query_only]"
-          "[rows:family=cross_channel,verdict=query_only]") {
+TEST_CASE(
+    "capabilities are told as their rows say "
+    "[rows:owner=ibv_exp_device_cap_flags][rows:owner=ibv_exp_device_attr_comp_mask]"
+    "[rows:family=erasure_code,verdict=query_only]"
+    "[rows:family=cross_channel,verdict=query_only]") {
   const auto all = ask(everything(), ~0u, ~std::uint64_t{0});
   const auto none = ask({}, ~0u, ~std::uint64_t{0});
   for (const FeatureBit &b : bits_of<"ibv_exp_device_cap_flags">()) {
@@ -68,8 +69,9 @@ TEST_CASE("capabilities are told as their rows say "
   CHECK((all.ooo_caps.rc_caps & IBV_EXP_OOO_SUPPORT_RW_DATA_PLACEMENT) == 0);
 }
 
-TEST_CASE("transports that can page on demand [rows:owner=ibv_exp_odp_transport_cap_bits]"
-          "[rows:owner=ibv_odp_general_cap_bits]") {
+TEST_CASE(
+    "transports that can page on demand [rows:owner=ibv_exp_odp_transport_cap_bits]"
+    "[rows:owner=ibv_odp_general_cap_bits]") {
   const std::pair<std::uint64_t, std::uint32_t> same[] = {
       {IBV_EXP_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_SEND},
       {IBV_EXP_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_RECV},
@@ -93,8 +95,9 @@ TEST_CASE("transports that can page on demand [rows:owner=ibv_exp_odp_transport_
   }
 }
 
-TEST_CASE("levels of atomics are numbered alike [rows:owner=ibv_exp_atomic_cap]"
-          "[row:atomic_query_exp_atomic_cap]") {
+TEST_CASE(
+    "levels of atomics are numbered alike [rows:owner=ibv_exp_atomic_cap]"
+    "[row:atomic_query_exp_atomic_cap]") {
   const std::pair<ibv_atomic_cap, ibv_exp_atomic_cap> same[] = {
       {IBV_ATOMIC_NONE, IBV_EXP_ATOMIC_NONE},
       {IBV_ATOMIC_HCA, IBV_EXP_ATOMIC_HCA},
@@ -106,8 +109,9 @@ TEST_CASE("levels of atomics are numbered alike [rows:owner=ibv_exp_atomic_cap]"
   }
 }
 
-TEST_CASE("PCI atomics have a word of their own [row:atomic_query_pci_atomic_caps]"
-          "[rows:owner=ibv_exp_pci_atomic_cap_ops_supported_sizes]") {
+TEST_CASE(
+    "PCI atomics have a word of their own [row:atomic_query_pci_atomic_caps]"
+    "[rows:owner=ibv_exp_pci_atomic_cap_ops_supported_sizes]") {
   static_assert(int{IBV_EXP_PCI_ATOMIC_OP_SIZE_SUP_4_BYTES} ==
                 int{IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP});
   static_assert(int{IBV_EXP_PCI_ATOMIC_OP_SIZE_SUP_8_BYTES} ==
@@ -140,8 +144,9 @@ TEST_CASE("small receives into the completion [row:inlrecv_query_size]") {
   CHECK(ask(facts, IBV_EXP_DEVICE_ATTR_INLINE_RECV_SZ).inline_recv_sz == 64);
 }
 
-TEST_CASE("each port attribute is written if asked for, and alone "
-          "[rows:owner=query_port_mask][rows:owner=ibv_exp_query_port_attr_comp_mask]") {
+TEST_CASE(
+    "each port attribute is written if asked for, and alone "
+    "[rows:owner=query_port_mask][rows:owner=ibv_exp_query_port_attr_comp_mask]") {
   ibv_port_attr from;
   std::memset(&from, 0x11, sizeof(from));
   for (const FeatureBit &b : bits_of<"query_port_mask">()) {
@@ -163,8 +168,9 @@ TEST_CASE("each port attribute is written if asked for, and alone "
   }
 }
 
-TEST_CASE("masks of modification keep their low bits "
-          "[rows:owner=ibv_exp_qp_attr_mask,verdict=native]") {
+TEST_CASE(
+    "masks of modification keep their low bits "
+    "[rows:owner=ibv_exp_qp_attr_mask,verdict=native]") {
   for (const FeatureBit &b : bits_of<"ibv_exp_qp_attr_mask">()) {
     INFO(row(b.id).name);
     const auto modern = static_cast<unsigned>(to_modern_qp_mask(b.bit));
@@ -180,8 +186,7 @@ TEST_CASE("limits lie above what they limit [rows:limit]") {
     const Feature &f = row(v.id);
     if (f.kind == Kind::limit && f.name.find("RESERVED") != std::string_view::npos)
       limits[f.owner] = std::max(limits[f.owner], v.value);
-    else if (f.kind == Kind::mask)
-      highest[f.owner] = std::max(highest[f.owner], v.value);
+    else if (f.kind == Kind::mask) highest[f.owner] = std::max(highest[f.owner], v.value);
   }
   int checked = 0;
   for (const auto &[owner, limit] : limits) {
@@ -199,7 +204,9 @@ TEST_CASE("GID types that never come [row:IBV_EXP_ROCE_V1_5_GID_TYPE]") {
     CHECK(to_legacy_gid_type(type) != IBV_EXP_ROCE_V1_5_GID_TYPE);
 }
 
-TEST_CASE("no completion speaks of tags [rows:family=srq,kind=opcode][rows:family=srq,owner=ibv_exp_wc_flags]") {
+TEST_CASE(
+    "no completion speaks of tags "
+    "[rows:family=srq,kind=opcode][rows:family=srq,owner=ibv_exp_wc_flags]") {
   constexpr std::uint64_t tags = IBV_EXP_WC_TM_MATCH | IBV_EXP_WC_TM_DATA_VALID |
                                  IBV_EXP_WC_TM_SYNC_REQ | IBV_EXP_WC_TM_DEL_FAILED |
                                  IBV_EXP_WC_TM_RNDV_INCOMPLETE;

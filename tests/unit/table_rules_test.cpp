@@ -23,18 +23,19 @@ void check_all(const Table &table) {
 // A row that obeys every rule; each test spoils one column.
 Answer good(Verdict verdict) {
   switch (verdict) {
-  case Verdict::native:
-  case Verdict::translated: return {verdict, State::planned, Beyond::none, 12, 0, "ibv_x", "", ""};
-  case Verdict::partial:
-    return {verdict, State::planned, Beyond::none, 12, ENOTSUP, "ibv_x", "", "Not all of it."};
-  case Verdict::noop: return {verdict, State::planned, Beyond::none, 0, 0, "", "", "A hint."};
-  case Verdict::query_only:
-    return {verdict, State::planned, Beyond::none, 0, 0, "", "", "Never reported."};
-  case Verdict::beyond:
-    return {verdict, State::planned, Beyond::nop, 36, ENOTSUP, "raw entry", "", "Off."};
-  case Verdict::unsupported:
-    return {verdict, State::planned, Beyond::none, 0, ENOTSUP, "", "", "No counterpart."};
-  case Verdict::sentinel: break;
+    case Verdict::native:
+    case Verdict::translated:
+      return {verdict, State::planned, Beyond::none, 12, 0, "ibv_x", "", ""};
+    case Verdict::partial:
+      return {verdict, State::planned, Beyond::none, 12, ENOTSUP, "ibv_x", "", "Not all of it."};
+    case Verdict::noop: return {verdict, State::planned, Beyond::none, 0, 0, "", "", "A hint."};
+    case Verdict::query_only:
+      return {verdict, State::planned, Beyond::none, 0, 0, "", "", "Never reported."};
+    case Verdict::beyond:
+      return {verdict, State::planned, Beyond::nop, 36, ENOTSUP, "raw entry", "", "Off."};
+    case Verdict::unsupported:
+      return {verdict, State::planned, Beyond::none, 0, ENOTSUP, "", "", "No counterpart."};
+    case Verdict::sentinel: break;
   }
   return {Verdict::sentinel, State::planned, Beyond::none, 0, EINVAL, "", "", "A limit."};
 }
@@ -87,10 +88,12 @@ TEST_CASE("an unsupported row has a reason and no target") {
 }
 
 TEST_CASE("other rows have a target and its first release") {
-  for (const Verdict v : {Verdict::native, Verdict::translated, Verdict::partial, Verdict::beyond}) {
+  for (const Verdict v :
+       {Verdict::native, Verdict::translated, Verdict::partial, Verdict::beyond}) {
     INFO(name_of(v));
     CHECK(with(v, [](Answer &a) { a.target = "", a.min_core = 0; }) != "");
-    CHECK(with(v, [](Answer &a) { a.min_core = 0; }) == "a target has a first release, and only it");
+    CHECK(with(v, [](Answer &a) { a.min_core = 0; }) ==
+          "a target has a first release, and only it");
   }
 }
 
@@ -127,13 +130,15 @@ TEST_CASE("beyond names a switch that may be built") {
 
 TEST_CASE("texts are tidy") {
   CHECK(with(Verdict::noop, [](Answer &a) { a.note = "A hint. "; }) == "stray blanks in a text");
-  CHECK(with(Verdict::noop, [](Answer &a) { a.note = "two  blanks."; }) == "stray blanks in a text");
-  CHECK(with(Verdict::noop, [](Answer &a) { a.note = "no stop"; }) == "a note is made of sentences");
+  CHECK(with(Verdict::noop, [](Answer &a) { a.note = "two  blanks."; }) ==
+        "stray blanks in a text");
+  CHECK(with(Verdict::noop, [](Answer &a) { a.note = "no stop"; }) ==
+        "a note is made of sentences");
 }
 
 TEST_CASE("entry points and symbols fit together") {
-  const Entry e{"x", Family::qp, Door::symbol, Node::exp_1_0, Shape::positive,
-                good(Verdict::translated)};
+  const Entry e{"x",           Family::qp,      Door::symbol,
+                Node::exp_1_0, Shape::positive, good(Verdict::translated)};
   CHECK(fault(e) == "");
   Entry no_node = e;
   no_node.node = Node::none;
@@ -150,8 +155,8 @@ TEST_CASE("slots fit their entry points") {
         "the entry point is not behind a slot");
   CHECK(fault(Slot{"s", Fill::null, "", ""}) == "says why it is empty");
   for (const Entry &e : entries) {
-    const bool has_slot = std::any_of(slots.begin(), slots.end(),
-                                      [&](const Slot &s) { return s.entry == e.name; });
+    const bool has_slot =
+        std::any_of(slots.begin(), slots.end(), [&](const Slot &s) { return s.entry == e.name; });
     INFO(e.name);
     CHECK(has_slot == (e.door == Door::slot_and_symbol));
   }

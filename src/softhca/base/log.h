@@ -13,8 +13,8 @@ void set_log_level(LogLevel);
 }  // namespace softhca
 
 // The arguments are evaluated only when the level is on.
-#define SOFTHCA_LOG(level, ...)                                         \
-  do {                                                                  \
-    if (::softhca::LogLevel::level <= ::softhca::log_level())           \
-      ::softhca::log_line(::softhca::LogLevel::level, __VA_ARGS__);     \
+#define SOFTHCA_LOG(level, ...)                                     \
+  do {                                                              \
+    if (::softhca::LogLevel::level <= ::softhca::log_level())       \
+      ::softhca::log_line(::softhca::LogLevel::level, __VA_ARGS__); \
   } while (0)

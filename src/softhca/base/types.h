@@ -22,18 +22,45 @@ constexpr u64 swap64(u64 v) { return __builtin_bswap64(v); }
 // The device's layouts are big-endian; every supported host is little-endian.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
-inline u16 load_be16(const void *p) { u16 v; std::memcpy(&v, p, 2); return swap16(v); }
-inline u32 load_be32(const void *p) { u32 v; std::memcpy(&v, p, 4); return swap32(v); }
-inline u64 load_be64(const void *p) { u64 v; std::memcpy(&v, p, 8); return swap64(v); }
-inline void store_be16(void *p, u16 v) { v = swap16(v); std::memcpy(p, &v, 2); }
-inline void store_be32(void *p, u32 v) { v = swap32(v); std::memcpy(p, &v, 4); }
-inline void store_be64(void *p, u64 v) { v = swap64(v); std::memcpy(p, &v, 8); }
+inline u16 load_be16(const void *p) {
+  u16 v;
+  std::memcpy(&v, p, 2);
+  return swap16(v);
+}
+inline u32 load_be32(const void *p) {
+  u32 v;
+  std::memcpy(&v, p, 4);
+  return swap32(v);
+}
+inline u64 load_be64(const void *p) {
+  u64 v;
+  std::memcpy(&v, p, 8);
+  return swap64(v);
+}
+inline void store_be16(void *p, u16 v) {
+  v = swap16(v);
+  std::memcpy(p, &v, 2);
+}
+inline void store_be32(void *p, u32 v) {
+  v = swap32(v);
+  std::memcpy(p, &v, 4);
+}
+inline void store_be64(void *p, u64 v) {
+  v = swap64(v);
+  std::memcpy(p, &v, 8);
+}
 
 // Doorbell records are shared with the application's threads.
-inline u32 read_doorbell(const u32 *record) { return swap32(__atomic_load_n(record, __ATOMIC_ACQUIRE)); }
+inline u32 read_doorbell(const u32 *record) {
+  return swap32(__atomic_load_n(record, __ATOMIC_ACQUIRE));
+}
 
 constexpr u64 align_up(u64 v, u64 a) { return (v + a - 1) & ~(a - 1); }
-constexpr u32 round_up_pow2(u32 v) { u32 n = 1; while (n < v) n <<= 1; return n; }
+constexpr u32 round_up_pow2(u32 v) {
+  u32 n = 1;
+  while (n < v) n <<= 1;
+  return n;
+}
 
 constexpr u32 page_size = 4096;
 

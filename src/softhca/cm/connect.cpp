@@ -30,10 +30,8 @@ constexpr u32 ib_event_comm_est = 4;
 // a QP's acknowledges, adding the responder's own delay.
 u8 ack_timeout(u8 lifetime) {
   u32 t = lifetime + 1u;
-  if (t >= ca_ack_delay)
-    t += ca_ack_delay >= t - 1;
-  else
-    t = ca_ack_delay + (t >= ca_ack_delay - 1u);
+  if (t >= ca_ack_delay) t += ca_ack_delay >= t - 1;
+  else t = ca_ack_delay + (t >= ca_ack_delay - 1u);
   return static_cast<u8>(std::min(31u, t));
 }
 
@@ -212,8 +210,7 @@ void seek_listener(Id &id) {
   // What the CM of that host answers.
   if (id.ud())
     post_failure(id, EventType::unreachable, sidr_unsupported, nullptr, 0, sidr_rep_private);
-  else
-    post_failure(id, EventType::rejected, reject_invalid_service, nullptr, 0, rej_private);
+  else post_failure(id, EventType::rejected, reject_invalid_service, nullptr, 0, rej_private);
 }
 
 int accept(Id &id, const ConnectParameters *p, u64 uid) {
@@ -223,8 +220,7 @@ int accept(Id &id, const ConnectParameters *p, u64 uid) {
   if (id.ud())
     error = send_sidr_reply(id, sidr_success, 0, p != nullptr ? p->conn.private_data : nullptr,
                             p != nullptr ? p->conn.private_data_len : 0u);
-  else
-    error = p != nullptr ? send_reply(id, *p) : send_ready(id);
+  else error = p != nullptr ? send_reply(id, *p) : send_ready(id);
   if (error != 0) {
     reject(id, reject_consumer, nullptr, 0);
     return error;

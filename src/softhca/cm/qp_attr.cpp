@@ -86,16 +86,11 @@ int init_qp_attr(Id &id, u32 qp_state, ib_uverbs_qp_attr &a) {
   if (qp_state > static_cast<u32>(QpState::err)) return EINVAL;
   a = {};
   int error = EINVAL;
-  if (!id.link.exists || id.ud())
-    error = before_connection(id, a);
-  else if (!connecting(id.link.state))
-    return EINVAL;
-  else if (to == QpState::init)
-    error = to_init(id, a);
-  else if (to == QpState::rtr)
-    error = to_rtr(id, a);
-  else if (to == QpState::rts)
-    error = to_rts(id, a);
+  if (!id.link.exists || id.ud()) error = before_connection(id, a);
+  else if (!connecting(id.link.state)) return EINVAL;
+  else if (to == QpState::init) error = to_init(id, a);
+  else if (to == QpState::rtr) error = to_rtr(id, a);
+  else if (to == QpState::rts) error = to_rts(id, a);
   if (error != 0) return error;
   a.qp_state = qp_state;
   a.port_num = id.port->port;

@@ -64,10 +64,8 @@ bool fits(u8 listening, u8 requesting) {
 void request(const Party &peer, const Message &m) {
   if (Id *known = connection_of(peer, m.comm_id)) {
     // Sent again because our answer is late or lost.
-    if (known->link.state == LinkState::req_received)
-      send_wait(*known);
-    else if (known->link.state == LinkState::rep_sent)
-      send(peer, known->link.last);
+    if (known->link.state == LinkState::req_received) send_wait(*known);
+    else if (known->link.state == LinkState::rep_sent) send(peer, known->link.last);
     return;
   }
   const Address to = Address::ip(m.family, m.destination_ip, 0);

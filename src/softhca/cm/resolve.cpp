@@ -157,10 +157,8 @@ int resolve_native(Id &id) {
   }
   // A GID that nobody has is found out by the path query.
   id.remote = {};
-  if (const Station *own = station_with_gid(gid))
-    id.remote = *own;
-  else
-    look_up(id.destination, *id.port, id.remote);
+  if (const Station *own = station_with_gid(gid)) id.remote = *own;
+  else look_up(id.destination, *id.port, id.remote);
   return 0;
 }
 
@@ -292,10 +290,8 @@ ib_uverbs_ah_attr address_handle(const Station &port, const Path &path) {
 
 int set_qkey(Id &id, u32 qkey) {
   if (id.qkey != 0) return qkey != 0 && qkey != id.qkey ? EINVAL : 0;
-  if (qkey != 0)
-    id.qkey = qkey;
-  else
-    id.qkey = id.port_space == RDMA_PS_IPOIB ? ipoib_qkey : udp_qkey;
+  if (qkey != 0) id.qkey = qkey;
+  else id.qkey = id.port_space == RDMA_PS_IPOIB ? ipoib_qkey : udp_qkey;
   return 0;
 }
 

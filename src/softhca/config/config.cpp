@@ -72,8 +72,7 @@ void read_object(const Fields<T> &fields, const Json &object, const std::string 
   if (!object.is_object()) refuse(path.empty() ? "document" : path, shown(object), "an object");
   for (const auto &item : object.items()) {
     const std::string &key = item.key();
-    if (const Field<T> *f = find(fields, key))
-      read(*f, item.value(), member_path(path, key), out);
+    if (const Field<T> *f = find(fields, key)) read(*f, item.value(), member_path(path, key), out);
     else if (std::none_of(more.begin(), more.end(), [&](const char *m) { return key == m; }))
       throw Refusal{member_path(path, key) + ": unknown key; allowed: " + keys_of(fields, more)};
   }

@@ -53,7 +53,8 @@ void doorbells_add(const u8 *page) {
 
 void doorbells_remove(const u8 *page) {
   auto &list = pages();
-  const auto it = std::find_if(list.begin(), list.end(), [&](const Page &p) { return p.page == page; });
+  const auto it =
+      std::find_if(list.begin(), list.end(), [&](const Page &p) { return p.page == page; });
   if (it != list.end()) list.erase(it);
 }
 

@@ -34,17 +34,17 @@ constexpr u64 cooling_ns = 5'000'000;
 constexpr size_t sweep_all_below = 64;
 constexpr u64 sweep_visit_ns = 2500;
 constexpr size_t sweep_eager_per_step = 16;
-constexpr size_t sweep_burst = 256;   // at most, after a long pause
+constexpr size_t sweep_burst = 256;  // at most, after a long pause
 constexpr size_t sweep_prefetch = 4;
-constexpr u32 receive_budget = 256;   // records handled per step
+constexpr u32 receive_budget = 256;  // records handled per step
 // The engine thread keeps out of the way while application threads step.
 constexpr u64 application_drives_ns = 300'000;
 constexpr u64 event_mode_ns = 2'000'000;
 
 std::atomic<u64> g_last_hook_ns{0};
 std::atomic<bool> g_running{false};
-std::atomic<bool> g_inline_step{true};   // `inline_step` of the configuration
-std::atomic<u32> g_generation{0};   // a forked child's engine is another one
+std::atomic<bool> g_inline_step{true};  // `inline_step` of the configuration
+std::atomic<u32> g_generation{0};       // a forked child's engine is another one
 void (*g_cm_receive)(const PacketHeader &, const u8 *);
 bool (*g_cm_tick)(u64);
 
@@ -114,7 +114,7 @@ bool push_responses(Process &p) {
   for (size_t i = 0; i < p.ack_pending.size();) {
     Qp *qp = p.ack_pending[i];
     if (!qp_run_responder(*qp)) {
-      ++i;   // the ring is full: next time
+      ++i;  // the ring is full: next time
       continue;
     }
     qp->ack_listed = false;

@@ -27,7 +27,11 @@ void engine_find_provider();
 // True while the calling thread is inside the device: interposed functions
 // must then pass through.
 bool inside_device();
-struct InsideDevice { InsideDevice(); ~InsideDevice(); bool outer; };
+struct InsideDevice {
+  InsideDevice();
+  ~InsideDevice();
+  bool outer;
+};
 
 // The connection manager stands above: what it does with messages, and at every
 // step with the time; tick() says whether anything moved. Device lock held.

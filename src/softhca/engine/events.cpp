@@ -11,12 +11,19 @@ namespace softhca {
 
 namespace {
 
-struct Row { std::string_view name; EventType type; };
+struct Row {
+  std::string_view name;
+  EventType type;
+};
 constexpr Row rows[] = {
-    {"DEVICE_FATAL", EventType::device_fatal}, {"PORT_ACTIVE", EventType::port_active},
-    {"PORT_ERR", EventType::port_err},         {"LID_CHANGE", EventType::lid_change},
-    {"PKEY_CHANGE", EventType::pkey_change},   {"SM_CHANGE", EventType::sm_change},
-    {"CLIENT_REREGISTER", EventType::client_reregister}, {"GID_CHANGE", EventType::gid_change},
+    {"DEVICE_FATAL", EventType::device_fatal},
+    {"PORT_ACTIVE", EventType::port_active},
+    {"PORT_ERR", EventType::port_err},
+    {"LID_CHANGE", EventType::lid_change},
+    {"PKEY_CHANGE", EventType::pkey_change},
+    {"SM_CHANGE", EventType::sm_change},
+    {"CLIENT_REREGISTER", EventType::client_reregister},
+    {"GID_CHANGE", EventType::gid_change},
 };
 
 }  // namespace

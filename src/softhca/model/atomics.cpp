@@ -11,7 +11,7 @@ namespace softhca {
 
 namespace {
 
-using Wide = std::array<u8, 32>;   // little-endian integer of up to 32 bytes
+using Wide = std::array<u8, 32>;  // little-endian integer of up to 32 bytes
 
 Wide from_big_endian(const u8 *p, u32 size) {
   Wide w{};
@@ -40,10 +40,8 @@ Operation parse(WqeOpcode opcode, u32 size, const u8 *p) {
       op.swap_mask = from_big_endian(p + 2 * size, size);
       op.compare_mask_or_boundary = from_big_endian(p + 3 * size, size);
       break;
-    case WqeOpcode::masked_fa:
-      op.compare_mask_or_boundary = from_big_endian(p + size, size);
-      break;
-    default: break;   // plain fetch-and-add: no field boundaries
+    case WqeOpcode::masked_fa: op.compare_mask_or_boundary = from_big_endian(p + size, size); break;
+    default: break;  // plain fetch-and-add: no field boundaries
   }
   return op;
 }
@@ -54,7 +52,8 @@ bool apply(const Operation &op, u32 size, const Wide &old, Wide &next) {
     for (u32 i = 0; i < size; ++i)
       if (((old[i] ^ op.compare[i]) & op.compare_mask_or_boundary[i]) != 0) return false;
     for (u32 i = 0; i < size; ++i)
-      next[i] = static_cast<u8>((old[i] & ~op.swap_mask[i]) | (op.swap_or_add[i] & op.swap_mask[i]));
+      next[i] =
+          static_cast<u8>((old[i] & ~op.swap_mask[i]) | (op.swap_or_add[i] & op.swap_mask[i]));
     return true;
   }
   // A set boundary bit ends a field: no carry out of it.

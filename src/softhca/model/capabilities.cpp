@@ -29,14 +29,15 @@ Capabilities capabilities_of(const DeviceConfig &config) {
   caps.cqe_128_compression = caps.cqe_128_compression && caps.cqe_compression;
   caps.dci_streams = caps.dci_streams && caps.dc;
   if (!caps.device_memory) caps.max_dm_bytes = 0;
-  const bool ethernet = std::any_of(config.ports.begin(), config.ports.end(), [](const PortConfig &p) {
-    return p.link == LinkLayer::ethernet;
-  });
+  const bool ethernet =
+      std::any_of(config.ports.begin(), config.ports.end(),
+                  [](const PortConfig &p) { return p.link == LinkLayer::ethernet; });
   caps.raw_ethernet = caps.raw_ethernet && ethernet;
   // The command QP of such an SRQ has a path without GRH on port 1 (libmlx5),
   // which RoCE does not have.
   caps.tag_matching = caps.tag_matching && config.ports.front().link == LinkLayer::infiniband;
-  for (bool Capabilities::*flag : {&Capabilities::striding_rq, &Capabilities::tso, &Capabilities::packet_pacing})
+  for (bool Capabilities::*flag :
+       {&Capabilities::striding_rq, &Capabilities::tso, &Capabilities::packet_pacing})
     caps.*flag = caps.*flag && caps.raw_ethernet;
   return caps;
 }

@@ -64,11 +64,12 @@ bool continues(const std::vector<Cqe> &run, const Cqe &next) {
   if (run.empty()) return true;
   const u8 *a = run.front().raw, *b = next.raw;
   const u16 expected = static_cast<u16>(load_be16(a + 60) + run.size());
-  return load_be16(b + 60) == expected && std::memcmp(a, b, 12) == 0 && std::memcmp(a + 16, b + 16, 4) == 0 &&
-         std::memcmp(a + 22, b + 22, 22) == 0 && std::memcmp(a + 56, b + 56, 4) == 0;
+  return load_be16(b + 60) == expected && std::memcmp(a, b, 12) == 0 &&
+         std::memcmp(a + 16, b + 16, 4) == 0 && std::memcmp(a + 22, b + 22, 22) == 0 &&
+         std::memcmp(a + 56, b + 56, 4) == 0;
 }
 
-constexpr size_t max_compressed = 64;   // as cqe_comp_caps.max_num reports
+constexpr size_t max_compressed = 64;  // as cqe_comp_caps.max_num reports
 
 }  // namespace
 
@@ -201,7 +202,7 @@ bool cq_check_arm(Cq &cq, u64 now_ns) {
   }
   if (!__atomic_compare_exchange_n(&cq.dbrec[1], &raw, not_armed, false, __ATOMIC_ACQ_REL,
                                    __ATOMIC_RELAXED))
-    return true;   // the application is arming right now: look again
+    return true;  // the application is arming right now: look again
   cq.moderation_start = 0;
   cq.last_notified = cq.producer;
   cq.completion.channel->post_completion(cq.user_handle);

@@ -17,26 +17,26 @@ struct Cq {
   u32 cqn = 0;
   u64 user_handle = 0;
   u8 *buffer = nullptr;
-  u32 *dbrec = nullptr;        // [0] consumer index, [1] arm
-  u32 entries = 0;             // power of two
-  u32 cqe_size = 64;           // 64 or 128
+  u32 *dbrec = nullptr;  // [0] consumer index, [1] arm
+  u32 entries = 0;       // power of two
+  u32 cqe_size = 64;     // 64 or 128
   bool ignore_overrun = false;
   CqeCompression compression = CqeCompression::off;
-  u16 moderation_count = 0;    // events at most every `count` completions
-  u16 moderation_period = 0;   // or every `period` microseconds
-  EventSink completion;        // channel may be null
+  u16 moderation_count = 0;   // events at most every `count` completions
+  u16 moderation_period = 0;  // or every `period` microseconds
+  EventSink completion;       // channel may be null
   EventSink async;
 
   // Device state.
   u32 producer = 0;            // CQEs written since creation
   u32 solicited_producer = 0;  // producer behind the newest solicited or error CQE
   bool solicited_seen = false;
-  u32 last_notified = 0;       // producer at the newest event (cqc last_notified_index)
-  bool error = false;          // overrun: no more CQEs
-  bool watched = false;        // on the engine's list of CQs to check for arming
-  u32 moderated = 0;           // completions since the last event
+  u32 last_notified = 0;  // producer at the newest event (cqc last_notified_index)
+  bool error = false;     // overrun: no more CQEs
+  bool watched = false;   // on the engine's list of CQs to check for arming
+  u32 moderated = 0;      // completions since the last event
   u64 moderation_start = 0;
-  std::vector<Cqe> pending;    // completions held back for compression
+  std::vector<Cqe> pending;  // completions held back for compression
 };
 
 // Prepares the arm record of a fresh CQ.

@@ -68,6 +68,8 @@ bool stop_stream(Qp &qp, const SendWqe &failed) {
   return true;
 }
 
-bool qp_reset_stream(Qp &qp, u16 stream) { return qp.send && qp.send->errored_streams.erase(stream) != 0; }
+bool qp_reset_stream(Qp &qp, u16 stream) {
+  return qp.send && qp.send->errored_streams.erase(stream) != 0;
+}
 
 }  // namespace softhca

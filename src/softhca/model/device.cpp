@@ -12,7 +12,7 @@
 namespace softhca {
 
 Process &process() {
-  static Process &p = *new Process;   // never destroyed, see device.h
+  static Process &p = *new Process;  // never destroyed, see device.h
   return p;
 }
 
@@ -131,9 +131,7 @@ bool qpns_reserve(u32 &first) {
   return true;
 }
 
-void qpns_release(u32 first) {
-  process().free_qpn_blocks.push_back(first & (qpns_per_slot - 1));
-}
+void qpns_release(u32 first) { process().free_qpn_blocks.push_back(first & (qpns_per_slot - 1)); }
 
 u32 srq_register(Srq *srq) {
   Process &p = process();
@@ -165,7 +163,8 @@ void qp_wake(Qp &qp) {
   qp.last_activity_ns = device_clock_ns();
   if (qp.hot || qp.dbrec == nullptr) return;
   Process &p = process();
-  if (qp.sweep_index >= p.sweep.size() || p.sweep[qp.sweep_index].qp != &qp) return;   // of our parent
+  if (qp.sweep_index >= p.sweep.size() || p.sweep[qp.sweep_index].qp != &qp)
+    return;  // of our parent
   IdleDoorbell &d = p.sweep[qp.sweep_index];
   d.watch_sent = d.watch_received = false;
   qp.hot = true;

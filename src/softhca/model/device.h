@@ -26,7 +26,11 @@ namespace softhca {
 
 using Gid = std::array<u8, 16>;
 enum class GidType : u8 { ib = 0, roce_v1 = 1, roce_v2 = 2 };  // values of ib_uverbs_gid_type
-struct GidEntry { Gid gid{}; GidType type = GidType::ib; bool valid = false; };
+struct GidEntry {
+  Gid gid{};
+  GidType type = GidType::ib;
+  bool valid = false;
+};
 
 // What a model can do. Filled from the model and the configuration's `hide`
 // list; the uverbs layer reports it, nothing else may.
@@ -57,11 +61,11 @@ struct Capabilities {
   u32 min_rate_kbps = 1, max_rate_kbps = 100'000'000;
   u32 log_max_memcpy = 20;
   u32 log_max_tags = 7;
-  u8 log_max_streams = 3, log_max_errored_streams = 3;   // of a DCI
+  u8 log_max_streams = 3, log_max_errored_streams = 3;  // of a DCI
   bool dc = true;
   bool xrc = true;
   bool atomics = true;
-  bool extended_atomics = true;   // masked, 4..32 bytes
+  bool extended_atomics = true;  // masked, 4..32 bytes
   bool odp = true;
   bool device_memory = true;
   bool umr = true;
@@ -71,7 +75,7 @@ struct Capabilities {
   bool timestamps = true;
   bool null_mkey = true;
   bool cq_moderation = true;
-  bool raw_ethernet = true;       // raw packet QPs, WQs, RSS, flow steering
+  bool raw_ethernet = true;  // raw packet QPs, WQs, RSS, flow steering
   bool striding_rq = true;
   bool tso = true;
   bool packet_pacing = true;
@@ -83,11 +87,11 @@ struct Capabilities {
 
 struct Device {
   const DeviceConfig *config = nullptr;
-  u32 number = 0;                  // index of the device in the configuration
+  u32 number = 0;  // index of the device in the configuration
   Capabilities caps;
-  std::vector<std::vector<GidEntry>> gids;   // per port (index 0 = port 1)
-  u64 dm_used = 0;                 // bytes of device memory handed out
-  u32 null_mkey = 0;               // lkey of the null MR; 0 until asked for
+  std::vector<std::vector<GidEntry>> gids;  // per port (index 0 = port 1)
+  u64 dm_used = 0;                          // bytes of device memory handed out
+  u32 null_mkey = 0;                        // lkey of the null MR; 0 until asked for
 
   const PortConfig &port(u32 number_from_1) const { return config->ports[number_from_1 - 1]; }
   u32 port_count() const { return static_cast<u32>(config->ports.size()); }
@@ -100,33 +104,33 @@ struct IdleDoorbell {
   Qp *qp = nullptr;
   const u32 *record = nullptr;
   u16 sent = 0, received = 0;
-  bool watch_sent = false, watch_received = false;   // neither while the QP is active
+  bool watch_sent = false, watch_received = false;  // neither while the QP is active
 };
 
 struct Process {
   std::mutex mutex;
-  bool started = false;            // fabric joined, engine running
+  bool started = false;  // fabric joined, engine running
   Fabric *fabric = nullptr;
   std::vector<Device> devices;
   MkeyTable mkeys;
-  std::unordered_map<u32, Qp *> qps;     // by number
-  std::unordered_map<u32, Srq *> srqs;   // by number
-  std::vector<IdleDoorbell> sweep;       // of all QPs with a doorbell record
-  std::vector<Qp *> hot;                 // QPs with work or recent doorbells
-  std::vector<Qp *> ack_pending;         // responders with something to push
-  std::vector<Cq *> watched;             // CQs whose arming is to be checked
-  std::vector<Cq *> compressing;         // CQs with held-back completions
+  std::unordered_map<u32, Qp *> qps;    // by number
+  std::unordered_map<u32, Srq *> srqs;  // by number
+  std::vector<IdleDoorbell> sweep;      // of all QPs with a doorbell record
+  std::vector<Qp *> hot;                // QPs with work or recent doorbells
+  std::vector<Qp *> ack_pending;        // responders with something to push
+  std::vector<Cq *> watched;            // CQs whose arming is to be checked
+  std::vector<Cq *> compressing;        // CQs with held-back completions
   std::vector<EventChannel *> overflowing;
   std::vector<EventChannel *> context_channels;  // async channel of every open context
   size_t sweep_cursor = 0;
-  size_t sweep_eager = 0;                // QPs to look at without waiting for their time
-  u64 swept_ns = 0;                      // until when idle QPs have had their share
-  u64 qp_visits = 0;                     // doorbell records looked at, and active QPs run
+  size_t sweep_eager = 0;  // QPs to look at without waiting for their time
+  u64 swept_ns = 0;        // until when idle QPs have had their share
+  u64 qp_visits = 0;       // doorbell records looked at, and active QPs run
   u32 next_qpn = 0, next_srqn = 1, next_cqn = 1, next_pdn = 1;
-  std::deque<u32> free_qpns;             // oldest first: numbers rest before reuse
-  std::deque<u32> free_qpn_blocks;       // reserved once and given back, oldest first
-  u64 open_ns = 0;                       // device clock when the first context opened
-  std::atomic<u64> last_event_ns{0};     // newest completion event (engine policy)
+  std::deque<u32> free_qpns;          // oldest first: numbers rest before reuse
+  std::deque<u32> free_qpn_blocks;    // reserved once and given back, oldest first
+  u64 open_ns = 0;                    // device clock when the first context opened
+  std::atomic<u64> last_event_ns{0};  // newest completion event (engine policy)
 
   // Joins the fabric and starts the engine; errno on failure. Lock held.
   int start();
@@ -145,12 +149,12 @@ void qp_unregister(Qp *);                 // removes it from all lists and delet
 inline constexpr u32 log_reserved_qpns = 5;
 bool qpns_reserve(u32 &first);
 void qpns_release(u32 first);
-u32 srq_register(Srq *);                  // assigns and returns srqn
+u32 srq_register(Srq *);  // assigns and returns srqn
 void srq_unregister(Srq *);
-void cq_watch(Cq &);                      // check its arming at the next step
-void cq_forget(Cq &);                     // before deletion
-void qp_wake(Qp &);                       // run it at the next step
-void qp_rest(Qp &);                       // not again before its doorbell record changes
+void cq_watch(Cq &);   // check its arming at the next step
+void cq_forget(Cq &);  // before deletion
+void qp_wake(Qp &);    // run it at the next step
+void qp_rest(Qp &);    // not again before its doorbell record changes
 
 // Finds the GID's port on any device of this process. -1: not ours.
 int local_lid_of(const Device &, u32 port);

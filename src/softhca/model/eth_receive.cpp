@@ -189,10 +189,8 @@ void deliver_to_wq(Wq &wq, const EthFrame &f, const ReceiveOffloads &o, const Rs
   if (wq.state != WqState::ready || wq.available() == 0) return;
   const Image image(f, o);
   Cqe cqe = describe(f, image, o, rss, tag);
-  if (wq.striding)
-    deliver_striding(wq, cqe, image);
-  else
-    deliver_cyclic(wq, cqe, image);
+  if (wq.striding) deliver_striding(wq, cqe, image);
+  else deliver_cyclic(wq, cqe, image);
 }
 
 void deliver_to_rq(Qp &qp, const EthFrame &f, u32 tag) {

@@ -25,7 +25,7 @@ u64 socket_cookie(int fd) {
 }
 
 u64 element_of(const u8 *event) {
-  u64 element;   // first member of both event descriptors
+  u64 element;  // first member of both event descriptors
   std::memcpy(&element, event, sizeof element);
   return element;
 }
@@ -64,7 +64,7 @@ void EventChannel::post(const void *event, size_t size) {
   // Behind a queue that has not drained, order demands queueing.
   if (overflow_.empty()) {
     if (send(dev_fd_, event, size, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return;
-    if (errno != EAGAIN && errno != ENOBUFS) return;   // closed without our knowing
+    if (errno != EAGAIN && errno != ENOBUFS) return;  // closed without our knowing
     process().overflowing.push_back(this);
   }
   const auto *bytes = static_cast<const u8 *>(event);

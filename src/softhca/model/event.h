@@ -16,18 +16,18 @@ class EventChannel {
   // nullptr and errno when no descriptors are left. The descriptor for the
   // application is close-on-exec.
   static EventChannel *create();
-  ~EventChannel();                 // closes the device's end only
+  ~EventChannel();  // closes the device's end only
   int application_fd() const { return app_fd_; }
 
   // Reference counting: the file descriptor and each object that reports here.
   void hold() { ++holders_; }
-  void drop();                     // deletes at zero
+  void drop();  // deletes at zero
   // The application has closed its end: events are discarded from now on.
   void close_application_end() { app_fd_ = -1; }
 
-  void post_completion(u64 cq_handle);             // 8 bytes
-  void post_async(u64 element, EventType type);    // 16 bytes
-  void flush();                                    // retries the overflow queue
+  void post_completion(u64 cq_handle);           // 8 bytes
+  void post_async(u64 element, EventType type);  // 16 bytes
+  void flush();                                  // retries the overflow queue
   bool has_overflow() const { return !overflow_.empty(); }
 
   // Removes queued events of `element`; returns how many were removed. 0 when
@@ -40,7 +40,7 @@ class EventChannel {
   bool application_end_is_ours() const;
   int app_fd_;
   int dev_fd_;
-  u64 app_cookie_;                 // identity of the socket behind app_fd_
+  u64 app_cookie_;  // identity of the socket behind app_fd_
   u32 holders_ = 1;
   std::deque<std::vector<u8>> overflow_;
 };

@@ -13,10 +13,10 @@ namespace softhca {
 
 namespace {
 
-constexpr u32 max_wqe_bytes = 1024;   // max_sq_desc_sz
+constexpr u32 max_wqe_bytes = 1024;  // max_sq_desc_sz
 constexpr u32 av_bytes = 48;
 constexpr u32 inline_flag = 0x80000000;
-constexpr size_t max_kept_inline = 16 * 1024;   // large TSO buffers are given back
+constexpr size_t max_kept_inline = 16 * 1024;  // large TSO buffers are given back
 
 // A linearised WQE and a read position behind the segments already taken.
 struct Reader {
@@ -174,9 +174,7 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
   const u8 *segment;
 
   switch (out.opcode) {
-    case WqeOpcode::nop:
-      out.local = true;
-      return Syndrome::ok;
+    case WqeOpcode::nop: out.local = true; return Syndrome::ok;
     case WqeOpcode::umr: {
       out.local = true;
       const Syndrome s = execute_umr(process().mkeys, wqe, ds, {qp.pdn, qp.qpn});
@@ -247,7 +245,7 @@ void SendWqe::clear() {
   if (kept_inline.capacity() > max_kept_inline) kept_inline = {};
   kept_slots.clear();
   *this = SendWqe();
-  spans = std::move(kept_spans);        // keep the capacity: WQEs are recycled
+  spans = std::move(kept_spans);  // keep the capacity: WQEs are recycled
   inline_data = std::move(kept_inline);
   slots = std::move(kept_slots);
 }

@@ -43,8 +43,7 @@ void degrade(MemoryAccess denied, MemoryAccess next, const char *why) {
                 "memory: no pipe (%s): application memory is copied directly from now on; "
                 "unmapping memory in use will crash",
                 why);
-  else
-    SOFTHCA_LOG(info, "memory: process_vm access is denied (%s), using a pipe", why);
+  else SOFTHCA_LOG(info, "memory: process_vm access is denied (%s), using a pipe", why);
 }
 
 // A child must reach its own memory, not its parent's, and asking for the pid
@@ -214,10 +213,8 @@ bool transfer(Direction direction, iovec *spans, size_t count, u8 *device, u64 l
     if (memory_access() == MemoryAccess::plain) {
       const bool writing = direction == Direction::to_application;
       if (probe(reinterpret_cast<u64>(application), spans->iov_len, writing) != 0) return false;
-      if (writing)
-        std::memcpy(application, device, spans->iov_len);
-      else
-        std::memcpy(device, application, spans->iov_len);
+      if (writing) std::memcpy(application, device, spans->iov_len);
+      else std::memcpy(device, application, spans->iov_len);
     }
     device += spans->iov_len;
   }
@@ -257,10 +254,8 @@ bool copy_spans(Direction direction, const SpanList &list, u64 offset, u8 *devic
     if (!flush()) return false;
     if (span.kind == Span::Kind::direct) {
       auto *own = reinterpret_cast<u8 *>(address);
-      if (direction == Direction::from_application)
-        std::memcpy(device, own, bytes);
-      else
-        std::memcpy(own, device, bytes);
+      if (direction == Direction::from_application) std::memcpy(device, own, bytes);
+      else std::memcpy(own, device, bytes);
     } else if (direction == Direction::from_application) {
       std::memset(device, 0, bytes);
     }

@@ -39,8 +39,8 @@ enum class MemoryAccess : u8 {
   pipe,        // through a pipe: the kernel copies, so faults are errors here too
   plain,       // checked, then copied: a mapping removed in between is a crash
 };
-void set_memory_access(bool process_vm);     // false: never use process_vm
-void force_memory_access(MemoryAccess);      // for tests
+void set_memory_access(bool process_vm);  // false: never use process_vm
+void force_memory_access(MemoryAccess);   // for tests
 MemoryAccess memory_access();
 
 // Pins in spirit: populates the range and says whether it is mapped with the

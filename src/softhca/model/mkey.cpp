@@ -233,14 +233,12 @@ Mkey *create_devx_mkey(MkeyTable &table, const u8 *mkc, u32 translation_octoword
   const u32 log_entity = mkc[59] & 0x1f;
   const bool crypto = (mkc[60] & 0x18) != 0;
   const char *why = nullptr;
-  if (mode != mode_klm && mode != mode_ksm)
-    why = "access mode";
+  if (mode != mode_klm && mode != mode_ksm) why = "access mode";
   else if ((flags_pd & (bsf_en | expected_sigerr)) != 0 || load_be32(mkc + 32) != 0 || crypto)
     why = "signature or crypto";
   else if (translation_octowords > room || room > max_devx_octowords)
     why = "number of translations";
-  else if (mode == mode_ksm && log_entity == 0)
-    why = "entity size";
+  else if (mode == mode_ksm && log_entity == 0) why = "entity size";
   if (why != nullptr) {
     SOFTHCA_LOG(info, "CREATE_MKEY refused: %s", why);
     return nullptr;

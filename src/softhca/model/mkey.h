@@ -27,7 +27,12 @@ enum Access : u32 {
 struct Mkey {
   // One translation entry: `bytes` at `address` under `key`; in a repeat
   // block each entry is visited every cycle, `stride` bytes apart.
-  struct Entry { u64 bytes = 0; u32 key = 0; u64 address = 0; u32 stride = 0; };
+  struct Entry {
+    u64 bytes = 0;
+    u32 key = 0;
+    u64 address = 0;
+    u32 stride = 0;
+  };
   enum class Kind : u8 {
     direct,    // application memory at host_base
     device,    // device memory at host_base (our own mapping)
@@ -37,23 +42,23 @@ struct Mkey {
     repeat,    // entries + repeat count
   };
   u32 index = 0;
-  u8 tag = 0;               // low 8 bits of the key
+  u8 tag = 0;  // low 8 bits of the key
   u32 pdn = 0;
-  u32 access = 0;           // Access bits
-  bool local_read = true;   // off only where DEVX or a UMR says so
+  u32 access = 0;          // Access bits
+  bool local_read = true;  // off only where DEVX or a UMR says so
   Kind kind = Kind::direct;
-  bool free = false;        // no access until a UMR sets it valid
+  bool free = false;  // no access until a UMR sets it valid
   bool umr_en = true;
-  bool remote_invalidate = false;   // SEND_INV may free it
-  u32 qpn = 0xffffff;       // type-2 windows: bound to this QP
-  u64 start = 0;            // first valid virtual address
+  bool remote_invalidate = false;  // SEND_INV may free it
+  u32 qpn = 0xffffff;              // type-2 windows: bound to this QP
+  u64 start = 0;                   // first valid virtual address
   u64 length = 0;
-  u64 host_base = 0;        // address of `start` for direct and device
-  u64 ksm_bytes = 0;        // indirect: fixed entity size, 0 for KLM; rules over Entry::bytes
-  u32 max_entries = 0;      // room for translations (16-byte units)
+  u64 host_base = 0;    // address of `start` for direct and device
+  u64 ksm_bytes = 0;    // indirect: fixed entity size, 0 for KLM; rules over Entry::bytes
+  u32 max_entries = 0;  // room for translations (16-byte units)
   u64 repeat_count = 0;
   std::vector<Entry> entries;
-  std::vector<u64> ends;    // running totals of the entries' bytes, see set_entries()
+  std::vector<u64> ends;  // running totals of the entries' bytes, see set_entries()
 
   // Replaces the translations; offsets are then found by binary search.
   void set_entries(std::vector<Entry>);
@@ -66,9 +71,9 @@ class MkeyTable {
   ~MkeyTable();
   MkeyTable(const MkeyTable &) = delete;
   MkeyTable &operator=(const MkeyTable &) = delete;
-  Mkey *create(u32 pdn);                 // nullptr: table full
+  Mkey *create(u32 pdn);  // nullptr: table full
   void destroy(Mkey *);
-  Mkey *find(u32 key) const;             // by index; the tag is not compared
+  Mkey *find(u32 key) const;  // by index; the tag is not compared
   size_t size() const { return keys_.size(); }
 
  private:
@@ -85,8 +90,8 @@ struct Requester {
 // Appends the memory behind [address, address + length) under `key` to `out`.
 // `need` are Access bits (0 = local read). Returns Syndrome::ok,
 // local_protection for every kind of refusal; the caller maps it to its side.
-Syndrome resolve(const MkeyTable &, u32 key, u64 address, u64 length, u32 need,
-                 const Requester &, SpanList &out);
+Syndrome resolve(const MkeyTable &, u32 key, u64 address, u64 length, u32 need, const Requester &,
+                 SpanList &out);
 
 // Writes `count` translation octowords (KLM, KSM or a repeat block, big-endian)
 // from position `offset` on, as UMR and DEVX CREATE_MKEY do. Nothing before

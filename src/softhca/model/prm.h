@@ -8,23 +8,54 @@
 namespace softhca {
 
 enum class WqeOpcode : u8 {
-  nop = 0x00, send_inv = 0x01, rdma_write = 0x08, rdma_write_imm = 0x09,
-  send = 0x0a, send_imm = 0x0b, tso = 0x0e, rdma_read = 0x10,
-  atomic_cs = 0x11, atomic_fa = 0x12, masked_cs = 0x14, masked_fa = 0x15,
-  local_inv = 0x1b, set_psv = 0x20, umr = 0x25, tag_matching = 0x28, mmo = 0x2f,
+  nop = 0x00,
+  send_inv = 0x01,
+  rdma_write = 0x08,
+  rdma_write_imm = 0x09,
+  send = 0x0a,
+  send_imm = 0x0b,
+  tso = 0x0e,
+  rdma_read = 0x10,
+  atomic_cs = 0x11,
+  atomic_fa = 0x12,
+  masked_cs = 0x14,
+  masked_fa = 0x15,
+  local_inv = 0x1b,
+  set_psv = 0x20,
+  umr = 0x25,
+  tag_matching = 0x28,
+  mmo = 0x2f,
 };
 
 enum class CqeOpcode : u8 {
-  req = 0, resp_rdma_write_imm = 1, resp_send = 2, resp_send_imm = 3,
-  resp_send_inv = 4, resize_cq = 5, no_packet = 6, req_err = 13, resp_err = 14, invalid = 15,
+  req = 0,
+  resp_rdma_write_imm = 1,
+  resp_send = 2,
+  resp_send_imm = 3,
+  resp_send_inv = 4,
+  resize_cq = 5,
+  no_packet = 6,
+  req_err = 13,
+  resp_err = 14,
+  invalid = 15,
 };
 
 // Completion syndromes (CQE byte 55).
 enum class Syndrome : u8 {
-  ok = 0, local_length = 0x01, local_qp_op = 0x02, local_protection = 0x04,
-  flush = 0x05, mw_bind = 0x06, bad_response = 0x10, local_access = 0x11,
-  remote_invalid_request = 0x12, remote_access = 0x13, remote_operation = 0x14,
-  retry_exceeded = 0x15, rnr_retry_exceeded = 0x16, remote_aborted = 0x22,
+  ok = 0,
+  local_length = 0x01,
+  local_qp_op = 0x02,
+  local_protection = 0x04,
+  flush = 0x05,
+  mw_bind = 0x06,
+  bad_response = 0x10,
+  local_access = 0x11,
+  remote_invalid_request = 0x12,
+  remote_access = 0x13,
+  remote_operation = 0x14,
+  retry_exceeded = 0x15,
+  rnr_retry_exceeded = 0x16,
+  remote_aborted = 0x22,
 };
 
 // Vendor error syndromes seen on hardware (kernel-and-device rules 4.4).
@@ -43,19 +74,34 @@ constexpr u8 vendor_syndrome(Syndrome s, bool responder) {
   }
 }
 
-constexpr u32 wqe_bb = 64;         // bytes of a send WQE basic block
-constexpr u32 wqe_ds = 16;         // bytes of a data segment unit
+constexpr u32 wqe_bb = 64;  // bytes of a send WQE basic block
+constexpr u32 wqe_ds = 16;  // bytes of a data segment unit
 constexpr u32 terminator_lkey = 0x100;
 constexpr u32 null_lkey_default = 0x00000100;
 constexpr u32 unused_uidx = 0xffffff;
 
 // Async event types of the uverbs interface.
 enum class EventType : u32 {
-  cq_err = 0, qp_fatal = 1, qp_req_err = 2, qp_access_err = 3, comm_est = 4,
-  sq_drained = 5, path_mig = 6, path_mig_err = 7, device_fatal = 8,
-  port_active = 9, port_err = 10, lid_change = 11, pkey_change = 12,
-  sm_change = 13, srq_err = 14, srq_limit = 15, qp_last_wqe = 16,
-  client_reregister = 17, gid_change = 18, wq_fatal = 19,
+  cq_err = 0,
+  qp_fatal = 1,
+  qp_req_err = 2,
+  qp_access_err = 3,
+  comm_est = 4,
+  sq_drained = 5,
+  path_mig = 6,
+  path_mig_err = 7,
+  device_fatal = 8,
+  port_active = 9,
+  port_err = 10,
+  lid_change = 11,
+  pkey_change = 12,
+  sm_change = 13,
+  srq_err = 14,
+  srq_limit = 15,
+  qp_last_wqe = 16,
+  client_reregister = 17,
+  gid_change = 18,
+  wq_fatal = 19,
 };
 
 // The 64-byte completion as the device builds it; all fields big-endian.
@@ -71,14 +117,17 @@ struct Cqe {
   void wqe_id(u16 v) { store_be16(raw + 2, v); }
   void slid(u16 v) { store_be16(raw + 22, v); }
   void flags_rqpn(u32 v) { store_be32(raw + 24, v); }
-  void application(u8 operation, u16 info) {   // tag matching is the only one
+  void application(u8 operation, u16 info) {  // tag matching is the only one
     raw[40] = 1;
     raw[41] = operation;
     store_be16(raw + 42, info);
   }
   void ml_path(u8 v) { raw[17] = v; }
   void pkey_raw(u16 pkey) { store_be16(raw + 38, pkey); }
-  void error(Syndrome s, u8 vendor) { raw[54] = vendor; raw[55] = static_cast<u8>(s); }
+  void error(Syndrome s, u8 vendor) {
+    raw[54] = vendor;
+    raw[55] = static_cast<u8>(s);
+  }
 };
 
 }  // namespace softhca

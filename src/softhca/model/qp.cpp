@@ -39,7 +39,7 @@ void enter_rtr(Qp &qp) {
 void enter_rts(Qp &qp) {
   // Tag matching uses the connection to read, also without a send queue.
   if (qp.sq_wqebbs == 0 && (qp.srq == nullptr || !qp.srq->tags)) return;
-  if (qp.send) {   // from SQE or SQD: the queue goes on where it stopped
+  if (qp.send) {  // from SQE or SQD: the queue goes on where it stopped
     qp.send->blocked = false;
     return;
   }

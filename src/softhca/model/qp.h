@@ -17,9 +17,9 @@
 namespace softhca {
 
 struct Device;
-struct EthQp;        // what a raw packet QP has beside, see eth_queue.h
-struct SendEngine;   // requester state, allocated when the QP reaches RTS
-struct Responder;    // responder state, allocated when the QP reaches RTR
+struct EthQp;       // what a raw packet QP has beside, see eth_queue.h
+struct SendEngine;  // requester state, allocated when the QP reaches RTS
+struct Responder;   // responder state, allocated when the QP reaches RTR
 
 enum class QpType : u8 { rc, uc, ud, xrc_ini, xrc_tgt, dci, dct, raw_packet };
 // Values of enum ib_qp_state.
@@ -47,22 +47,22 @@ struct QpAttributes {
   u32 rq_psn = 0;
   u32 sq_psn = 0;
   u32 dest_qpn = 0;
-  u32 access = 0;              // Access bits, remote ones
+  u32 access = 0;  // Access bits, remote ones
   u16 pkey_index = 0;
   u16 alt_pkey_index = 0;
   u8 port = 0;
   u8 alt_port = 0;
-  u8 path_mtu = 0;             // enum ib_mtu: 1 = 256 .. 5 = 4096
+  u8 path_mtu = 0;  // enum ib_mtu: 1 = 256 .. 5 = 4096
   u8 path_mig_state = 0;
-  u8 max_rd_atomic = 0;        // as requester; stored as power of two
+  u8 max_rd_atomic = 0;  // as requester; stored as power of two
   u8 max_dest_rd_atomic = 0;
   u8 min_rnr_timer = 0;
   u8 timeout = 0;
   u8 alt_timeout = 0;
   u8 retry_count = 0;
   u8 rnr_retry = 0;
-  u32 rate_limit = 0;          // kbit/s, 0: as fast as the wire goes
-  u16 udp_sport = 0;           // RoCE v2, 0: derived from the QP numbers
+  u32 rate_limit = 0;  // kbit/s, 0: as fast as the wire goes
+  u16 udp_sport = 0;   // RoCE v2, 0: derived from the QP numbers
 };
 
 struct Qp {
@@ -73,16 +73,16 @@ struct Qp {
   u32 pdn = 0;
   u32 uidx = unused_uidx;
   u64 user_handle = 0;
-  u64 dc_key = 0;              // DCT access key
-  u64 dc_key_violations = 0;   // requests with a wrong one
-  u32 max_errored_streams = 0; // DCI with streams: so many stop the QP
-  u32 xrcd = 0;                // XRC_TGT
+  u64 dc_key = 0;               // DCT access key
+  u64 dc_key_violations = 0;    // requests with a wrong one
+  u32 max_errored_streams = 0;  // DCI with streams: so many stop the QP
+  u32 xrcd = 0;                 // XRC_TGT
   QpAttributes attr;
   u32 cap_max_send_wr = 0, cap_max_send_sge = 0, cap_max_inline = 0;
 
-  u32 *dbrec = nullptr;        // [0] receive, [1] send producer; null for DCT and XRC_TGT
+  u32 *dbrec = nullptr;  // [0] receive, [1] send producer; null for DCT and XRC_TGT
   u8 *sq = nullptr;
-  u32 sq_wqebbs = 0;           // power of two; 0: no send queue
+  u32 sq_wqebbs = 0;  // power of two; 0: no send queue
   u8 *rq = nullptr;
   u32 rq_wqes = 0;             // power of two; 0: no receive queue
   u32 rq_stride = 0;           // bytes
@@ -95,12 +95,12 @@ struct Qp {
   Cq *recv_cq = nullptr;
   Srq *srq = nullptr;
   EventSink async;
-  std::vector<EventSink> more_async;   // XRC_TGT: other open handles (with their user handles)
+  std::vector<EventSink> more_async;  // XRC_TGT: other open handles (with their user handles)
   std::vector<u64> more_user_handles;
-  std::set<std::string> multicast;     // attached groups, 16-byte GIDs
+  std::set<std::string> multicast;  // attached groups, 16-byte GIDs
 
-  u16 sq_consumed = 0;         // WQEBBs fetched, 16 bit
-  u16 rq_consumed = 0;         // receive WQEs taken
+  u16 sq_consumed = 0;  // WQEBBs fetched, 16 bit
+  u16 rq_consumed = 0;  // receive WQEs taken
   bool last_wqe_raised = false;
   bool comm_est_raised = false;
   std::unique_ptr<EthQp> eth;  // raw packet only
@@ -108,10 +108,10 @@ struct Qp {
   std::unique_ptr<Responder> responder;
 
   // Engine bookkeeping.
-  bool hot = false;            // on the engine's list of active QPs
+  bool hot = false;  // on the engine's list of active QPs
   bool ack_listed = false;
   u64 last_activity_ns = 0;
-  size_t sweep_index = 0;      // position in the engine's table of all QPs
+  size_t sweep_index = 0;  // position in the engine's table of all QPs
 
   Qp();
   ~Qp();

@@ -60,7 +60,7 @@ bool take_receive_wqe(Qp &qp, Srq *srq, u64 bytes, ReceiveWqe &out) {
     const u8 *wqe = qp.rq + static_cast<u64>(qp.rq_consumed & (qp.rq_wqes - 1)) * qp.rq_stride;
     out.counter = qp.rq_consumed;
     u32 count = qp.rq_stride / wqe_ds;
-    if (qp.wqe_signature) {   // a signature segment stands in front
+    if (qp.wqe_signature) {  // a signature segment stands in front
       wqe += wqe_ds;
       --count;
     }
@@ -123,12 +123,9 @@ void complete_receive(Qp &qp, Srq *srq, const ReceiveWqe &wqe, CqeOpcode opcode,
   cqe.flags_rqpn(flags);
   cqe.slid(h.src_lid);
   cqe.byte_count(bytes);
-  if ((h.flags & packet_imm) != 0)
-    cqe.imm_raw(h.imm);
-  else if ((h.flags & packet_inv) != 0)
-    cqe.imm_host(h.imm);
-  else
-    cqe.pkey_raw(0);
+  if ((h.flags & packet_imm) != 0) cqe.imm_raw(h.imm);
+  else if ((h.flags & packet_inv) != 0) cqe.imm_host(h.imm);
+  else cqe.pkey_raw(0);
   if (wqe.tag != TagOutcome::none) describe_tagged(wqe, cqe);
   write_receive(qp, srq, cqe, opcode, (h.flags & packet_solicited) != 0, inline_data, inline_bytes);
 }
@@ -136,7 +133,7 @@ void complete_receive(Qp &qp, Srq *srq, const ReceiveWqe &wqe, CqeOpcode opcode,
 void complete_receive_error(Qp &qp, Srq *srq, const ReceiveWqe &wqe, Syndrome s) {
   Cqe cqe;
   address_fields(qp, srq, wqe.counter, cqe);
-  if (wqe.matched()) {   // a buffer of the tag list has an end of its own
+  if (wqe.matched()) {  // a buffer of the tag list has an end of its own
     cqe.application(static_cast<u8>(TagOutcome::canceled), wqe.entry);
     return write_receive(qp, srq, cqe, CqeOpcode::resp_send, true, nullptr, 0);
   }
@@ -185,7 +182,7 @@ void build_grh(const Qp &qp, const PacketHeader &h, u8 *grh) {
     return;
   }
   store_be32(grh, 6u << 28 | u32{h.traffic_class} << 20 | (h.flow_label & 0xfffff));
-  store_be16(grh + 4, static_cast<u16>(12 + 8 + h.payload + 4));   // BTH, DETH, payload, ICRC
+  store_be16(grh + 4, static_cast<u16>(12 + 8 + h.payload + 4));  // BTH, DETH, payload, ICRC
   grh[6] = ethernet ? 17 : 0x1b;
   grh[7] = h.hop_limit;
   std::memcpy(grh + 8, h.sgid, 16);
@@ -203,7 +200,7 @@ void receive_datagram(Qp &qp, const PacketHeader &h, const u8 *payload) {
   }
   const u32 bytes = h.payload + grh_bytes;
   ReceiveWqe wqe;
-  if (!take_receive_wqe(qp, qp.srq, bytes, wqe)) return;   // dropped, as unreliable means
+  if (!take_receive_wqe(qp, qp.srq, bytes, wqe)) return;  // dropped, as unreliable means
   if (wqe.status == Syndrome::ok && bytes > wqe.capacity) wqe.status = Syndrome::local_length;
   if (wqe.status == Syndrome::ok) {
     u8 grh[grh_bytes];

@@ -23,9 +23,9 @@ constexpr u32 multicast_qpn = 0xffffff;
 
 // RNR timer codes in microseconds (InfiniBand specification, table of the
 // RNR NAK timer field).
-constexpr u32 rnr_timer_us[32] = {655360, 10,    20,    30,    40,    60,     80,     120,
-                                  160,    240,   320,   480,   640,   960,    1280,   1920,
-                                  2560,   3840,  5120,  7680,  10240, 15360,  20480,  30720,
+constexpr u32 rnr_timer_us[32] = {655360, 10,    20,    30,     40,     60,     80,     120,
+                                  160,    240,   320,   480,    640,    960,    1280,   1920,
+                                  2560,   3840,  5120,  7680,   10240,  15360,  20480,  30720,
                                   40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
 
 // WQE objects are recycled: their vectors keep their capacity.
@@ -108,12 +108,10 @@ bool retire(Qp &qp) {
     recycle(std::move(w));
     if (failed) {
       // Datagram services stop only their send queue.
-      if (qp.type == QpType::ud || qp.type == QpType::raw_packet)
-        qp_set_state(qp, QpState::sqe);
-      else if (own)   // no completion tells
+      if (qp.type == QpType::ud || qp.type == QpType::raw_packet) qp_set_state(qp, QpState::sqe);
+      else if (own)  // no completion tells
         qp_fail(qp, EventType::qp_fatal);
-      else
-        qp_fail(qp);
+      else qp_fail(qp);
       return true;
     }
     if (qp.state == QpState::err) return true;
@@ -144,7 +142,9 @@ void admit(Qp &qp, std::unique_ptr<SendWqe> w, u64 now_ns) {
   } else if (w->local) {
     w->done = true;
   } else {
-    w->npsn = w->is_atomic() || w->length == 0 ? 1 : (w->length + path_mtu_bytes(qp) - 1) / path_mtu_bytes(qp);
+    w->npsn = w->is_atomic() || w->length == 0
+                  ? 1
+                  : (w->length + path_mtu_bytes(qp) - 1) / path_mtu_bytes(qp);
     w->first_psn = send.next_psn;
     send.next_psn = psn_add(send.next_psn, w->npsn);
   }
@@ -222,7 +222,8 @@ PacketHeader make_header(const Qp &qp, const SendWqe &w, PacketKind kind) {
   if (w.dest.grh) {
     h.flags |= packet_grh;
     const auto &gids = device.gids[port - 1u];
-    if (w.dest.sgid_index < gids.size()) std::memcpy(h.sgid, gids[w.dest.sgid_index].gid.data(), 16);
+    if (w.dest.sgid_index < gids.size())
+      std::memcpy(h.sgid, gids[w.dest.sgid_index].gid.data(), 16);
     std::memcpy(h.dgid, w.dest.dgid, 16);
   }
   return h;
@@ -398,7 +399,7 @@ void rewind(Qp &qp, u32 psn) {
   for (size_t i = 0; i < send.inflight.size(); ++i) {
     SendWqe &w = *send.inflight[i];
     if (w.done || psn_diff(psn, w.last_psn()) > 0) continue;
-    if (!w.has_response() && !w.requested && w.sent == 0) break;   // never transmitted
+    if (!w.has_response() && !w.requested && w.sent == 0) break;  // never transmitted
     send.cursor = std::min(send.cursor, i);
     if (w.has_response()) {
       if (w.requested) --send.responses_due;
@@ -453,13 +454,11 @@ SendWqe *find_psn(SendEngine &send, u32 psn) {
 void negative(Qp &qp, const PacketHeader &h, u64 now_ns) {
   SendEngine &send = *qp.send;
   SendWqe *w = find_psn(send, h.psn);
-  if (w == nullptr) return;   // an answer to something already settled
+  if (w == nullptr) return;  // an answer to something already settled
   acknowledge(qp, psn_add(h.psn, 0xffffff));
   if (w->done) return;
   switch (h.nak) {
-    case Nak::sequence:
-      rewind(qp, h.psn);
-      break;
+    case Nak::sequence: rewind(qp, h.psn); break;
     case Nak::rnr:
       if (qp.attr.rnr_retry != 7) {
         if (send.rnr_left == 0) {
@@ -495,9 +494,8 @@ void scatter_response(Qp &qp, const PacketHeader &h, const u8 *payload, u64 now_
     return;
   }
   if (offset != w->received) {
-    if (offset > w->received)
-      rewind(qp, psn_add(w->first_psn, w->received / path_mtu_bytes(qp)));
-    return;   // a gap, or a duplicate
+    if (offset > w->received) rewind(qp, psn_add(w->first_psn, w->received / path_mtu_bytes(qp)));
+    return;  // a gap, or a duplicate
   }
   if (h.payload != 0 && !write_spans(w->spans, offset, payload, h.payload)) {
     fail_wqe(qp, *w, Syndrome::local_protection);
@@ -526,7 +524,7 @@ bool check_timer(Qp &qp, u64 now_ns) {
   Fabric &fabric = *process().fabric;
   if (send.wire_slot != 0 && now_ns - send.stalled_since_ns < patience_ns &&
       !fabric.consumed(send.wire_slot, send.wire_position) && fabric.alive(send.wire_slot)) {
-    send.timer_ns = now_ns;   // still in flight towards a busy process
+    send.timer_ns = now_ns;  // still in flight towards a busy process
     return false;
   }
   const auto first = std::find_if(send.inflight.begin(), send.inflight.end(),
@@ -540,8 +538,8 @@ bool check_timer(Qp &qp, u64 now_ns) {
   send.timer_ns = now_ns;
   SOFTHCA_LOG(debug, "QP %#x: no answer for PSN %#x, %u retries left", qp.qpn, w.first_psn,
               send.retries_left);
-  rewind(qp, w.has_response() ? psn_add(w.first_psn, w.received / path_mtu_bytes(qp))
-                              : w.first_psn);
+  rewind(qp,
+         w.has_response() ? psn_add(w.first_psn, w.received / path_mtu_bytes(qp)) : w.first_psn);
   return true;
 }
 
@@ -550,7 +548,8 @@ bool check_timer(Qp &qp, u64 now_ns) {
 bool qp_run_send(Qp &qp, u64 now_ns) {
   if (qp.sq_wqebbs == 0 && !qp.send) return false;
   if (qp.state == QpState::err || qp.state == QpState::sqe) {
-    if (qp.sq_wqebbs == 0 || static_cast<u16>(read_doorbell(&qp.dbrec[1])) == qp.sq_consumed) return false;
+    if (qp.sq_wqebbs == 0 || static_cast<u16>(read_doorbell(&qp.dbrec[1])) == qp.sq_consumed)
+      return false;
     flush_send(qp);
     return true;
   }
@@ -647,7 +646,9 @@ void disconnect_target(Qp &qp) {
   (void)transmit(slot_of_qpn(h.dst_qpn), h, nullptr, 0, nullptr);
 }
 
-bool qp_send_busy(const Qp &qp) { return qp.send && !(qp.send->inflight.empty() && qp.send->own.empty()); }
+bool qp_send_busy(const Qp &qp) {
+  return qp.send && !(qp.send->inflight.empty() && qp.send->own.empty());
+}
 
 u32 qp_live_sq_psn(const Qp &qp) { return qp.send ? qp.send->next_psn : qp.attr.sq_psn; }
 

@@ -25,7 +25,7 @@ struct Destination {
   u8 sgid_index = 0;
   bool grh = false;
   u32 flow_label = 0;
-  u64 key = 0;               // Q_Key or DC access key
+  u64 key = 0;  // Q_Key or DC access key
   u8 dgid[16] = {};
 
   bool same_target(const Destination &o) const {
@@ -37,12 +37,12 @@ struct Destination {
 // A raw packet WQE. Its inline_data is one frame, or with TSO the headers and
 // all of the payload.
 struct EthWork {
-  u8 checksums = 0;          // cs_flags of the Ethernet segment
+  u8 checksums = 0;  // cs_flags of the Ethernet segment
   u16 mss = 0;
   u32 header_bytes = 0;
-  u32 segments = 0;          // frames to transmit; 0: the wire does not take them
-  u32 segment = 0;           // the next one
-  u16 next_slot = 0;         // the first receiver that does not have it yet
+  u32 segments = 0;   // frames to transmit; 0: the wire does not take them
+  u32 segment = 0;    // the next one
+  u16 next_slot = 0;  // the first receiver that does not have it yet
 };
 
 // Work requests that come from no send queue: tag matching reads the data of a
@@ -51,36 +51,36 @@ enum class OwnWork : u8 { no, rendezvous_read, rendezvous_fin };
 
 struct SendWqe {
   OwnWork own = OwnWork::no;
-  u16 tag_entry = 0;         // rendezvous_read: of the tag list
-  u16 stream = 0;            // DCI with streams
-  bool flushed = false;      // its stream has failed before
-  bool lost = false;         // failed before the target had all of it
-  u16 counter = 0;           // index of its first basic block, as in the CQE
+  u16 tag_entry = 0;     // rendezvous_read: of the tag list
+  u16 stream = 0;        // DCI with streams
+  bool flushed = false;  // its stream has failed before
+  bool lost = false;     // failed before the target had all of it
+  u16 counter = 0;       // index of its first basic block, as in the CQE
   WqeOpcode opcode = WqeOpcode::nop;
   bool signaled = false;
   bool solicited = false;
-  bool local = false;        // finished inside the device: nothing to transmit
+  bool local = false;  // finished inside the device: nothing to transmit
   bool done = false;
-  bool requested = false;    // READ and atomics: the request is out
+  bool requested = false;  // READ and atomics: the request is out
   Syndrome status = Syndrome::ok;
   u8 vendor = 0;
   u8 atomic_size = 0;
   u32 first_psn = 0;
   u32 npsn = 0;
-  u32 length = 0;            // bytes of the message, or of the response
-  u32 sent = 0;              // request bytes handed to the wire
-  u32 received = 0;          // response bytes scattered
+  u32 length = 0;    // bytes of the message, or of the response
+  u32 sent = 0;      // request bytes handed to the wire
+  u32 received = 0;  // response bytes scattered
   u64 remote_address = 0;
   u32 rkey = 0;
   u32 imm = 0;
   u32 xrc_srqn = 0;
-  u64 stalled_ns = 0;        // datagrams: since when the ring has been full
-  bool fanned_out = false;   // multicast: `slots` is filled in
-  std::vector<u16> slots;    // multicast: receivers still to be served
+  u64 stalled_ns = 0;       // datagrams: since when the ring has been full
+  bool fanned_out = false;  // multicast: `slots` is filled in
+  std::vector<u16> slots;   // multicast: receivers still to be served
   Destination dest;
-  EthWork eth;               // raw packet only
-  SpanList spans;            // gather list, or scatter list of the response
-  std::vector<u8> inline_data;   // inline payload, operands of an atomic, or header of a rendezvous
+  EthWork eth;                  // raw packet only
+  SpanList spans;               // gather list, or scatter list of the response
+  std::vector<u8> inline_data;  // inline payload, operands of an atomic, or header of a rendezvous
 
   bool has_response() const {
     return opcode == WqeOpcode::rdma_read || opcode == WqeOpcode::atomic_cs ||
@@ -94,11 +94,11 @@ struct SendWqe {
 
 struct SendEngine {
   std::deque<std::unique_ptr<SendWqe>> inflight;
-  std::deque<std::unique_ptr<SendWqe>> own;   // goes before what is posted
-  size_t cursor = 0;         // first WQE of `inflight` with something to transmit
-  u32 next_psn = 0;          // of the next WQE fetched
-  u32 responses_due = 0;     // READs and atomics requested and not answered
-  bool blocked = false;      // a WQE has failed: fetch nothing behind it
+  std::deque<std::unique_ptr<SendWqe>> own;  // goes before what is posted
+  size_t cursor = 0;                         // first WQE of `inflight` with something to transmit
+  u32 next_psn = 0;                          // of the next WQE fetched
+  u32 responses_due = 0;                     // READs and atomics requested and not answered
+  bool blocked = false;                      // a WQE has failed: fetch nothing behind it
   u8 retries_left = 0;
   u8 rnr_left = 0;
   u64 timer_ns = 0;          // last progress, 0 while nothing is outstanding
@@ -111,9 +111,9 @@ struct SendEngine {
   // DC initiator: the connection in use.
   bool connected = false;
   u32 connection = 0;
-  u32 connection_psn = 0;    // its first PSN
+  u32 connection_psn = 0;  // its first PSN
   Destination target;
-  std::set<u16> errored_streams;   // and not reset
+  std::set<u16> errored_streams;  // and not reset
 };
 
 // How many WQEs are fetched ahead of their completion.

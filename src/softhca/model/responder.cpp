@@ -77,7 +77,7 @@ void refuse(Request &q, Nak nak, EventType event) {
     q.r.dead = true;
     return;
   }
-  (void)qp_run_responder(q.qp);   // the NAK goes out before the state changes
+  (void)qp_run_responder(q.qp);  // the NAK goes out before the state changes
   qp_fail(q.qp, event);
 }
 
@@ -124,7 +124,8 @@ void do_send(Request &q) {
   Responder &r = q.r;
   Srq *srq = receive_srq(q);
   if (q.first()) {
-    if (srq != nullptr && srq->tags ? !take_tagged_or_rnr(q, *srq) : !take_or_rnr(q, srq, q.h.message_bytes))
+    if (srq != nullptr && srq->tags ? !take_tagged_or_rnr(q, *srq)
+                                    : !take_or_rnr(q, srq, q.h.message_bytes))
       return;
     r.in_message = true;
     r.received = 0;
@@ -152,7 +153,8 @@ void do_send(Request &q) {
   if (s != Syndrome::ok) {
     complete_receive_error(q.qp, srq, wqe, s);
     if (q.qp.type == QpType::uc) return qp_fail(q.qp, EventType::qp_fatal);
-    return refuse(q, nak, nak == Nak::invalid_request ? EventType::qp_req_err : EventType::qp_fatal);
+    return refuse(q, nak,
+                  nak == Nak::invalid_request ? EventType::qp_req_err : EventType::qp_fatal);
   }
   r.received += bytes;
   advance(q);
@@ -162,8 +164,7 @@ void do_send(Request &q) {
   CqeOpcode op = CqeOpcode::resp_send;
   if ((q.h.flags & packet_imm) != 0) op = CqeOpcode::resp_send_imm;
   if ((q.h.flags & packet_inv) != 0) op = CqeOpcode::resp_send_inv;
-  if (wqe.tag != TagOutcome::none)
-    complete_tagged(q.qp, *srq, wqe, op, q.h, q.payload, r.received);
+  if (wqe.tag != TagOutcome::none) complete_tagged(q.qp, *srq, wqe, op, q.h, q.payload, r.received);
   else
     complete_receive(q.qp, srq, wqe, op, q.h, r.received, in_cqe ? q.payload : nullptr,
                      in_cqe ? q.h.payload : 0);
@@ -302,16 +303,15 @@ void forget_responses(Request &q) {
 // A request that was seen before: answer it again without executing it twice.
 void duplicate(Request &q) {
   switch (q.opcode()) {
-    case WqeOpcode::rdma_read:
-      forget_responses(q);
-      return queue_read(q);
+    case WqeOpcode::rdma_read: forget_responses(q); return queue_read(q);
     case WqeOpcode::atomic_cs:
     case WqeOpcode::atomic_fa:
     case WqeOpcode::masked_cs:
     case WqeOpcode::masked_fa:
       forget_responses(q);
       for (const auto &replay : q.r.atomics)
-        if (replay.psn == q.h.psn) return queue_atomic_result(q, replay.psn, replay.result, replay.bytes);
+        if (replay.psn == q.h.psn)
+          return queue_atomic_result(q, replay.psn, replay.result, replay.bytes);
       return;
     default:
       if (q.last()) acknowledge(q, psn_add(q.r.expected_psn, 0xffffff));
@@ -352,7 +352,7 @@ Responder *dc_connection(Qp &qp, const PacketHeader &h) {
   if (!slot || slot->connection != h.connection) {
     if ((h.flags & packet_connect) == 0) {
       if (!slot) qp.responder->connections.erase(h.src_qpn);
-      return nullptr;   // left over from a connection that is gone
+      return nullptr;  // left over from a connection that is gone
     }
     slot = std::make_unique<Responder>();
     slot->connection = h.connection;
@@ -430,7 +430,7 @@ bool push(Qp &qp, Responder &r) {
 void qp_receive_request(Qp &qp, const PacketHeader &h, const u8 *payload) {
   if (qp.state < QpState::rtr || qp.state == QpState::err || !service_matches(qp, h.service) ||
       !addressed_here(qp, h) || !qp.responder)
-    return;   // not for us: silence, the sender's timer runs
+    return;  // not for us: silence, the sender's timer runs
 
   if (h.kind == PacketKind::datagram) return receive_datagram(qp, h, payload);
 

@@ -22,19 +22,19 @@ struct ReceiveWqe {
   u16 counter = 0;
   bool taken = false;
   u64 capacity = 0;
-  std::vector<Span> spans;      // resolved for the bytes asked for
+  std::vector<Span> spans;  // resolved for the bytes asked for
   Syndrome status = Syndrome::ok;
 
   // Tag matching SRQ:
   TagOutcome tag = TagOutcome::none;
-  u16 entry = 0;                // of the tag list, if there was a match
-  u32 header_bytes = 0;         // at the start of the message, not delivered
+  u16 entry = 0;         // of the tag list, if there was a match
+  u32 header_bytes = 0;  // at the start of the message, not delivered
   std::array<u8, 16> tag_header{};
 
   bool matched() const {
     return tag != TagOutcome::none && tag != TagOutcome::unexpected && tag != TagOutcome::untagged;
   }
-  void reset();                 // for the next message
+  void reset();  // for the next message
 };
 
 // One thing to send back, in order.
@@ -43,31 +43,35 @@ struct Response {
   Nak nak = Nak::none;
   u8 timer = 0;
   u32 psn = 0;
-  u32 npsn = 1;                 // read: PSNs that it answers
-  u32 length = 0;               // and bytes asked for,
-  u32 base = 0;                 // where they start in the whole READ,
-  u32 offset = 0;               // and how many are sent
+  u32 npsn = 1;    // read: PSNs that it answers
+  u32 length = 0;  // and bytes asked for,
+  u32 base = 0;    // where they start in the whole READ,
+  u32 offset = 0;  // and how many are sent
   SpanList spans;
-  u8 result[32] = {};           // atomic
+  u8 result[32] = {};  // atomic
   u8 result_bytes = 0;
 };
 
 struct Responder {
   u32 expected_psn = 0;
-  bool nak_sent = false;        // a gap is reported; wait for the expected PSN
-  bool dead = false;            // DC: connection failed, ignore until reconnect
-  u32 connection = 0;           // DC
+  bool nak_sent = false;  // a gap is reported; wait for the expected PSN
+  bool dead = false;      // DC: connection failed, ignore until reconnect
+  u32 connection = 0;     // DC
 
   // The message being received.
   bool in_message = false;
   WqeOpcode opcode = WqeOpcode::nop;
   u32 received = 0;
   ReceiveWqe wqe;
-  SpanList target;              // RDMA WRITE
+  SpanList target;  // RDMA WRITE
 
   std::deque<Response> responses;
-  struct Replay { u32 psn; u8 bytes; u8 result[32]; };
-  std::deque<Replay> atomics;   // results kept for duplicate requests
+  struct Replay {
+    u32 psn;
+    u8 bytes;
+    u8 result[32];
+  };
+  std::deque<Replay> atomics;  // results kept for duplicate requests
 
   // Who asked: the way back.
   u32 peer_qpn = 0;
@@ -76,8 +80,8 @@ struct Responder {
 
   // DC target: one responder per initiator.
   std::unordered_map<u32, std::unique_ptr<Responder>> connections;
-  std::vector<u32> pending;     // initiators with responses to push
-  bool listed = false;          // this connection is in `pending`
+  std::vector<u32> pending;  // initiators with responses to push
+  bool listed = false;       // this connection is in `pending`
 };
 
 constexpr size_t atomic_replays = 64;

@@ -21,20 +21,20 @@ struct Srq {
   u64 user_handle = 0;
   SrqType type = SrqType::basic;
   u32 pdn = 0;
-  u32 uidx = unused_uidx;      // XRC, tag matching: reported in CQEs instead of the QP's
-  u32 xrcd = 0;                // number of the XRC domain, XRC only
+  u32 uidx = unused_uidx;  // XRC, tag matching: reported in CQEs instead of the QP's
+  u32 xrcd = 0;            // number of the XRC domain, XRC only
   u8 *buffer = nullptr;
-  u32 *dbrec = nullptr;        // [0] number of WQEs posted, 16 bit
-  u32 entries = 0;             // power of two: round_up(max_wr + 1)
-  u32 stride = 0;              // bytes per WQE: next segment + data segments
+  u32 *dbrec = nullptr;  // [0] number of WQEs posted, 16 bit
+  u32 entries = 0;       // power of two: round_up(max_wr + 1)
+  u32 stride = 0;        // bytes per WQE: next segment + data segments
   u32 max_sge = 0;
-  Cq *cq = nullptr;            // XRC and tag matching
-  std::unique_ptr<TagList> tags;   // tag matching only
+  Cq *cq = nullptr;               // XRC and tag matching
+  std::unique_ptr<TagList> tags;  // tag matching only
   EventSink async;
 
   u16 consumed = 0;
-  u16 head = 0;                // index of the next WQE
-  u32 limit = 0;               // 0: not armed
+  u16 head = 0;   // index of the next WQE
+  u32 limit = 0;  // 0: not armed
 };
 
 u16 srq_available(const Srq &);

@@ -11,7 +11,12 @@ namespace softhca {
 namespace {
 
 // Message headers (infiniband/tm_types.h).
-enum HeaderOpcode : u8 { header_untagged = 0, header_rendezvous = 1, header_fin = 2, header_eager = 3 };
+enum HeaderOpcode : u8 {
+  header_untagged = 0,
+  header_rendezvous = 1,
+  header_fin = 2,
+  header_eager = 3
+};
 constexpr u32 tag_header_bytes = 16, tag_at = 8;
 constexpr u32 rendezvous_header_bytes = 32, address_at = 16, rkey_at = 24, length_at = 28;
 
@@ -37,8 +42,8 @@ bool can_read(const Qp &qp) {
 
 // Where a matched rendezvous goes: the device reads into the buffer if the
 // data fits; else software gets the headers and does it.
-void take_rendezvous(Qp &qp, const Srq &srq, const u8 *buffer, const PacketHeader &h, const u8 *payload,
-                     ReceiveWqe &out) {
+void take_rendezvous(Qp &qp, const Srq &srq, const u8 *buffer, const PacketHeader &h,
+                     const u8 *payload, ReceiveWqe &out) {
   const Requester who{srq.pdn, qp.qpn};
   const u32 length = load_be32(payload + length_at);
   resolve_scatter(buffer, 1, length, who, out);
@@ -54,18 +59,22 @@ void take_rendezvous(Qp &qp, const Srq &srq, const u8 *buffer, const PacketHeade
   out.tag = TagOutcome::software_rendezvous;
 }
 
-void take_entry(Qp &qp, const Srq &srq, u16 index, const PacketHeader &h, const u8 *payload, ReceiveWqe &out) {
+void take_entry(Qp &qp, const Srq &srq, u16 index, const PacketHeader &h, const u8 *payload,
+                ReceiveWqe &out) {
   const TagList::Entry &entry = srq.tags->entries[index];
   out.reset();
   out.taken = true;
   out.entry = index;
   std::copy_n(payload, tag_header_bytes, out.tag_header.begin());
-  if (payload[0] == header_rendezvous) return take_rendezvous(qp, srq, entry.buffer.data(), h, payload, out);
-  resolve_scatter(entry.buffer.data(), 1, h.message_bytes - tag_header_bytes, {srq.pdn, qp.qpn}, out);
+  if (payload[0] == header_rendezvous)
+    return take_rendezvous(qp, srq, entry.buffer.data(), h, payload, out);
+  resolve_scatter(entry.buffer.data(), 1, h.message_bytes - tag_header_bytes, {srq.pdn, qp.qpn},
+                  out);
   out.header_bytes = tag_header_bytes;
   out.tag = TagOutcome::consumed_message;
   const bool one_packet = (h.flags & packet_last) != 0 && h.npsn == 1;
-  if (one_packet || out.status != Syndrome::ok || h.message_bytes - tag_header_bytes > out.capacity) return;
+  if (one_packet || out.status != Syndrome::ok || h.message_bytes - tag_header_bytes > out.capacity)
+    return;
   // Larger messages report the match at once and the data when it is there.
   out.tag = TagOutcome::consumed;
   complete_receive(qp, qp.srq, out, CqeOpcode::no_packet, h, h.message_bytes - tag_header_bytes);
@@ -105,7 +114,9 @@ void answer(Qp &qp, std::vector<u8> header) {
 
 }  // namespace
 
-bool TagList::listed(u16 index) const { return std::find(order.begin(), order.end(), index) != order.end(); }
+bool TagList::listed(u16 index) const {
+  return std::find(order.begin(), order.end(), index) != order.end();
+}
 
 std::optional<u16> TagList::consume(u64 tag) {
   const auto it = std::find_if(order.begin(), order.end(), [&](u16 index) {
@@ -160,13 +171,14 @@ Syndrome execute_tag_operation(Qp &qp, const u8 *wqe, u32 ds) {
     case remove:
       what = TagOutcome::remove;
       if (index >= list.entries.size()) return Syndrome::local_qp_op;
-      success = list.remove(index);   // false: a message was faster
+      success = list.remove(index);  // false: a message was faster
       break;
     default: return Syndrome::local_qp_op;
   }
-  if ((flags & flag_completion) == 0 || write_operation(qp, what, index, success, list.hardware_phase))
+  if ((flags & flag_completion) == 0 ||
+      write_operation(qp, what, index, success, list.hardware_phase))
     return Syndrome::ok;
-  return Syndrome::local_qp_op;   // no room to tell
+  return Syndrome::local_qp_op;  // no room to tell
 }
 
 bool take_tagged(Qp &qp, Srq &srq, const PacketHeader &h, const u8 *payload, ReceiveWqe &out) {

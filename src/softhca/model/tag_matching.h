@@ -26,7 +26,7 @@ struct Srq;
 // What became of a message or list operation (CQE app_op).
 enum class TagOutcome : u8 {
   none = 0,
-  consumed = 0x1,             // matched; `expected` follows when the data is there
+  consumed = 0x1,  // matched; `expected` follows when the data is there
   expected = 0x2,
   unexpected = 0x3,
   untagged = 0x4,
@@ -41,16 +41,16 @@ enum class TagOutcome : u8 {
 struct TagList {
   struct Entry {
     u64 tag = 0, mask = 0;
-    std::array<u8, wqe_ds> buffer{};   // data segment
-    bool deferred = false;             // added out of phase
+    std::array<u8, wqe_ds> buffer{};  // data segment
+    bool deferred = false;            // added out of phase
   };
   explicit TagList(u32 log_size) : entries(size_t{1} << log_size) {}
 
   std::vector<Entry> entries;
-  std::vector<u16> order;     // indices of those in the list, oldest first
-  u16 append_next = 0;        // index that the next addition gets
-  u16 hardware_phase = 0;     // unexpected messages
-  u16 software_phase = 0;     // and how many of them software has told to know
+  std::vector<u16> order;  // indices of those in the list, oldest first
+  u16 append_next = 0;     // index that the next addition gets
+  u16 hardware_phase = 0;  // unexpected messages
+  u16 software_phase = 0;  // and how many of them software has told to know
 
   bool listed(u16 index) const;
   // Takes the first entry that matches out of the list.
@@ -71,7 +71,8 @@ Syndrome execute_tag_operation(Qp &, const u8 *wqe, u32 ds);
 // goes. False when that is an SRQ WQE and none is posted.
 bool take_tagged(Qp &, Srq &, const PacketHeader &, const u8 *payload, ReceiveWqe &out);
 // Completes such a message: reports it, and starts reading for a rendezvous.
-void complete_tagged(Qp &, Srq &, ReceiveWqe &, CqeOpcode, const PacketHeader &, const u8 *payload, u32 bytes);
+void complete_tagged(Qp &, Srq &, ReceiveWqe &, CqeOpcode, const PacketHeader &, const u8 *payload,
+                     u32 bytes);
 // A work request of the device itself is done, or has failed.
 void complete_rendezvous(Qp &, SendWqe &);
 

@@ -45,10 +45,9 @@ Sent send_now(u16 slot, const PacketHeader &header, const SpanList *spans, u64 o
   *room.header = header;
   room.header->src_slot = fabric.slot();
   if (header.payload != 0) {
-    if (spans == nullptr)
-      std::memcpy(room.payload, bytes, header.payload);
+    if (spans == nullptr) std::memcpy(room.payload, bytes, header.payload);
     else if (!read_spans(*spans, offset, room.payload, header.payload))
-      return Sent::fault;   // nothing is published: the room is simply reused
+      return Sent::fault;  // nothing is published: the room is simply reused
   }
   const u64 at = fabric.commit(slot, room);
   if (position != nullptr) *position = at;
@@ -68,13 +67,11 @@ Sent transmit(u16 slot, const PacketHeader &header, const SpanList *spans, u64 o
     Delayed d{device_clock_ns() + fault.delay_ns, slot, header, {}};
     d.payload.resize(header.payload);
     if (header.payload != 0) {
-      if (spans == nullptr)
-        std::memcpy(d.payload.data(), bytes, header.payload);
-      else if (!read_spans(*spans, offset, d.payload.data(), header.payload))
-        return Sent::fault;
+      if (spans == nullptr) std::memcpy(d.payload.data(), bytes, header.payload);
+      else if (!read_spans(*spans, offset, d.payload.data(), header.payload)) return Sent::fault;
     }
     delayed().push_back(std::move(d));
-    return Sent::lost;   // on its way, but not accounted for by ring position
+    return Sent::lost;  // on its way, but not accounted for by ring position
   }
   const Sent sent = send_now(slot, header, spans, offset, bytes, position);
   if (sent == Sent::yes && fault.duplicate)

@@ -9,9 +9,9 @@ namespace softhca {
 
 enum class Sent : u8 {
   yes,
-  full,     // no room now
-  lost,     // nobody there, or dropped by an injected fault: as on a real wire
-  fault,    // the gather list could not be read
+  full,   // no room now
+  lost,   // nobody there, or dropped by an injected fault: as on a real wire
+  fault,  // the gather list could not be read
 };
 
 // Payload is header.payload bytes of `spans` from `offset`, or of `bytes` when

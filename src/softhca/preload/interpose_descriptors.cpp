@@ -49,12 +49,9 @@ void forget(int fd) {
   in_device_void([&] {
     if (uverbs_file(fd)) [[unlikely]]
       uverbs_close(fd);
-    else if (cm::channel_of(fd)) [[unlikely]]
-      cm_close(fd);
-    else if (umad_node_of(fd)) [[unlikely]]
-      umad_close(fd);
-    else
-      uverbs_event_fd_closing(fd);
+    else if (cm::channel_of(fd)) [[unlikely]] cm_close(fd);
+    else if (umad_node_of(fd)) [[unlikely]] umad_close(fd);
+    else uverbs_event_fd_closing(fd);
   });
 }
 

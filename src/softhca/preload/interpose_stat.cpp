@@ -203,7 +203,8 @@ template <class Call>
 char *canonical(const char *path, char *resolved, Call call) {
   if (!is_device_path(path)) [[likely]]
     return call(path);
-  if (device_node(path) >= 0 || umad_node(path) >= 0 || is_cm_node(path)) return canonical_node(path, resolved);
+  if (device_node(path) >= 0 || umad_node(path) >= 0 || is_cm_node(path))
+    return canonical_node(path, resolved);
   char *result = with_redirected(path, static_cast<char *>(nullptr), call);
   if (result) restore_path(result);
   return result;

@@ -50,8 +50,7 @@ u16 SubnetAdministrator::member_record(u8 method, u64 components, u8 *record) {
 
   if (method != method_set && known == joined_.end())
     return method == method_get ? no_records : request_invalid;
-  if (method != method_get &&
-      (~components & (has_port_gid | has_join_state)) != 0)
+  if (method != method_get && (~components & (has_port_gid | has_join_state)) != 0)
     return insufficient_components;
 
   Group group{default_qkey, default_pkey};

@@ -109,9 +109,8 @@ int run_ioctl(Node &n, unsigned long request, void *argument) {
       n.long_header = true;
       return 0;
     case IB_USER_MAD_REGISTER_AGENT:
-      return with_request<ib_user_mad_reg_req>(argument, [&](auto &r) {
-        return register_agent(n, r.qpn, r.mgmt_class, r.id);
-      });
+      return with_request<ib_user_mad_reg_req>(
+          argument, [&](auto &r) { return register_agent(n, r.qpn, r.mgmt_class, r.id); });
     case IB_USER_MAD_REGISTER_AGENT2:
       return with_request<ib_user_mad_reg_req2>(argument, [&](auto &r) {
         if ((r.flags & ~u32{IB_USER_MAD_REG_FLAGS_CAP}) != 0) {

@@ -64,7 +64,9 @@ int create_ah(File &file, Attrs &attrs) {
   return 0;
 }
 
-int ah_destroy(File &file, Attrs &attrs) { return destroy(file, attrs, UVERBS_ATTR_DESTROY_AH_HANDLE); }
+int ah_destroy(File &file, Attrs &attrs) {
+  return destroy(file, attrs, UVERBS_ATTR_DESTROY_AH_HANDLE);
+}
 
 constexpr AttrSpec destroy_specs[] = {destroyed(UVERBS_ATTR_DESTROY_AH_HANDLE, ObjectClass::ah)};
 constexpr Method methods[] = {

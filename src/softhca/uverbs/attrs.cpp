@@ -59,7 +59,7 @@ int Attrs::bind(File &file, std::span<const AttrSpec> specs, bool driver_data) {
       if ((attr.wire.flags & UVERBS_ATTR_F_MANDATORY) != 0) return EPROTONOSUPPORT;
       continue;
     }
-    if (find(attr.wire.attr_id) != nullptr) return EINVAL;   // given twice
+    if (find(attr.wire.attr_id) != nullptr) return EINVAL;  // given twice
     if (const int error = check(file, attr, *spec); error != 0) return error;
     attr.known = true;
   }
@@ -89,13 +89,12 @@ int Attrs::check(File &file, Attr &attr, const AttrSpec &spec) {
     case AttrSpec::Kind::channel_fd:
     case AttrSpec::Kind::async_fd: {
       if (w.len != 0 || w.data_s64 != static_cast<int>(w.data_s64)) return EINVAL;
-      attr.channel = file.channel(static_cast<int>(w.data_s64),
-                                  spec.kind == AttrSpec::Kind::channel_fd);
+      attr.channel =
+          file.channel(static_cast<int>(w.data_s64), spec.kind == AttrSpec::Kind::channel_fd);
       return attr.channel != nullptr ? 0 : EBADF;
     }
     case AttrSpec::Kind::created:
-    case AttrSpec::Kind::created_fd:
-      return w.len != 0 ? EINVAL : 0;
+    case AttrSpec::Kind::created_fd: return w.len != 0 ? EINVAL : 0;
   }
   return EINVAL;
 }
@@ -138,8 +137,7 @@ bool Attrs::tail_is_zero(const Attr &attr, u32 offset) const {
   std::vector<u8> rest(attr.wire.len - offset);
   if (attr.wire.len <= inline_bytes)
     std::memcpy(rest.data(), reinterpret_cast<const u8 *>(&attr.wire.data) + offset, rest.size());
-  else if (!read_application(attr.wire.data + offset, rest.data(), rest.size()))
-    return false;
+  else if (!read_application(attr.wire.data + offset, rest.data(), rest.size())) return false;
   return std::all_of(rest.begin(), rest.end(), [](u8 b) { return b == 0; });
 }
 
@@ -183,8 +181,7 @@ int Attrs::write(u16 id, const void *value, u32 size) const {
     if (!write_application(a->wire.data + n, zeros.data(), zeros.size())) return EFAULT;
   }
   const u16 with_flag = a->wire.flags | UVERBS_ATTR_F_VALID_OUTPUT;
-  return write_application(a->user + offsetof(ib_uverbs_attr, flags), &with_flag,
-                           sizeof with_flag)
+  return write_application(a->user + offsetof(ib_uverbs_attr, flags), &with_flag, sizeof with_flag)
              ? 0
              : EFAULT;
 }

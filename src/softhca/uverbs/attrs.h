@@ -39,7 +39,7 @@ struct AttrSpec {
   Kind kind = Kind::in;
   u16 min = 0;
   u16 max = 0xffff;
-  bool zero_tail = false;   // may be longer than `max` if the rest is zero
+  bool zero_tail = false;  // may be longer than `max` if the rest is zero
   bool mandatory = true;
   ObjectClass object_class = ObjectClass::none;
 
@@ -52,20 +52,20 @@ struct AttrSpec {
 
 // The kernel's spelling of each is named behind it.
 template <class T>
-constexpr AttrSpec in(u16 id) {                       // UVERBS_ATTR_TYPE
+constexpr AttrSpec in(u16 id) {  // UVERBS_ATTR_TYPE
   return {id, AttrSpec::Kind::in, sizeof(T), sizeof(T)};
 }
 template <class T>
-constexpr AttrSpec in_struct(u16 id, u16 min) {       // UVERBS_ATTR_STRUCT
+constexpr AttrSpec in_struct(u16 id, u16 min) {  // UVERBS_ATTR_STRUCT
   return {id, AttrSpec::Kind::in, min, sizeof(T), true};
 }
-constexpr AttrSpec in_bytes(u16 id, u16 min) {        // UVERBS_ATTR_MIN_SIZE
+constexpr AttrSpec in_bytes(u16 id, u16 min) {  // UVERBS_ATTR_MIN_SIZE
   return {id, AttrSpec::Kind::in, min};
 }
-constexpr AttrSpec constant(u16 id) {                 // UVERBS_ATTR_CONST_IN
+constexpr AttrSpec constant(u16 id) {  // UVERBS_ATTR_CONST_IN
   return {id, AttrSpec::Kind::in, 0, 8};
 }
-constexpr AttrSpec flags(u16 id) {                    // UVERBS_ATTR_FLAGS_IN
+constexpr AttrSpec flags(u16 id) {  // UVERBS_ATTR_FLAGS_IN
   return {id, AttrSpec::Kind::in, 4, 8, false, false};
 }
 template <class T>
@@ -76,9 +76,7 @@ template <class T>
 constexpr AttrSpec out_struct(u16 id, u16 min) {
   return {id, AttrSpec::Kind::out, min, sizeof(T), true};
 }
-constexpr AttrSpec out_bytes(u16 id, u16 min) {
-  return {id, AttrSpec::Kind::out, min};
-}
+constexpr AttrSpec out_bytes(u16 id, u16 min) { return {id, AttrSpec::Kind::out, min}; }
 constexpr AttrSpec object(u16 id, ObjectClass c) {
   return {id, AttrSpec::Kind::object, 0, 0, false, true, c};
 }
@@ -89,9 +87,7 @@ constexpr AttrSpec created(u16 id) { return {id, AttrSpec::Kind::created, 0, 0};
 constexpr AttrSpec channel_fd(u16 id) {
   return {id, AttrSpec::Kind::channel_fd, 0, 0, false, false};
 }
-constexpr AttrSpec async_fd(u16 id) {
-  return {id, AttrSpec::Kind::async_fd, 0, 0, false, false};
-}
+constexpr AttrSpec async_fd(u16 id) { return {id, AttrSpec::Kind::async_fd, 0, 0, false, false}; }
 constexpr AttrSpec created_fd(u16 id) { return {id, AttrSpec::Kind::created_fd, 0, 0}; }
 
 #define SOFTHCA_END_OF(type, member) \
@@ -137,7 +133,9 @@ class Attrs {
 
   // nullptr when absent. The class was checked by bind().
   template <class T>
-  T *object(u16 id) const { return static_cast<T *>(find_object(id)); }
+  T *object(u16 id) const {
+    return static_cast<T *>(find_object(id));
+  }
   EventChannel *channel(u16 id) const;
 
   // Output. Copies what fits; clears the rest of a longer buffer.
@@ -153,10 +151,10 @@ class Attrs {
  private:
   struct Attr {
     ib_uverbs_attr wire{};
-    u64 user = 0;             // address of the attribute in the application
+    u64 user = 0;  // address of the attribute in the application
     Object *object = nullptr;
     EventChannel *channel = nullptr;
-    bool known = false;       // part of the method
+    bool known = false;  // part of the method
   };
   const Attr *find(u16 id) const;
   Object *find_object(u16 id) const;
@@ -172,17 +170,17 @@ class Attrs {
 struct Method {
   u16 object;
   u16 method;
-  const char *name;           // "QP/CREATE", see fault/faults.h
+  const char *name;  // "QP/CREATE", see fault/faults.h
   int (*handler)(File &, Attrs &);
   std::span<const AttrSpec> specs;
-  bool driver_data = false;   // takes UVERBS_ATTR_UHW_IN and _OUT
+  bool driver_data = false;  // takes UVERBS_ATTR_UHW_IN and _OUT
 };
 
 // A command of the older write() interface, carried by DEVICE/INVOKE_WRITE.
 // Its request and response are the attributes CORE_IN and CORE_OUT.
 struct WriteCommand {
-  u32 number;                 // with IB_USER_VERBS_CMD_FLAG_EXTENDED
-  const char *name;           // "WRITE/REG_MR"
+  u32 number;        // with IB_USER_VERBS_CMD_FLAG_EXTENDED
+  const char *name;  // "WRITE/REG_MR"
   u16 min_in;
   u16 min_out;
   int (*handler)(File &, Attrs &);
@@ -211,7 +209,7 @@ int driver_request(const Attrs &attrs, T &value, u32 minimum, int tail_error = E
 }
 template <class T>
 int driver_respond(const Attrs &attrs, const T &value) {
-  constexpr u16 uhw_out = 0x1001;   // UVERBS_ATTR_UHW_OUT
+  constexpr u16 uhw_out = 0x1001;  // UVERBS_ATTR_UHW_OUT
   return attrs.out(uhw_out, value);
 }
 u32 driver_response_room(const Attrs &);

@@ -48,13 +48,13 @@ mlx5_ib_alloc_ucontext_resp describe(const File &file) {
   mlx5_ib_alloc_ucontext_resp r{};
   r.qp_tab_size = 1u << 18;
   r.bf_reg_size = 512;
-  r.tot_bfregs = 0;            // UARs are allocated one by one
+  r.tot_bfregs = 0;  // UARs are allocated one by one
   r.cache_line_size = 64;
   r.max_sq_desc_sz = 1024;
   r.max_rq_desc_sz = 512;
   r.max_send_wqebb = caps.max_qp_wr;
   r.max_recv_wr = caps.max_qp_wr;
-  r.max_srq_recv_wr = caps.max_srq_wr + 1;   // the kernel reports 1 << log_max_srq_sz here
+  r.max_srq_recv_wr = caps.max_srq_wr + 1;  // the kernel reports 1 << log_max_srq_sz here
   r.num_ports = static_cast<u16>(device.port_count());
   r.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG;
   r.cqe_version = 1;
@@ -89,11 +89,12 @@ int report(const Attrs &attrs, const File &file, u16 vectors, u16 support, u16 d
 int get_context(File &file, Attrs &attrs) {
   if (file.has_context) return EINVAL;
   mlx5_ib_alloc_ucontext_req_v2 req{};
-  if (const int error = driver_request(attrs, req, offsetof(mlx5_ib_alloc_ucontext_req_v2, max_cqe_version));
+  if (const int error =
+          driver_request(attrs, req, offsetof(mlx5_ib_alloc_ucontext_req_v2, max_cqe_version));
       error != 0)
     return error;
-  if ((req.flags & ~u32{MLX5_IB_ALLOC_UCTX_DEVX}) != 0 || req.comp_mask != 0 || req.reserved0 != 0 ||
-      req.reserved1 != 0 || req.reserved2 != 0)
+  if ((req.flags & ~u32{MLX5_IB_ALLOC_UCTX_DEVX}) != 0 || req.comp_mask != 0 ||
+      req.reserved0 != 0 || req.reserved1 != 0 || req.reserved2 != 0)
     return EOPNOTSUPP;
   const u32 total = static_cast<u32>(align_up(req.total_num_bfregs, 2));
   if (req.num_low_latency_bfregs > total - 1) return EINVAL;
@@ -139,7 +140,8 @@ int info_handles(File &file, Attrs &attrs) {
 int async_event_alloc(File &file, Attrs &attrs) {
   EventChannel *channel = file.create_channel(false);
   if (channel == nullptr) return errno;
-  const int error = attrs.publish(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, channel->application_fd());
+  const int error =
+      attrs.publish(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, channel->application_fd());
   if (error != 0) file.abandon_channel(channel);
   return error;
 }

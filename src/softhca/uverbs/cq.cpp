@@ -24,16 +24,19 @@ int choose_compression(const Capabilities &caps, const mlx5_ib_create_cq &d, Cqe
     case MLX5_IB_CQE_RES_FORMAT_HASH: out = CqeCompression::hash; return 0;
     case MLX5_IB_CQE_RES_FORMAT_CSUM: out = CqeCompression::checksum; return 0;
     case MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX: out = CqeCompression::checksum_stridx; return 0;
-    default: return EINVAL;   // none, or several
+    default: return EINVAL;  // none, or several
   }
 }
 
 int check_driver_data(const File &file, const mlx5_ib_create_cq &d) {
   constexpr u32 known = MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD |
-                        MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX | MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS;
-  if ((d.flags & ~known) != 0 || !valid_cqe_size(d.cqe_size) || d.reserved0 != 0 || d.reserved1 != 0)
+                        MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX |
+                        MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS;
+  if ((d.flags & ~known) != 0 || !valid_cqe_size(d.cqe_size) || d.reserved0 != 0 ||
+      d.reserved1 != 0)
     return EINVAL;
-  if ((d.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) == 0 || file.uars.count(d.uar_page_index) == 0)
+  if ((d.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) == 0 ||
+      file.uars.count(d.uar_page_index) == 0)
     return EINVAL;
   if ((d.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD) != 0 && d.cqe_size != 128) return EOPNOTSUPP;
   // One clock only: the kernel accepts the flag here and refuses at QP
@@ -46,19 +49,21 @@ int cq_create(File &file, Attrs &attrs) {
   const Capabilities &caps = file.caps();
   u32 cqe = 0, vector = 0, flags = 0;
   u64 user_handle = 0;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, vector); error != 0) return error;
+  if (const int error = attrs.in(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, vector); error != 0)
+    return error;
   if (const int error = attrs.in(UVERBS_ATTR_CREATE_CQ_CQE, cqe); error != 0) return error;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, user_handle); error != 0) return error;
-  if (const int error = attrs.flags(UVERBS_ATTR_CREATE_CQ_FLAGS,
-                                    IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION |
-                                        IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN,
-                                    flags);
+  if (const int error = attrs.in(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, user_handle); error != 0)
+    return error;
+  if (const int error = attrs.flags(
+          UVERBS_ATTR_CREATE_CQ_FLAGS,
+          IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN, flags);
       error != 0)
     return error;
   if (vector >= completion_vectors() || cqe == 0 || cqe > caps.max_cqe) return EINVAL;
   const u32 entries = round_up_pow2(cqe + 1);
   mlx5_ib_create_cq driver{};
-  if (const int error = driver_request(attrs, driver, offsetof(mlx5_ib_create_cq, flags)); error != 0)
+  if (const int error = driver_request(attrs, driver, offsetof(mlx5_ib_create_cq, flags));
+      error != 0)
     return error;
   if (const int error = check_driver_data(file, driver); error != 0) return error;
   CqeCompression compression;
@@ -85,7 +90,8 @@ int cq_create(File &file, Attrs &attrs) {
   const u32 resp_cqe = entries - 1;
   const mlx5_ib_create_cq_resp resp{cq.cqn, 0};
   if (const int error = driver_respond(attrs, resp); error != 0) return error;
-  if (const int error = attrs.out(UVERBS_ATTR_CREATE_CQ_RESP_CQE, resp_cqe); error != 0) return error;
+  if (const int error = attrs.out(UVERBS_ATTR_CREATE_CQ_RESP_CQE, resp_cqe); error != 0)
+    return error;
   return commit(file, attrs, UVERBS_ATTR_CREATE_CQ_HANDLE, std::move(object));
 }
 
@@ -112,9 +118,12 @@ int resize_cq(File &file, Attrs &attrs) {
     mlx5_ib_resize_cq driver{};
     if (error = driver_request(attrs, driver, offsetof(mlx5_ib_resize_cq, reserved0)); error != 0)
       return error;
-    if (driver.reserved0 != 0 || driver.reserved1 != 0 || !valid_cqe_size(driver.cqe_size)) return EINVAL;
-    if (error = claim_buffer(driver.buf_addr, u64{entries} * driver.cqe_size); error != 0) return error;
-    if (error = cq_resize(cq, pointer(driver.buf_addr), entries, driver.cqe_size); error != 0) return error;
+    if (driver.reserved0 != 0 || driver.reserved1 != 0 || !valid_cqe_size(driver.cqe_size))
+      return EINVAL;
+    if (error = claim_buffer(driver.buf_addr, u64{entries} * driver.cqe_size); error != 0)
+      return error;
+    if (error = cq_resize(cq, pointer(driver.buf_addr), entries, driver.cqe_size); error != 0)
+      return error;
   }
   // The kernel copies only the first word.
   const u32 resp_cqe = cq.entries - 1;
@@ -122,7 +131,7 @@ int resize_cq(File &file, Attrs &attrs) {
 }
 
 int modify_cq(File &file, Attrs &attrs) {
-  constexpr u32 moderate = 1;   // IB_CQ_MODERATE
+  constexpr u32 moderate = 1;  // IB_CQ_MODERATE
   ib_uverbs_ex_modify_cq req{};
   if (const int error = request(attrs, req); error != 0) return error;
   if (req.attr_mask == 0 || (req.attr_mask & ~moderate) != 0) return EOPNOTSUPP;
@@ -137,19 +146,16 @@ int modify_cq(File &file, Attrs &attrs) {
 }
 
 constexpr AttrSpec create_specs[] = {
-    created(UVERBS_ATTR_CREATE_CQ_HANDLE),
-    in<u32>(UVERBS_ATTR_CREATE_CQ_CQE),
-    in<u64>(UVERBS_ATTR_CREATE_CQ_USER_HANDLE),
-    channel_fd(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL),
-    in<u32>(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR),
-    flags(UVERBS_ATTR_CREATE_CQ_FLAGS),
-    out<u32>(UVERBS_ATTR_CREATE_CQ_RESP_CQE),
-    async_fd(UVERBS_ATTR_CREATE_CQ_EVENT_FD),
+    created(UVERBS_ATTR_CREATE_CQ_HANDLE),      in<u32>(UVERBS_ATTR_CREATE_CQ_CQE),
+    in<u64>(UVERBS_ATTR_CREATE_CQ_USER_HANDLE), channel_fd(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL),
+    in<u32>(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR), flags(UVERBS_ATTR_CREATE_CQ_FLAGS),
+    out<u32>(UVERBS_ATTR_CREATE_CQ_RESP_CQE),   async_fd(UVERBS_ATTR_CREATE_CQ_EVENT_FD),
 };
 constexpr AttrSpec destroy_specs[] = {
     destroyed(UVERBS_ATTR_DESTROY_CQ_HANDLE, ObjectClass::cq),
     out_struct<ib_uverbs_destroy_cq_resp>(
-        UVERBS_ATTR_DESTROY_CQ_RESP, SOFTHCA_END_OF(ib_uverbs_destroy_cq_resp, async_events_reported)),
+        UVERBS_ATTR_DESTROY_CQ_RESP,
+        SOFTHCA_END_OF(ib_uverbs_destroy_cq_resp, async_events_reported)),
 };
 constexpr Method methods[] = {
     {UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, "CQ/CREATE", cq_create, create_specs, true},

@@ -18,7 +18,7 @@ namespace softhca::uverbs {
 namespace {
 
 constexpr u32 mellanox_oui = 0x02c9;
-constexpr u32 clock_khz = 1'000'000;   // the device counts nanoseconds
+constexpr u32 clock_khz = 1'000'000;  // the device counts nanoseconds
 
 // Only what behaves: no path migration, no P_Key / Q_Key counters.
 u32 device_cap_flags(const Capabilities &caps) {
@@ -58,7 +58,7 @@ ib_uverbs_query_device_resp describe_device(const Device &device) {
   r.max_qp_rd_atom = caps.max_rd_atomic;
   r.max_qp_init_rd_atom = caps.max_rd_atomic;
   r.max_res_rd_atom = caps.max_rd_atomic * caps.max_qp;
-  r.atomic_cap = caps.atomics ? 1 : 0;   // IB_ATOMIC_HCA
+  r.atomic_cap = caps.atomics ? 1 : 0;  // IB_ATOMIC_HCA
   r.max_mw = caps.memory_windows ? caps.max_mw : 0;
   r.max_mcast_grp = caps.max_mcast_group;
   r.max_mcast_qp_attach = caps.max_mcast_attach;
@@ -77,13 +77,14 @@ constexpr u32 raw_packet_qpt = 1u << IB_UVERBS_QPT_RAW_PACKET;
 
 void describe_ethernet(const Capabilities &caps, ib_uverbs_ex_query_device_resp &r) {
   if (!caps.raw_ethernet) return;
-  r.device_cap_flags_ex |= IB_UVERBS_DEVICE_RAW_SCATTER_FCS | IB_UVERBS_DEVICE_PCI_WRITE_END_PADDING;
+  r.device_cap_flags_ex |=
+      IB_UVERBS_DEVICE_RAW_SCATTER_FCS | IB_UVERBS_DEVICE_PCI_WRITE_END_PADDING;
   r.rss_caps.supported_qpts = raw_packet_qpt;
   r.rss_caps.max_rwq_indirection_tables = caps.max_indirection_tables;
   r.rss_caps.max_rwq_indirection_table_size = caps.max_indirection_entries;
   r.max_wq_type_rq = caps.max_rq;
-  r.raw_packet_caps = IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING | IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS |
-                      IB_UVERBS_RAW_PACKET_CAP_IP_CSUM;
+  r.raw_packet_caps = IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING |
+                      IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS | IB_UVERBS_RAW_PACKET_CAP_IP_CSUM;
 }
 
 void describe_ethernet(const Capabilities &caps, mlx5_ib_query_device_resp &r) {
@@ -103,8 +104,8 @@ void describe_ethernet(const Capabilities &caps, mlx5_ib_query_device_resp &r) {
     r.packet_pacing_caps.cap_flags = MLX5_IB_PP_SUPPORT_BURST;
   }
   if (caps.striding_rq)
-    r.striding_rq_caps = {min_log_stride_bytes, max_log_stride_bytes, min_log_strides, max_log_strides,
-                          raw_packet_qpt, 0};
+    r.striding_rq_caps = {min_log_stride_bytes, max_log_stride_bytes, min_log_strides,
+                          max_log_strides,      raw_packet_qpt,       0};
 }
 
 mlx5_ib_query_device_resp describe_driver(const Capabilities &caps) {
@@ -146,7 +147,7 @@ int query_device_ex(File &file, Attrs &attrs) {
   r.response_length = response_length(attrs, sizeof r);
   if (caps.odp) {
     const u32 atomic = caps.atomics ? odp_atomic : 0u;
-    r.odp_caps.general_caps = 3;   // explicit and implicit
+    r.odp_caps.general_caps = 3;  // explicit and implicit
     r.odp_caps.per_transport_caps.rc_odp_caps = odp_connected | atomic;
     r.odp_caps.per_transport_caps.ud_odp_caps = odp_datagram;
     if (caps.xrc) r.xrc_odp_caps = odp_connected | atomic;
@@ -158,9 +159,13 @@ int query_device_ex(File &file, Attrs &attrs) {
   r.device_cap_flags_ex = r.base.device_cap_flags;
   describe_ethernet(caps, r);
   if (caps.tag_matching) {
-    constexpr u32 reliable_connections = 1;   // IB_TM_CAP_RNDV_RC
-    r.tm_caps = {max_rendezvous_header, (1u << caps.log_max_tags) - 1, reliable_connections,
-                 caps.max_qp_wr, 1, 0};
+    constexpr u32 reliable_connections = 1;  // IB_TM_CAP_RNDV_RC
+    r.tm_caps = {max_rendezvous_header,
+                 (1u << caps.log_max_tags) - 1,
+                 reliable_connections,
+                 caps.max_qp_wr,
+                 1,
+                 0};
   }
   if (caps.cq_moderation) {
     r.cq_moderation_caps.max_cq_moderation_count = 65535;
@@ -177,12 +182,13 @@ int query_device_ex(File &file, Attrs &attrs) {
 // mlx5dv_query_port. What it can tell is about the ports of an embedded switch.
 int query_switch_port(File &file, Attrs &attrs) {
   u32 number = 0;
-  if (const int error = attrs.in(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, number); error != 0) return error;
+  if (const int error = attrs.in(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, number); error != 0)
+    return error;
   if (!file.valid_port(number)) return EINVAL;
   return attrs.out(MLX5_IB_ATTR_QUERY_PORT, mlx5_ib_uapi_query_port{});
 }
 
-u8 mtu_code(u32 bytes) {   // enum ib_mtu
+u8 mtu_code(u32 bytes) {  // enum ib_mtu
   u8 code = 1;
   while (code < 5 && (256u << (code - 1)) < bytes) ++code;
   return code;
@@ -198,15 +204,15 @@ ib_uverbs_query_port_resp describe_port(const Device &device, u32 number) {
   r.pkey_tbl_len = static_cast<u16>(pkey_table_size(port.link));
   r.lid = ethernet ? 0 : port.lid;
   r.sm_lid = ethernet ? 0 : 1;
-  r.state = port.active ? 4 : 1;        // IB_PORT_ACTIVE, IB_PORT_DOWN
-  r.phys_state = port.active ? 5 : 3;   // LinkUp, Disabled
+  r.state = port.active ? 4 : 1;       // IB_PORT_ACTIVE, IB_PORT_DOWN
+  r.phys_state = port.active ? 5 : 3;  // LinkUp, Disabled
   r.max_mtu = mtu_code(4096);
   r.active_mtu = mtu_code(port.active_mtu);
   r.max_vl_num = ethernet ? 1 : 4;
   r.subnet_timeout = ethernet ? 0 : 18;
   r.active_width = active_width_4x;
   r.active_speed = active_speed_edr;
-  r.link_layer = ethernet ? 2 : 1;      // IB_LINK_LAYER_ETHERNET, _INFINIBAND
+  r.link_layer = ethernet ? 2 : 1;  // IB_LINK_LAYER_ETHERNET, _INFINIBAND
   return r;
 }
 
@@ -284,8 +290,8 @@ int query_gid_table(File &file, Attrs &attrs) {
 
 constexpr AttrSpec port_specs[] = {
     constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM),
-    out_struct<ib_uverbs_query_port_resp_ex>(UVERBS_ATTR_QUERY_PORT_RESP,
-                                             SOFTHCA_END_OF(ib_uverbs_query_port_resp_ex, reserved)),
+    out_struct<ib_uverbs_query_port_resp_ex>(
+        UVERBS_ATTR_QUERY_PORT_RESP, SOFTHCA_END_OF(ib_uverbs_query_port_resp_ex, reserved)),
 };
 constexpr AttrSpec switch_port_specs[] = {
     in<u32>(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM),
@@ -310,10 +316,10 @@ constexpr Method methods[] = {
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, "DEVICE/QUERY_PORT", query_port, port_specs},
     {UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT, "DEVICE/MLX5_QUERY_PORT", query_switch_port,
      switch_port_specs},
-    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, "DEVICE/QUERY_GID_ENTRY",
-     query_gid_entry, gid_entry_specs},
-    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, "DEVICE/QUERY_GID_TABLE",
-     query_gid_table, gid_table_specs},
+    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, "DEVICE/QUERY_GID_ENTRY", query_gid_entry,
+     gid_entry_specs},
+    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, "DEVICE/QUERY_GID_TABLE", query_gid_table,
+     gid_table_specs},
 };
 constexpr WriteCommand commands[] = {
     {IB_USER_VERBS_CMD_QUERY_DEVICE, "WRITE/QUERY_DEVICE", sizeof(ib_uverbs_query_device),

@@ -28,7 +28,8 @@ constexpr u32 mkc_offset = 16, mkc_bytes = 64, actual_octowords_offset = 96;
 
 int other(File &file, Attrs &attrs) {
   Command c;
-  if (const int error = read_command(file, attrs, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, c);
+  if (const int error = read_command(file, attrs, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN,
+                                     MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, c);
       error != 0)
     return error;
   switch (c.opcode()) {
@@ -47,7 +48,7 @@ int other(File &file, Attrs &attrs) {
 int object_create(File &file, Attrs &attrs) {
   Command c;
   if (const int error = read_command(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN,
-                             MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, c);
+                                     MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, c);
       error != 0)
     return error;
   if (c.opcode() == create_general_object) return general_object_create(file, attrs, c);
@@ -102,7 +103,7 @@ int object_query(File &file, Attrs &attrs) {
   constexpr size_t dct_context_bytes = 64;
   Command c;
   if (const int error = read_command(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN,
-                             MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, c);
+                                     MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, c);
       error != 0)
     return error;
   if (c.opcode() != query_dct) return reply(attrs, c, Status::bad_op);
@@ -122,7 +123,7 @@ constexpr u32 context_at = 0x18, context_ext_at = 0x110;  // qpc and qpc_data_ex
 // mlx5dv_modify_qp_udp_sport: the UDP source port of RoCE v2, under which
 // switches spread the flows.
 Status modify_udp_sport(const Command &c, Qp &qp) {
-  constexpr u32 udp_sport_at = context_at + 0x3a;          // primary_address_path.udp_sport
+  constexpr u32 udp_sport_at = context_at + 0x3a;  // primary_address_path.udp_sport
   const bool connected = qp.type == QpType::rc || qp.type == QpType::uc;
   if (!connected || !qp.device->ethernet(std::max<u8>(qp.attr.port, 1))) return Status::bad_param;
   if (qp.state != QpState::rts) return Status::bad_qp_state;
@@ -134,7 +135,8 @@ Status modify_udp_sport(const Command &c, Qp &qp) {
 Status reset_stream(const Command &c, Qp &qp) {
   if (c.in.size() < context_ext_at + 4 || qp.max_errored_streams == 0) return Status::bad_param;
   if (qp.state != QpState::rts) return Status::bad_qp_state;
-  return qp_reset_stream(qp, load_be16(c.in.data() + context_ext_at + 2)) ? Status::ok : Status::bad_resource;
+  return qp_reset_stream(qp, load_be16(c.in.data() + context_ext_at + 2)) ? Status::ok
+                                                                          : Status::bad_resource;
 }
 
 int modify_rts(const Attrs &attrs, Command &c, const Object *o) {
@@ -153,13 +155,14 @@ int modify_rts(const Attrs &attrs, Command &c, const Object *o) {
 int object_modify(File &file, Attrs &attrs) {
   Command c;
   if (const int error = read_command(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
-                             MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, c);
+                                     MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, c);
       error != 0)
     return error;
   if (c.opcode() == rts2rts_qp)
     return modify_rts(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
   if (c.opcode() != arm_dct) return reply(attrs, c, Status::bad_op);
-  if (dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE), c) == nullptr) return EINVAL;
+  if (dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE), c) == nullptr)
+    return EINVAL;
   // The event goes to subscribers of DCTs made by firmware command only, of
   // which there are none.
   return reply(attrs, c, Status::ok);
@@ -167,9 +170,10 @@ int object_modify(File &file, Attrs &attrs) {
 
 int query_eqn(File &file, Attrs &attrs) {
   u32 vector = 0;
-  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector); error != 0) return error;
+  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector); error != 0)
+    return error;
   if (vector >= completion_vectors()) return EINVAL;
-  constexpr u32 first_completion_queue = 8;   // the low ones are the driver's
+  constexpr u32 first_completion_queue = 8;  // the low ones are the driver's
   const u32 eqn = first_completion_queue + vector;
   return attrs.out(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, eqn);
 }
@@ -177,7 +181,8 @@ int query_eqn(File &file, Attrs &attrs) {
 // UARs are dynamic: user and device index are the same.
 int query_uar(File &file, Attrs &attrs) {
   u32 index = 0;
-  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX, index); error != 0) return error;
+  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX, index); error != 0)
+    return error;
   if (file.uars.count(index) == 0) return EINVAL;
   return attrs.out(MLX5_IB_ATTR_DEVX_QUERY_UAR_DEV_IDX, index);
 }
@@ -215,10 +220,14 @@ constexpr Method methods[] = {
     {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, "DEVX/OTHER", other, other_specs},
     {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN, "DEVX/QUERY_EQN", query_eqn, eqn_specs},
     {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_UAR, "DEVX/QUERY_UAR", query_uar, uar_specs},
-    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE, "DEVX_OBJ/CREATE", object_create, create_specs},
-    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY, "DEVX_OBJ/DESTROY", object_destroy, destroy_specs},
-    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, "DEVX_OBJ/MODIFY", object_modify, modify_specs},
-    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY, "DEVX_OBJ/QUERY", object_query, query_specs},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE, "DEVX_OBJ/CREATE", object_create,
+     create_specs},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY, "DEVX_OBJ/DESTROY", object_destroy,
+     destroy_specs},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, "DEVX_OBJ/MODIFY", object_modify,
+     modify_specs},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY, "DEVX_OBJ/QUERY", object_query,
+     query_specs},
 };
 
 }  // namespace

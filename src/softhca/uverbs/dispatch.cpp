@@ -13,10 +13,11 @@ namespace softhca::uverbs {
 namespace {
 
 const Family *const families[] = {
-    &context_family,   &device_family,   &pd_family,  &mr_family,    &mw_family,  &cq_family,
-    &qp_create_family, &qp_modify_family, &qp_query_family, &srq_family, &xrc_family, &ah_family,
-    &mcast_family,     &dm_family,       &devx_family, &uar_family,  &wq_family,
-    &rwq_family,     &flow_family, &matcher_family, &pacing_family,     &refused_family,
+    &context_family, &device_family,    &pd_family,        &mr_family,       &mw_family,
+    &cq_family,      &qp_create_family, &qp_modify_family, &qp_query_family, &srq_family,
+    &xrc_family,     &ah_family,        &mcast_family,     &dm_family,       &devx_family,
+    &uar_family,     &wq_family,        &rwq_family,       &flow_family,     &matcher_family,
+    &pacing_family,  &refused_family,
 };
 
 constexpr u32 method_key(u32 object, u32 method) { return object << 16 | method; }
@@ -110,7 +111,8 @@ int dispatch(File &file, const ib_uverbs_ioctl_hdr *message) {
   }
   // Refused ones are refused whatever they carry.
   if (method->handler == refuse) return run(file, attrs, method->name, refuse);
-  const bool opens = h.object_id == UVERBS_OBJECT_DEVICE && h.method_id == UVERBS_METHOD_GET_CONTEXT;
+  const bool opens =
+      h.object_id == UVERBS_OBJECT_DEVICE && h.method_id == UVERBS_METHOD_GET_CONTEXT;
   if (!file.has_context && !opens) return EINVAL;
   if (const int error = attrs.bind(file, method->specs, method->driver_data); error != 0)
     return finish(method->name, error);

@@ -12,7 +12,7 @@ namespace softhca::uverbs {
 namespace {
 
 constexpr u64 granule = 64;
-constexpr u32 max_log_alignment = 6;   // none beyond the granule: no further cap
+constexpr u32 max_log_alignment = 6;  // none beyond the granule: no further cap
 
 // First page of a free run, or dm_pages.
 u32 find_room(const File &file, u32 pages) {
@@ -30,7 +30,8 @@ int dm_alloc(File &file, Attrs &attrs) {
   u64 length = 0, type = MLX5_IB_UAPI_DM_TYPE_MEMIC;
   u32 log_alignment = 0;
   if (const int error = attrs.in(UVERBS_ATTR_ALLOC_DM_LENGTH, length); error != 0) return error;
-  if (const int error = attrs.in(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, log_alignment); error != 0) return error;
+  if (const int error = attrs.in(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, log_alignment); error != 0)
+    return error;
   attrs.constant(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, type);
   if (!caps.device_memory || type != MLX5_IB_UAPI_DM_TYPE_MEMIC) return EOPNOTSUPP;
   if (length == 0 || log_alignment > max_log_alignment) return EINVAL;
@@ -44,9 +45,11 @@ int dm_alloc(File &file, Attrs &attrs) {
   std::memset(dm->memory(), 0, bytes);
   const u64 start_offset = 0;
   const u16 page = static_cast<u16>(first);
-  if (const int error = attrs.out(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, start_offset); error != 0)
+  if (const int error = attrs.out(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, start_offset);
+      error != 0)
     return error;
-  if (const int error = attrs.out(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, page); error != 0) return error;
+  if (const int error = attrs.out(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, page); error != 0)
+    return error;
   return commit(file, attrs, UVERBS_ATTR_ALLOC_DM_HANDLE, std::move(dm));
 }
 
@@ -56,9 +59,11 @@ int dm_query(File &, Attrs &attrs) {
   const auto *dm = attrs.object<DmObject>(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE);
   const u64 start_offset = 0, length = dm->length;
   const u16 page = static_cast<u16>(dm->first_page);
-  if (const int error = attrs.out(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, start_offset); error != 0)
+  if (const int error = attrs.out(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, start_offset);
+      error != 0)
     return error;
-  if (const int error = attrs.out(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, page); error != 0) return error;
+  if (const int error = attrs.out(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, page); error != 0)
+    return error;
   return attrs.out(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, length);
 }
 
@@ -77,7 +82,8 @@ int dm_mr_reg(File &file, Attrs &attrs) {
                           access_remote_atomic | access_zero_based | access_optional_mask;
   if ((access & ~allowed) != 0) return EINVAL;
 
-  auto mr = std::make_unique<MrObject>(file, attrs.object<PdObject>(UVERBS_ATTR_REG_DM_MR_PD_HANDLE), dm);
+  auto mr =
+      std::make_unique<MrObject>(file, attrs.object<PdObject>(UVERBS_ATTR_REG_DM_MR_PD_HANDLE), dm);
   if (!mr->key) return ENOMEM;
   mr->key->kind = Mkey::Kind::device;
   mr->key->access = access;

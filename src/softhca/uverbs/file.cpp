@@ -106,7 +106,7 @@ void forget_descriptor(int fd) {
 struct DeviceLock {
   DeviceLock() { process().mutex.lock(); }
   ~DeviceLock() { process().mutex.unlock(); }
-  InsideDevice inside;   // before the lock, after the unlock
+  InsideDevice inside;  // before the lock, after the unlock
 };
 
 }  // namespace
@@ -120,7 +120,7 @@ EventChannel *File::create_channel(bool completion) {
   EventChannel *channel = EventChannel::create();
   if (channel == nullptr) return nullptr;
   const int fd = channel->application_fd();
-  forget_descriptor(fd);   // closed unnoticed
+  forget_descriptor(fd);  // closed unnoticed
   auto *e = new EventDescriptor{channel, this, completion};
   if (!g_descriptors.set(fd, entry_of(e))) {
     delete e;

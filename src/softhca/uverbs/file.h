@@ -14,7 +14,7 @@ struct ib_uverbs_ioctl_hdr;
 
 namespace softhca {
 
-class File;   // one open file description; several descriptors may share it
+class File;  // one open file description; several descriptors may share it
 
 // Opens device `index` (order of the configuration). Returns the new
 // descriptor, or -1 and errno. `flags` are open(2) flags; O_CLOEXEC is kept.

@@ -11,10 +11,16 @@
 
 namespace softhca::uverbs {
 
-enum class Status : u8 { ok = 0x0, bad_op = 0x2, bad_param = 0x3, bad_resource = 0x5,
-                         no_resources = 0xf, bad_qp_state = 0x10 };
+enum class Status : u8 {
+  ok = 0x0,
+  bad_op = 0x2,
+  bad_param = 0x3,
+  bad_resource = 0x5,
+  no_resources = 0xf,
+  bad_qp_state = 0x10
+};
 
-constexpr u16 header_bytes = 16;   // of every input and output box
+constexpr u16 header_bytes = 16;  // of every input and output box
 
 struct Command {
   std::vector<u8> in;

@@ -154,7 +154,8 @@ int add_spec(u32 type, const u8 *bytes, u32 size, FlowRule &rule) {
   };
   switch (type) {
     case spec_eth:
-    case spec_eth | spec_inner: return with_filter<ib_uverbs_flow_spec_eth>(bytes, size, layer(add_eth));
+    case spec_eth | spec_inner:
+      return with_filter<ib_uverbs_flow_spec_eth>(bytes, size, layer(add_eth));
     case spec_ipv4:
     case spec_ipv4 | spec_inner:
       return with_filter<ib_uverbs_flow_spec_ipv4>(bytes, size, layer(add_ipv4));
@@ -167,8 +168,8 @@ int add_spec(u32 type, const u8 *bytes, u32 size, FlowRule &rule) {
     case spec_udp | spec_inner:
       return with_filter<ib_uverbs_flow_spec_tcp_udp>(bytes, size, layer(add_ports));
     case spec_vxlan:
-      return with_filter<ib_uverbs_flow_spec_tunnel>(bytes, size,
-                                              [&](const auto &s) { return add_vxlan(s, rule); });
+      return with_filter<ib_uverbs_flow_spec_tunnel>(
+          bytes, size, [&](const auto &s) { return add_vxlan(s, rule); });
     case spec_tag:
       return with<ib_uverbs_flow_spec_action_tag>(bytes, size, [&](const auto &s) {
         rule.has_tag = true;

@@ -11,8 +11,15 @@ namespace {
 constexpr size_t page_bytes = 4096;
 
 // Page types (bits 1.. of op_mod).
-enum Type : u32 { general = 0, ethernet_offloads = 1, odp = 2, atomic = 3, device_memory = 0xf,
-                  general_2 = 0x20, last = 0x20 };
+enum Type : u32 {
+  general = 0,
+  ethernet_offloads = 1,
+  odp = 2,
+  atomic = 3,
+  device_memory = 0xf,
+  general_2 = 0x20,
+  last = 0x20
+};
 
 u32 log2_up(u64 n) { return n <= 1 ? 0 : 64 - static_cast<u32>(__builtin_clzll(n - 1)); }
 
@@ -40,84 +47,84 @@ std::vector<u8> general_page(const Device &device) {
   const LinkLayer link = device.port(1).link;
   Page p;
   if (c.reserved_qpns) {
-    p.set(0x20, 1, 1);                         // hca_cap_2
+    p.set(0x20, 1, 1);  // hca_cap_2
     // general_obj_types, 64 bits from 0x400, least significant last
     p.set(0x400 + 63 - object_type_reserved_qpn, 1, 1);
   }
   if (c.dma_memcpy) {
-    p.set(0x6b, 5, c.log_max_memcpy);          // log_dma_mmo_max_size
-    p.set(0x153, 1, 1);                        // dma_mmo_sq
+    p.set(0x6b, 5, c.log_max_memcpy);  // log_dma_mmo_max_size
+    p.set(0x153, 1, 1);                // dma_mmo_sq
   }
-  p.set(0x80, 8, log2_up(c.max_srq_wr + 1));   // log_max_srq_sz
-  p.set(0x88, 8, log2_up(c.max_qp_wr));        // log_max_qp_sz
-  p.set(0x9b, 5, log2_up(c.max_qp));           // log_max_qp
-  p.set(0xab, 5, log2_up(c.max_srq));          // log_max_srq
-  p.set(0xc8, 8, log2_up(c.max_cqe));          // log_max_cq_sz
-  p.set(0xdb, 5, log2_up(c.max_cq));           // log_max_cq
-  p.set(0xea, 6, log2_up(c.max_mr));           // log_max_mkey
+  p.set(0x80, 8, log2_up(c.max_srq_wr + 1));  // log_max_srq_sz
+  p.set(0x88, 8, log2_up(c.max_qp_wr));       // log_max_qp_sz
+  p.set(0x9b, 5, log2_up(c.max_qp));          // log_max_qp
+  p.set(0xab, 5, log2_up(c.max_srq));         // log_max_srq
+  p.set(0xc8, 8, log2_up(c.max_cqe));         // log_max_cq_sz
+  p.set(0xdb, 5, log2_up(c.max_cq));          // log_max_cq
+  p.set(0xea, 6, log2_up(c.max_mr));          // log_max_mkey
   if (c.umr) {
-    p.set(0x100, 8, 4);                        // max_indirection
-    p.set(0x108, 1, 1);                        // fixed_buffer_size: KSM keys
-    p.set(0x118, 1, 1);                        // umr_extended_translation_offset
-    p.set(0x11a, 6, 16);                       // log_max_klm_list_size
+    p.set(0x100, 8, 4);   // max_indirection
+    p.set(0x108, 1, 1);   // fixed_buffer_size: KSM keys
+    p.set(0x118, 1, 1);   // umr_extended_translation_offset
+    p.set(0x11a, 6, 16);  // log_max_klm_list_size
   } else {
-    p.set(0x209, 1, 1);                        // umr_indirect_mkey_disabled
+    p.set(0x209, 1, 1);  // umr_indirect_mkey_disabled
   }
   p.set(0x119, 1, c.null_mkey);
-  p.set(0x122, 1, c.dci_streams);              // qpc_extension
-  p.set(0x12a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_req_dc
-  p.set(0x13a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_res_dc
-  p.set(0x14a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_req_qp
-  p.set(0x151, 1, link == LinkLayer::ethernet);   // rts2rts_qp_udp_sport
-  p.set(0x15a, 6, log2_up(c.max_rd_atomic));   // log_max_ra_res_qp
-  p.set(0x160, 1, c.raw_ethernet);             // end_pad
-  p.set(0x1ab, 5, 16);                         // local_ca_ack_delay
-  p.set(0x1b6, 2, link == LinkLayer::ethernet);   // port_type
-  p.set(0x1b8, 8, device.port_count());        // num_ports
-  p.set(0x1fc, 4, 1);                          // cqe_version
-  p.set(0x200, 1, 1);                          // compact_address_vector
-  p.set(0x20c, 1, c.dc);                       // dc_req_sctr_data_cqe
-  p.set(0x215, 1, 1);                          // sctr_data_cqe
-  p.set(0x21a, 1, c.dc);                       // dct
-  p.set(0x21c, 1, c.raw_ethernet);             // eth_net_offloads
-  p.set(0x21d, 1, link == LinkLayer::ethernet);   // roce
-  p.set(0x21e, 1, c.atomics);                  // atomic
-  p.set(0x220, 1, 1);                          // cq_oi
-  p.set(0x221, 1, 1);                          // cq_resize
+  p.set(0x122, 1, c.dci_streams);                // qpc_extension
+  p.set(0x12a, 6, log2_up(c.max_rd_atomic));     // log_max_ra_req_dc
+  p.set(0x13a, 6, log2_up(c.max_rd_atomic));     // log_max_ra_res_dc
+  p.set(0x14a, 6, log2_up(c.max_rd_atomic));     // log_max_ra_req_qp
+  p.set(0x151, 1, link == LinkLayer::ethernet);  // rts2rts_qp_udp_sport
+  p.set(0x15a, 6, log2_up(c.max_rd_atomic));     // log_max_ra_res_qp
+  p.set(0x160, 1, c.raw_ethernet);               // end_pad
+  p.set(0x1ab, 5, 16);                           // local_ca_ack_delay
+  p.set(0x1b6, 2, link == LinkLayer::ethernet);  // port_type
+  p.set(0x1b8, 8, device.port_count());          // num_ports
+  p.set(0x1fc, 4, 1);                            // cqe_version
+  p.set(0x200, 1, 1);                            // compact_address_vector
+  p.set(0x20c, 1, c.dc);                         // dc_req_sctr_data_cqe
+  p.set(0x215, 1, 1);                            // sctr_data_cqe
+  p.set(0x21a, 1, c.dc);                         // dct
+  p.set(0x21c, 1, c.raw_ethernet);               // eth_net_offloads
+  p.set(0x21d, 1, link == LinkLayer::ethernet);  // roce
+  p.set(0x21e, 1, c.atomics);                    // atomic
+  p.set(0x220, 1, 1);                            // cq_oi
+  p.set(0x221, 1, 1);                            // cq_resize
   p.set(0x222, 1, c.cq_moderation);
-  p.set(0x227, 1, c.odp);                      // pg
-  p.set(0x228, 1, 1);                          // block_lb_mc
+  p.set(0x227, 1, c.odp);  // pg
+  p.set(0x228, 1, 1);      // block_lb_mc
   p.set(0x23c, 1, c.xrc);
-  p.set(0x23d, 1, 1);                          // ud
-  p.set(0x23e, 1, 1);                          // uc
-  p.set(0x23f, 1, 1);                          // rc
-  p.set(0x240, 1, 1);                          // uar_4k
-  p.set(0x260, 1, 1);                          // bf
-  p.set(0x26b, 5, 9);                          // log_bf_reg_size
-  p.set(0x290, 16, 1024);                      // max_wqe_sz_sq
-  p.set(0x2b0, 16, 512);                       // max_wqe_sz_rq
-  p.set(0x2d0, 16, 1024);                      // max_wqe_sz_sq_dc
-  p.set(0x2e7, 25, c.max_mcast_attach);        // max_qp_mcg
-  p.set(0x318, 8, log2_up(c.max_mcast_group)); // log_max_mcg
-  p.set(0x32b, 5, log2_up(c.max_pd));          // log_max_pd
-  p.set(0x33b, 5, c.xrc ? 16 : 0);             // log_max_xrcd
+  p.set(0x23d, 1, 1);                           // ud
+  p.set(0x23e, 1, 1);                           // uc
+  p.set(0x23f, 1, 1);                           // rc
+  p.set(0x240, 1, 1);                           // uar_4k
+  p.set(0x260, 1, 1);                           // bf
+  p.set(0x26b, 5, 9);                           // log_bf_reg_size
+  p.set(0x290, 16, 1024);                       // max_wqe_sz_sq
+  p.set(0x2b0, 16, 512);                        // max_wqe_sz_rq
+  p.set(0x2d0, 16, 1024);                       // max_wqe_sz_sq_dc
+  p.set(0x2e7, 25, c.max_mcast_attach);         // max_qp_mcg
+  p.set(0x318, 8, log2_up(c.max_mcast_group));  // log_max_mcg
+  p.set(0x32b, 5, log2_up(c.max_pd));           // log_max_pd
+  p.set(0x33b, 5, c.xrc ? 16 : 0);              // log_max_xrcd
   if (c.raw_ethernet) {
     p.set(0x363, 5, log2_up(c.max_rq));                   // log_max_rq
     p.set(0x36b, 5, log2_up(c.max_qp));                   // log_max_sq
     p.set(0x38b, 5, log2_up(c.max_indirection_tables));   // log_max_rqt
     p.set(0x393, 5, log2_up(c.max_indirection_entries));  // log_max_rqt_size
   }
-  p.set(0x4e0, 32, c.timestamps ? 1'000'000 : 0);   // device_frequency_khz
-  p.set(0x5bc, 1, c.cqe_compression);          // mini_cqe_resp_stride_index
-  p.set(0x5bd, 1, 1);                          // cqe_128_always
-  p.set(0x5be, 1, c.cqe_128_compression);      // cqe_compression_128b
+  p.set(0x4e0, 32, c.timestamps ? 1'000'000 : 0);  // device_frequency_khz
+  p.set(0x5bc, 1, c.cqe_compression);              // mini_cqe_resp_stride_index
+  p.set(0x5bd, 1, 1);                              // cqe_128_always
+  p.set(0x5be, 1, c.cqe_128_compression);          // cqe_compression_128b
   p.set(0x5bf, 1, c.cqe_compression);
-  p.set(0x5d0, 16, c.cqe_compression ? 64 : 0);   // cqe_compression_max_num
+  p.set(0x5d0, 16, c.cqe_compression ? 64 : 0);  // cqe_compression_max_num
   if (c.tag_matching) {
-    p.set(0x5f0, 1, 1);                        // tag_matching
-    p.set(0x5f1, 1, 1);                        // rndv_offload_rc
-    p.set(0x5f3, 5, c.log_max_tags);           // log_tag_matching_list_sz
-    p.set(0x5fb, 5, log2_up(c.max_srq));       // log_max_xrq
+    p.set(0x5f0, 1, 1);                   // tag_matching
+    p.set(0x5f1, 1, 1);                   // rndv_offload_rc
+    p.set(0x5f3, 5, c.log_max_tags);      // log_tag_matching_list_sz
+    p.set(0x5fb, 5, log2_up(c.max_srq));  // log_max_xrq
   }
   return p.take();
 }
@@ -127,14 +134,14 @@ std::vector<u8> ethernet_page(const Capabilities &c) {
   constexpr u32 no_inline_headers = 2;
   Page p;
   if (!c.raw_ethernet) return p.take();
-  p.set(0x00, 1, 1);                         // csum_cap
-  p.set(0x01, 1, 1);                         // vlan_cap
-  p.set(0x07, 1, 1);                         // wqe_vlan_insert
-  p.set(0x0b, 5, c.tso ? log2_up(c.max_tso) : 0);   // max_lso_cap
-  p.set(0x12, 2, no_inline_headers);         // wqe_inline_mode
-  p.set(0x14, 4, log2_up(c.max_indirection_entries));   // rss_ind_tbl_cap
-  p.set(0x19, 1, 1);                         // scatter_fcs
-  p.set(0x1f, 1, 1);                         // tunnel_stateless_vxlan
+  p.set(0x00, 1, 1);                                   // csum_cap
+  p.set(0x01, 1, 1);                                   // vlan_cap
+  p.set(0x07, 1, 1);                                   // wqe_vlan_insert
+  p.set(0x0b, 5, c.tso ? log2_up(c.max_tso) : 0);      // max_lso_cap
+  p.set(0x12, 2, no_inline_headers);                   // wqe_inline_mode
+  p.set(0x14, 4, log2_up(c.max_indirection_entries));  // rss_ind_tbl_cap
+  p.set(0x19, 1, 1);                                   // scatter_fcs
+  p.set(0x1f, 1, 1);                                   // tunnel_stateless_vxlan
   return p.take();
 }
 
@@ -146,8 +153,8 @@ std::vector<u8> odp_page(const Capabilities &c) {
     for (u32 bit = 0; bit < 6; ++bit) p.set(offset + bit, 1, what >> bit & 1);
   };
   const u32 connected = odp_connected | (c.atomics ? odp_atomic : 0);
-  transport(0x80, connected);                // RC
-  transport(0xc0, odp_datagram);             // UD
+  transport(0x80, connected);     // RC
+  transport(0xc0, odp_datagram);  // UD
   if (c.xrc) transport(0xe0, connected);
   if (c.dc) transport(0x100, connected);
   return p.take();
@@ -162,24 +169,24 @@ std::vector<u8> atomic_page(const Capabilities &c) {
   if (c.extended_atomics) operations |= extended_compare_swap | extended_fetch_add;
   const u32 sizes = c.extended_atomics ? bytes_4_to_32 : bytes_8;
   p.set(0x90, 16, operations);
-  p.set(0xb0, 16, sizes);                    // atomic_size_qp
-  p.set(0xd0, 16, sizes);                    // atomic_size_dc
+  p.set(0xb0, 16, sizes);  // atomic_size_qp
+  p.set(0xd0, 16, sizes);  // atomic_size_dc
   return p.take();
 }
 
 std::vector<u8> device_memory_page(const Capabilities &c) {
   Page p;
   if (!c.device_memory) return p.take();
-  p.set(0x00, 1, 1);                         // memic
-  p.set(0x2b, 5, 6);                         // log_min_memic_alloc_size
-  p.set(0x80, 32, c.max_dm_bytes);           // memic_bar_size
-  p.set(0xa0, 32, c.max_dm_bytes);           // max_memic_size
+  p.set(0x00, 1, 1);                // memic
+  p.set(0x2b, 5, 6);                // log_min_memic_alloc_size
+  p.set(0x80, 32, c.max_dm_bytes);  // memic_bar_size
+  p.set(0xa0, 32, c.max_dm_bytes);  // max_memic_size
   return p.take();
 }
 
 std::vector<u8> general_page_2(const Capabilities &c) {
   Page p;
-  if (c.reserved_qpns) p.set(0x93, 5, log_reserved_qpns);   // log_reserved_qpn_granularity
+  if (c.reserved_qpns) p.set(0x93, 5, log_reserved_qpns);  // log_reserved_qpn_granularity
   return p.take();
 }
 

@@ -6,7 +6,7 @@
 
 namespace softhca::uverbs {
 
-constexpr u32 max_moderation_period = 4095;   // microseconds
+constexpr u32 max_moderation_period = 4095;  // microseconds
 
 // What on-demand paging does per transport (enum ib_odp_transport_cap_bits).
 constexpr u32 odp_send = 1, odp_receive = 2, odp_write = 4, odp_read = 8, odp_atomic = 16,

@@ -45,8 +45,10 @@ int attach(File &file, Attrs &attrs) {
   QpObject *object = nullptr;
   QpObject::Group group{};
   if (const int error = read_group(file, attrs, object, group); error != 0) return error;
-  if (std::find(object->groups.begin(), object->groups.end(), group) != object->groups.end()) return 0;
-  if (object->qp->type != QpType::ud || !multicast_gid(group.gid) || !valid_lid(*object, group.mlid))
+  if (std::find(object->groups.begin(), object->groups.end(), group) != object->groups.end())
+    return 0;
+  if (object->qp->type != QpType::ud || !multicast_gid(group.gid) ||
+      !valid_lid(*object, group.mlid))
     return EINVAL;
   if (object->groups.size() >= file.caps().max_mcast_attach) return ENOMEM;
   object->join(group);
@@ -61,8 +63,10 @@ int detach(File &file, Attrs &attrs) {
 }
 
 constexpr WriteCommand commands[] = {
-    {IB_USER_VERBS_CMD_ATTACH_MCAST, "WRITE/ATTACH_MCAST", sizeof(ib_uverbs_attach_mcast), 0, attach},
-    {IB_USER_VERBS_CMD_DETACH_MCAST, "WRITE/DETACH_MCAST", sizeof(ib_uverbs_detach_mcast), 0, detach},
+    {IB_USER_VERBS_CMD_ATTACH_MCAST, "WRITE/ATTACH_MCAST", sizeof(ib_uverbs_attach_mcast), 0,
+     attach},
+    {IB_USER_VERBS_CMD_DETACH_MCAST, "WRITE/DETACH_MCAST", sizeof(ib_uverbs_detach_mcast), 0,
+     detach},
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ int take_range(const Range &r, u32 access, u64 &pinned) {
   if (end < r.start || end + page_size - 1 < end) return EINVAL;
   const u64 bytes = align_up(end, page_size) - (r.start & ~u64{page_size - 1});
   if (bytes == 0) return EINVAL;
-  if ((access & access_on_demand) != 0) return 0;   // pages come with the faults
+  if ((access & access_on_demand) != 0) return 0;  // pages come with the faults
 
   if (const int error = pin(bytes); error != 0) return error;
   constexpr u32 writes =
@@ -134,7 +134,9 @@ int rereg_mr(File &file, Attrs &attrs) {
   return 0;
 }
 
-int mr_destroy(File &file, Attrs &attrs) { return destroy(file, attrs, UVERBS_ATTR_DESTROY_MR_HANDLE); }
+int mr_destroy(File &file, Attrs &attrs) {
+  return destroy(file, attrs, UVERBS_ATTR_DESTROY_MR_HANDLE);
+}
 
 int mr_query(File &, Attrs &attrs) {
   const auto *mr = attrs.object<MrObject>(UVERBS_ATTR_QUERY_MR_HANDLE);
@@ -169,7 +171,8 @@ int mr_advise(File &, Attrs &attrs) {
   u64 advice = 0;
   u32 flags = 0;
   attrs.constant(UVERBS_ATTR_ADVISE_MR_ADVICE, advice);
-  if (const int error = attrs.flags(UVERBS_ATTR_ADVISE_MR_FLAGS, IB_UVERBS_ADVISE_MR_FLAG_FLUSH, flags);
+  if (const int error =
+          attrs.flags(UVERBS_ATTR_ADVISE_MR_FLAGS, IB_UVERBS_ADVISE_MR_FLAG_FLUSH, flags);
       error != 0)
     return error;
   std::vector<u8> list;

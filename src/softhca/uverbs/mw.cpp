@@ -39,7 +39,9 @@ int alloc_mw(File &file, Attrs &attrs) {
   return 0;
 }
 
-int mw_destroy(File &file, Attrs &attrs) { return destroy(file, attrs, UVERBS_ATTR_DESTROY_MW_HANDLE); }
+int mw_destroy(File &file, Attrs &attrs) {
+  return destroy(file, attrs, UVERBS_ATTR_DESTROY_MW_HANDLE);
+}
 
 constexpr AttrSpec destroy_specs[] = {destroyed(UVERBS_ATTR_DESTROY_MW_HANDLE, ObjectClass::mw)};
 constexpr Method methods[] = {

@@ -15,10 +15,10 @@ namespace {
 
 // Users before what they use, as the kernel does at the last close.
 constexpr ObjectClass destruction_order[] = {
-    ObjectClass::flow, ObjectClass::flow_matcher, ObjectClass::pacing, ObjectClass::ah,  ObjectClass::mw, ObjectClass::devx_object,
-    ObjectClass::qp,   ObjectClass::ind_table, ObjectClass::wq, ObjectClass::srq,
-    ObjectClass::cq,   ObjectClass::mr,  ObjectClass::dm, ObjectClass::xrcd,
-    ObjectClass::uar,  ObjectClass::pd,
+    ObjectClass::flow, ObjectClass::flow_matcher, ObjectClass::pacing, ObjectClass::ah,
+    ObjectClass::mw,   ObjectClass::devx_object,  ObjectClass::qp,     ObjectClass::ind_table,
+    ObjectClass::wq,   ObjectClass::srq,          ObjectClass::cq,     ObjectClass::mr,
+    ObjectClass::dm,   ObjectClass::xrcd,         ObjectClass::uar,    ObjectClass::pd,
 };
 
 std::vector<std::unique_ptr<XrcDomain>> &domains() {
@@ -27,7 +27,7 @@ std::vector<std::unique_ptr<XrcDomain>> &domains() {
 }
 
 u32 next_domain = 1;
-u32 multicast_groups;   // attachments of all QPs, for the fabric
+u32 multicast_groups;  // attachments of all QPs, for the fabric
 
 void announce_groups() {
   if (Fabric *fabric = process().fabric) fabric->set_multicast_groups(multicast_groups);
@@ -109,9 +109,7 @@ DmObject::~DmObject() {
   file.device().dm_used -= u64{pages} * page_size;
 }
 
-u8 *DmObject::memory() const {
-  return file.bar + (u64{dm_first_page} + first_page) * page_size;
-}
+u8 *DmObject::memory() const { return file.bar + (u64{dm_first_page} + first_page) * page_size; }
 
 MrObject::~MrObject() { unpin(pinned); }
 
@@ -204,11 +202,11 @@ u32 QpObject::end_events() {
   if (qp == nullptr) return 0;
   if (shared == nullptr) return detach_events(*this, qp->async, user_handle);
   // A shared QP has no first owner: all handles are in the lists.
-  const auto it = std::find(qp->more_user_handles.begin(), qp->more_user_handles.end(), user_handle);
+  const auto it =
+      std::find(qp->more_user_handles.begin(), qp->more_user_handles.end(), user_handle);
   if (it == qp->more_user_handles.end()) return 0;
   const auto at = it - qp->more_user_handles.begin();
-  const u32 reported =
-      detach_events(*this, qp->more_async[static_cast<size_t>(at)], user_handle);
+  const u32 reported = detach_events(*this, qp->more_async[static_cast<size_t>(at)], user_handle);
   qp->more_async.erase(qp->more_async.begin() + at);
   qp->more_user_handles.erase(it);
   return reported;
@@ -236,8 +234,8 @@ bool QpObject::leave(const Group &group) {
   const auto it = std::find(groups.begin(), groups.end(), group);
   if (it == groups.end()) return false;
   groups.erase(it);
-  const bool other_lid = std::any_of(groups.begin(), groups.end(),
-                                     [&](const Group &g) { return g.gid == group.gid; });
+  const bool other_lid =
+      std::any_of(groups.begin(), groups.end(), [&](const Group &g) { return g.gid == group.gid; });
   if (!other_lid) qp->multicast.erase(group_name(group.gid));
   if (!inherited()) {
     --multicast_groups;

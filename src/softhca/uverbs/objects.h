@@ -28,7 +28,7 @@ namespace softhca::uverbs {
 // The object numbers of the ioctl interface.
 enum class ObjectClass : u16 {
   none = 0,
-  any = 0xffff,   // in an attribute specification
+  any = 0xffff,  // in an attribute specification
   pd = UVERBS_OBJECT_PD,
   cq = UVERBS_OBJECT_CQ,
   qp = UVERBS_OBJECT_QP,
@@ -64,7 +64,7 @@ class Object {
   const u32 generation = current_generation;
   u32 handle = 0;
   u32 users = 0;
-  static inline u32 current_generation = 0;   // forks since the first process
+  static inline u32 current_generation = 0;  // forks since the first process
 };
 
 // 0 if `o` may be used as an object of class `c`: ENOENT when there is none,
@@ -76,8 +76,12 @@ template <class T>
 class Ref {
  public:
   Ref() = default;
-  explicit Ref(T *to) : to_(to) { if (to_ != nullptr) ++to_->users; }
-  ~Ref() { if (to_ != nullptr) --to_->users; }
+  explicit Ref(T *to) : to_(to) {
+    if (to_ != nullptr) ++to_->users;
+  }
+  ~Ref() {
+    if (to_ != nullptr) --to_->users;
+  }
   Ref(const Ref &) = delete;
   Ref &operator=(const Ref &) = delete;
   void reset(T *to) {
@@ -134,7 +138,7 @@ struct DmObject : Object {
   ~DmObject() override;
   u8 *memory() const;
   u32 first_page;
-  u64 length;        // as allocated: a multiple of 64
+  u64 length;  // as allocated: a multiple of 64
   u64 requested;
 };
 
@@ -142,7 +146,9 @@ struct DmObject : Object {
 class OwnedMkey {
  public:
   explicit OwnedMkey(Mkey *k) : key_(k) {}
-  ~OwnedMkey() { if (key_ != nullptr) process().mkeys.destroy(key_); }
+  ~OwnedMkey() {
+    if (key_ != nullptr) process().mkeys.destroy(key_);
+  }
   OwnedMkey(const OwnedMkey &) = delete;
   OwnedMkey &operator=(const OwnedMkey &) = delete;
   Mkey *get() const { return key_; }
@@ -161,13 +167,12 @@ struct MrObject : Object {
   Ref<PdObject> pd;
   Ref<DmObject> dm;
   OwnedMkey key;
-  u64 pinned = 0;    // bytes counted against RLIMIT_MEMLOCK
+  u64 pinned = 0;  // bytes counted against RLIMIT_MEMLOCK
 };
 
 struct MwObject : Object {
   static constexpr ObjectClass kind = ObjectClass::mw;
-  MwObject(File &f, PdObject *p)
-      : Object(f, kind), pd(p), key(process().mkeys.create(p->pdn)) {}
+  MwObject(File &f, PdObject *p) : Object(f, kind), pd(p), key(process().mkeys.create(p->pdn)) {}
   Ref<PdObject> pd;
   OwnedMkey key;
 };
@@ -198,9 +203,9 @@ struct XrcDomain {
   u32 number = 0;
   u32 device = 0;
   u32 openers = 0;
-  bool named = false;                 // by dev and inode; else private
+  bool named = false;  // by dev and inode; else private
   u64 dev = 0, inode = 0;
-  std::unordered_map<u32, struct SharedQp *> targets;   // XRC_TGT QPs by number
+  std::unordered_map<u32, struct SharedQp *> targets;  // XRC_TGT QPs by number
 };
 // The domain of an inode, or nullptr.
 XrcDomain *find_xrc_domain(u32 device, u64 dev, u64 inode);
@@ -236,7 +241,7 @@ struct WqObject : Object {
 
 struct IndTableObject : Object {
   static constexpr ObjectClass kind = ObjectClass::ind_table;
-  IndTableObject(File &f, std::vector<WqObject *> entries);   // which may repeat
+  IndTableObject(File &f, std::vector<WqObject *> entries);  // which may repeat
   ~IndTableObject() override;
   IndirectionTable table;
 
@@ -266,21 +271,21 @@ struct QpObject : Object {
   // Becomes one more handle on a shared target QP.
   void open_target(SharedQp *to, XrcdObject *domain, u64 user, EventChannel *events);
   void join(const Group &);
-  bool leave(const Group &);           // false: not joined
+  bool leave(const Group &);  // false: not joined
   u32 end_events();
   // What modify_qp asked for, before the device's own restrictions.
   u32 &requested_access() { return shared != nullptr ? shared->requested_access : access_; }
 
   Qp *qp = nullptr;
-  SharedQp *shared = nullptr;          // XRC_TGT only
+  SharedQp *shared = nullptr;  // XRC_TGT only
   u64 user_handle = 0;
   Ref<PdObject> pd;
   Ref<CqObject> send_cq, recv_cq;
   Ref<SrqObject> srq;
   Ref<XrcdObject> xrcd;
-  u16 pacing_index = 0;                // of a rate limit, 0: none
-  Ref<IndTableObject> table;           // RSS
-  std::vector<Group> groups;           // multicast attachments
+  u16 pacing_index = 0;       // of a rate limit, 0: none
+  Ref<IndTableObject> table;  // RSS
+  std::vector<Group> groups;  // multicast attachments
 
  private:
   u32 access_ = 0;
@@ -299,7 +304,7 @@ struct UarObject : Object {
   UarObject(File &f, u32 id);
   ~UarObject() override;
   u32 page_id;
-  const u8 *page;   // as the device maps it
+  const u8 *page;  // as the device maps it
 };
 
 }  // namespace softhca::uverbs

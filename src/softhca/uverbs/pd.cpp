@@ -23,7 +23,9 @@ int alloc_pd(File &file, Attrs &attrs) {
   return 0;
 }
 
-int pd_destroy(File &file, Attrs &attrs) { return destroy(file, attrs, UVERBS_ATTR_DESTROY_PD_HANDLE); }
+int pd_destroy(File &file, Attrs &attrs) {
+  return destroy(file, attrs, UVERBS_ATTR_DESTROY_PD_HANDLE);
+}
 
 int pd_query(File &, Attrs &attrs) {
   return attrs.out(MLX5_IB_ATTR_QUERY_PD_RESP_PDN,

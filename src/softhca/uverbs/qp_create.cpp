@@ -16,13 +16,13 @@ namespace softhca::uverbs {
 
 namespace {
 
-constexpr u32 no_bfreg = 1u << 31;   // bfreg_index of QPs on dynamic UARs
+constexpr u32 no_bfreg = 1u << 31;  // bfreg_index of QPs on dynamic UARs
 constexpr u32 scatter_flags = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
 constexpr u32 dc_flags = MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT;
 
 // Everything that one creation is about.
 struct Request {
-  u64 type = 0;                // enum ib_uverbs_qp_type
+  u64 type = 0;  // enum ib_uverbs_qp_type
   QpType kind = QpType::rc;
   u64 user_handle = 0;
   ib_uverbs_qp_cap cap{};
@@ -32,12 +32,12 @@ struct Request {
   XrcdObject *xrcd = nullptr;
   CqObject *send_cq = nullptr, *recv_cq = nullptr;
   SrqObject *srq = nullptr;
-  IndTableObject *table = nullptr;      // RSS: no queues of its own
-  std::unique_ptr<EthQp> eth;           // raw packet
+  IndTableObject *table = nullptr;  // RSS: no queues of its own
+  std::unique_ptr<EthQp> eth;       // raw packet
 
   bool has_rq() const {
-    return table == nullptr && kind != QpType::xrc_ini && kind != QpType::xrc_tgt && kind != QpType::dct &&
-           srq == nullptr && cap.max_recv_wr != 0;
+    return table == nullptr && kind != QpType::xrc_ini && kind != QpType::xrc_tgt &&
+           kind != QpType::dct && srq == nullptr && cap.max_recv_wr != 0;
   }
 };
 
@@ -79,7 +79,8 @@ int read_objects(Attrs &attrs, Request &r) {
 int read_flags(Attrs &attrs, Request &r) {
   constexpr u32 allowed = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK |
                           IB_UVERBS_QP_CREATE_SCATTER_FCS | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING |
-                          IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING | IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
+                          IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING |
+                          IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
   if (const int error = attrs.flags(UVERBS_ATTR_CREATE_QP_FLAGS, allowed, r.flags); error != 0)
     return error;
   const u32 special = r.flags & ~u32{IB_UVERBS_QP_CREATE_SQ_SIG_ALL};
@@ -129,7 +130,8 @@ constexpr u32 raw_flags = MLX5_QP_FLAG_TUNNEL_OFFLOADS | MLX5_QP_FLAG_TIR_ALLOW_
 // Padding of writes to whole cache lines is a matter of the bus, which is not
 // emulated: it may be asked for and changes nothing.
 u32 creation_flags(const Request &r) {
-  u32 allowed = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING;
+  u32 allowed =
+      IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING;
   if (r.kind == QpType::raw_packet)
     allowed |= IB_UVERBS_QP_CREATE_SCATTER_FCS | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING;
   return allowed;
@@ -147,7 +149,8 @@ int check_streams(const Capabilities &caps, const Request &r) {
   if ((r.driver.flags & MLX5_QP_FLAG_DCI_STREAM) == 0)
     return s.log_num_concurent != 0 || s.log_num_errored != 0 ? EINVAL : 0;
   if (!caps.dci_streams || r.kind != QpType::dci) return EINVAL;
-  return s.log_num_concurent > caps.log_max_streams || s.log_num_errored > caps.log_max_errored_streams
+  return s.log_num_concurent > caps.log_max_streams ||
+                 s.log_num_errored > caps.log_max_errored_streams
              ? EINVAL
              : 0;
 }
@@ -155,7 +158,8 @@ int check_streams(const Capabilities &caps, const Request &r) {
 // Driver steps 3 to 7.
 int check_driver_data(const File &file, const Request &r) {
   const u32 known = dc_flags | scatter_flags | MLX5_QP_FLAG_SIGNATURE | MLX5_QP_FLAG_BFREG_INDEX |
-                    MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_DCI_STREAM | (r.kind == QpType::raw_packet ? raw_flags : 0);
+                    MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_DCI_STREAM |
+                    (r.kind == QpType::raw_packet ? raw_flags : 0);
   const mlx5_ib_create_qp &d = r.driver;
   if ((d.flags & ~known) != 0) return EINVAL;
   // The first version of extended connection establishment is a trigger that
@@ -173,7 +177,8 @@ int check_driver_data(const File &file, const Request &r) {
   if (r.kind == QpType::dci && (r.cap.max_recv_wr != 0 || r.cap.max_recv_sge != 0)) return EINVAL;
   if (uses_uar(r)) {
     // With dynamic UARs there is no table of bfregs to index.
-    if ((d.flags & (MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX)) != MLX5_QP_FLAG_UAR_PAGE_INDEX ||
+    if ((d.flags & (MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX)) !=
+            MLX5_QP_FLAG_UAR_PAGE_INDEX ||
         file.uars.count(d.bfreg_index) == 0)
       return EINVAL;
   }
@@ -186,13 +191,13 @@ constexpr bool power_of_two(u32 n) { return n != 0 && (n & (n - 1)) == 0; }
 int check_sizes(const Capabilities &caps, const Request &r) {
   const mlx5_ib_create_qp &d = r.driver;
   constexpr u32 min_rq_shift = 4, max_rq_shift = 11;
-  if (!uses_uar(r)) return 0;   // no queues of its own: not looked at
+  if (!uses_uar(r)) return 0;  // no queues of its own: not looked at
   if (r.cap.max_recv_wr > caps.max_qp_wr) return EINVAL;
   if (r.has_rq()) {
     if (!power_of_two(d.rq_wqe_count) || d.rq_wqe_count > caps.max_qp_wr) return EINVAL;
     if (d.rq_wqe_shift < min_rq_shift || d.rq_wqe_shift > max_rq_shift) return EINVAL;
     const bool signature = (d.flags & MLX5_QP_FLAG_SIGNATURE) != 0;
-    if (signature && d.rq_wqe_shift == min_rq_shift) return EINVAL;   // no room for data
+    if (signature && d.rq_wqe_shift == min_rq_shift) return EINVAL;  // no room for data
   } else if (d.rq_wqe_count != 0 || d.rq_wqe_shift != 0) {
     return EINVAL;
   }
@@ -209,7 +214,8 @@ int claim_queues(const Request &r, Qp &qp) {
   // The two queues of a raw packet QP are separate objects of the device.
   const bool split = r.kind == QpType::raw_packet;
   const u64 sq_address = split ? d.sq_buf_addr : d.buf_addr + rq_bytes;
-  if (const int error = claim_buffer(d.buf_addr, rq_bytes + (split ? 0 : sq_bytes)); error != 0) return error;
+  if (const int error = claim_buffer(d.buf_addr, rq_bytes + (split ? 0 : sq_bytes)); error != 0)
+    return error;
   if (const int error = claim_buffer(sq_address, sq_bytes); error != 0) return error;
   if (const int error = claim_doorbell(d.db_addr); error != 0) return error;
   qp.dbrec = reinterpret_cast<u32 *>(d.db_addr);
@@ -228,8 +234,7 @@ void choose_scatter(const Request &r, Qp &qp) {
   if (r.kind == QpType::rc || r.kind == QpType::uc) qp.scatter_to_cqe_responder = true;
   if (r.kind == QpType::dct) qp.scatter_to_cqe_responder = r.recv_cq->cq.cqe_size == 128;
   if (r.kind == QpType::rc || r.kind == QpType::dci)
-    qp.scatter_to_cqe_requester =
-        qp.sq_signal_all || (flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE) != 0;
+    qp.scatter_to_cqe_requester = qp.sq_signal_all || (flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE) != 0;
 }
 
 std::unique_ptr<Qp> build(const File &file, Request &r) {
@@ -261,7 +266,7 @@ int reply(Attrs &attrs, const Request &r, const Qp &qp) {
   mlx5_ib_create_qp_resp driver{};
   if (uses_uar(r)) driver.bfreg_index = no_bfreg;
   if (const int error = driver_respond(attrs, driver); error != 0) return error;
-  ib_uverbs_qp_cap cap = r.cap;   // send sizes are the library's own business
+  ib_uverbs_qp_cap cap = r.cap;  // send sizes are the library's own business
   if (!r.has_rq()) cap.max_recv_wr = cap.max_recv_sge = 0;
   if (const int error = attrs.out(UVERBS_ATTR_CREATE_QP_RESP_CAP, cap); error != 0) return error;
   // A DCT gets its number when it reaches RTR, an RSS QP has none.
@@ -281,7 +286,8 @@ int read_rss_request(const File &file, const Attrs &attrs, Request &r) {
 
 int read_request(File &file, Attrs &attrs, Request &r) {
   if (const int error = attrs.in(UVERBS_ATTR_CREATE_QP_CAP, r.cap); error != 0) return error;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_QP_USER_HANDLE, r.user_handle); error != 0) return error;
+  if (const int error = attrs.in(UVERBS_ATTR_CREATE_QP_USER_HANDLE, r.user_handle); error != 0)
+    return error;
   attrs.constant(UVERBS_ATTR_CREATE_QP_TYPE, r.type);
   if (const int error = read_objects(attrs, r); error != 0) return error;
   if (const int error = read_flags(attrs, r); error != 0) return error;
@@ -358,8 +364,8 @@ constexpr AttrSpec create_specs[] = {
 };
 constexpr AttrSpec destroy_specs[] = {
     destroyed(UVERBS_ATTR_DESTROY_QP_HANDLE, ObjectClass::qp),
-    out_struct<ib_uverbs_destroy_qp_resp>(UVERBS_ATTR_DESTROY_QP_RESP,
-                                          SOFTHCA_END_OF(ib_uverbs_destroy_qp_resp, events_reported)),
+    out_struct<ib_uverbs_destroy_qp_resp>(
+        UVERBS_ATTR_DESTROY_QP_RESP, SOFTHCA_END_OF(ib_uverbs_destroy_qp_resp, events_reported)),
 };
 constexpr Method methods[] = {
     {UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, "QP/CREATE", qp_create, create_specs, true},

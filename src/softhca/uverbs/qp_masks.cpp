@@ -23,7 +23,8 @@ constexpr u32 respond = mask_dest_rd_atomic | mask_rnr_timer;
 constexpr u32 retries = mask_timeout | mask_retry | mask_rnr_retry | mask_rd_atomic;
 constexpr u32 to_rtr_extra = mask_alt_path | mask_access | mask_pkey;
 constexpr u32 live = mask_cur_state | mask_alt_path | mask_access | mask_mig_state;
-constexpr u32 sqd_to_sqd = mask_port | mask_access | mask_pkey | mask_av | mask_alt_path | mask_mig_state;
+constexpr u32 sqd_to_sqd =
+    mask_port | mask_access | mask_pkey | mask_av | mask_alt_path | mask_mig_state;
 
 // core/verbs.c qp_state_table for all but DCI, mlx5/qp.c modify_dci_qp_is_ok
 // for that. A transition without a row is refused.

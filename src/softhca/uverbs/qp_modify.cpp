@@ -17,7 +17,7 @@ namespace softhca::uverbs {
 namespace {
 
 constexpr u8 highest_state = static_cast<u8>(QpState::err);
-constexpr u8 first_mtu = 1, last_mtu = 5;   // 256 .. 4096
+constexpr u8 first_mtu = 1, last_mtu = 5;  // 256 .. 4096
 constexpr u32 privileged_qkey = 1u << 31;
 constexpr u32 remote_access = access_remote_write | access_remote_read | access_remote_atomic;
 
@@ -57,13 +57,15 @@ int check_generic(const File &file, const Qp &qp, Change &c) {
       if (c.in.port_num != in.dest.port_num) return EINVAL;
     }
   }
-  if (c.has(mask_alt_path) && (!file.valid_port(in.alt_port_num) || !file.valid_port(in.alt_dest.port_num) ||
-                               in.alt_port_num != in.alt_dest.port_num))
+  if (c.has(mask_alt_path) &&
+      (!file.valid_port(in.alt_port_num) || !file.valid_port(in.alt_dest.port_num) ||
+       in.alt_port_num != in.alt_dest.port_num))
     return EINVAL;
   if ((c.has(mask_cur_state) && in.cur_qp_state > highest_state) ||
       (c.has(mask_state) && in.qp_state > highest_state))
     return EINVAL;
-  if (c.has(mask_qkey) && (in.qkey & privileged_qkey) != 0 && !has_capability(CAP_NET_RAW)) return EPERM;
+  if (c.has(mask_qkey) && (in.qkey & privileged_qkey) != 0 && !has_capability(CAP_NET_RAW))
+    return EPERM;
 
   // Bits that mean nothing for half of an XRC connection are dropped.
   if (qp.type == QpType::xrc_ini) c.mask &= ~u32{mask_dest_rd_atomic | mask_rnr_timer};
@@ -75,7 +77,8 @@ int check_generic(const File &file, const Qp &qp, Change &c) {
     if (const int error = check_address(file, c.av); error != 0) return error;
   if (c.has(mask_alt_path)) {
     // Path migration is InfiniBand only.
-    if (file.device().ethernet(in.alt_port_num) || (c.has(mask_av) && file.device().ethernet(c.av.port)))
+    if (file.device().ethernet(in.alt_port_num) ||
+        (c.has(mask_av) && file.device().ethernet(c.av.port)))
       return EINVAL;
     if (const int error = check_address(file, c.alt_av); error != 0) return error;
   }
@@ -88,7 +91,8 @@ int check_generic(const File &file, const Qp &qp, Change &c) {
 int check_driver_data(const Attrs &attrs, Change &c) {
   if (attrs.length(UVERBS_ATTR_UHW_IN) == 0) return 0;
   mlx5_ib_modify_qp d{};
-  if (const int error = driver_request(attrs, d, SOFTHCA_END_OF(mlx5_ib_modify_qp, ece_options), EOPNOTSUPP);
+  if (const int error =
+          driver_request(attrs, d, SOFTHCA_END_OF(mlx5_ib_modify_qp, ece_options), EOPNOTSUPP);
       error != 0)
     return error;
   if (d.comp_mask != 0 || d.burst_info.reserved != 0) return EOPNOTSUPP;
@@ -101,12 +105,14 @@ int check_values(const File &file, const Qp &qp, const Change &c) {
   const Capabilities &caps = file.caps();
   const u8 port = c.has(mask_port) ? c.in.port_num : qp.attr.port;
   if (c.has(mask_pkey)) {
-    const LinkLayer link = file.valid_port(port) ? file.device().port(port).link : LinkLayer::infiniband;
+    const LinkLayer link =
+        file.valid_port(port) ? file.device().port(port).link : LinkLayer::infiniband;
     if (c.in.pkey_index >= pkey_table_size(link)) return EINVAL;
   }
   if (c.has(mask_rd_atomic) && c.in.max_rd_atomic > caps.max_rd_atomic) return EINVAL;
   if (c.has(mask_dest_rd_atomic) && c.in.max_dest_rd_atomic > caps.max_rd_atomic) return EINVAL;
-  if (c.has(mask_mtu) && qp.type != QpType::ud && (c.in.path_mtu < first_mtu || c.in.path_mtu > last_mtu))
+  if (c.has(mask_mtu) && qp.type != QpType::ud &&
+      (c.in.path_mtu < first_mtu || c.in.path_mtu > last_mtu))
     return EINVAL;
   if (c.has(mask_access) && (c.in.qp_access_flags & access_remote_atomic) != 0 && !caps.atomics)
     return EOPNOTSUPP;
@@ -119,7 +125,8 @@ int change_rate(QpObject &object, const Change &c) {
   u16 index = 0;
   const Rate rate{c.rate_limit, c.burst.max_burst_sz, c.burst.typical_pkt_sz};
   if (c.rate_limit != 0)
-    if (const int error = pacing_acquire(object.file.device_number, rate, false, index); error != 0) return error;
+    if (const int error = pacing_acquire(object.file.device_number, rate, false, index); error != 0)
+      return error;
   pacing_release(object.file.device_number, object.pacing_index);
   object.pacing_index = index;
   object.qp->attr.rate_limit = c.rate_limit;
@@ -187,7 +194,8 @@ int modify_queue_pair(const File &file, QpObject &object, const Change &c) {
   if (from == QpState::reset && to == QpState::reset) return 0;
   // The device has no command to enter SQD, nor one that revives the send
   // queue of a raw packet QP.
-  if (to == QpState::sqd || (qp.type == QpType::raw_packet && from == QpState::sqe && to == QpState::rts))
+  if (to == QpState::sqd ||
+      (qp.type == QpType::raw_packet && from == QpState::sqe && to == QpState::rts))
     return EINVAL;
   if (c.has(mask_rate_limit))
     if (const int error = change_rate(object, c); error != 0) return error;
@@ -234,7 +242,7 @@ int modify(File &file, Attrs &attrs, const ib_uverbs_modify_qp &in, u32 rate_lim
   if (object == nullptr) return error;
   Change c{in, in.attr_mask, rate_limit, {}, {}, {}};
   if (error = check_generic(file, *object->qp, c); error != 0) return error;
-  if (object->table) return ENOSYS;   // RSS: nothing to modify
+  if (object->table) return ENOSYS;  // RSS: nothing to modify
   if (error = check_driver_data(attrs, c); error != 0) return error;
   return object->qp->type == QpType::dct ? modify_dct(file, attrs, *object, c)
                                          : modify_queue_pair(file, *object, c);
@@ -258,7 +266,8 @@ int modify_qp_extended(File &file, Attrs &attrs) {
 }
 
 constexpr WriteCommand commands[] = {
-    {IB_USER_VERBS_CMD_MODIFY_QP, "WRITE/MODIFY_QP", sizeof(ib_uverbs_modify_qp), 0, modify_qp_standard},
+    {IB_USER_VERBS_CMD_MODIFY_QP, "WRITE/MODIFY_QP", sizeof(ib_uverbs_modify_qp), 0,
+     modify_qp_standard},
     {IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_QP, "WRITE/EX_MODIFY_QP",
      SOFTHCA_END_OF(ib_uverbs_ex_modify_qp, base),
      SOFTHCA_END_OF(ib_uverbs_ex_modify_qp_resp, response_length), modify_qp_extended},

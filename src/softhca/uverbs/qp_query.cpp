@@ -74,7 +74,8 @@ ib_uverbs_query_qp_resp describe(const Qp &qp) {
 
 // Only what was asked for, and of the route only what a DCT knows.
 int describe_dct(const Qp &qp, u32 mask, ib_uverbs_query_qp_resp &r) {
-  constexpr u32 known = mask_state | mask_access | mask_port | mask_rnr_timer | mask_av | mask_mtu | mask_pkey;
+  constexpr u32 known =
+      mask_state | mask_access | mask_port | mask_rnr_timer | mask_av | mask_mtu | mask_pkey;
   if ((mask & ~known) != 0 || qp.state != QpState::rtr) return EINVAL;
   const QpAttributes &a = qp.attr;
   if ((mask & mask_state) != 0) r.qp_state = static_cast<u8>(qp.state);

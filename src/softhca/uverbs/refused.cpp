@@ -13,6 +13,7 @@ int refuse(File &, Attrs &) { return EOPNOTSUPP; }
 
 namespace {
 
+// clang-format off
 constexpr Method methods[] = {
     {UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_ESP_CREATE, "FLOW_ACTION/ESP_CREATE", refuse, {}},
     {UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_DESTROY, "FLOW_ACTION/DESTROY", refuse, {}},
@@ -38,6 +39,7 @@ constexpr Method methods[] = {
     {MLX5_IB_OBJECT_VAR, MLX5_IB_METHOD_VAR_OBJ_ALLOC, "VAR/ALLOC", refuse, {}},
     {MLX5_IB_OBJECT_VAR, MLX5_IB_METHOD_VAR_OBJ_DESTROY, "VAR/DESTROY", refuse, {}},
 };
+// clang-format on
 
 constexpr u32 extended = IB_USER_VERBS_CMD_FLAG_EXTENDED;
 constexpr WriteCommand commands[] = {

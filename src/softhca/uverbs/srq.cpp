@@ -14,13 +14,14 @@ namespace softhca::uverbs {
 
 namespace {
 
-constexpr u32 next_segment = 16;   // in front of the data segments
+constexpr u32 next_segment = 16;  // in front of the data segments
 
 int read_tag_matching(File &file, Attrs &attrs, SrqObject &object) {
   auto *cq = attrs.object<CqObject>(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE);
   u32 tags = 0;
   if (cq == nullptr || !attrs.has(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS)) return ENOENT;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, tags); error != 0) return error;
+  if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, tags); error != 0)
+    return error;
   // One entry more than tags: the next addition names its successor.
   const u32 log_size = tags == 0 ? 0 : 32 - static_cast<u32>(__builtin_clz(tags));
   if (!file.caps().tag_matching || log_size > file.caps().log_max_tags) return EINVAL;
@@ -56,17 +57,20 @@ int read_type(File &file, Attrs &attrs, SrqObject &object) {
 
 int srq_create(File &file, Attrs &attrs) {
   const Capabilities &caps = file.caps();
-  auto object = std::make_unique<SrqObject>(file, attrs.object<PdObject>(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE));
+  auto object =
+      std::make_unique<SrqObject>(file, attrs.object<PdObject>(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE));
   Srq &srq = object->srq;
   u32 max_wr = 0, max_sge = 0;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, srq.user_handle); error != 0) return error;
+  if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, srq.user_handle); error != 0)
+    return error;
   if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_MAX_WR, max_wr); error != 0) return error;
   if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_MAX_SGE, max_sge); error != 0) return error;
   if (const int error = read_type(file, attrs, *object); error != 0) return error;
   if (max_wr > caps.max_srq_wr || max_sge > caps.max_srq_sge + 1) return EINVAL;
 
   mlx5_ib_create_srq driver{};
-  if (const int error = driver_request(attrs, driver, offsetof(mlx5_ib_create_srq, uidx)); error != 0)
+  if (const int error = driver_request(attrs, driver, offsetof(mlx5_ib_create_srq, uidx));
+      error != 0)
     return error;
   if (driver.reserved0 != 0 || driver.reserved1 != 0) return EINVAL;
   // A signature segment per WQE is a debugging aid of libmlx5 that the device
@@ -93,9 +97,12 @@ int srq_create(File &file, Attrs &attrs) {
   const u32 resp_wr = srq.entries - 1;
   const mlx5_ib_create_srq_resp resp{srq.srqn, 0};
   if (const int error = driver_respond(attrs, resp); error != 0) return error;
-  if (const int error = attrs.out(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, resp_wr); error != 0) return error;
-  if (const int error = attrs.out(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, max_sge); error != 0) return error;
-  if (const int error = attrs.out(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, srq.srqn); error != 0) return error;
+  if (const int error = attrs.out(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, resp_wr); error != 0)
+    return error;
+  if (const int error = attrs.out(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, max_sge); error != 0)
+    return error;
+  if (const int error = attrs.out(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, srq.srqn); error != 0)
+    return error;
   return commit(file, attrs, UVERBS_ATTR_CREATE_SRQ_HANDLE, std::move(object));
 }
 
@@ -109,13 +116,13 @@ int srq_destroy(File &file, Attrs &attrs) {
 }
 
 int modify_srq(File &file, Attrs &attrs) {
-  constexpr u32 set_max_wr = 1, set_limit = 2;   // IB_SRQ_MAX_WR, IB_SRQ_LIMIT
+  constexpr u32 set_max_wr = 1, set_limit = 2;  // IB_SRQ_MAX_WR, IB_SRQ_LIMIT
   ib_uverbs_modify_srq req{};
   if (const int error = request(attrs, req); error != 0) return error;
   int error = 0;
   SrqObject *object = file.objects.get<SrqObject>(req.srq_handle, error);
   if (object == nullptr) return error;
-  if ((req.attr_mask & set_max_wr) != 0) return EINVAL;   // an SRQ cannot be resized
+  if ((req.attr_mask & set_max_wr) != 0) return EINVAL;  // an SRQ cannot be resized
   if ((req.attr_mask & set_limit) != 0) {
     if (req.srq_limit >= object->srq.entries) return EINVAL;
     object->srq.limit = req.srq_limit;
@@ -152,8 +159,8 @@ constexpr AttrSpec create_specs[] = {
 };
 constexpr AttrSpec destroy_specs[] = {
     destroyed(UVERBS_ATTR_DESTROY_SRQ_HANDLE, ObjectClass::srq),
-    out_struct<ib_uverbs_destroy_srq_resp>(UVERBS_ATTR_DESTROY_SRQ_RESP,
-                                           SOFTHCA_END_OF(ib_uverbs_destroy_srq_resp, events_reported)),
+    out_struct<ib_uverbs_destroy_srq_resp>(
+        UVERBS_ATTR_DESTROY_SRQ_RESP, SOFTHCA_END_OF(ib_uverbs_destroy_srq_resp, events_reported)),
 };
 constexpr Method methods[] = {
     {UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE, "SRQ/CREATE", srq_create, create_specs, true},

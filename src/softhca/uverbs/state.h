@@ -25,23 +25,23 @@ constexpr u32 clock_info_page = 7 << 8;
 constexpr u32 dm_first_page = 8 << 8;
 constexpr u32 dm_pages = 128;
 constexpr u32 bar_pages = dm_first_page + 256;
-constexpr u32 hca_core_clock_offset = 0;   // of the two clock words in their page
+constexpr u32 hca_core_clock_offset = 0;  // of the two clock words in their page
 
 }  // namespace uverbs
 
 class File {
  public:
   u32 device_number = 0;
-  bool open = false;               // false: on the free list
-  bool has_context = false;        // GET_CONTEXT was done
-  bool devx = false;               // may issue firmware commands
-  bool inherited = false;          // from the parent process of a fork
+  bool open = false;         // false: on the free list
+  bool has_context = false;  // GET_CONTEXT was done
+  bool devx = false;         // may issue firmware commands
+  bool inherited = false;    // from the parent process of a fork
   std::set<int> descriptors;
-  u8 *bar = nullptr;               // the whole memory file, mapped by the device
+  u8 *bar = nullptr;  // the whole memory file, mapped by the device
   uverbs::ObjectTable objects;
-  EventChannel *async = nullptr;   // default for async events: the first descriptor
+  EventChannel *async = nullptr;  // default for async events: the first descriptor
   std::bitset<uverbs::dm_pages> dm_used;
-  std::set<u32> uars;              // page numbers handed out
+  std::set<u32> uars;  // page numbers handed out
   std::vector<EventDescriptor *> events;
 
   Device &device() const { return process().devices[device_number]; }

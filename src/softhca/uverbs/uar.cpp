@@ -9,7 +9,7 @@ namespace softhca::uverbs {
 
 namespace {
 
-constexpr u32 first_uar = 16;          // the low ones are the kernel's own
+constexpr u32 first_uar = 16;  // the low ones are the kernel's own
 constexpr u32 max_uars = 1u << 16;
 
 int uar_alloc(File &file, Attrs &attrs) {

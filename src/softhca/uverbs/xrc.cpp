@@ -21,7 +21,7 @@ int open_xrcd(File &file, Attrs &attrs) {
   if (!file.caps().xrc) return EOPNOTSUPP;
   const int fd = static_cast<int>(req.fd);
   XrcDomain *domain = nullptr;
-  struct stat st{};
+  struct stat st {};
   if (fd != -1) {
     // Through the kernel, not through the interposed fstat.
     if (syscall(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH) != 0) return EBADF;
@@ -66,7 +66,8 @@ int open_qp(File &file, Attrs &attrs) {
   return 0;
 }
 
-constexpr AttrSpec destroy_specs[] = {destroyed(UVERBS_ATTR_DESTROY_XRCD_HANDLE, ObjectClass::xrcd)};
+constexpr AttrSpec destroy_specs[] = {
+    destroyed(UVERBS_ATTR_DESTROY_XRCD_HANDLE, ObjectClass::xrcd)};
 constexpr Method methods[] = {
     {UVERBS_OBJECT_XRCD, UVERBS_METHOD_XRCD_DESTROY, "XRCD/DESTROY", xrcd_destroy, destroy_specs},
 };

@@ -21,10 +21,10 @@ namespace softhca {
 namespace {
 
 constexpr size_t bitmap_words = max_slots / 64;
-constexpr u64 retry_missing_ns = 1'000'000;        // how long "nobody there" is believed
-constexpr u64 retry_failed_ns = 100'000'000;       // after running out of memory or descriptors
-constexpr u64 check_alive_ns = 50'000'000;         // while sending
-constexpr u32 quiet_polls = 2048;                  // empty polls, over all rings, before a bit is cleared
+constexpr u64 retry_missing_ns = 1'000'000;   // how long "nobody there" is believed
+constexpr u64 retry_failed_ns = 100'000'000;  // after running out of memory or descriptors
+constexpr u64 check_alive_ns = 50'000'000;    // while sending
+constexpr u32 quiet_polls = 2048;  // empty polls, over all rings, before a bit is cleared
 
 u64 clock_ns(clockid_t id) {
   timespec t;
@@ -42,7 +42,7 @@ void futex_wait(std::atomic<u32> &word, u32 seen, const timespec *timeout) {
 // sleeper sees what we published before.
 void ring_bell(Control &c) {
   if (c.sleeping.load(std::memory_order_seq_cst) == 0) return;
-  if (c.rung.exchange(1, std::memory_order_seq_cst) != 0) return;   // somebody is waking it
+  if (c.rung.exchange(1, std::memory_order_seq_cst) != 0) return;  // somebody is waking it
   c.bell.fetch_add(1, std::memory_order_seq_cst);
   syscall(SYS_futex, &c.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
@@ -57,23 +57,23 @@ void mark_active(Control &c, u16 sender) {
 // Our sending side towards one slot.
 struct Outgoing {
   Control *control = nullptr;
-  u8 *data = nullptr;           // our segment; null until the first record
+  u8 *data = nullptr;  // our segment; null until the first record
   FileIdentity identity;
   u32 ring_bytes = 0;
   u32 generation = 0;
-  bool ready = false;           // the receiver listens to our generation
+  bool ready = false;  // the receiver listens to our generation
   bool complained = false;
-  u64 head = 0, tail = 0;       // tail: as last seen
-  u64 retry_at = 0;             // nothing mapped: when to look again
-  u64 check_at = 0;             // mapped: when to look whether it still lives
+  u64 head = 0, tail = 0;  // tail: as last seen
+  u64 retry_at = 0;        // nothing mapped: when to look again
+  u64 check_at = 0;        // mapped: when to look whether it still lives
 };
 
 // Our receiving side from one slot.
 struct Incoming {
-  u8 *data = nullptr;           // kept for the next process in that slot
+  u8 *data = nullptr;  // kept for the next process in that slot
   u64 tail = 0;
   u32 generation = 0;
-  u32 quiet = 0;                // empty polls since the last record
+  u32 quiet = 0;  // empty polls since the last record
   bool complained = false;
 };
 
@@ -91,11 +91,11 @@ struct Fabric::State {
   // The record handed out by receive(); the header is a copy, so that nothing
   // its sender still writes changes what was checked.
   PacketHeader header;
-  u16 current = 0;              // its sender, 0: none
+  u16 current = 0;  // its sender, 0: none
   u64 current_end = 0;
   u16 last_served = 0;
 
-  u64 listed_at = 0;            // existing slots, for multicast
+  u64 listed_at = 0;  // existing slots, for multicast
   u64 listed[bitmap_words] = {};
 
   bool connect(u16 dst);
@@ -194,8 +194,8 @@ bool Fabric::State::verify(u16 dst) {
 bool Fabric::State::usable(u16 dst) {
   Outgoing &o = out[dst];
   if (o.control != nullptr) {
-    const bool suspicious = o.control->closed.load(std::memory_order_acquire) != 0 ||
-                            coarse_now_ns() >= o.check_at;
+    const bool suspicious =
+        o.control->closed.load(std::memory_order_acquire) != 0 || coarse_now_ns() >= o.check_at;
     if (!suspicious || verify(dst)) return true;
   }
   return connect(dst);
@@ -203,7 +203,8 @@ bool Fabric::State::usable(u16 dst) {
 
 Fabric::Reserve Fabric::reserve(u16 dst, u32 payload, Slot &room) {
   State &s = *s_;
-  if (dst == 0 || dst >= max_slots || payload > burst_bytes || !s.usable(dst)) return Reserve::no_peer;
+  if (dst == 0 || dst >= max_slots || payload > burst_bytes || !s.usable(dst))
+    return Reserve::no_peer;
   Outgoing &o = s.out[dst];
   if (o.data == nullptr && !s.open_segment(dst)) return Reserve::no_peer;
   RingMeta &ring = o.control->rings[s.slot];
@@ -266,7 +267,7 @@ bool Fabric::alive(u16 dst) {
   Outgoing &o = s_->out[dst];
   if (o.control != nullptr && s_->verify(dst)) return true;
   FileIdentity identity;
-  return live_identity(s_->directory, dst, identity);   // perhaps a successor
+  return live_identity(s_->directory, dst, identity);  // perhaps a successor
 }
 
 // --- receiving -------------------------------------------------------------
@@ -286,7 +287,8 @@ void Fabric::State::adopt(u16 src) {
 void Fabric::State::discard(u16 src, u64 head, const char *why) {
   Incoming &i = in[src];
   if (!i.complained)
-    SOFTHCA_LOG(error, "fabric: ring of slot %u is unusable (%s); its contents are dropped", src, why);
+    SOFTHCA_LOG(error, "fabric: ring of slot %u is unusable (%s); its contents are dropped", src,
+                why);
   i.complained = true;
   i.tail = head;
   control->rings[src].tail.store(head, std::memory_order_release);
@@ -421,7 +423,8 @@ bool Fabric::State::something_pending() const {
     for (; bits != 0; bits &= bits - 1) {
       const RingMeta &ring = control->rings[w * 64 + static_cast<size_t>(std::countr_zero(bits))];
       if (ring.head.load(std::memory_order_seq_cst) != ring.tail.load(std::memory_order_acquire) ||
-          ring.generation.load(std::memory_order_seq_cst) != ring.confirmed.load(std::memory_order_acquire))
+          ring.generation.load(std::memory_order_seq_cst) !=
+              ring.confirmed.load(std::memory_order_acquire))
         return true;
     }
   }
@@ -435,7 +438,8 @@ void Fabric::wait(u64 ns) {
   const u32 seen = c.bell.load(std::memory_order_seq_cst);
   c.sleeping.fetch_add(1, std::memory_order_seq_cst);
   if (!s.woken.load(std::memory_order_seq_cst) && !s.something_pending()) {
-    const timespec timeout{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    const timespec timeout{static_cast<time_t>(ns / 1'000'000'000),
+                           static_cast<long>(ns % 1'000'000'000)};
     futex_wait(c.bell, seen, ns == ~u64{0} ? nullptr : &timeout);
   }
   c.sleeping.fetch_sub(1, std::memory_order_seq_cst);
@@ -461,7 +465,7 @@ Fabric *Fabric::join(const std::string &name, u32 ring_bytes) {
   s->directory = std::move(directory);
   s->slot = slot;
   s->control = control;
-  if (!live_identity(s->directory, slot, s->identity)) {   // removed behind our back
+  if (!live_identity(s->directory, slot, s->identity)) {  // removed behind our back
     munmap(control, control_bytes);
     delete s;
     errno = EIO;

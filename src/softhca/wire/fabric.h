@@ -18,7 +18,9 @@ namespace softhca {
 constexpr u32 max_slots = 512;         // processes in one fabric
 constexpr u32 qpn_bits_per_slot = 15;  // QP numbers: slot << 15 | n
 
-constexpr u16 slot_of_qpn(u32 qpn) { return static_cast<u16>((qpn & 0xffffff) >> qpn_bits_per_slot); }
+constexpr u16 slot_of_qpn(u32 qpn) {
+  return static_cast<u16>((qpn & 0xffffff) >> qpn_bits_per_slot);
+}
 
 class Fabric {
  public:

@@ -13,32 +13,32 @@
 
 namespace softhca {
 
-constexpr u32 control_magic = 0x53484341;   // "SHCA"
+constexpr u32 control_magic = 0x53484341;  // "SHCA"
 constexpr u32 control_version = 2;
 constexpr u32 cache_line = 64;
-constexpr u32 min_ring_bytes = 64 * 1024;   // two bursts and a skip always fit
+constexpr u32 min_ring_bytes = 64 * 1024;  // two bursts and a skip always fit
 constexpr u32 max_ring_bytes = 64 * 1024 * 1024;
 
 // One direction between two processes: single producer, single consumer.
 // Positions count bytes since the file was made and never go back, so that a
 // new sender in an old sender's slot simply continues after it.
 struct RingMeta {
-  alignas(cache_line) std::atomic<u64> head;   // sender: end of what is published
-  std::atomic<u32> generation;                 // sender: who is sending; 0 nobody yet
-  alignas(cache_line) std::atomic<u64> tail;   // owner: end of what was taken
-  std::atomic<u32> confirmed;                  // owner: generation it listens to
+  alignas(cache_line) std::atomic<u64> head;  // sender: end of what is published
+  std::atomic<u32> generation;                // sender: who is sending; 0 nobody yet
+  alignas(cache_line) std::atomic<u64> tail;  // owner: end of what was taken
+  std::atomic<u32> confirmed;                 // owner: generation it listens to
 };
 static_assert(sizeof(RingMeta) == 2 * cache_line);
 
 struct Control {
-  u32 magic, version;                          // owner, constant
+  u32 magic, version;  // owner, constant
   u32 pid, ring_bytes;
-  std::atomic<u32> closed;                     // owner: about to leave
-  std::atomic<u32> multicast_groups;           // owner
-  std::atomic<u32> flow_rules;                 // owner
-  alignas(cache_line) std::atomic<u32> bell;   // futex; incremented to wake the owner
+  std::atomic<u32> closed;                        // owner: about to leave
+  std::atomic<u32> multicast_groups;              // owner
+  std::atomic<u32> flow_rules;                    // owner
+  alignas(cache_line) std::atomic<u32> bell;      // futex; incremented to wake the owner
   alignas(cache_line) std::atomic<u32> sleeping;  // owner: threads in wait()
-  std::atomic<u32> rung;                       // a wake-up is under way
+  std::atomic<u32> rung;                          // a wake-up is under way
   // Bit per sender, set by the sender when it has published and found it
   // clear, cleared by the owner when the ring has been quiet for a while.
   alignas(cache_line) std::atomic<u64> active[max_slots / 64];
@@ -56,7 +56,7 @@ constexpr u64 control_file_bytes(u32 ring_bytes) { return segment_offset(max_slo
 // and padded to whole lines. A skip record fills the end of the ring when the
 // next record does not fit there.
 struct RecordFrame {
-  u32 length;   // of the whole record, a multiple of cache_line
+  u32 length;  // of the whole record, a multiple of cache_line
   u32 kind;
   static constexpr u32 data = 0x64617461, skip = 0x736b6970;
 };

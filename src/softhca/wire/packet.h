@@ -23,20 +23,20 @@ enum class Service : u8 { rc = 1, uc, ud, xrc, dc };
 
 // BTH-like flags of a request burst.
 enum PacketFlags : u8 {
-  packet_first = 1,      // first burst of its message
-  packet_last = 2,       // last burst of its message
+  packet_first = 1,  // first burst of its message
+  packet_last = 2,   // last burst of its message
   packet_solicited = 4,
-  packet_imm = 8,        // imm holds immediate data (network order)
-  packet_inv = 16,       // imm holds the rkey to invalidate (host order)
-  packet_grh = 32,       // the packet carries a global route header
-  packet_connect = 64,   // DC: first burst of a connection
+  packet_imm = 8,       // imm holds immediate data (network order)
+  packet_inv = 16,      // imm holds the rkey to invalidate (host order)
+  packet_grh = 32,      // the packet carries a global route header
+  packet_connect = 64,  // DC: first burst of a connection
 };
 
 // AETH syndromes as the requester sees them.
 enum class Nak : u8 {
-  none = 0,          // acknowledge
-  rnr,               // `timer` holds the 5-bit RNR code
-  sequence,          // PSN gap: go back to `psn`
+  none = 0,  // acknowledge
+  rnr,       // `timer` holds the 5-bit RNR code
+  sequence,  // PSN gap: go back to `psn`
   invalid_request,
   remote_access,
   remote_operation,
@@ -45,13 +45,13 @@ enum class Nak : u8 {
 struct PacketHeader {
   PacketKind kind;
   Service service;
-  u8 opcode;           // send opcode of the WQE (WqeOpcode)
-  u8 flags;            // PacketFlags
-  Nak nak;             // ack
-  u8 timer;            // ack: RNR timer code
+  u8 opcode;  // send opcode of the WQE (WqeOpcode)
+  u8 flags;   // PacketFlags
+  Nak nak;    // ack
+  u8 timer;   // ack: RNR timer code
   u8 sl;
   u8 traffic_class;
-  u16 src_slot;        // process that sent it; filled in by the fabric
+  u16 src_slot;  // process that sent it; filled in by the fabric
   u16 src_lid;
   u16 dst_lid;
   u16 pkey;
@@ -64,14 +64,14 @@ struct PacketHeader {
   u64 remote_address;  // of this burst's first byte
   u32 rkey;
   u32 imm;
-  u64 key;             // UD: Q_Key; DC: access key
+  u64 key;  // UD: Q_Key; DC: access key
   u32 xrc_srqn;
-  u32 connection;      // DC: number of the connection at this initiator
-  u32 offset;          // of this burst in its message
+  u32 connection;  // DC: number of the connection at this initiator
+  u32 offset;      // of this burst in its message
   u32 flow_label;
   u8 hop_limit;
-  u8 atomic_size;      // bytes per operand (4..32); plain atomics 8
-  u8 port;             // sending port
+  u8 atomic_size;  // bytes per operand (4..32); plain atomics 8
+  u8 port;         // sending port
   u8 reserved[13];
   u8 sgid[16];
   u8 dgid[16];

@@ -203,10 +203,8 @@ Control *claim_slot(const std::string &directory, u32 ring_bytes, u16 &slot) {
     free_slot = s;
   }
   Control *control = nullptr;
-  if (free_slot != 0)
-    control = create_slot_file(directory, free_slot, ring_bytes);
-  else
-    errno = ENOSPC;
+  if (free_slot != 0) control = create_slot_file(directory, free_slot, ring_bytes);
+  else errno = ENOSPC;
   const int saved = errno;
   flock(claim.get(), LOCK_UN);  // a child forked meanwhile shares the lock: closing is not enough
   errno = saved;

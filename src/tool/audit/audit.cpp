@@ -27,7 +27,7 @@ constexpr std::size_t largest_source = std::size_t{256} << 20;
 
 struct Job {
   std::string path;
-  bool named;                // by the user, so it has to be audited somehow
+  bool named;  // by the user, so it has to be audited somehow
 };
 
 class Auditor {
@@ -36,8 +36,9 @@ class Auditor {
 
   Report run(const Progress &progress) {
     const auto start = std::chrono::steady_clock::now();
-    const unsigned count =
-        options_.threads != 0 ? options_.threads : std::max(1U, std::thread::hardware_concurrency());
+    const unsigned count = options_.threads != 0
+                               ? options_.threads
+                               : std::max(1U, std::thread::hardware_concurrency());
     std::vector<std::jthread> workers;
     for (unsigned i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
     {
@@ -136,7 +137,8 @@ class Auditor {
       FileReport report = audit(job);
       lock.lock();
       count(report);
-      if (!report.uses.empty() || !report.error.empty() || (job.named && report.kind == FileKind::binary))
+      if (!report.uses.empty() || !report.error.empty() ||
+          (job.named && report.kind == FileKind::binary))
         report_.files.push_back(std::move(report));
       ++done_;
       if (done_ == known_) wake_main_.notify_one();
@@ -145,11 +147,11 @@ class Auditor {
 
   void count(const FileReport &report) {
     switch (report.kind) {
-    case FileKind::source: ++report_.sources; break;
-    case FileKind::build_file: ++report_.build_files; break;
-    case FileKind::binary: ++report_.binaries; break;
-    case FileKind::trace: ++report_.traces; break;
-    case FileKind::other: ++report_.skipped; break;
+      case FileKind::source: ++report_.sources; break;
+      case FileKind::build_file: ++report_.build_files; break;
+      case FileKind::binary: ++report_.binaries; break;
+      case FileKind::trace: ++report_.traces; break;
+      case FileKind::other: ++report_.skipped; break;
     }
   }
 
@@ -186,8 +188,7 @@ class Auditor {
         throw InputError("neither ELF file, source nor trace");
       report.kind = FileKind::source;
     }
-    if (text.size() > largest_source)
-      throw InputError("larger than 256 MB: not read as source");
+    if (text.size() > largest_source) throw InputError("larger than 256 MB: not read as source");
     if (report.kind == FileKind::build_file) audit_build_file(text, report);
     else audit_source(text, report);
   }

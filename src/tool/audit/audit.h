@@ -9,9 +9,9 @@ namespace ibvexp::audit {
 
 struct Options {
   std::vector<std::string> paths;
-  std::vector<std::string> exclude;   // names of folders that are not entered
-  bool recursive = false;             // also the libraries that binaries load
-  unsigned threads = 0;               // 0: one per processor
+  std::vector<std::string> exclude;  // names of folders that are not entered
+  bool recursive = false;            // also the libraries that binaries load
+  unsigned threads = 0;              // 0: one per processor
 };
 
 // Called now and then from one thread: files done, files known so far.

@@ -17,11 +17,13 @@ constexpr Effort effort_of(const Answer &a) {
     return a.target.find(word) != std::string_view::npos;
   };
   switch (a.verdict) {
-  case Verdict::noop:
-  case Verdict::sentinel: return Effort::none;
-  case Verdict::native: return Effort::rename;
-  case Verdict::query_only: if (a.target.empty()) return Effort::none; break;
-  default: break;
+    case Verdict::noop:
+    case Verdict::sentinel: return Effort::none;
+    case Verdict::native: return Effort::rename;
+    case Verdict::query_only:
+      if (a.target.empty()) return Effort::none;
+      break;
+    default: break;
   }
   if (a.target.empty()) return Effort::replace;
   if (names("mlx5dv") || names("MLX5DV") || names("devx") || names("WQE") || names("wqe"))
@@ -31,10 +33,10 @@ constexpr Effort effort_of(const Answer &a) {
 
 constexpr Severity severity_of(const Answer &a) {
   switch (a.verdict) {
-  case Verdict::unsupported: return Severity::unsupported;
-  case Verdict::beyond: return Severity::beyond;
-  case Verdict::partial: return Severity::partial;
-  default: return Severity::fine;
+    case Verdict::unsupported: return Severity::unsupported;
+    case Verdict::beyond: return Severity::beyond;
+    case Verdict::partial: return Severity::partial;
+    default: return Severity::fine;
   }
 }
 

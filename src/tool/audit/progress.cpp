@@ -23,7 +23,8 @@ void ProgressBar::show(std::size_t done, std::size_t total) {
   if (!terminal_ || total == 0) return;
   constexpr std::size_t width = 30;
   const std::size_t filled = width * done / total;
-  fmt::print(stderr, "\r\033[K[{:<{}}] {} of {} files", std::string(filled, '#'), width, done, total);
+  fmt::print(stderr, "\r\033[K[{:<{}}] {} of {} files", std::string(filled, '#'), width, done,
+             total);
   std::fflush(stderr);
   shown_ = true;
 }

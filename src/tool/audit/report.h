@@ -31,13 +31,13 @@ constexpr std::string_view name_of(Effort e) { return effort_names[static_cast<s
 // What the tables say about a name; one for all its uses.
 struct Subject {
   std::string_view name;
-  std::string_view verdict;       // of the tables, or a class of its own
-  std::string_view family;        // title
+  std::string_view verdict;  // of the tables, or a class of its own
+  std::string_view family;   // title
   std::string_view replacement;
   std::string_view note;
   Severity severity = Severity::fine;
   Effort effort = Effort::none;
-  bool planned = false;           // not what callers get yet
+  bool planned = false;  // not what callers get yet
 };
 
 enum class Evidence : std::uint8_t {
@@ -60,11 +60,11 @@ constexpr std::string_view name_of(Evidence e) {
 struct Use {
   const Subject *subject;
   Evidence evidence;
-  std::uint32_t line = 0;         // source line, if known
+  std::uint32_t line = 0;  // source line, if known
   std::uint32_t column = 0;
-  std::uint64_t address = 0;      // in binaries
-  std::uint64_t count = 1;        // in traces
-  std::string where;              // function, or source file of a binary's code
+  std::uint64_t address = 0;  // in binaries
+  std::uint64_t count = 1;    // in traces
+  std::string where;          // function, or source file of a binary's code
   std::string detail;
 };
 
@@ -80,18 +80,18 @@ struct FileReport {
   FileKind kind = FileKind::other;
   std::vector<Use> uses;
   std::vector<std::string> notes;
-  std::string header_release;            // of the header a binary was compiled with
-  std::vector<std::string> libraries;    // that a binary loads
-  std::string error;                     // why it could not be read
+  std::string header_release;          // of the header a binary was compiled with
+  std::vector<std::string> libraries;  // that a binary loads
+  std::string error;                   // why it could not be read
 };
 
 struct Report {
-  std::vector<FileReport> files;   // those with something to tell
+  std::vector<FileReport> files;  // those with something to tell
   std::size_t sources = 0, build_files = 0, binaries = 0, traces = 0, skipped = 0;
   double seconds = 0;
 
   std::size_t errors() const;
-  std::optional<Severity> worst() const;   // none without a use
+  std::optional<Severity> worst() const;  // none without a use
 };
 
 }  // namespace ibvexp::audit

@@ -13,9 +13,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json subject_json(const Subject &s) {
-  return {{"name", s.name}, {"verdict", s.verdict}, {"planned", s.planned},
-          {"severity", name_of(s.severity)}, {"effort", name_of(s.effort)}, {"family", s.family},
-          {"replacement", s.replacement}, {"note", s.note}};
+  return {{"name", s.name},
+          {"verdict", s.verdict},
+          {"planned", s.planned},
+          {"severity", name_of(s.severity)},
+          {"effort", name_of(s.effort)},
+          {"family", s.family},
+          {"replacement", s.replacement},
+          {"note", s.note}};
 }
 
 Json use_json(const Use &u, std::size_t subject) {
@@ -34,9 +39,9 @@ Json use_json(const Use &u, std::size_t subject) {
 std::string as_json(const Report &report) {
   const Totals t = totals(report);
   Json out{{"format", "ibvexp-audit"}, {"version", 1}};
-  out["read"] = {{"sources", report.sources}, {"build_files", report.build_files},
+  out["read"] = {{"sources", report.sources},   {"build_files", report.build_files},
                  {"binaries", report.binaries}, {"traces", report.traces},
-                 {"other", report.skipped}, {"errors", report.errors()}};
+                 {"other", report.skipped},     {"errors", report.errors()}};
   Json counts{{"files", t.files}, {"uses", t.uses}};
   for (std::size_t i = 0; i < t.by_severity.size(); ++i)
     counts["severity"][std::string(severity_names[i])] = t.by_severity[i];

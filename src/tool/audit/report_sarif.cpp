@@ -14,10 +14,10 @@ using Json = nlohmann::ordered_json;
 
 std::string_view level(Severity s) {
   switch (s) {
-  case Severity::unsupported: return "error";
-  case Severity::beyond:
-  case Severity::partial: return "warning";
-  case Severity::fine: break;
+    case Severity::unsupported: return "error";
+    case Severity::beyond:
+    case Severity::partial: return "warning";
+    case Severity::fine: break;
   }
   return "note";
 }
@@ -90,13 +90,14 @@ std::string as_sarif(const Report &report) {
       results.push_back(result(f, u, it->second));
     }
   }
-  Json run{{"tool",
-            {{"driver",
-              {{"name", "ibvexp audit"}, {"version", IBVEXP_VERSION}, {"rules", std::move(rules)}}}}},
-           {"columnKind", "utf16CodeUnits"},
-           {"invocations", Json::array({{{"executionSuccessful", report.errors() == 0},
-                                         {"toolExecutionNotifications", std::move(notifications)}}})},
-           {"results", std::move(results)}};
+  Json run{
+      {"tool",
+       {{"driver",
+         {{"name", "ibvexp audit"}, {"version", IBVEXP_VERSION}, {"rules", std::move(rules)}}}}},
+      {"columnKind", "utf16CodeUnits"},
+      {"invocations", Json::array({{{"executionSuccessful", report.errors() == 0},
+                                    {"toolExecutionNotifications", std::move(notifications)}}})},
+      {"results", std::move(results)}};
   const Json out{{"$schema", "https://json.schemastore.org/sarif-2.1.0.json"},
                  {"version", "2.1.0"},
                  {"runs", Json::array({std::move(run)})}};

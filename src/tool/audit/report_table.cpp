@@ -69,7 +69,9 @@ class Table {
       }
       print("  {} {:<38} {:<12} {}{}\n", severity(s.severity, 11), s.name,
             s.planned ? std::string(s.verdict) + "*" : std::string(s.verdict),
-            hint ? "at " : f.kind == FileKind::source || f.kind == FileKind::build_file ? "line " : "",
+            hint                                                           ? "at "
+            : f.kind == FileKind::source || f.kind == FileKind::build_file ? "line "
+                                                                           : "",
             positions);
       if (!detail.empty()) print("{:>14}{}\n", "", detail);
       if (!s.replacement.empty()) print("{:>14}{}: {}\n", "", name_of(s.effort), s.replacement);
@@ -106,7 +108,8 @@ class Table {
       print("\n");
     }
     const bool planned = std::any_of(report.files.begin(), report.files.end(), [](const auto &f) {
-      return std::any_of(f.uses.begin(), f.uses.end(), [](const Use &u) { return u.subject->planned; });
+      return std::any_of(f.uses.begin(), f.uses.end(),
+                         [](const Use &u) { return u.subject->planned; });
     });
     if (planned) print("* planned: refused with ENOTSUP by this release\n");
   }

@@ -207,12 +207,18 @@ class Scanner {
     const std::string_view inner = w.substr(w.find("IBV_EXP_"));
     if (const Subject *s = subject_of(inner)) return *s;
     std::string lower(inner);
-    std::transform(lower.begin(), lower.end(), lower.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
     if (const Subject *s = subject_of(lower)) return *s;
-    static const Subject any{"build switch", "build switch", "Build configuration", "",
+    static const Subject any{"build switch",
+                             "build switch",
+                             "Build configuration",
+                             "",
                              "A macro that the build defines when it finds the API.",
-                             Severity::fine, Effort::adapt, false};
+                             Severity::fine,
+                             Effort::adapt,
+                             false};
     return any;
   }
 
@@ -239,17 +245,18 @@ class Scanner {
 
 FileKind kind_by_name(std::string_view path) {
   std::string_view name = path.substr(path.rfind('/') + 1);
-  static constexpr std::array builds{"CMakeLists.txt", "configure.ac", "configure.in", "meson.build",
-                                     "meson_options.txt", "Makefile", "Makefile.am", "Makefile.in",
-                                     "GNUmakefile", "SConstruct", "wscript", "BUILD"};
+  static constexpr std::array builds{"CMakeLists.txt", "configure.ac",      "configure.in",
+                                     "meson.build",    "meson_options.txt", "Makefile",
+                                     "Makefile.am",    "Makefile.in",       "GNUmakefile",
+                                     "SConstruct",     "wscript",           "BUILD"};
   if (std::find(builds.begin(), builds.end(), name) != builds.end()) return FileKind::build_file;
   if (name.ends_with(".in")) name.remove_suffix(3);
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return FileKind::other;
   const std::string_view suffix = name.substr(dot + 1);
-  static constexpr std::array sources{"c", "h", "cc", "hh", "cpp", "hpp", "cxx", "hxx", "c++", "h++",
-                                      "C", "H", "inl", "inc", "ipp", "tcc", "cu", "cuh", "i", "def",
-                                      "pyx", "pxd"};
+  static constexpr std::array sources{"c",   "h",   "cc", "hh",  "cpp", "hpp", "cxx", "hxx",
+                                      "c++", "h++", "C",  "H",   "inl", "inc", "ipp", "tcc",
+                                      "cu",  "cuh", "i",  "def", "pyx", "pxd"};
   static constexpr std::array build_suffixes{"m4", "ac", "cmake", "mk", "am", "mak"};
   if (std::find(sources.begin(), sources.end(), suffix) != sources.end()) return FileKind::source;
   if (std::find(build_suffixes.begin(), build_suffixes.end(), suffix) != build_suffixes.end())

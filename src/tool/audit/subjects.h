@@ -13,8 +13,8 @@ const Subject *subject_of(std::string_view name);
 bool is_experimental(std::string_view name);
 
 // Classes of their own, which no row is about.
-const Subject &private_layout();    // code that reads structures inside of libmlx5
-const Subject &old_lookup();        // look-up of 2.x headers
+const Subject &private_layout();  // code that reads structures inside of libmlx5
+const Subject &old_lookup();      // look-up of 2.x headers
 const Subject &unknown_name(std::string_view name);
 const Subject &provider_plugin();
 

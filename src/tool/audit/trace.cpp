@@ -56,7 +56,8 @@ void audit_trace(std::string_view text, FileReport &report) {
     const Json trace = Json::parse(text);
     if (trace.at("format") != "ibvexp-trace") throw InputError("not a trace of ibvexp");
     if (trace.at("version") != 1)
-      throw InputError("a trace of version " + trace.at("version").dump() + "; this ibvexp reads 1");
+      throw InputError("a trace of version " + trace.at("version").dump() +
+                       "; this ibvexp reads 1");
     // A process that wrote itself again is whole in its last occurrence.
     std::map<std::string, const Json *> processes;
     for (const Json &p : trace.at("processes")) processes[p.at("id")] = &p;

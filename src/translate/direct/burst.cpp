@@ -133,7 +133,7 @@ struct Burst {
 
   template <bool own_receive>
   static constexpr ibv_exp_qp_burst_family_v1 table{
-      pending,      pending_inline, pending_list, flush,    burst, recv_burst<own_receive>,
+      pending,      pending_inline, pending_list, flush, burst, recv_burst<own_receive>,
       pending_vlan, inline_vlan,    list_vlan};
 };
 

@@ -69,8 +69,8 @@ void fill_receive(Endpoint &endpoint, Cqe cqe, std::uint8_t opcode, ibv_wc &wc) 
   wc.dlid_path_bits = cqe.path_bits();
   if ((source >> 28 & 3) != 0) wc.wc_flags |= IBV_WC_GRH;
   wc.pkey_index = static_cast<std::uint16_t>(be(cqe.immediate()));
-  if (cqe.has_inline() && !scatter_inline(queue.scatter(queue.tail), queue.pieces(),
-                                          cqe.inline_data(), wc.byte_len))
+  if (cqe.has_inline() &&
+      !scatter_inline(queue.scatter(queue.tail), queue.pieces(), cqe.inline_data(), wc.byte_len))
     wc.status = IBV_WC_LOC_LEN_ERR;
   complete_receive(queue, cqe);
 }
@@ -132,12 +132,9 @@ int take(CompletionQueue &cq, ibv_wc &wc, Taken *taken) {
       taken->packet = {true, ends_entry(endpoint->receive, s), s};
     }
   }
-  if (error)
-    fill_error(*endpoint, cqe, receive, wc);
-  else if (receive)
-    fill_receive(*endpoint, cqe, opcode, wc);
-  else
-    fill_send(*endpoint, cqe, wc);
+  if (error) fill_error(*endpoint, cqe, receive, wc);
+  else if (receive) fill_receive(*endpoint, cqe, opcode, wc);
+  else fill_send(*endpoint, cqe, wc);
   ++cq.consumer;
   return 1;
 }
@@ -179,7 +176,8 @@ void drop_completions(CompletionQueue &cq, std::uint32_t user_index) {
   // Compressed ones are unpacked on the way.
   for (; cq.next(cqe, op_own); ++cq.consumer) {
     if (cqe.user_index() != user_index) continue;
-    __atomic_store_n(cqe.bytes() + 63, static_cast<std::uint8_t>(opcode_dropped << 4 | (op_own & 1)),
+    __atomic_store_n(cqe.bytes() + 63,
+                     static_cast<std::uint8_t>(opcode_dropped << 4 | (op_own & 1)),
                      __ATOMIC_RELEASE);
   }
   cq.consumer = first;

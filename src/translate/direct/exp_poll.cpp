@@ -37,8 +37,8 @@ void add(const MultiPacket &packet, ibv_exp_wc &wc) {
 
 }  // namespace
 
-Result<int> exp_poll(ContextState &context, CqState &state, ibv_cq *ibv, int num_entries, ibv_exp_wc *wc,
-                     std::uint32_t wc_size) {
+Result<int> exp_poll(ContextState &context, CqState &state, ibv_cq *ibv, int num_entries,
+                     ibv_exp_wc *wc, std::uint32_t wc_size) {
   CompletionQueue *cq = state.direct.load(std::memory_order_acquire);
   if (relaxed(cq->striding) != 0 && !multi_packet_allowed()) [[unlikely]]
     return unsupported(polling, FeatureId::mprq_poll_mp_wr, "cq: handle", ibv->handle);

@@ -7,10 +7,10 @@ namespace ibvexp::direct {
 
 // What a table has to do.
 struct FamilyChoice {
-  bool raw_packet = false;    // Ethernet frames
-  bool own_receive = false;   // the receive side is ours as well
-  bool locked = true;         // several threads may use the object
-  bool checked = false;       // arguments and states are checked
+  bool raw_packet = false;   // Ethernet frames
+  bool own_receive = false;  // the receive side is ours as well
+  bool locked = true;        // several threads may use the object
+  bool checked = false;      // arguments and states are checked
 };
 
 // The structures of version 0 are the fronts of those of version 1.

@@ -9,9 +9,9 @@ namespace ibvexp::direct {
 
 inline const Context &known_context(const ibv_context *context) {
   const auto *words = reinterpret_cast<const ibvexp_context_words *>(context) - 1;
-  const auto table_end =
-      reinterpret_cast<std::uintptr_t>(context) + sizeof(*context) - words->sz;
-  const auto *state = reinterpret_cast<const ContextState *>(table_end - sizeof(verbs_context_exp)) - 1;
+  const auto table_end = reinterpret_cast<std::uintptr_t>(context) + sizeof(*context) - words->sz;
+  const auto *state =
+      reinterpret_cast<const ContextState *>(table_end - sizeof(verbs_context_exp)) - 1;
   return *state->direct;
 }
 

@@ -333,8 +333,7 @@ Result<void> adopt(ContextState &state, ibv_qp *qp) {
   Context &context = *state.direct;
   const std::lock_guard guard(context.mutex);
   // One that was destroyed behind our back.
-  if (Endpoint *stale = context.queue_pairs.find(qp->qp_num))
-    remove(context, stale, qp->qp_num);
+  if (Endpoint *stale = context.queue_pairs.find(qp->qp_num)) remove(context, stale, qp->qp_num);
   Candidate c{qp, nullptr, qp->send_cq != nullptr && find(&context, qp->send_cq) != nullptr,
               qp->recv_cq != nullptr && find(&context, qp->recv_cq) != nullptr};
   if (!c.send && !c.receive) return {};

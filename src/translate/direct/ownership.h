@@ -15,7 +15,7 @@ struct ContextState;
 namespace translate {
 struct WorkQueue;
 }
-}
+}  // namespace ibvexp
 
 namespace ibvexp::direct {
 

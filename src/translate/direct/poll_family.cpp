@@ -173,18 +173,15 @@ struct Poll {
   }
   static std::int32_t mp_ts(ibv_cq *cq, std::uint32_t *offset, std::uint32_t *flags,
                             std::uint64_t *timestamp) {
-    return poll_length<locked, checked, Wanted{.multi_packet = true, .flags = true, .timestamp = true}>(
+    return poll_length<locked, checked,
+                       Wanted{.multi_packet = true, .flags = true, .timestamp = true}>(
         cq, {.offset = offset, .flags = flags, .timestamp = timestamp});
   }
   static std::int32_t cvlan_ts(ibv_cq *cq, void *buffer, std::uint32_t *copied,
-                               std::uint32_t *flags, std::uint16_t *tci,
-                               std::uint64_t *timestamp) {
+                               std::uint32_t *flags, std::uint16_t *tci, std::uint64_t *timestamp) {
     return poll_length<locked, checked, Wanted{.flags = true, .vlan = true, .timestamp = true}>(
-        cq, {.buffer = buffer,
-             .copied = copied,
-             .flags = flags,
-             .tci = tci,
-             .timestamp = timestamp});
+        cq,
+        {.buffer = buffer, .copied = copied, .flags = flags, .tci = tci, .timestamp = timestamp});
   }
   static std::int32_t mp_cvlan_ts(ibv_cq *cq, std::uint32_t *offset, std::uint32_t *flags,
                                   std::uint16_t *tci, std::uint64_t *timestamp) {

@@ -67,9 +67,7 @@ struct SendQueue {
   std::unique_ptr<std::uint64_t[]> ids;  // by block
   SpinLock lock;
 
-  std::uint32_t room() const {
-    return blocks - static_cast<std::uint16_t>(posted - relaxed(done));
-  }
+  std::uint32_t room() const { return blocks - static_cast<std::uint16_t>(posted - relaxed(done)); }
 
   // Makes an entry known to the next doorbell.
   void enter(std::uint8_t *at, std::uint64_t head, unsigned entry_blocks, std::uint64_t id) {
@@ -111,9 +109,7 @@ struct ReceiveQueue {
   std::uint32_t log_stride_bytes = 0;
   std::uint32_t shift = 0;  // bytes in front of each packet
 
-  std::uint32_t room() const {
-    return entries - static_cast<std::uint16_t>(head - relaxed(tail));
-  }
+  std::uint32_t room() const { return entries - static_cast<std::uint16_t>(head - relaxed(tail)); }
   std::uint8_t *scatter(std::uint16_t index) const {
     return buffer + std::size_t{index & (entries - 1)} * entry_bytes + skip;
   }
@@ -234,9 +230,9 @@ struct Context {
   int (*poll_cq)(ibv_cq *, int, ibv_wc *) = nullptr;
   int (*req_notify_cq)(ibv_cq *, int) = nullptr;
 
-  NumberTable<CompletionQueue> cqs;    // by handle
-  NumberTable<Endpoint> endpoints;     // by user index
-  NumberTable<Endpoint> queue_pairs;   // by number
+  NumberTable<CompletionQueue> cqs;   // by handle
+  NumberTable<Endpoint> endpoints;    // by user index
+  NumberTable<Endpoint> queue_pairs;  // by number
 
   // Changes to all of it.
   std::mutex mutex;

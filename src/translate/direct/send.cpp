@@ -98,13 +98,10 @@ int put(Endpoint &endpoint, Gather data, std::uint32_t flags, const std::uint16_
   } else if (op.remote) {
     write_remote(entry.segment(), wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
   }
-  if (is_inline)
-    append_inline(entry, data);
-  else
-    append_pointers(entry, data);
+  if (is_inline) append_inline(entry, data);
+  else append_pointers(entry, data);
 
-  const std::uint64_t head =
-      control_head(queue.posted, op.opcode, queue.number, entry.segments());
+  const std::uint64_t head = control_head(queue.posted, op.opcode, queue.number, entry.segments());
   write_control(control, head, to_control(flags), op.imm);
   queue.enter(control, head, blocks_of(entry.segments()), wr != nullptr ? wr->wr_id : 0);
   return 0;

@@ -16,14 +16,12 @@ constexpr std::uint8_t to_control(std::uint32_t flags) {
 }
 
 constexpr std::uint8_t to_checksums(std::uint32_t flags) {
-  return (flags & IBV_EXP_QP_BURST_IP_CSUM) != 0
-             ? MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM
-             : 0;
+  return (flags & IBV_EXP_QP_BURST_IP_CSUM) != 0 ? MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM : 0;
 }
 
-inline constexpr std::uint32_t burst_flags =
-    IBV_EXP_QP_BURST_SIGNALED | IBV_EXP_QP_BURST_SOLICITED | IBV_EXP_QP_BURST_IP_CSUM |
-    IBV_EXP_QP_BURST_TUNNEL | IBV_EXP_QP_BURST_FENCE;
+inline constexpr std::uint32_t burst_flags = IBV_EXP_QP_BURST_SIGNALED |
+                                             IBV_EXP_QP_BURST_SOLICITED | IBV_EXP_QP_BURST_IP_CSUM |
+                                             IBV_EXP_QP_BURST_TUNNEL | IBV_EXP_QP_BURST_FENCE;
 
 // A plain send of a gather list, by pointer or inline; tci is null or a VLAN tag
 // to put in. Returns 0 or an errno value, and has done nothing then.

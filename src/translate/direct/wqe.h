@@ -79,8 +79,8 @@ inline constexpr std::uint8_t control_fence = 4 << 5;
 
 // What a doorbell repeats: the first eight bytes. number is the queue pair's,
 // shifted left by 8.
-constexpr std::uint64_t control_head(std::uint16_t index, std::uint8_t opcode,
-                                     std::uint32_t number, unsigned segments) {
+constexpr std::uint64_t control_head(std::uint16_t index, std::uint8_t opcode, std::uint32_t number,
+                                     unsigned segments) {
   return be(std::uint64_t{index} << 40 | std::uint64_t{opcode} << 32 | number | segments);
 }
 

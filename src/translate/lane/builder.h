@@ -50,8 +50,7 @@ inline void set_data(ibv_qp_ex *ex, const ibv_exp_send_wr &wr, bool atomic) {
   } else if (wr.num_sge == 1) {
     // The answer has 8 bytes, whatever the piece says.
     const ibv_sge &piece = wr.sg_list[0];
-    ibv_wr_set_sge(ex, piece.lkey, piece.addr,
-                   atomic && piece.length != 0 ? 8 : piece.length);
+    ibv_wr_set_sge(ex, piece.lkey, piece.addr, atomic && piece.length != 0 ? 8 : piece.length);
   } else {
     ibv_wr_set_sge_list(ex, static_cast<std::size_t>(wr.num_sge), wr.sg_list);
   }
@@ -68,15 +67,11 @@ inline void build(Lane &lane, const ibv_exp_send_wr &wr, ibv_wr_opcode opcode) {
 
   bool atomic = false;
   switch (opcode) {
-    case IBV_WR_RDMA_WRITE:
-      ibv_wr_rdma_write(ex, wr.wr.rdma.rkey, wr.wr.rdma.remote_addr);
-      break;
+    case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(ex, wr.wr.rdma.rkey, wr.wr.rdma.remote_addr); break;
     case IBV_WR_RDMA_WRITE_WITH_IMM:
       ibv_wr_rdma_write_imm(ex, wr.wr.rdma.rkey, wr.wr.rdma.remote_addr, wr.ex.imm_data);
       break;
-    case IBV_WR_RDMA_READ:
-      ibv_wr_rdma_read(ex, wr.wr.rdma.rkey, wr.wr.rdma.remote_addr);
-      break;
+    case IBV_WR_RDMA_READ: ibv_wr_rdma_read(ex, wr.wr.rdma.rkey, wr.wr.rdma.remote_addr); break;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
       ibv_wr_atomic_cmp_swp(ex, wr.wr.atomic.rkey, wr.wr.atomic.remote_addr,
                             wr.wr.atomic.compare_add, wr.wr.atomic.swap);

@@ -11,9 +11,7 @@ namespace ibvexp::lane {
 
 namespace {
 
-CqState *state_of(ibv_cq_ex *cq) {
-  return find_cq(find_state(cq->context), ibv_cq_ex_to_cq(cq));
-}
+CqState *state_of(ibv_cq_ex *cq) { return find_cq(find_state(cq->context), ibv_cq_ex_to_cq(cq)); }
 
 // Settles the completion that the queue stands at.
 void settle_current(ibv_cq_ex *cq, ExtendedPoll &of) {

@@ -23,7 +23,7 @@
 namespace ibvexp::lane {
 
 struct Lane {
-  ibv_qp_ex *ex = nullptr;     // null: not in the lane
+  ibv_qp_ex *ex = nullptr;  // null: not in the lane
   mlx5dv_qp_ex *dv = nullptr;
   void (*start)(ibv_qp_ex *) = nullptr;
   bool raw = false;        // takes raw entries (rdma-core v36 and later)

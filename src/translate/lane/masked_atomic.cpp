@@ -83,9 +83,9 @@ int write_masked_atomic(const Lane &lane, const ibv_exp_send_wr &wr, Special &sp
   }
 
   std::uint32_t left = 1u << atomic.log_arg_sz;
-  special.meaning = {static_cast<std::uint32_t>(swaps ? IBV_EXP_WC_MASKED_COMP_SWAP
-                                                      : IBV_EXP_WC_MASKED_FETCH_ADD),
-                     left};
+  special.meaning = {
+      static_cast<std::uint32_t>(swaps ? IBV_EXP_WC_MASKED_COMP_SWAP : IBV_EXP_WC_MASKED_FETCH_ADD),
+      left};
   for (int i = 0; i < wr.num_sge && left != 0; ++i) {
     const std::uint32_t length = std::min(wr.sg_list[i].length, left);
     if (length == 0) continue;

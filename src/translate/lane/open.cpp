@@ -15,8 +15,7 @@ namespace {
 std::uint64_t operations(ibv_qp_type type, bool atomics) {
   constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   constexpr std::uint64_t writes = sends | IBV_QP_EX_WITH_SEND_WITH_INV |
-                                   IBV_QP_EX_WITH_RDMA_WRITE |
-                                   IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                   IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                                    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
   switch (type) {
     case IBV_QPT_UD: return sends;

@@ -65,10 +65,8 @@ void post_raw(Lane &lane, const ibv_exp_send_wr &wr, Special &special) {
   if (lane.signal_all || (wr.exp_send_flags & IBV_EXP_SEND_SIGNALED) != 0)
     flags |= MLX5_WQE_CTRL_CQ_UPDATE;
   if ((wr.exp_send_flags & IBV_EXP_SEND_SOLICITED) != 0) flags |= MLX5_WQE_CTRL_SOLICITED;
-  if ((wr.exp_send_flags & IBV_EXP_SEND_FENCE) != 0)
-    flags |= MLX5_WQE_CTRL_FENCE;
-  else if (lane.fence_raw)
-    flags |= MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+  if ((wr.exp_send_flags & IBV_EXP_SEND_FENCE) != 0) flags |= MLX5_WQE_CTRL_FENCE;
+  else if (lane.fence_raw) flags |= MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
   lane.fence_raw = lane.fence_built = special.fence;
   lane.ex->wr_id = wr.wr_id;
   lane.ex->wr_flags = 0;
@@ -129,8 +127,8 @@ int post_chain(Lane &lane, Wr *wr, std::uint64_t refused, Wr *&bad) {
     int fault = 0;
     if ((exp.exp_send_flags & refused) != 0) [[unlikely]] {
       fault = translate::refuse_send_flags(exp.exp_send_flags, refused);
-    } else if ((exp.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 &&
-               !translate::has_checksums(type)) [[unlikely]] {
+    } else if ((exp.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 && !translate::has_checksums(type))
+        [[unlikely]] {
       fault = EINVAL;
     } else if (opcode.lane == translate::Lane::other && std::is_same_v<Wr, ibv_send_wr>) {
       fault = EINVAL;

@@ -24,8 +24,8 @@ int check_access(std::uint64_t access) {
                                    IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_REMOTE_ATOMIC |
                                    IBV_EXP_ACCESS_MW_BIND;
   if ((access & ~rights) == 0) return 0;
-  if (const auto known = check_bits(posting, "ext_op.umr.exp_access", access,
-                                    bits_of<"ibv_exp_access_flags">());
+  if (const auto known =
+          check_bits(posting, "ext_op.umr.exp_access", access, bits_of<"ibv_exp_access_flags">());
       !known)
     return known.error();
   return unsupported(posting, FeatureId::umr_ext_op_exp_access, "ext_op.umr.exp_access", access)
@@ -64,8 +64,7 @@ int place_units(const Lane &lane, ContextState &state, const ibv_exp_send_wr &wr
                 const UmrLayout &layout, RawWqe &wqe) {
   const Umr &umr = wr.ext_op.umr;
   if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) {
-    const std::size_t reserved =
-        overhead(lane.qp_type()) + inline_header + lane.max_inline_data;
+    const std::size_t reserved = overhead(lane.qp_type()) + inline_header + lane.max_inline_data;
     if (umr.num_mrs > lane.max_umr_pieces || layout.bytes() > wqe.room() ||
         wqe.size() + layout.bytes() > reserved)
       return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than max_inl_send_klms")
@@ -126,8 +125,7 @@ int write_umr(const Lane &lane, const ibv_exp_send_wr &wr, Special &special) {
       MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
       MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
       MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC);
-  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0)
-    change.flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE;
+  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) change.flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE;
   change.klm_octowords = htobe16(static_cast<std::uint16_t>(layout.padded_units()));
   context.access_flags = key_rights(umr.exp_access);
   context.start_addr = htobe64(umr.base_addr);

@@ -23,8 +23,7 @@ int write_window(const Lane &lane, const ibv_exp_send_wr &wr, Special &special) 
   special.meaning = {IBV_EXP_WC_BIND_MW, 0};
   special.fence = true;
   change.flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE | MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET;
-  change.mkey_mask =
-      htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY);
+  change.mkey_mask = htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY);
   if (bind.bind_info.length == 0) {
     context.free = MLX5_WQE_MKEY_CONTEXT_FREE;
     return 0;
@@ -36,14 +35,14 @@ int write_window(const Lane &lane, const ibv_exp_send_wr &wr, Special &special) 
       MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC);
   const UmrLayout layout{1, bind.bind_info.length};
   change.klm_octowords = htobe16(static_cast<std::uint16_t>(layout.padded_units()));
-  context.access_flags = static_cast<std::uint8_t>(
-      key_rights(bind.bind_info.exp_mw_access_flags) &
-      ~MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_READ);
+  context.access_flags = static_cast<std::uint8_t>(key_rights(bind.bind_info.exp_mw_access_flags) &
+                                                   ~MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_READ);
   context.start_addr = htobe64(bind.bind_info.addr);
   context.len = htobe64(bind.bind_info.length);
   auto &piece = *static_cast<mlx5_wqe_umr_klm_seg *>(wqe.append(layout.bytes()));
-  piece.byte_count = htobe32(
-      bind.bind_info.length == largest_piece ? 0 : static_cast<std::uint32_t>(bind.bind_info.length));
+  piece.byte_count = htobe32(bind.bind_info.length == largest_piece
+                                 ? 0
+                                 : static_cast<std::uint32_t>(bind.bind_info.length));
   piece.mkey = htobe32(bind.bind_info.mr->lkey);
   piece.address = htobe64(bind.bind_info.addr);
   return 0;

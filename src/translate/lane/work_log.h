@@ -95,10 +95,8 @@ class WorkLog {
         meaning.opcode = entry.opcode.load(std::memory_order_relaxed);
         meaning.byte_len = entry.byte_len.load(std::memory_order_relaxed);
         if (entry.state.compare_exchange_strong(now, state(at, done))) {
-          if (in_order)
-            advance(at + 1);
-          else
-            disorder_.store(true);
+          if (in_order) advance(at + 1);
+          else disorder_.store(true);
           if (disorder_.load()) [[unlikely]]
             catch_up();
           return true;

@@ -92,11 +92,12 @@ class Audit {
   }
 
   void add_site(const SlotSite &s) {
-    Use use = use_of(subject_of_slot(s.from_end),
-                     s.called ? Evidence::slot_call : Evidence::slot_load);
+    Use use =
+        use_of(subject_of_slot(s.from_end), s.called ? Evidence::slot_call : Evidence::slot_load);
     use.address = s.address;
     use.detail = "slot " + slot_name(s.from_end);
-    if (!s.called && (use.subject->name == "ibv_exp_post_send" || use.subject->name == "ibv_exp_poll_cq"))
+    if (!s.called &&
+        (use.subject->name == "ibv_exp_post_send" || use.subject->name == "ibv_exp_poll_cq"))
       use.detail += ", perhaps for ibv_exp_get_provider_func";
     const Place place = debug_.place_of(s.address);
     use.where = place.function.empty() ? names_.at(s.function) : place.function;
@@ -160,7 +161,8 @@ void audit_binary(const std::string &path, FileReport &report) {
   const ElfImage image(path);
   report.libraries = image.needed();
   if (image.segments().empty() && image.is_x86_64()) {
-    report.notes.push_back("an object file, which is not linked yet: audit what it becomes part of");
+    report.notes.push_back(
+        "an object file, which is not linked yet: audit what it becomes part of");
     return;
   }
   Audit(image, report).run();
@@ -179,8 +181,8 @@ std::vector<std::string> find_libraries(const std::string &path, const FileRepor
         f.replace(at, variable.size(), origin.empty() ? "." : origin);
     folders.emplace_back(f);
   });
-  for (const char *f : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64",
-                        "/lib", "/usr/lib", "/usr/local/lib"})
+  for (const char *f : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64",
+                        "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"})
     folders.emplace_back(f);
   std::vector<std::string> out;
   for (const std::string &name : report.libraries) {

@@ -15,7 +15,10 @@ struct RegisterName {
 RegisterName general(unsigned reg) {
   switch (reg) {
 #define LEGACY(n, r8, r16, r32, r64) \
-  case X86_REG_##r8: case X86_REG_##r16: case X86_REG_##r32: case X86_REG_##r64: return {n, false};
+  case X86_REG_##r8:                 \
+  case X86_REG_##r16:                \
+  case X86_REG_##r32:                \
+  case X86_REG_##r64: return {n, false};
     LEGACY(rax, AL, AX, EAX, RAX)
     LEGACY(rcx, CL, CX, ECX, RCX)
     LEGACY(rdx, DL, DX, EDX, RDX)
@@ -33,11 +36,11 @@ RegisterName general(unsigned reg) {
     LEGACY(r14, R14B, R14W, R14D, R14)
     LEGACY(r15, R15B, R15W, R15D, R15)
 #undef LEGACY
-  case X86_REG_AH: return {rax, true};
-  case X86_REG_CH: return {rcx, true};
-  case X86_REG_DH: return {rdx, true};
-  case X86_REG_BH: return {rbx, true};
-  default: return {};
+    case X86_REG_AH: return {rax, true};
+    case X86_REG_CH: return {rcx, true};
+    case X86_REG_DH: return {rdx, true};
+    case X86_REG_BH: return {rbx, true};
+    default: return {};
   }
 }
 
@@ -52,38 +55,39 @@ Operand operand(const cs_x86_op &op, const cs_insn &insn) {
   Operand out;
   out.size = op.size;
   switch (op.type) {
-  case X86_OP_REG:
-    if (const RegisterName r = general(op.reg); r.number >= 0) {
-      out.kind = Operand::Kind::general;
-      out.reg = static_cast<std::uint8_t>(r.number);
-      out.high_byte = r.high_byte;
-    } else if (const int v = vector(op.reg); v >= 0) {
-      out.kind = Operand::Kind::vector;
-      out.reg = static_cast<std::uint8_t>(v);
-    } else {
-      out.kind = Operand::Kind::other;
-    }
-    break;
-  case X86_OP_IMM:
-    out.kind = Operand::Kind::immediate;
-    out.value = op.imm;
-    break;
-  case X86_OP_MEM:
-    out.kind = Operand::Kind::memory;
-    out.value = op.mem.disp;
-    out.scale = static_cast<std::uint8_t>(op.mem.scale);
-    out.foreign = op.mem.segment == X86_REG_FS || op.mem.segment == X86_REG_GS;
-    if (op.mem.base == X86_REG_RIP) out.value += static_cast<std::int64_t>(insn.address + insn.size);
-    else if (op.mem.base != X86_REG_INVALID) {
-      out.base = general(op.mem.base).number;
-      if (out.base < 0) out.foreign = true;
-    }
-    if (op.mem.index != X86_REG_INVALID && op.mem.index != X86_REG_RIZ) {
-      out.index = general(op.mem.index).number;
-      if (out.index < 0) out.foreign = true;
-    }
-    break;
-  default: out.kind = Operand::Kind::other; break;
+    case X86_OP_REG:
+      if (const RegisterName r = general(op.reg); r.number >= 0) {
+        out.kind = Operand::Kind::general;
+        out.reg = static_cast<std::uint8_t>(r.number);
+        out.high_byte = r.high_byte;
+      } else if (const int v = vector(op.reg); v >= 0) {
+        out.kind = Operand::Kind::vector;
+        out.reg = static_cast<std::uint8_t>(v);
+      } else {
+        out.kind = Operand::Kind::other;
+      }
+      break;
+    case X86_OP_IMM:
+      out.kind = Operand::Kind::immediate;
+      out.value = op.imm;
+      break;
+    case X86_OP_MEM:
+      out.kind = Operand::Kind::memory;
+      out.value = op.mem.disp;
+      out.scale = static_cast<std::uint8_t>(op.mem.scale);
+      out.foreign = op.mem.segment == X86_REG_FS || op.mem.segment == X86_REG_GS;
+      if (op.mem.base == X86_REG_RIP)
+        out.value += static_cast<std::int64_t>(insn.address + insn.size);
+      else if (op.mem.base != X86_REG_INVALID) {
+        out.base = general(op.mem.base).number;
+        if (out.base < 0) out.foreign = true;
+      }
+      if (op.mem.index != X86_REG_INVALID && op.mem.index != X86_REG_RIZ) {
+        out.index = general(op.mem.index).number;
+        if (out.index < 0) out.foreign = true;
+      }
+      break;
+    default: out.kind = Operand::Kind::other; break;
   }
   return out;
 }
@@ -104,8 +108,7 @@ Instruction convert(csh handle, const cs_insn &insn) {
     for (std::size_t i = 0; i < writes; ++i) {
       if (const RegisterName r = general(written[i]); r.number >= 0)
         out.writes |= static_cast<std::uint16_t>(1U << r.number);
-      else if (const int v = vector(written[i]); v >= 0)
-        out.writes_vector |= 1U << v;
+      else if (const int v = vector(written[i]); v >= 0) out.writes_vector |= 1U << v;
     }
   return out;
 }

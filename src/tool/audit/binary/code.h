@@ -11,23 +11,23 @@ namespace ibvexp::audit {
 struct Operand {
   enum class Kind : std::uint8_t { none, general, vector, memory, immediate, other };
   Kind kind = Kind::none;
-  std::uint8_t size = 0;         // bytes
-  std::uint8_t reg = 0;          // general or vector: its number
-  bool high_byte = false;        // general: ah, bh, ch or dh
-  bool foreign = false;          // memory: relative to fs or gs, or not computable
-  std::int8_t base = -1;         // memory: register numbers, -1 without
+  std::uint8_t size = 0;   // bytes
+  std::uint8_t reg = 0;    // general or vector: its number
+  bool high_byte = false;  // general: ah, bh, ch or dh
+  bool foreign = false;    // memory: relative to fs or gs, or not computable
+  std::int8_t base = -1;   // memory: register numbers, -1 without
   std::int8_t index = -1;
   std::uint8_t scale = 1;
-  std::int64_t value = 0;        // immediate, or displacement (rip already added)
+  std::int64_t value = 0;  // immediate, or displacement (rip already added)
 };
 
 struct Instruction {
   std::uint64_t address = 0;
   std::uint8_t length = 0;
-  unsigned id = 0;               // x86_insn of Capstone; 0 for bytes that are no code
+  unsigned id = 0;  // x86_insn of Capstone; 0 for bytes that are no code
   std::uint8_t operand_count = 0;
   std::array<Operand, 4> operands{};
-  std::uint16_t writes = 0;      // general registers, one bit each
+  std::uint16_t writes = 0;  // general registers, one bit each
   std::uint32_t writes_vector = 0;
   std::uint64_t next() const { return address + length; }
 };

@@ -21,10 +21,10 @@ using ArgumentValues = std::map<std::pair<int, int>, FieldValue>;
 
 struct SlotSite {
   std::uint64_t address;
-  std::uint64_t function;       // start of the function that contains it
-  int from_end;                 // bytes from the slot to the end of the table
-  bool called;                  // or only loaded: tested, or handed on
-  bool old_lookup;              // the look-up of 2.x headers
+  std::uint64_t function;  // start of the function that contains it
+  int from_end;            // bytes from the slot to the end of the table
+  bool called;             // or only loaded: tested, or handed on
+  bool old_lookup;         // the look-up of 2.x headers
   ArgumentValues arguments;
 };
 
@@ -38,7 +38,7 @@ struct MaskComplaint {
 struct Dispatch {
   std::vector<SlotSite> sites;
   std::vector<MaskComplaint> complaints;
-  std::size_t functions = 0;      // all there are
+  std::size_t functions = 0;  // all there are
   std::size_t evaluated = 0;
   std::size_t code_bytes = 0;
 };

@@ -15,13 +15,13 @@ namespace {
 
 std::string machine_name(unsigned machine, unsigned elf_class) {
   switch (machine) {
-  case EM_X86_64: return elf_class == ELFCLASS64 ? "x86-64" : "x32";
-  case EM_386: return "i386";
-  case EM_AARCH64: return "aarch64";
-  case EM_PPC64: return "ppc64";
-  case EM_S390: return "s390";
-  case EM_RISCV: return "riscv";
-  default: return "machine " + std::to_string(machine);
+    case EM_X86_64: return elf_class == ELFCLASS64 ? "x86-64" : "x32";
+    case EM_386: return "i386";
+    case EM_AARCH64: return "aarch64";
+    case EM_PPC64: return "ppc64";
+    case EM_S390: return "s390";
+    case EM_RISCV: return "riscv";
+    default: return "machine " + std::to_string(machine);
   }
 }
 
@@ -84,7 +84,9 @@ void ElfImage::read_segments() {
     if (p.p_type != PT_LOAD) continue;
     if (p.p_offset > raw_size || p.p_filesz > raw_size - p.p_offset)
       throw InputError("truncated ELF file: a segment ends behind the end of the file");
-    segments_.push_back({p.p_vaddr, {raw + p.p_offset, p.p_filesz}, (p.p_flags & PF_X) != 0,
+    segments_.push_back({p.p_vaddr,
+                         {raw + p.p_offset, p.p_filesz},
+                         (p.p_flags & PF_X) != 0,
                          (p.p_flags & PF_W) != 0});
   }
   if (dynamic != 0) read_dynamic(dynamic);
@@ -98,15 +100,16 @@ void ElfImage::read_dynamic(std::uint64_t address) {
   Elf64_Dyn d;
   for (std::uint64_t i = 0; read(bytes, i, d) && d.d_tag != DT_NULL; ++i) {
     switch (d.d_tag) {
-    case DT_NEEDED: needed.push_back(d.d_un.d_val); break;
-    case DT_RPATH: case DT_RUNPATH: paths.push_back(d.d_un.d_val); break;
-    case DT_STRTAB: strings = d.d_un.d_ptr; break;
-    case DT_SYMTAB: symbols = d.d_un.d_ptr; break;
-    case DT_HASH: hash = d.d_un.d_ptr; break;
-    case DT_GNU_HASH: gnu_hash = d.d_un.d_ptr; break;
-    case DT_RELA: rela = d.d_un.d_ptr; break;
-    case DT_RELASZ: rela_size = d.d_un.d_val; break;
-    default: break;
+      case DT_NEEDED: needed.push_back(d.d_un.d_val); break;
+      case DT_RPATH:
+      case DT_RUNPATH: paths.push_back(d.d_un.d_val); break;
+      case DT_STRTAB: strings = d.d_un.d_ptr; break;
+      case DT_SYMTAB: symbols = d.d_un.d_ptr; break;
+      case DT_HASH: hash = d.d_un.d_ptr; break;
+      case DT_GNU_HASH: gnu_hash = d.d_un.d_ptr; break;
+      case DT_RELA: rela = d.d_un.d_ptr; break;
+      case DT_RELASZ: rela_size = d.d_un.d_val; break;
+      default: break;
     }
   }
   for (const auto offset : needed) needed_.emplace_back(text_at(strings + offset));
@@ -129,8 +132,8 @@ void ElfImage::read_dynamic(std::uint64_t address) {
     if (name.empty()) continue;
     if (s.st_shndx == SHN_UNDEF) imports_.emplace_back(name);
     else
-      symbols_.push_back({std::string(name), s.st_value, s.st_size,
-                          ELF64_ST_TYPE(s.st_info) == STT_FUNC});
+      symbols_.push_back(
+          {std::string(name), s.st_value, s.st_size, ELF64_ST_TYPE(s.st_info) == STT_FUNC});
   }
   if (rela == 0) return;
   const auto relocations = at(rela);
@@ -172,7 +175,8 @@ std::string_view ElfImage::text_at(std::uint64_t address) const {
   const auto bytes = at(address);
   const auto end = std::find(bytes.begin(), bytes.end(), std::uint8_t{0});
   if (end == bytes.end()) return {};
-  return {reinterpret_cast<const char *>(bytes.data()), static_cast<std::size_t>(end - bytes.begin())};
+  return {reinterpret_cast<const char *>(bytes.data()),
+          static_cast<std::size_t>(end - bytes.begin())};
 }
 
 bool ElfImage::executable_at(std::uint64_t address) const {

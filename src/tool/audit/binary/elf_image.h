@@ -43,7 +43,7 @@ class ElfImage {
 
   bool is_x86_64() const { return x86_64_; }
   std::string_view machine() const { return machine_; }
-  bool is_program() const { return program_; }   // has an interpreter or a fixed address
+  bool is_program() const { return program_; }  // has an interpreter or a fixed address
   std::uint64_t entry() const { return entry_; }
 
   const std::vector<Segment> &segments() const { return segments_; }

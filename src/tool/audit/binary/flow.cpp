@@ -18,12 +18,26 @@ constexpr int patience = 4;
 
 bool is_conditional(unsigned id) {
   switch (id) {
-  case X86_INS_JAE: case X86_INS_JA: case X86_INS_JBE: case X86_INS_JB: case X86_INS_JE:
-  case X86_INS_JGE: case X86_INS_JG: case X86_INS_JLE: case X86_INS_JL: case X86_INS_JNE:
-  case X86_INS_JNO: case X86_INS_JNP: case X86_INS_JNS: case X86_INS_JO: case X86_INS_JP:
-  case X86_INS_JS: case X86_INS_JRCXZ: case X86_INS_JECXZ: case X86_INS_LOOP:
-    return true;
-  default: return false;
+    case X86_INS_JAE:
+    case X86_INS_JA:
+    case X86_INS_JBE:
+    case X86_INS_JB:
+    case X86_INS_JE:
+    case X86_INS_JGE:
+    case X86_INS_JG:
+    case X86_INS_JLE:
+    case X86_INS_JL:
+    case X86_INS_JNE:
+    case X86_INS_JNO:
+    case X86_INS_JNP:
+    case X86_INS_JNS:
+    case X86_INS_JO:
+    case X86_INS_JP:
+    case X86_INS_JS:
+    case X86_INS_JRCXZ:
+    case X86_INS_JECXZ:
+    case X86_INS_LOOP: return true;
+    default: return false;
   }
 }
 
@@ -56,9 +70,9 @@ class Quiet final : public Observer {
 Flow::Flow(std::vector<Instruction> code) : code_(std::move(code)) { split(); }
 
 std::size_t Flow::block_at(std::uint64_t address) const {
-  const auto it = std::lower_bound(
-      blocks_.begin(), blocks_.end(), address,
-      [&](const Block &b, std::uint64_t a) { return code_[b.first].address < a; });
+  const auto it =
+      std::lower_bound(blocks_.begin(), blocks_.end(), address,
+                       [&](const Block &b, std::uint64_t a) { return code_[b.first].address < a; });
   return it != blocks_.end() && code_[it->first].address == address
              ? static_cast<std::size_t>(it - blocks_.begin())
              : none;
@@ -111,8 +125,8 @@ State Flow::through(Values &values, Observer &observer, std::size_t index, const
   for (std::size_t i = block.first; i <= block.last; ++i) {
     const bool leaves = i == block.last && (block.end == End::leaves || block.end == End::indirect);
     if (leaves) machine.tail_call(code_[i]);
-    else if (i < block.last || (block.end != End::branches && block.end != End::jumps &&
-                                block.end != End::returns))
+    else if (i < block.last ||
+             (block.end != End::branches && block.end != End::jumps && block.end != End::returns))
       machine.step(code_[i]);
   }
   return std::move(machine.state);
@@ -150,8 +164,8 @@ void Flow::settle(Values &values, Observer &quiet, std::vector<std::size_t> star
       }
       auto &in_to = incoming_[edge.to];
       const std::size_t id = 2 * b + e;
-      const auto old = std::find_if(in_to.begin(), in_to.end(),
-                                    [&](const auto &x) { return x.first == id; });
+      const auto old =
+          std::find_if(in_to.begin(), in_to.end(), [&](const auto &x) { return x.first == id; });
       if (old == in_to.end()) in_to.emplace_back(id, passed);
       else if (*old->second == *passed) continue;
       else old->second = passed;

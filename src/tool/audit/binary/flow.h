@@ -24,7 +24,7 @@ class Flow {
   enum class End : std::uint8_t { falls, jumps, branches, leaves, returns, indirect };
   struct Edge {
     std::size_t to;
-    bool on_zero;      // taken only if the value tested was zero
+    bool on_zero;  // taken only if the value tested was zero
   };
   struct Block {
     std::size_t first, last;  // instructions, last included

@@ -27,7 +27,8 @@ class FrameTable {
       const std::uint64_t begin = header + static_cast<std::uint64_t>(std::int64_t{*start});
       const auto length =
           code_length(header + static_cast<std::uint64_t>(std::int64_t{*description}));
-      if (length && *length != 0 && image_.executable_at(begin)) out.push_back({begin, begin + *length});
+      if (length && *length != 0 && image_.executable_at(begin))
+        out.push_back({begin, begin + *length});
     }
     return out;
   }
@@ -48,9 +49,9 @@ class FrameTable {
     const auto distance = number<std::uint32_t>(fde + 4);
     if (!size || !distance || *size == 0xffffffff || *distance == 0) return {};
     switch (pointer_size(fde + 4 - *distance)) {
-    case 4: return number<std::uint32_t>(fde + 12);
-    case 8: return number<std::uint64_t>(fde + 16);
-    default: return {};
+      case 4: return number<std::uint32_t>(fde + 12);
+      case 8: return number<std::uint64_t>(fde + 16);
+      default: return {};
     }
   }
 
@@ -84,9 +85,10 @@ class FrameTable {
 
   static int size_of(std::uint8_t encoding) {
     switch (encoding & 0x07) {
-    case 0x00: case 0x04: return 8;
-    case 0x03: return 4;
-    default: return 0;
+      case 0x00:
+      case 0x04: return 8;
+      case 0x03: return 4;
+      default: return 0;
     }
   }
 

@@ -34,9 +34,9 @@ void for_each_direct_call(const ElfImage &image, Fn fn) {
     for (std::size_t i = 0; i + 5 <= s.bytes.size(); ++i) {
       const std::uint8_t op = s.bytes[i];
       if (op != 0xe8 && op != 0xe9) continue;
-      const auto distance = static_cast<std::int32_t>(
-          s.bytes[i + 1] | s.bytes[i + 2] << 8 | s.bytes[i + 3] << 16 |
-          static_cast<std::uint32_t>(s.bytes[i + 4]) << 24);
+      const auto distance =
+          static_cast<std::int32_t>(s.bytes[i + 1] | s.bytes[i + 2] << 8 | s.bytes[i + 3] << 16 |
+                                    static_cast<std::uint32_t>(s.bytes[i + 4]) << 24);
       const std::uint64_t from = s.address + i;
       const std::uint64_t target = from + 5 + static_cast<std::uint64_t>(std::int64_t{distance});
       if (target - s.address < s.bytes.size()) fn(from, target, op == 0xe8);

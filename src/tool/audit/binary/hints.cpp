@@ -33,7 +33,7 @@ enum class How : std::uint8_t { bits, value };
 struct Field {
   std::string_view verb;
   int argument;
-  int offset;                  // -1: the argument itself
+  int offset;  // -1: the argument itself
   std::size_t size;
   std::string_view field;
   std::string_view enumeration;
@@ -41,9 +41,14 @@ struct Field {
 };
 
 constexpr auto fields = std::to_array<Field>({
-#define IBVEXP_HINT_FIELD(verb, argument, structure, member, enumeration, how)        \
-  {#verb, argument, static_cast<int>(offsetof(structure, member)),                    \
-   sizeof(structure::member), #structure "." #member, #enumeration, How::how},
+#define IBVEXP_HINT_FIELD(verb, argument, structure, member, enumeration, how) \
+  {#verb,                                                                      \
+   argument,                                                                   \
+   static_cast<int>(offsetof(structure, member)),                              \
+   sizeof(structure::member),                                                  \
+   #structure "." #member,                                                     \
+   #enumeration,                                                               \
+   How::how},
 #define IBVEXP_HINT_ARGUMENT(verb, argument, enumeration, how) \
   {#verb, argument, -1, 8, "argument " #argument, #enumeration, How::how},
 #include "hints.def"

@@ -9,7 +9,7 @@
 namespace ibvexp::audit {
 
 struct Hint {
-  std::string_view constant;   // name of a row
+  std::string_view constant;  // name of a row
   std::string_view field;
 };
 

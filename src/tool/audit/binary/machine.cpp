@@ -8,8 +8,8 @@ namespace ibvexp::audit {
 namespace {
 
 constexpr std::uint16_t bit(Register r) { return static_cast<std::uint16_t>(1U << r); }
-constexpr std::uint16_t caller_saved = bit(rax) | bit(rcx) | bit(rdx) | bit(rsi) | bit(rdi) |
-                                       bit(r8) | bit(r9) | bit(r10) | bit(r11);
+constexpr std::uint16_t caller_saved =
+    bit(rax) | bit(rcx) | bit(rdx) | bit(rsi) | bit(rdi) | bit(r8) | bit(r9) | bit(r10) | bit(r11);
 
 std::uint64_t truncated(std::uint64_t v, unsigned size) {
   return size >= 8 ? v : v & ((std::uint64_t{1} << (8 * size)) - 1);
@@ -41,7 +41,8 @@ Value Machine::load(const Instruction &insn, Value address, unsigned size) {
     return cell->size == 8 ? cell->value : unknown;
   }
   if (cell != nullptr && cell->size >= size)
-    if (const auto c = values_.as_constant(cell->value)) return values_.constant(truncated(*c, size));
+    if (const auto c = values_.as_constant(cell->value))
+      return values_.constant(truncated(*c, size));
   return unknown;
 }
 
@@ -54,15 +55,16 @@ void Machine::store(const Instruction &insn, Value address, Value v, unsigned si
 // The value of an operand, zero-extended; unknown what cannot be said.
 Value Machine::read(const Instruction &insn, const Operand &op) {
   switch (op.kind) {
-  case Operand::Kind::immediate: return values_.constant(truncated(static_cast<std::uint64_t>(op.value), op.size));
-  case Operand::Kind::memory: return load(insn, address_of(insn, op), op.size);
-  case Operand::Kind::general: {
-    const Value v = state.reg[op.reg];
-    if (op.size == 8) return v;
-    const auto c = values_.as_constant(v);
-    return c && !op.high_byte ? values_.constant(truncated(*c, op.size)) : unknown;
-  }
-  default: return unknown;
+    case Operand::Kind::immediate:
+      return values_.constant(truncated(static_cast<std::uint64_t>(op.value), op.size));
+    case Operand::Kind::memory: return load(insn, address_of(insn, op), op.size);
+    case Operand::Kind::general: {
+      const Value v = state.reg[op.reg];
+      if (op.size == 8) return v;
+      const auto c = values_.as_constant(v);
+      return c && !op.high_byte ? values_.constant(truncated(*c, op.size)) : unknown;
+    }
+    default: return unknown;
   }
 }
 
@@ -102,48 +104,62 @@ void Machine::touch_memory_operands(const Instruction &insn) {
 bool Machine::moves(const Instruction &insn) {
   const Operand &to = insn.operands[0], &from = insn.operands[1];
   switch (insn.id) {
-  case X86_INS_MOV:
-  case X86_INS_MOVABS:
-    if (to.kind == Operand::Kind::other || from.kind == Operand::Kind::other) return false;
-    if (from.kind == Operand::Kind::immediate) {
-      write(insn, to, values_.constant(truncated(static_cast<std::uint64_t>(from.value), to.size)));
-    } else {
-      write(insn, to, read(insn, from));
+    case X86_INS_MOV:
+    case X86_INS_MOVABS:
+      if (to.kind == Operand::Kind::other || from.kind == Operand::Kind::other) return false;
+      if (from.kind == Operand::Kind::immediate) {
+        write(insn, to,
+              values_.constant(truncated(static_cast<std::uint64_t>(from.value), to.size)));
+      } else {
+        write(insn, to, read(insn, from));
+      }
+      return true;
+    case X86_INS_LEA: {
+      const Value v = address_of(insn, from);
+      write(insn, to, v);
+      return true;
     }
-    return true;
-  case X86_INS_LEA: {
-    const Value v = address_of(insn, from);
-    write(insn, to, v);
-    return true;
-  }
-  case X86_INS_MOVZX: {
-    const Value v = read(insn, from);
-    write(insn, to, v);
-    return true;
-  }
-  case X86_INS_MOVSXD:
-  case X86_INS_MOVSX: {
-    const auto c = values_.as_constant(read(insn, from));
-    const unsigned shift = 64 - 8 * from.size;
-    write(insn, to, c ? values_.constant(static_cast<std::uint64_t>(
-                            static_cast<std::int64_t>(*c << shift) >> shift))
-                      : unknown);
-    return true;
-  }
-  case X86_INS_XCHG: {
-    if (to.kind != Operand::Kind::general || to.size != 8) return false;
-    const Value a = read(insn, to), b = read(insn, from);
-    write(insn, to, b);
-    write(insn, from, a);
-    return true;
-  }
-  case X86_INS_CMOVA: case X86_INS_CMOVAE: case X86_INS_CMOVB: case X86_INS_CMOVBE:
-  case X86_INS_CMOVE: case X86_INS_CMOVG: case X86_INS_CMOVGE: case X86_INS_CMOVL:
-  case X86_INS_CMOVLE: case X86_INS_CMOVNE: case X86_INS_CMOVNO: case X86_INS_CMOVNP:
-  case X86_INS_CMOVNS: case X86_INS_CMOVO: case X86_INS_CMOVP: case X86_INS_CMOVS:
-    write(insn, to, join(values_, read(insn, to), read(insn, from), insn.address, to.reg));
-    return true;
-  default: return false;
+    case X86_INS_MOVZX: {
+      const Value v = read(insn, from);
+      write(insn, to, v);
+      return true;
+    }
+    case X86_INS_MOVSXD:
+    case X86_INS_MOVSX: {
+      const auto c = values_.as_constant(read(insn, from));
+      const unsigned shift = 64 - 8 * from.size;
+      write(insn, to,
+            c ? values_.constant(
+                    static_cast<std::uint64_t>(static_cast<std::int64_t>(*c << shift) >> shift))
+              : unknown);
+      return true;
+    }
+    case X86_INS_XCHG: {
+      if (to.kind != Operand::Kind::general || to.size != 8) return false;
+      const Value a = read(insn, to), b = read(insn, from);
+      write(insn, to, b);
+      write(insn, from, a);
+      return true;
+    }
+    case X86_INS_CMOVA:
+    case X86_INS_CMOVAE:
+    case X86_INS_CMOVB:
+    case X86_INS_CMOVBE:
+    case X86_INS_CMOVE:
+    case X86_INS_CMOVG:
+    case X86_INS_CMOVGE:
+    case X86_INS_CMOVL:
+    case X86_INS_CMOVLE:
+    case X86_INS_CMOVNE:
+    case X86_INS_CMOVNO:
+    case X86_INS_CMOVNP:
+    case X86_INS_CMOVNS:
+    case X86_INS_CMOVO:
+    case X86_INS_CMOVP:
+    case X86_INS_CMOVS:
+      write(insn, to, join(values_, read(insn, to), read(insn, from), insn.address, to.reg));
+      return true;
+    default: return false;
   }
 }
 
@@ -151,67 +167,68 @@ bool Machine::arithmetic(const Instruction &insn) {
   const Operand &to = insn.operands[0], &by = insn.operands[1];
   Value result = unknown;
   switch (insn.id) {
-  case X86_INS_CMP: {
-    const Value a = read(insn, to);
-    const Value b = by.kind == Operand::Kind::immediate
-                        ? values_.constant(truncated(static_cast<std::uint64_t>(by.value), to.size))
-                        : read(insn, by);
-    if (to.size == 8) observer_.compare(insn, a, b);
-    state.zero_test = values_.as_constant(b) == 0 ? a : unknown;
-    return true;
-  }
-  case X86_INS_TEST: {
-    const Value a = read(insn, to);
-    const bool same = to.kind == Operand::Kind::general && by.kind == Operand::Kind::general &&
-                      to.reg == by.reg;
-    if (by.kind == Operand::Kind::memory) read(insn, by);
-    state.zero_test = same ? a : unknown;
-    return true;
-  }
-  case X86_INS_ADD:
-  case X86_INS_SUB: {
-    const Value a = read(insn, to);
-    const Value b = by.kind == Operand::Kind::immediate
-                        ? values_.constant(static_cast<std::uint64_t>(by.value))
-                        : read(insn, by);
-    result = insn.id == X86_INS_ADD ? values_.add(a, b) : values_.sub(a, b);
-    break;
-  }
-  case X86_INS_INC: result = values_.plus(read(insn, to), 1); break;
-  case X86_INS_DEC: result = values_.plus(read(insn, to), -1); break;
-  case X86_INS_NEG: result = values_.times(read(insn, to), -1); break;
-  case X86_INS_NOT: result = values_.plus(values_.times(read(insn, to), -1), -1); break;
-  case X86_INS_SHL:
-    if (by.kind != Operand::Kind::immediate || by.value < 0 || by.value > 62) return false;
-    result = values_.times(read(insn, to), std::int64_t{1} << by.value);
-    break;
-  case X86_INS_IMUL:
-    if (insn.operand_count != 3 || insn.operands[2].kind != Operand::Kind::immediate) return false;
-    result = values_.times(read(insn, by), insn.operands[2].value);
-    break;
-  case X86_INS_XOR:
-  case X86_INS_AND:
-  case X86_INS_OR: {
-    if (insn.id == X86_INS_XOR && to.kind == Operand::Kind::general &&
-        by.kind == Operand::Kind::general && to.reg == by.reg) {
-      result = values_.constant(0);
+    case X86_INS_CMP: {
+      const Value a = read(insn, to);
+      const Value b =
+          by.kind == Operand::Kind::immediate
+              ? values_.constant(truncated(static_cast<std::uint64_t>(by.value), to.size))
+              : read(insn, by);
+      if (to.size == 8) observer_.compare(insn, a, b);
+      state.zero_test = values_.as_constant(b) == 0 ? a : unknown;
+      return true;
+    }
+    case X86_INS_TEST: {
+      const Value a = read(insn, to);
+      const bool same = to.kind == Operand::Kind::general && by.kind == Operand::Kind::general &&
+                        to.reg == by.reg;
+      if (by.kind == Operand::Kind::memory) read(insn, by);
+      state.zero_test = same ? a : unknown;
+      return true;
+    }
+    case X86_INS_ADD:
+    case X86_INS_SUB: {
+      const Value a = read(insn, to);
+      const Value b = by.kind == Operand::Kind::immediate
+                          ? values_.constant(static_cast<std::uint64_t>(by.value))
+                          : read(insn, by);
+      result = insn.id == X86_INS_ADD ? values_.add(a, b) : values_.sub(a, b);
       break;
     }
-    const auto a = values_.as_constant(read(insn, to));
-    const auto b = by.kind == Operand::Kind::immediate
-                       ? std::optional<std::uint64_t>(static_cast<std::uint64_t>(by.value))
-                       : values_.as_constant(read(insn, by));
-    if (a && b)
-      result = values_.constant(insn.id == X86_INS_XOR   ? *a ^ *b
-                                : insn.id == X86_INS_AND ? *a & *b
-                                                         : *a | *b);
-    else if (insn.id == X86_INS_AND && to.kind == Operand::Kind::general && to.reg == rsp)
-      result = values_.symbol({Symbol::Kind::frame, insn.address, 0});
-    else if (insn.id == X86_INS_OR && b == ~std::uint64_t{0})
-      result = values_.constant(*b);
-    break;
-  }
-  default: return false;
+    case X86_INS_INC: result = values_.plus(read(insn, to), 1); break;
+    case X86_INS_DEC: result = values_.plus(read(insn, to), -1); break;
+    case X86_INS_NEG: result = values_.times(read(insn, to), -1); break;
+    case X86_INS_NOT: result = values_.plus(values_.times(read(insn, to), -1), -1); break;
+    case X86_INS_SHL:
+      if (by.kind != Operand::Kind::immediate || by.value < 0 || by.value > 62) return false;
+      result = values_.times(read(insn, to), std::int64_t{1} << by.value);
+      break;
+    case X86_INS_IMUL:
+      if (insn.operand_count != 3 || insn.operands[2].kind != Operand::Kind::immediate)
+        return false;
+      result = values_.times(read(insn, by), insn.operands[2].value);
+      break;
+    case X86_INS_XOR:
+    case X86_INS_AND:
+    case X86_INS_OR: {
+      if (insn.id == X86_INS_XOR && to.kind == Operand::Kind::general &&
+          by.kind == Operand::Kind::general && to.reg == by.reg) {
+        result = values_.constant(0);
+        break;
+      }
+      const auto a = values_.as_constant(read(insn, to));
+      const auto b = by.kind == Operand::Kind::immediate
+                         ? std::optional<std::uint64_t>(static_cast<std::uint64_t>(by.value))
+                         : values_.as_constant(read(insn, by));
+      if (a && b)
+        result = values_.constant(insn.id == X86_INS_XOR   ? *a ^ *b
+                                  : insn.id == X86_INS_AND ? *a & *b
+                                                           : *a | *b);
+      else if (insn.id == X86_INS_AND && to.kind == Operand::Kind::general && to.reg == rsp)
+        result = values_.symbol({Symbol::Kind::frame, insn.address, 0});
+      else if (insn.id == X86_INS_OR && b == ~std::uint64_t{0}) result = values_.constant(*b);
+      break;
+    }
+    default: return false;
   }
   write(insn, to, result);
   state.zero_test = to.kind == Operand::Kind::general && to.size == 8 ? state.reg[to.reg] : unknown;
@@ -220,25 +237,25 @@ bool Machine::arithmetic(const Instruction &insn) {
 
 bool Machine::stack(const Instruction &insn) {
   switch (insn.id) {
-  case X86_INS_PUSH: {
-    const Value v = read(insn, insn.operands[0]);
-    set_register(rsp, values_.plus(state.reg[rsp], -8));
-    if (state.reg[rsp] != unknown) state.memory.store(state.reg[rsp], v, 8);
-    return true;
-  }
-  case X86_INS_POP: {
-    const Value v = load(insn, state.reg[rsp], 8);
-    set_register(rsp, values_.plus(state.reg[rsp], 8));
-    write(insn, insn.operands[0], v);
-    return true;
-  }
-  case X86_INS_LEAVE:
-    set_register(rsp, state.reg[rbp]);
-    set_register(rbp, load(insn, state.reg[rsp], 8));
-    if (state.reg[rbp] == unknown) set_register(rbp, defined_by(insn, rbp));
-    set_register(rsp, values_.plus(state.reg[rsp], 8));
-    return true;
-  default: return false;
+    case X86_INS_PUSH: {
+      const Value v = read(insn, insn.operands[0]);
+      set_register(rsp, values_.plus(state.reg[rsp], -8));
+      if (state.reg[rsp] != unknown) state.memory.store(state.reg[rsp], v, 8);
+      return true;
+    }
+    case X86_INS_POP: {
+      const Value v = load(insn, state.reg[rsp], 8);
+      set_register(rsp, values_.plus(state.reg[rsp], 8));
+      write(insn, insn.operands[0], v);
+      return true;
+    }
+    case X86_INS_LEAVE:
+      set_register(rsp, state.reg[rbp]);
+      set_register(rbp, load(insn, state.reg[rsp], 8));
+      if (state.reg[rbp] == unknown) set_register(rbp, defined_by(insn, rbp));
+      set_register(rsp, values_.plus(state.reg[rsp], 8));
+      return true;
+    default: return false;
   }
 }
 
@@ -293,23 +310,23 @@ Value Machine::substitute(const Instruction &insn, Value v, int depth) {
     const Symbol s = values_.at(l.terms[i].symbol);
     Value term = unknown;
     switch (s.kind) {
-    case Symbol::Kind::entry:
-      term = s.a == rsp ? values_.plus(state.reg[rsp], -8) : state.reg[s.a];
-      break;
-    case Symbol::Kind::load: {
-      const Value address = substitute(insn, static_cast<Value>(s.a), depth + 1);
-      const Cell *cell = state.memory.find(address);
-      term = cell == nullptr ? values_.load(address) : cell->size == 8 ? cell->value : unknown;
-      break;
-    }
-    case Symbol::Kind::table: {
-      Value p = substitute(insn, static_cast<Value>(s.a), depth + 1);
-      // A table it is, whatever it was found from.
-      if (values_.linear(p).count != 1) p = defined_by(insn, register_count);
-      term = values_.sub(p, values_.load(values_.plus(p, -8)));
-      break;
-    }
-    default: break;
+      case Symbol::Kind::entry:
+        term = s.a == rsp ? values_.plus(state.reg[rsp], -8) : state.reg[s.a];
+        break;
+      case Symbol::Kind::load: {
+        const Value address = substitute(insn, static_cast<Value>(s.a), depth + 1);
+        const Cell *cell = state.memory.find(address);
+        term = cell == nullptr ? values_.load(address) : cell->size == 8 ? cell->value : unknown;
+        break;
+      }
+      case Symbol::Kind::table: {
+        Value p = substitute(insn, static_cast<Value>(s.a), depth + 1);
+        // A table it is, whatever it was found from.
+        if (values_.linear(p).count != 1) p = defined_by(insn, register_count);
+        term = values_.sub(p, values_.load(values_.plus(p, -8)));
+        break;
+      }
+      default: break;
     }
     out = values_.add(out, values_.times(term, l.terms[i].factor));
   }

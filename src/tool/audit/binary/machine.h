@@ -8,8 +8,8 @@ namespace ibvexp::audit {
 
 // What a function looks like from its callers.
 struct Summary {
-  Value result = unknown;         // in terms of the registers at entry
-  std::uint16_t clobbers = 0;     // general registers that may have changed
+  Value result = unknown;      // in terms of the registers at entry
+  std::uint16_t clobbers = 0;  // general registers that may have changed
   std::uint32_t clobbers_vector = 0;
   // Comparisons of a table's size word with a limit, in the same terms: a look-up
   // may be a function of its own that is told the slot.

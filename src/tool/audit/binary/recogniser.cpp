@@ -25,7 +25,8 @@ constexpr int furthest_field = 512;
 // Listens to one function.
 class Listener final : public Observer {
  public:
-  explicit Listener(Recogniser &recogniser) : recogniser_(recogniser), values_(recogniser.values()) {}
+  explicit Listener(Recogniser &recogniser)
+      : recogniser_(recogniser), values_(recogniser.values()) {}
 
   Sightings seen;
 
@@ -90,7 +91,9 @@ class Listener final : public Observer {
 
   // fprintf(stderr, "%s: invalid comp_mask ...", verb, value, valid mask)
   void look_for_complaint(const State &state) {
-    const auto argument = [&](std::size_t i) { return values_.as_constant(state.reg[argument_registers[i]]); };
+    const auto argument = [&](std::size_t i) {
+      return values_.as_constant(state.reg[argument_registers[i]]);
+    };
     for (std::size_t i = 0; i + 3 < argument_registers.size(); ++i) {
       const auto format = argument(i), verb = argument(i + 1), mask = argument(i + 3);
       if (!format || !verb || !mask) continue;
@@ -173,8 +176,8 @@ std::vector<Instruction> Recogniser::decode(const Function &f) {
   std::vector<const Function *> parts{&f};
   for (std::size_t p = 0; p < parts.size(); ++p) {
     const Function part = *parts[p];
-    const auto more = disassembler_.decode(
-        image_.at(part.start).first(part.end - part.start), part.start);
+    const auto more =
+        disassembler_.decode(image_.at(part.start).first(part.end - part.start), part.start);
     for (const Instruction &insn : more) {
       if (insn.operand_count == 0 || insn.operands[0].kind != Operand::Kind::immediate) continue;
       if (insn.id == X86_INS_CALL || insn.writes != 0) continue;
@@ -227,7 +230,8 @@ void Recogniser::report(const Function &f, const Sightings &seen) {
       const auto constant = values_.as_constant(t.limit);
       if (!constant) continue;
       const auto limit = static_cast<std::int64_t>(*constant);
-      if (from_end <= 8 || from_end > 1024 || (limit != from_end && limit + 1 != from_end)) continue;
+      if (from_end <= 8 || from_end > 1024 || (limit != from_end && limit + 1 != from_end))
+        continue;
       dispatch_.sites.push_back({a.site, f.start, static_cast<int>(from_end), a.called,
                                  t.at.offset != modern_size_word, a.arguments});
       break;

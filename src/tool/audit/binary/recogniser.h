@@ -25,7 +25,7 @@ struct Sightings {
   };
   struct SizeTest {
     Values::TableAddress at;
-    Value size;                  // the word at that address
+    Value size;  // the word at that address
     Value limit;
   };
   std::vector<Access> accesses;
@@ -72,7 +72,7 @@ class Recogniser {
   Functions functions_;
   Values values_;
   Disassembler disassembler_;
-  std::vector<bool> looks_up_;        // by function: worth evaluating for itself
+  std::vector<bool> looks_up_;  // by function: worth evaluating for itself
   std::map<std::size_t, Known> known_;
   int depth_ = 0;
   std::set<std::size_t> evaluated_;

@@ -39,7 +39,8 @@ void join_memory(const Values &values, Memory &into, const Memory &other, bool z
       ++b;
     } else {
       // What differs is forgotten: a symbol for each would be too many.
-      const auto v = a->size == b->size ? common(values, a->value, b->value, zero_yields) : std::nullopt;
+      const auto v =
+          a->size == b->size ? common(values, a->value, b->value, zero_yields) : std::nullopt;
       if (v) out.push_back({a->address, *v, a->size});
       ++a, ++b;
     }

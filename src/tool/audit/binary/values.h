@@ -94,7 +94,22 @@ class Values {
 
 // Numbers of the general registers, as the hardware encodes them.
 enum Register : std::uint8_t {
-  rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15
+  rax,
+  rcx,
+  rdx,
+  rbx,
+  rsp,
+  rbp,
+  rsi,
+  rdi,
+  r8,
+  r9,
+  r10,
+  r11,
+  r12,
+  r13,
+  r14,
+  r15
 };
 inline constexpr std::size_t register_count = 16;
 inline constexpr std::array argument_registers{rdi, rsi, rdx, rcx, r8, r9};
