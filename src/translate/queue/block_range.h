@@ -1,0 +1,37 @@
+// The range of addresses that all objects of ours come from.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ibvexp::queue {
+
+// Reserved when the first object is made; before that, nothing is inside. Pages
+// are taken as they are needed.
+class BlockRange {
+ public:
+  // A few instructions: no lock, and nothing is read behind the pointer.
+  bool contain(const void *pointer) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(pointer) - begin_.load(std::memory_order_relaxed) <
+           size_.load(std::memory_order_relaxed);
+  }
+
+  // Memory of whole pages that stays, all zero. Serialised by the caller. Null
+  // if there is no more.
+  std::uint8_t *take(std::size_t bytes) noexcept;
+
+ private:
+  bool reserve() noexcept;
+
+  // No pointer is near this one, whatever the size.
+  static constexpr std::uintptr_t nowhere = std::uintptr_t{1} << 63;
+
+  std::atomic<std::uintptr_t> begin_{nowhere};
+  std::atomic<std::size_t> size_{0};
+  std::size_t used_ = 0;
+};
+
+extern constinit BlockRange blocks;
+
+}  // namespace ibvexp::queue

@@ -1,0 +1,138 @@
+#include "block_range.h"
+#include "front.h"
+
+#include <cstring>
+#include <new>
+#include <pthread.h>
+#include <sys/mman.h>
+
+namespace ibvexp::queue {
+
+constinit BlockRange blocks;
+
+namespace {
+
+// Address space, not memory: half a million queue pairs. Less where the process
+// may not have as much.
+constexpr std::size_t most_bytes = std::size_t{1} << 30, fewest_bytes = std::size_t{1} << 24;
+
+constexpr std::size_t slab_bytes = std::size_t{1} << 16;
+
+// In front of what the program holds.
+constexpr std::size_t head_bytes = 64;
+
+// An odd number of cache lines, so that the same member of many objects does not
+// always fall into the same set of the cache.
+constexpr std::size_t odd_lines(std::size_t bytes) { return ((bytes + 63) / 64 | 1) * 64; }
+
+// A child of fork() gets it unlocked.
+pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
+
+struct Taking {
+  Taking() { pthread_mutex_lock(&taking); }
+  ~Taking() { pthread_mutex_unlock(&taking); }
+};
+
+[[gnu::constructor]] void survive_fork() {
+  pthread_atfork([] { pthread_mutex_lock(&taking); }, [] { pthread_mutex_unlock(&taking); },
+                 [] { pthread_mutex_unlock(&taking); });
+}
+
+// Free blocks of one kind.
+template <class Front>
+class Shelf {
+ public:
+  Front &take() {
+    const Taking guard;
+    if (first_ == nullptr) refill();
+    Front &front = *first_;
+    first_ = front.own.next_free;
+    return front;
+  }
+
+  void give_back(Front &front) noexcept {
+    const Taking guard;
+    front.own.next_free = first_;
+    first_ = &front;
+  }
+
+ private:
+  static constexpr std::size_t block_bytes = odd_lines(head_bytes + sizeof(Front));
+  static_assert(alignof(Front) == 64 && block_bytes < slab_bytes);
+
+  void refill() {
+    std::uint8_t *slab = blocks.take(slab_bytes);
+    if (slab == nullptr) throw std::bad_alloc();
+    for (std::size_t at = 0; at + block_bytes <= slab_bytes; at += block_bytes) {
+      auto *front = reinterpret_cast<Front *>(slab + at + head_bytes);
+      front->own.next_free = first_;
+      first_ = front;
+    }
+  }
+
+  Front *first_ = nullptr;
+};
+
+template <class Front>
+constinit Shelf<Front> shelf;
+
+template <class Front>
+Front &take() {
+  Front &front = shelf<Front>.take();
+  std::memset(static_cast<void *>(&front), 0, offsetof(Front, own));
+  resource_of(front) = {};
+  return front;
+}
+
+template <class Front>
+void give(Front &front) noexcept {
+  front.own.back = nullptr;
+  shelf<Front>.give_back(front);
+}
+
+}  // namespace
+
+bool BlockRange::reserve() noexcept {
+  for (std::size_t bytes = most_bytes; bytes >= fewest_bytes; bytes /= 2) {
+    void *memory =
+        mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) continue;
+    size_.store(bytes, std::memory_order_release);
+    begin_.store(reinterpret_cast<std::uintptr_t>(memory), std::memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+std::uint8_t *BlockRange::take(std::size_t bytes) noexcept {
+  if (size_.load(std::memory_order_relaxed) == 0 && !reserve()) return nullptr;
+  if (size_.load(std::memory_order_relaxed) - used_ < bytes) return nullptr;
+  auto *memory = reinterpret_cast<std::uint8_t *>(begin_.load(std::memory_order_relaxed)) + used_;
+  if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
+  used_ += bytes;
+  return memory;
+}
+
+template <>
+QpFront &take_block<QpFront>() {
+  return take<QpFront>();
+}
+template <>
+CqFront &take_block<CqFront>() {
+  return take<CqFront>();
+}
+template <>
+SrqFront &take_block<SrqFront>() {
+  return take<SrqFront>();
+}
+template <>
+WqFront &take_block<WqFront>() {
+  return take<WqFront>();
+}
+
+void give_back(QpFront &front) noexcept { give(front); }
+void give_back(CqFront &front) noexcept { give(front); }
+void give_back(SrqFront &front) noexcept { give(front); }
+void give_back(WqFront &front) noexcept { give(front); }
+
+}  // namespace ibvexp::queue

@@ -1,0 +1,300 @@
+// The objects of the legacy mlx5 provider as programs with its private header
+// (mlx5_hw.h) read them: fixed offsets behind what verbs returned. Releases 4.0 to
+// 4.9 agree in all that is read; 3.x has a work queue shorter by 8 bytes, so that
+// what stands behind it in queue pairs and receive work queues lies 8 lower.
+//
+// Members without meaning here are reserved bytes, and stay 0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ibvexp::queue::legacy {
+
+struct Resource {
+  std::uint32_t type;
+  std::uint32_t number;
+};
+
+// Resource::type.
+enum : std::uint32_t { resource_qp = 0, resource_xrc_srq = 1, resource_srq = 2, resource_rwq = 3 };
+
+struct Buffer {
+  void *buf;
+  std::size_t length;
+  std::uint8_t reserved[64];
+};
+
+struct WorkQueue3 {
+  std::uint64_t *wrid;
+  std::uint32_t wqe_cnt;
+  std::uint32_t head;
+  std::uint32_t tail;
+  std::uint32_t max_post;
+  std::int32_t max_gs;
+  std::uint8_t lock[60];
+  void *buff;
+  std::uint32_t *db;
+  std::int32_t wqe_shift;
+  std::int32_t offset;
+};
+
+struct WorkQueue4 {
+  std::uint64_t *wrid;
+  std::uint32_t wqe_cnt;
+  std::uint32_t head;
+  std::uint32_t tail;
+  std::uint32_t max_post;
+  std::int32_t max_gs;
+  std::uint8_t lock[60];
+  void *buff;
+  std::uint32_t *db;
+  std::int32_t wqe_shift;
+  std::int32_t offset;
+  std::uint32_t *wr_data;
+};
+
+// A doorbell register. buf_size bytes may be written at once (BlueFlame) if uuarn
+// is not 0; need_lock tells that other queues have it too.
+struct Register {
+  void *reg;
+  std::int32_t need_lock;
+  std::uint8_t lock[60];
+  std::uint32_t offset;
+  std::uint32_t buf_size;
+  std::uint32_t uuarn;
+  std::uint32_t db_method;
+};
+
+struct alignas(8) Hot {
+  std::uint32_t *wqe_head;
+  void *post_send_one;
+  void *sqstart;
+  void *sqend;
+  std::uint32_t *db;
+  Register *bf;
+  std::uint32_t scur_post;
+  std::uint32_t last_post;
+  std::uint16_t create_flags;
+  std::uint8_t fm_cache;
+  std::uint8_t model_flags;
+};
+
+enum : std::uint8_t { model_thread_safe = 1 };
+
+struct Control {
+  std::uint32_t qp_num;
+  std::uint8_t fm_ce_se_tbl[8];
+  std::uint8_t fm_ce_se_acc[32];
+  std::uint8_t wq_sig;
+};
+
+// From byte 376 of a queue pair on.
+template <class Wq>
+struct alignas(8) QpQueues {
+  Wq rq;
+  std::uint8_t rq_rest[128 - sizeof(Wq)];
+  Wq sq;
+  Hot hot;
+  std::uint8_t mpw[40];
+  std::uint32_t max_inline_data;
+  Control control;
+  std::uint8_t link_layer;
+  std::uint32_t pattern;
+  std::uint8_t qp_type;
+  std::int32_t enable_atomics;
+  void *odp_pd;
+  std::uint32_t max_atomic_arg;
+  std::uint32_t max_inl_send_klms;
+  std::uint32_t rq_enable[2];
+  std::uint32_t sq_enable[2];
+  std::int32_t rx_qp;
+  std::uint8_t peer[52];
+  std::uint32_t max_tso_header;
+  std::uint32_t flags;
+};
+
+// A queue pair, from the end of the public structure (byte 160) on.
+struct Qp {
+  std::uint32_t comp_mask;
+  void *xrcd;
+  Buffer buf;
+  std::int32_t buf_size;
+  Buffer sq_buf;
+  std::int32_t sq_buf_size;
+  std::uint8_t sq_signal_bits;
+  std::int32_t umr_en;
+  std::uint8_t gap[20];
+  union {
+    QpQueues<WorkQueue4> v4;
+    QpQueues<WorkQueue3> v3;
+    std::uint8_t whole[576];
+  };
+};
+
+// A completion queue, from byte 128 on.
+struct Cq {
+  std::uint32_t creation_flags;
+  std::uint32_t pattern;
+  Buffer buf_a;
+  Buffer buf_b;
+  Buffer *active_buf;
+  Buffer *resize_buf;
+  std::int32_t resize_cqes;
+  std::int32_t active_cqes;
+  std::uint8_t lock[56];
+  std::uint32_t cqn;
+  std::uint32_t cons_index;
+  std::uint32_t wait_index;
+  std::uint32_t wait_count;
+  std::uint32_t *dbrec;
+  std::int32_t arm_sn;
+  std::int32_t cqe_sz;
+  std::int32_t resize_cqe_sz;
+  std::uint8_t stall[28];
+  std::uint8_t model_flags;
+  std::uint16_t cqe_comp_max_num;
+  std::uint8_t cq_log_size;
+  std::uint8_t rest[256];
+};
+
+// A shared receive queue, from the end of the part that rdma-core has too (byte
+// 128) on. The first four members were public.
+struct Srq {
+  void *xrc_domain_bin_compat;
+  void *xrc_cq_bin_compat;
+  void *ibv_srq;
+  std::uint32_t xrc_srq_num;
+  void *xrc_domain;
+  void *xrc_cq;
+  std::uint32_t comp_mask;
+  std::uint32_t srq_type;
+  void *xrcd;
+  void *cq;
+  std::uint32_t srq_num;
+  Buffer buf;
+  std::uint32_t lock[2];
+  std::uint64_t *wrid;
+  std::uint32_t srqn;
+  std::int32_t max;
+  std::int32_t max_gs;
+  std::int32_t wqe_shift;
+  std::int32_t head;
+  std::int32_t tail;
+  std::uint32_t *db;
+  std::uint16_t counter;
+  std::int32_t wq_sig;
+  void *legacy_srq;
+  std::int32_t is_xsrq;
+  void *cmd_qp;
+  std::uint8_t tag_matching[64];
+};
+
+template <class Wq>
+struct RwqQueue {
+  Wq rq;
+  std::uint32_t *db;
+  std::uint32_t *consumed_strides_counter;
+  std::uint16_t mp_rq_stride_size;
+  std::uint32_t mp_rq_strides_in_wqe;
+  std::uint8_t mp_rq_packet_padding;
+  std::uint32_t rq_enable[2];
+  std::int32_t wq_sig;
+  std::uint8_t model_flags;
+};
+
+// A receive work queue, from the end of the public structure (byte 64) on.
+struct Rwq {
+  Buffer buf;
+  std::int32_t buf_size;
+  std::uint8_t gap[24];
+  union {
+    RwqQueue<WorkQueue4> v4;
+    RwqQueue<WorkQueue3> v3;
+  };
+};
+
+// An address handle: the vector as it stands in work queue entries.
+inline constexpr std::size_t av_offset = 24;
+inline constexpr std::size_t av_bytes = 48;
+
+static_assert(sizeof(Resource) == 8 && sizeof(Buffer) == 80);
+
+static_assert(sizeof(WorkQueue3) == 112 && sizeof(WorkQueue4) == 120);
+static_assert(offsetof(WorkQueue3, wqe_cnt) == 8 && offsetof(WorkQueue3, head) == 12);
+static_assert(offsetof(WorkQueue3, tail) == 16 && offsetof(WorkQueue3, max_post) == 20);
+static_assert(offsetof(WorkQueue3, max_gs) == 24 && offsetof(WorkQueue3, buff) == 88);
+static_assert(offsetof(WorkQueue3, db) == 96 && offsetof(WorkQueue3, wqe_shift) == 104);
+static_assert(offsetof(WorkQueue3, offset) == 108 && offsetof(WorkQueue4, wr_data) == 112);
+static_assert(offsetof(WorkQueue4, head) == 12 && offsetof(WorkQueue4, buff) == 88);
+static_assert(offsetof(WorkQueue4, wqe_shift) == 104 && offsetof(WorkQueue4, offset) == 108);
+
+static_assert(sizeof(Register) == 88 && offsetof(Register, need_lock) == 8);
+static_assert(offsetof(Register, offset) == 72 && offsetof(Register, buf_size) == 76);
+static_assert(offsetof(Register, uuarn) == 80 && offsetof(Register, db_method) == 84);
+
+static_assert(sizeof(Hot) == 64 && offsetof(Hot, sqstart) == 16 && offsetof(Hot, sqend) == 24);
+static_assert(offsetof(Hot, db) == 32 && offsetof(Hot, bf) == 40);
+static_assert(offsetof(Hot, scur_post) == 48 && offsetof(Hot, create_flags) == 56);
+static_assert(offsetof(Hot, model_flags) == 59);
+static_assert(sizeof(Control) == 48 && offsetof(Control, wq_sig) == 44);
+
+// Relative to what the program holds; see the start of each structure.
+inline constexpr std::size_t qp_at = 160, cq_at = 128, srq_at = 128, rwq_at = 64;
+
+static_assert(qp_at + offsetof(Qp, buf) == 176 && qp_at + offsetof(Qp, buf_size) == 256);
+static_assert(qp_at + offsetof(Qp, sq_buf) == 264 && qp_at + offsetof(Qp, sq_buf_size) == 344);
+static_assert(qp_at + offsetof(Qp, sq_signal_bits) == 348 && qp_at + offsetof(Qp, umr_en) == 352);
+static_assert(qp_at + offsetof(Qp, v4.rq) == 376 && qp_at + offsetof(Qp, v4.sq) == 504);
+static_assert(qp_at + offsetof(Qp, v3.rq) == 376 && qp_at + offsetof(Qp, v3.sq) == 504);
+static_assert(qp_at + offsetof(Qp, v4.hot) == 624 && qp_at + offsetof(Qp, v3.hot) == 616);
+static_assert(qp_at + offsetof(Qp, v4.hot.scur_post) == 672);
+static_assert(qp_at + offsetof(Qp, v3.hot.scur_post) == 664);
+static_assert(qp_at + offsetof(Qp, v4.max_inline_data) == 728);
+static_assert(qp_at + offsetof(Qp, v4.control) == 732);
+static_assert(qp_at + offsetof(Qp, v3.control) == 724);
+static_assert(qp_at + offsetof(Qp, v4.control.fm_ce_se_tbl) == 736);
+static_assert(qp_at + offsetof(Qp, v4.link_layer) == 780);
+static_assert(qp_at + offsetof(Qp, v4.pattern) == 784 && qp_at + offsetof(Qp, v4.qp_type) == 788);
+static_assert(qp_at + offsetof(Qp, v4.enable_atomics) == 792);
+static_assert(qp_at + offsetof(Qp, v4.odp_pd) == 800);
+static_assert(qp_at + offsetof(Qp, v4.max_atomic_arg) == 808);
+static_assert(qp_at + offsetof(Qp, v4.max_inl_send_klms) == 812);
+static_assert(qp_at + offsetof(Qp, v4.rx_qp) == 832);
+static_assert(qp_at + offsetof(Qp, v4.max_tso_header) == 888);
+static_assert(qp_at + offsetof(Qp, v4.flags) == 892 && qp_at + sizeof(Qp) == 952);
+
+static_assert(cq_at + offsetof(Cq, buf_a) == 136 && cq_at + offsetof(Cq, buf_b) == 216);
+static_assert(cq_at + offsetof(Cq, active_buf) == 296 && cq_at + offsetof(Cq, resize_buf) == 304);
+static_assert(cq_at + offsetof(Cq, active_cqes) == 316 && cq_at + offsetof(Cq, cqn) == 376);
+static_assert(cq_at + offsetof(Cq, cons_index) == 380 && cq_at + offsetof(Cq, dbrec) == 392);
+static_assert(cq_at + offsetof(Cq, arm_sn) == 400 && cq_at + offsetof(Cq, cqe_sz) == 404);
+static_assert(cq_at + offsetof(Cq, model_flags) == 440);
+static_assert(cq_at + offsetof(Cq, cqe_comp_max_num) == 442);
+static_assert(cq_at + offsetof(Cq, cq_log_size) == 444);
+static_assert(cq_at + offsetof(Cq, rest) == 445 && cq_at + sizeof(Cq) <= 704);
+
+static_assert(srq_at + offsetof(Srq, ibv_srq) == 144);
+static_assert(srq_at + offsetof(Srq, xrc_srq_num) == 152);
+static_assert(srq_at + offsetof(Srq, xrc_cq) == 168 && srq_at + offsetof(Srq, comp_mask) == 176);
+static_assert(srq_at + offsetof(Srq, srq_type) == 180 && srq_at + offsetof(Srq, cq) == 192);
+static_assert(srq_at + offsetof(Srq, srq_num) == 200 && srq_at + offsetof(Srq, buf) == 208);
+static_assert(srq_at + offsetof(Srq, wrid) == 296 && srq_at + offsetof(Srq, srqn) == 304);
+static_assert(srq_at + offsetof(Srq, max) == 308 && srq_at + offsetof(Srq, max_gs) == 312);
+static_assert(srq_at + offsetof(Srq, wqe_shift) == 316 && srq_at + offsetof(Srq, head) == 320);
+static_assert(srq_at + offsetof(Srq, tail) == 324 && srq_at + offsetof(Srq, db) == 328);
+static_assert(srq_at + offsetof(Srq, counter) == 336 && srq_at + offsetof(Srq, wq_sig) == 340);
+static_assert(srq_at + offsetof(Srq, legacy_srq) == 344 && srq_at + offsetof(Srq, is_xsrq) == 352);
+static_assert(srq_at + offsetof(Srq, cmd_qp) == 360 && srq_at + sizeof(Srq) <= 432);
+
+static_assert(rwq_at + offsetof(Rwq, buf) == 64 && rwq_at + offsetof(Rwq, buf_size) == 144);
+static_assert(rwq_at + offsetof(Rwq, v4.rq) == 176 && rwq_at + offsetof(Rwq, v3.rq) == 176);
+static_assert(rwq_at + offsetof(Rwq, v4.db) == 296 && rwq_at + offsetof(Rwq, v3.db) == 288);
+static_assert(rwq_at + offsetof(Rwq, v4.mp_rq_stride_size) == 312);
+static_assert(rwq_at + offsetof(Rwq, v3.mp_rq_stride_size) == 304);
+static_assert(rwq_at + offsetof(Rwq, v4.mp_rq_strides_in_wqe) == 316);
+static_assert(rwq_at + offsetof(Rwq, v3.mp_rq_strides_in_wqe) == 308);
+static_assert(rwq_at + offsetof(Rwq, v4.model_flags) == 336);
+static_assert(rwq_at + sizeof(Rwq) <= 368);
+
+}  // namespace ibvexp::queue::legacy
