@@ -68,6 +68,46 @@ TEST_CASE("Unsignaled WQEs complete silently, in order, across the queue's end",
   }
 }
 
+// libmlx5 writes one kind or the other; programs that write WQEs themselves put
+// a header inline and the payload behind it by pointer.
+TEST_CASE("Inline and pointer segments of one WQE are gathered in their order", "[rc][ud]") {
+  Rig rig;
+  const bool datagram = GENERATE(false, true);
+  QpOptions options;
+  if (datagram) options.type = QpType::ud;
+  Pair p(rig, options, options);
+  Region from(4096, full_access), to(4096, full_access);
+  from.fill(5);
+  const std::string head = "a header", middle = "of forty-one bytes, more than one segment",
+                    tail = "x";
+  const auto text = [](Wqe &w, const std::string &s) {
+    w.inline_data(s.data(), static_cast<u32>(s.size()));
+  };
+  const std::string pointed(reinterpret_cast<const char *>(from.data()), 4096);
+  const auto post = [&](auto... parts) {
+    Wqe w(WqeOpcode::send);
+    if (datagram) w.ud_av(0x1234, p.b.qp->qpn, rig.device().port(1).lid);
+    (parts(w), ...);
+    p.b.post_receive({{4096, to.key(), to.address()}});
+    p.a.post(w);
+    rig.step();
+    REQUIRE(p.a_cq.expect().opcode() == static_cast<u8>(CqeOpcode::req));
+    const u32 grh = datagram ? 40 : 0;
+    const u32 bytes = p.b_cq.expect().byte_count() - grh;
+    return std::string(reinterpret_cast<const char *>(to.data()) + grh, bytes);
+  };
+  const auto in = [&](const std::string &s) { return [&, s](Wqe &w) { text(w, s); }; };
+  const auto at = [&](u32 offset, u32 bytes) {
+    return [&, offset, bytes](Wqe &w) { w.data(bytes, from.key(), from.address(offset)); };
+  };
+  CHECK(post(in(head), at(100, 300)) == head + pointed.substr(100, 300));
+  CHECK(post(at(7, 9), in(middle)) == pointed.substr(7, 9) + middle);
+  CHECK(post(in(head), at(0, 50), in(middle), at(60, 70), in(tail)) ==
+        head + pointed.substr(0, 50) + middle + pointed.substr(60, 70) + tail);
+  CHECK(post(in(head), in(""), in(middle), at(1, 1)) == head + middle + pointed.substr(1, 1));
+  CHECK(post(in(head), in(tail)) == head + tail);
+}
+
 TEST_CASE("RDMA write with immediate takes a receive WQE", "[rc]") {
   Rig rig;
   Pair p(rig);

@@ -87,7 +87,19 @@ u32 parse_atomic_size(const Qp &qp, const u8 *ctrl, SendWqe &out) {
   return static_cast<u32>(align_up(u64{out.atomic_size} * operands, wqe_ds));
 }
 
-// Gathers the data segments. For responses the memory must be writable.
+// Inline bytes live in the WQE: keeps them where the spans can find them, in
+// their place between the pointers. A WQE holds no more than is reserved, so
+// what is kept does not move.
+void gather_inline(SendWqe &out, const u8 *data, u32 bytes) {
+  if (bytes == 0) return;
+  out.inline_data.reserve(max_wqe_bytes);
+  const u64 kept = reinterpret_cast<u64>(out.inline_data.data()) + out.inline_data.size();
+  out.inline_data.insert(out.inline_data.end(), data, data + bytes);
+  out.spans.push_back({kept, bytes, Span::Kind::direct});
+}
+
+// Gathers the data segments, pointers and inline ones in any order. For
+// responses the memory must be writable.
 Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
   const Requester who{qp.pdn, qp.qpn};
   const u32 need = out.has_response() ? u32{access_local_write} : 0;
@@ -102,7 +114,7 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
       const u32 behind = static_cast<u32>(align_up(u64{bytes} + 4, wqe_ds)) - wqe_ds;
       if (bytes > max_wqe_bytes || out.has_response() || !r.take(behind, rest))
         return refuse(out, Syndrome::local_qp_op);
-      out.inline_data.insert(out.inline_data.end(), segment + 4, segment + 4 + bytes);
+      gather_inline(out, segment + 4, bytes);
       total += bytes;
       continue;
     }
@@ -119,15 +131,7 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
     }
     total += bytes;
   }
-  if (out.is_atomic()) {
-    if (total != out.atomic_size) return refuse(out, Syndrome::local_length);
-  } else if (!out.inline_data.empty()) {
-    // Inline bytes live in the WQE: keep them where the spans can find them.
-    // libmlx5 writes one inline segment or several, never mixed with others.
-    if (!out.spans.empty()) return refuse(out, Syndrome::local_qp_op);
-    out.spans.push_back({reinterpret_cast<u64>(out.inline_data.data()), out.inline_data.size(),
-                         Span::Kind::direct});
-  }
+  if (out.is_atomic() && total != out.atomic_size) return refuse(out, Syndrome::local_length);
   if (total > qp.device->caps.max_message_bytes) return refuse(out, Syndrome::local_length);
   out.length = static_cast<u32>(total);
   return Syndrome::ok;
