@@ -285,6 +285,43 @@ TEST_CASE("Compression: one title, arrays of eight", "[cq][compression]") {
   }
 }
 
+// Software walks the arrays of a block without wrapping around.
+TEST_CASE("A block of compressed completions ends with the queue", "[cq][compression]") {
+  Rig rig;
+  constexpr u32 entries = 16;
+  const u32 before = GENERATE(1u, 5u, 8u, 13u, 14u, 15u, 16u, 31u);
+  TestCq cq(entries);
+  for (u32 i = 0; i < before; ++i) {
+    write_plain(cq.cq, static_cast<u16>(i));
+    (void)cq.expect();
+  }
+  cq.cq.compression = CqeCompression::checksum;
+  constexpr u16 n = 12;
+  for (u16 i = 0; i < n; ++i) write_plain(cq.cq, static_cast<u16>(500 + i), 1000u + i);
+  rig.step();
+
+  u32 at = before;
+  for (u16 seen = 0; seen < n;) {
+    const u32 slot = at % entries;
+    const u8 *title = cq.cq.buffer + slot * 64;
+    CAPTURE(seen, slot);
+    REQUIRE((title[63] & 1) == (at / entries & 1));
+    REQUIRE(load_be16(title + 60) == 500 + seen);
+    const bool compressed = (title[63] >> 2 & 3) == 3;
+    const u32 count = compressed ? load_be32(title + 44) : 1;
+    REQUIRE(slot + count <= entries);
+    for (u32 i = 0; i < count; ++i) {
+      const u8 *bytes = compressed
+                            ? cq.cq.buffer + (slot + (i < 8 ? 1 : i / 8 * 8)) * 64 + i % 8 * 8
+                            : title + 40;
+      CHECK(load_be32(bytes + 4) == 1000u + seen + i);
+    }
+    at += count;
+    seen = static_cast<u16>(seen + count);
+  }
+  CHECK(cq.cq.producer == before + n);
+}
+
 TEST_CASE("SRQ limit fires once per arm", "[srq][event]") {
   Rig rig;
   Channel ch;

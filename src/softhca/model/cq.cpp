@@ -1,5 +1,6 @@
 #include "model/cq.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/log.h"
@@ -71,6 +72,37 @@ bool continues(const std::vector<Cqe> &run, const Cqe &next) {
 
 constexpr size_t max_compressed = 64;  // as cqe_comp_caps.max_num reports
 
+// Writes `n` held-back completions: one as it is, more as a title and arrays of
+// eight mini CQEs. Completions 0-7 are in the slot behind the title, then one
+// array in every eighth slot. The slots between stay as they are; software
+// repairs their owner bits.
+void write_block(Cq &cq, const Cqe *held, u32 n) {
+  const u32 first = cq.producer;
+  Cqe title = held[0];
+  u8 op_own = static_cast<u8>(static_cast<u8>(CqeOpcode::resp_send) << 4 | owner_of(cq, first));
+  for (u32 i = 0; n > 1 && i < n; i += 8) {
+    u8 array[64] = {};
+    for (u32 j = 0; j < 8 && i + j < n; ++j) {
+      const u8 *raw = held[i + j].raw;
+      u8 *mini = array + j * 8;
+      if (cq.compression == CqeCompression::hash) {
+        std::memcpy(mini, raw + 12, 4);
+      } else {
+        std::memcpy(mini + 2, raw + 20, 2);
+        if (cq.compression == CqeCompression::checksum_stridx) std::memcpy(mini, raw + 60, 2);
+      }
+      std::memcpy(mini + 4, raw + 44, 4);
+    }
+    std::memcpy(slot_of(cq, first + (i == 0 ? 1 : i)), array, sizeof array);
+  }
+  if (n > 1) {
+    title.byte_count(n);
+    op_own |= format_compressed;
+  }
+  publish(slot_of(cq, first), title.raw, op_own);
+  cq.producer += n;
+}
+
 }  // namespace
 
 void cq_start(Cq &cq) { __atomic_store_n(&cq.dbrec[1], not_armed, __ATOMIC_RELEASE); }
@@ -138,35 +170,13 @@ void cq_flush_compressed(Cq &cq) {
     cq.pending.clear();
     return;
   }
-  const u32 first = cq.producer;
-  Cqe title = cq.pending.front();
-  const u8 opcode = static_cast<u8>(static_cast<u8>(CqeOpcode::resp_send) << 4);
-  if (n > 1) {
-    // Arrays of eight mini CQEs: completions 0-7 in the slot behind the title,
-    // then one array in every eighth slot. The slots between stay as they are;
-    // software repairs their owner bits.
-    for (u32 i = 0; i < n; i += 8) {
-      u8 array[64] = {};
-      for (u32 j = 0; j < 8 && i + j < n; ++j) {
-        const u8 *raw = cq.pending[i + j].raw;
-        u8 *mini = array + j * 8;
-        if (cq.compression == CqeCompression::hash) {
-          std::memcpy(mini, raw + 12, 4);
-        } else {
-          std::memcpy(mini + 2, raw + 20, 2);
-          if (cq.compression == CqeCompression::checksum_stridx) std::memcpy(mini, raw + 60, 2);
-        }
-        std::memcpy(mini + 4, raw + 44, 4);
-      }
-      std::memcpy(slot_of(cq, first + (i == 0 ? 1 : i)), array, sizeof array);
-    }
-    title.byte_count(n);
-    publish(slot_of(cq, first), title.raw,
-            static_cast<u8>(opcode | format_compressed | owner_of(cq, first)));
-  } else {
-    publish(slot_of(cq, first), title.raw, static_cast<u8>(opcode | owner_of(cq, first)));
+  // No block crosses the end of the queue: software walks one without wrapping.
+  for (u32 done = 0; done < n;) {
+    const u32 to_end = cq.entries - (cq.producer & (cq.entries - 1));
+    const u32 block = std::min(n - done, to_end);
+    write_block(cq, cq.pending.data() + done, block);
+    done += block;
   }
-  cq.producer += n;
   cq.pending.clear();
   after_write(cq, false);
 }
