@@ -209,6 +209,34 @@ TEST_CASE("the receiver's ring size rules", "[fabric]") {
   b->leave(false);
 }
 
+TEST_CASE("a sender that was let in owes its first record", "[fabric]") {
+  FabricName n;
+  Fabric *a = Fabric::join(n.name, ring), *b = Fabric::join(n.name, ring);
+  const PacketHeader *h;
+  const u8 *p;
+  CHECK_FALSE(b->expects_first());
+  CHECK(send(*a, b->slot(), 1, 64) == Fabric::Reserve::full);
+  CHECK_FALSE(b->expects_first());  // it knocks, nobody has looked
+  CHECK_FALSE(b->receive(h, p));
+  CHECK(b->expects_first());
+  REQUIRE(send(*a, b->slot(), 1, 64) == Fabric::Reserve::ok);
+  CHECK(b->expects_first());
+  REQUIRE(b->receive(h, p));
+  b->release();
+  CHECK_FALSE(b->expects_first());
+
+  Fabric *other = Fabric::join(n.name, ring);
+  introduce(*other, *b);
+  CHECK(b->expects_first());
+  b->expect_no_first();
+  CHECK_FALSE(b->expects_first());
+  REQUIRE(send(*other, b->slot(), 2, 64) == Fabric::Reserve::ok);
+  REQUIRE(b->receive(h, p));
+  CHECK(h->psn == 2);
+  b->release();
+  for (Fabric *f : {a, b, other}) f->leave(false);
+}
+
 TEST_CASE("receiving is fair among senders", "[fabric]") {
   FabricName n;
   Fabric *r = Fabric::join(n.name, ring);

@@ -223,6 +223,30 @@ bool engine_step(u64 now_ns) {
   return any;
 }
 
+void engine_settle() {
+  // A sender that was let in just now needs time to notice; more traffic may
+  // come all the while.
+  constexpr u64 first_patience_ns = 100'000'000, traffic_ns = 20'000'000;
+  constexpr int quiet_enough = 4;  // doorbell registers are looked at in turn
+  Process &p = process();
+  if (!p.started) return;
+  const u64 begin = device_clock_ns();
+  for (int quiet = 0; quiet < quiet_enough;) {
+    const u64 now = device_clock_ns();
+    const bool moved = engine_step(now);
+    if (moved && now < begin + traffic_ns) {
+      quiet = 0;
+    } else if (moved || !p.fabric->expects_first()) {
+      ++quiet;
+    } else if (now < begin + first_patience_ns) {
+      const timespec nap{0, 20'000};
+      nanosleep(&nap, nullptr);
+    } else {
+      p.fabric->expect_no_first();
+    }
+  }
+}
+
 namespace {
 
 thread_local bool t_inside_device;

@@ -12,6 +12,11 @@ struct PacketHeader;
 // One pass over rings, active QPs and watched CQs. Device lock held.
 bool engine_step(u64 now_ns);
 
+// Before something is taken away that packets may name: what was sent to this
+// process takes effect, as on hardware, where it does within microseconds of
+// being posted. Device lock held.
+void engine_settle();
+
 // Starts the engine thread and the clock pages; 0 or errno. Device lock held.
 int engine_start();
 // In a forked child: nothing of the parent's engine may be used again.

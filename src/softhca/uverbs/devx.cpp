@@ -66,7 +66,7 @@ int object_create(File &file, Attrs &attrs) {
 }
 
 int object_destroy(File &file, Attrs &attrs) {
-  return destroy(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE);
+  return destroy_settled(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE);
 }
 
 // The DCT that a command is about. The number in it must be that of the

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "engine/engine.h"
 #include "fault/faults.h"
 
 namespace softhca::uverbs {
@@ -90,6 +91,15 @@ int commit(File &file, Attrs &attrs, u16 id, std::unique_ptr<Object> object) {
   if (const int error = attrs.publish(id, handle); error != 0) return error;
   file.objects.insert(handle, std::move(object));
   return 0;
+}
+
+void settle(const Object &object) {
+  if (!object.inherited()) engine_settle();
+}
+
+int destroy_settled(File &file, Attrs &attrs, u16 id) {
+  settle(*attrs.object<Object>(id));
+  return destroy(file, attrs, id);
 }
 
 int destroy(File &file, Attrs &attrs, u16 id) {

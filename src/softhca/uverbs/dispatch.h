@@ -27,6 +27,10 @@ int commit(File &, Attrs &, u16 id, std::unique_ptr<Object> object);
 
 // Destroys the object of attribute `id`, see ObjectTable::destroy().
 int destroy(File &, Attrs &, u16 id);
+// The same for what packets may name: those already sent come first, see
+// engine_settle().
+int destroy_settled(File &, Attrs &, u16 id);
+void settle(const Object &);
 
 // Handler of everything that is refused on purpose, see refused.cpp.
 int refuse(File &, Attrs &);

@@ -127,6 +127,7 @@ int rereg_mr(File &file, Attrs &attrs) {
   // Before anything changes: afterwards the application must know the keys.
   const ib_uverbs_rereg_mr_resp resp{mr->key->key(), mr->key->key()};
   if (error = respond(attrs, resp); error != 0) return error;
+  settle(*mr);
   mr->pd.reset(pd);
   mr->key->pdn = pd->pdn;
   mr->key->access = access;
@@ -135,7 +136,7 @@ int rereg_mr(File &file, Attrs &attrs) {
 }
 
 int mr_destroy(File &file, Attrs &attrs) {
-  return destroy(file, attrs, UVERBS_ATTR_DESTROY_MR_HANDLE);
+  return destroy_settled(file, attrs, UVERBS_ATTR_DESTROY_MR_HANDLE);
 }
 
 int mr_query(File &, Attrs &attrs) {

@@ -40,7 +40,7 @@ int alloc_mw(File &file, Attrs &attrs) {
 }
 
 int mw_destroy(File &file, Attrs &attrs) {
-  return destroy(file, attrs, UVERBS_ATTR_DESTROY_MW_HANDLE);
+  return destroy_settled(file, attrs, UVERBS_ATTR_DESTROY_MW_HANDLE);
 }
 
 constexpr AttrSpec destroy_specs[] = {destroyed(UVERBS_ATTR_DESTROY_MW_HANDLE, ObjectClass::mw)};

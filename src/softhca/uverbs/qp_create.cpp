@@ -337,6 +337,7 @@ int qp_create(File &file, Attrs &attrs) {
 int qp_destroy(File &file, Attrs &attrs) {
   auto *object = attrs.object<QpObject>(UVERBS_ATTR_DESTROY_QP_HANDLE);
   if (const int error = object->can_destroy(); error != 0) return error;
+  settle(*object);
   ib_uverbs_destroy_qp_resp resp{};
   resp.events_reported = object->end_events();
   file.objects.destroy(object);

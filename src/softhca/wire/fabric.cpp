@@ -75,6 +75,7 @@ struct Incoming {
   u32 generation = 0;
   u32 quiet = 0;  // empty polls since the last record
   bool complained = false;
+  bool first_due = false;  // let in, and nothing received since
 };
 
 }  // namespace
@@ -94,6 +95,7 @@ struct Fabric::State {
   u16 current = 0;  // its sender, 0: none
   u64 current_end = 0;
   u16 last_served = 0;
+  u32 firsts_due = 0;  // of all senders
 
   u64 listed_at = 0;  // existing slots, for multicast
   u64 listed[bitmap_words] = {};
@@ -106,6 +108,7 @@ struct Fabric::State {
   bool poll(u16 src, const u8 *&payload);
   void adopt(u16 src);
   bool next_record(u16 src, u64 head, const u8 *&payload);
+  void first_is_due(u16 src, bool due);
   void discard(u16 src, u64 head, const char *why);
   void note_quiet(u16 src, u32 limit);
   bool something_pending() const;
@@ -282,10 +285,19 @@ void Fabric::State::adopt(u16 src) {
   i.tail = ring.head.load(std::memory_order_acquire);
   ring.tail.store(i.tail, std::memory_order_release);
   ring.confirmed.store(i.generation, std::memory_order_seq_cst);
+  first_is_due(src, true);
+}
+
+void Fabric::State::first_is_due(u16 src, bool due) {
+  if (in[src].first_due == due) return;
+  in[src].first_due = due;
+  if (due) ++firsts_due;
+  else --firsts_due;
 }
 
 void Fabric::State::discard(u16 src, u64 head, const char *why) {
   Incoming &i = in[src];
+  first_is_due(src, false);
   if (!i.complained)
     SOFTHCA_LOG(error, "fabric: ring of slot %u is unusable (%s); its contents are dropped", src,
                 why);
@@ -395,6 +407,7 @@ bool Fabric::receive(const PacketHeader *&header, const u8 *&payload) {
     ++step;
     if (s.poll(src, payload)) {
       s.in[src].quiet = 0;
+      s.first_is_due(src, false);
       s.last_served = src;
       header = &s.header;
       return true;
@@ -413,6 +426,12 @@ void Fabric::release() {
 }
 
 void Fabric::hold() { s_->current = 0; }
+
+bool Fabric::expects_first() const { return s_->firsts_due != 0; }
+
+void Fabric::expect_no_first() {
+  for (u16 src = 0; src < max_slots; ++src) s_->first_is_due(src, false);
+}
 
 // --- sleeping --------------------------------------------------------------
 

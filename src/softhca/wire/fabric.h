@@ -61,6 +61,10 @@ class Fabric {
   void release();
   // Leaves it instead: the next receive() looks at other senders first.
   void hold();
+  // Whether a sender has been let in and its first record, for which it came,
+  // is still to arrive; and the end of waiting for it.
+  bool expects_first() const;
+  void expect_no_first();
 
   // Multicast interest: number of groups this process is attached to, and the
   // slots of live processes with any interest, own slot included.
