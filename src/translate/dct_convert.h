@@ -4,6 +4,8 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs_exp.h>
 
+#include <cstdint>
+
 namespace ibvexp::translate {
 
 // Masks of the two steps. The kernel insists on exactly these.

@@ -8,6 +8,7 @@
 #include <infiniband/verbs_exp.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 

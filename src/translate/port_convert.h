@@ -3,6 +3,8 @@
 
 #include <infiniband/verbs_exp.h>
 
+#include <cstdint>
+
 namespace ibvexp::translate {
 
 // (exp <- modern) Members that mask1 names; the others are not written.

@@ -5,6 +5,8 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs_exp.h>
 
+#include <cstdint>
+
 namespace ibvexp::translate {
 
 // Creation flags that libmlx5 takes beside the verbs attributes.

@@ -4,6 +4,8 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs_exp.h>
 
+#include <cstdint>
+
 namespace ibvexp::translate {
 
 // (modern <- exp) The flags of the two ages are numbered apart, and stripping is
