@@ -1,6 +1,6 @@
-#include "attachment.h"
+#include "exp/attachment.h"
 
-#include "log.h"
+#include "base/log.h"
 
 #include <cstddef>
 #include <cstring>

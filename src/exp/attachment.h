@@ -14,8 +14,8 @@
 // not there.
 #pragma once
 
-#include "context_state.h"
-#include "result.h"
+#include "base/result.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp {
 

@@ -2,12 +2,12 @@
 // entry point, how its failure is told, and that no exception gets out.
 #pragma once
 
-#include "attachment.h"
-#include "context_of.h"
-#include "diagnose.h"
-#include "handlers.h"
-#include "options.h"
-#include "trace_observe.h"
+#include "exp/attachment.h"
+#include "exp/context_of.h"
+#include "exp/handlers.h"
+#include "table/options.h"
+#include "trace/diagnose.h"
+#include "trace/trace_observe.h"
 
 #include <cerrno>
 #include <new>

@@ -1,7 +1,7 @@
 // The exported symbols of the legacy API, one line each: number of parameters
 // and name. Types come from the public header, behaviour and error shape from
 // the row in entries.def. A test compares this list with the rows.
-#include "boundary.h"
+#include "exp/boundary.h"
 
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/peer_ops.h>

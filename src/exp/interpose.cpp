@@ -2,17 +2,17 @@
 // come to exist and go, and where objects come and go that a context keeps
 // something about. rdma-core's own libraries call these names too, so each
 // wrapper does nothing of its own to objects it does not know.
-#include "attachment.h"
-#include "boundary.h"
-#include "cq.h"
-#include "cq_memory.h"
-#include "direct/ownership.h"
-#include "log.h"
-#include "mr.h"
-#include "qp.h"
-#include "real.h"
-#include "trace_live.h"
-#include "xrc_srq.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "exp/attachment.h"
+#include "exp/boundary.h"
+#include "trace/trace_live.h"
+#include "translate/queue/direct/ownership.h"
+#include "translate/verbs/cq.h"
+#include "translate/verbs/cq_memory.h"
+#include "translate/verbs/mr.h"
+#include "translate/verbs/qp.h"
+#include "translate/verbs/xrc_srq.h"
 
 #include <cerrno>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // The operation table, filled slot by slot as slots.def says.
-#include "boundary.h"
+#include "exp/boundary.h"
 
 namespace ibvexp {
 
@@ -19,7 +19,7 @@ struct Fills<id, F *> {
 void fill_table(verbs_context_exp &table) noexcept {
 #define IBVEXP_SLOT(name, entry) \
   table.name = Fills<EntryId::entry, decltype(table.name)>::function();
-#include "slots.def"
+#include "table/slots.def"
   // The remaining words are null but for the last.
   table.sz = sizeof(table);
 }

@@ -1,6 +1,6 @@
-#include "child.h"
+#include "tool/child.h"
 
-#include "program.h"
+#include "tool/program.h"
 
 #include <fmt/core.h>
 #include <sys/prctl.h>

@@ -1,10 +1,10 @@
 // ibvexp audit: what experimental verbs do programs, sources and traces use?
-#include "audit/audit.h"
-#include "audit/outputs.h"
-#include "audit/progress.h"
-#include "audit/trace.h"
-#include "command.h"
-#include "trace_document.h"
+#include "tool/audit/audit.h"
+#include "tool/audit/outputs.h"
+#include "tool/audit/progress.h"
+#include "tool/audit/trace.h"
+#include "tool/command.h"
+#include "trace/trace_document.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>

@@ -1,8 +1,8 @@
 // ibvexp doctor: would legacy programs work on this machine, and what is missing?
-#include "child.h"
-#include "command.h"
-#include "doctor.h"
-#include "libraries.h"
+#include "tool/child.h"
+#include "tool/command.h"
+#include "tool/doctor.h"
+#include "tool/libraries.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>

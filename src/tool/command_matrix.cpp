@@ -1,6 +1,6 @@
 // ibvexp matrix: prints the compatibility matrix.
-#include "command.h"
-#include "matrix.h"
+#include "tool/command.h"
+#include "tool/matrix.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>

@@ -1,10 +1,10 @@
 // ibvexp run: runs a legacy program with libibverbs_exp preloaded.
-#include "child.h"
-#include "command.h"
-#include "compat.h"
-#include "libraries.h"
-#include "program.h"
-#include "trace_document.h"
+#include "table/compat.h"
+#include "tool/child.h"
+#include "tool/command.h"
+#include "tool/libraries.h"
+#include "tool/program.h"
+#include "trace/trace_document.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>

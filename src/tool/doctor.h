@@ -1,7 +1,7 @@
 // What this machine offers to legacy programs.
 #pragma once
 
-#include "compat.h"
+#include "table/compat.h"
 
 #include <cstdint>
 #include <optional>

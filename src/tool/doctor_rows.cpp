@@ -1,5 +1,5 @@
-#include "doctor.h"
-#include "feature_bits.h"
+#include "table/feature_bits.h"
+#include "tool/doctor.h"
 
 #include <fmt/core.h>
 

@@ -1,5 +1,5 @@
-#include "doctor.h"
-#include "libraries.h"
+#include "tool/doctor.h"
+#include "tool/libraries.h"
 
 #include <dlfcn.h>
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-#include "libraries.h"
+#include "tool/libraries.h"
 
 #include <fmt/core.h>
 

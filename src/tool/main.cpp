@@ -1,5 +1,5 @@
 // ibvexp: the command-line tool of libibverbs_exp.
-#include "command.h"
+#include "tool/command.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>

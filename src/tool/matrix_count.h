@@ -1,7 +1,7 @@
 // Rows counted by verdict, for the summary and for its JSON twin.
 #pragma once
 
-#include "compat.h"
+#include "table/compat.h"
 
 namespace ibvexp::tool {
 

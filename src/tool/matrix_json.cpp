@@ -1,8 +1,8 @@
 // The matrix for programs: every column of every row under its own name.
-#include "matrix.h"
+#include "tool/matrix.h"
 
-#include "compat.h"
-#include "matrix_count.h"
+#include "table/compat.h"
+#include "tool/matrix_count.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,5 @@
 // ibvexp-matrix: prints, writes or checks the compatibility matrix.
-#include "matrix.h"
+#include "tool/matrix.h"
 
 #include <cstring>
 #include <fstream>

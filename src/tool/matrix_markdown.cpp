@@ -1,9 +1,9 @@
 // The human-readable matrix: a summary, then one section per feature family.
-#include "matrix.h"
+#include "tool/matrix.h"
 
-#include "compat.h"
-#include "compat_rules.h"  // a build makes this file, so it checks the tables
-#include "matrix_count.h"
+#include "table/compat.h"
+#include "table/compat_rules.h"  // a build makes this file, so it checks the tables
+#include "tool/matrix_count.h"
 
 #include <cctype>
 #include <initializer_list>
@@ -206,7 +206,7 @@ void write_slots(std::string &out) {
 std::string matrix_markdown() {
   std::string out =
       "# Compatibility matrix\n\n"
-      "<!-- Generated from src/exp/*.def by ibvexp-matrix; do not edit. Run: ninja matrix -->\n\n"
+      "<!-- Generated from src/table/*.def by ibvexp-matrix; do not edit. Run: ninja matrix -->\n\n"
       "What the experimental verbs API (MLNX_OFED 4.9 and before) offers and what this library\n"
       "makes of it on rdma-core.\n\n"
       "- **native**: rdma-core has the same thing. **translated**: done by other means, the "

@@ -1,4 +1,4 @@
-#include "program.h"
+#include "tool/program.h"
 
 #include <elf.h>
 #include <fmt/core.h>

@@ -2,9 +2,9 @@
 // information of its unstripped copy says.
 //
 //     audit-recall UNSTRIPPED STRIPPED
-#include "binary/debug_info.h"
-#include "binary/dispatch.h"
-#include "compat.h"
+#include "tool/audit/binary/debug_info.h"
+#include "tool/audit/binary/dispatch.h"
+#include "table/compat.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // Names in C, C++ and build files, and what is none.
-#include "source.h"
-#include "subjects.h"
+#include "tool/audit/source.h"
+#include "tool/audit/subjects.h"
 
 #include <catch.h>
 

@@ -1,5 +1,5 @@
 // The algebra of addresses: which expressions are a table, and which are not.
-#include "binary/values.h"
+#include "tool/audit/binary/values.h"
 
 #include <catch.h>
 

@@ -3,7 +3,7 @@
 // the inlines keep some of it from the library.
 #include "rig.h"
 
-#include "compat.h"
+#include "table/compat.h"
 
 #include <string>
 #include <tuple>
@@ -67,7 +67,7 @@ TEST_CASE("slots survive null arguments behind a good object [rows:entry,slot]")
     CHECK(got == (refused ? ENOTSUP : legal ? 0 : EINVAL));                                     \
     ++checked;                                                                                  \
   }
-#include "slots.def"
+#include "table/slots.def"
   CHECK(checked > 30);
 }
 

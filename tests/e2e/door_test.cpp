@@ -1,7 +1,7 @@
 // The inline door alone: what a legacy binary finds in front of a context.
 #include "rig.h"
 
-#include "compat.h"
+#include "table/compat.h"
 
 #include <dlfcn.h>
 #include <fstream>

@@ -27,7 +27,7 @@ def main():
     data = subprocess.run(["cat", library], check=True, capture_output=True).stdout
     strings = set(s.decode() for s in re.findall(rb"[\x20-\x7e]{4,}", data))
     failed, checked = False, 0
-    for path in sorted((Path(root) / "src/exp/features").glob("*.def")):
+    for path in sorted((Path(root) / "src/table/features").glob("*.def")):
         for name, verdict, state in ROW.findall(path.read_text(encoding="utf-8")):
             if state != "done" or verdict not in ("native", "noop"):
                 continue

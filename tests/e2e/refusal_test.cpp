@@ -4,7 +4,7 @@
 // being there.
 #include "rig.h"
 
-#include "compat.h"
+#include "table/compat.h"
 
 #include <dlfcn.h>
 #include <infiniband/ofa_verbs.h>
@@ -175,7 +175,7 @@ TEST_CASE("unsupported entry points say so through their symbol [rows:entry,refu
 #define REFUSED_inline_only(name)
 #define REFUSED_absent(name)
 #define IBVEXP_ENTRY(name, family, door, ...) REFUSED_##door(name)
-#include "entries.def"
+#include "table/entries.def"
   CHECK(checked > 20);
 }
 
@@ -191,7 +191,7 @@ TEST_CASE("unsupported entry points say so through their slot [rows:entry,refuse
                                                                      objects);                    \
     ++checked;                                                                                    \
   }
-#include "slots.def"
+#include "table/slots.def"
   CHECK(checked > 20);
 }
 
@@ -211,5 +211,5 @@ TEST_CASE("symbols survive null pointers [rows:entry,symbol]") {
 #define NULLS_inline_only(name)
 #define NULLS_absent(name)
 #define IBVEXP_ENTRY(name, family, door, ...) NULLS_##door(name)
-#include "entries.def"
+#include "table/entries.def"
 }

@@ -1,7 +1,7 @@
 // Every flag, opcode and value that a row refuses, asked for one at a time.
 #include "rig.h"
 
-#include "feature_bits.h"
+#include "table/feature_bits.h"
 
 #include <cerrno>
 #include <string>

@@ -1,5 +1,5 @@
 // Look-up in the tables and the answer that follows from a row.
-#include "compat.h"
+#include "table/compat.h"
 
 #include <catch.h>
 

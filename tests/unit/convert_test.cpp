@@ -1,14 +1,14 @@
 // Conversions between the ages, without a device.
-#include "access_convert.h"
-#include "device_convert.h"
-#include "number_table.h"
-#include "options.h"
-#include "poll.h"
-#include "port_convert.h"
-#include "qp_convert.h"
-#include "qp_state.h"
-#include "wc_convert.h"
-#include "wr_convert.h"
+#include "translate/convert/access_convert.h"
+#include "translate/convert/device_convert.h"
+#include "base/number_table.h"
+#include "table/options.h"
+#include "translate/queue/poll.h"
+#include "translate/convert/port_convert.h"
+#include "translate/convert/qp_convert.h"
+#include "translate/state/qp_state.h"
+#include "translate/convert/wc_convert.h"
+#include "translate/convert/wr_convert.h"
 
 #include <catch.h>
 

@@ -1,6 +1,6 @@
 // Nothing of the legacy API is without a row, and no row speaks of something
 // that does not exist.
-#include "compat.h"
+#include "table/compat.h"
 #include "facts.h"
 
 #include <catch.h>

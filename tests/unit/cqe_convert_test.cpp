@@ -1,7 +1,7 @@
 // Completions as the device writes them, and its clock, without a device.
-#include "clock_convert.h"
-#include "compressed_cqe.h"
-#include "cqe_convert.h"
+#include "translate/convert/clock_convert.h"
+#include "translate/queue/compressed_cqe.h"
+#include "translate/convert/cqe_convert.h"
 
 #include <catch.h>
 

@@ -1,5 +1,5 @@
 // The lines that refusals leave on standard error.
-#include "diagnose.h"
+#include "trace/diagnose.h"
 
 #include <catch.h>
 

@@ -1,8 +1,8 @@
 // Queue entries and completion entries as images: what is written and read
 // without a device.
-#include "direct/cqe.h"
-#include "direct/receive.h"
-#include "direct/send.h"
+#include "translate/queue/direct/cqe.h"
+#include "translate/queue/direct/receive.h"
+#include "translate/queue/direct/send.h"
 
 #include <catch.h>
 

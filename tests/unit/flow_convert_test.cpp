@@ -1,7 +1,7 @@
 // Flow rules and work queue attributes, legacy to modern, without a device.
-#include "device_convert.h"
-#include "flow_convert.h"
-#include "wq_convert.h"
+#include "translate/convert/device_convert.h"
+#include "translate/convert/flow_convert.h"
+#include "translate/convert/wq_convert.h"
 
 #include <catch.h>
 

@@ -1,7 +1,7 @@
 // The rows and the public header speak of the same things: each name that is a
 // token in a .def file is declared, and each slot lies where its row says. Most
 // of this is checked by compiling it.
-#include "compat.h"
+#include "table/compat.h"
 
 #include <infiniband/verbs_exp.h>
 #include <infiniband/ofa_verbs.h>
@@ -19,13 +19,13 @@ using namespace ibvexp;
 
 constexpr std::uint64_t constants[] = {
 #define IBVEXP_CONSTANT(name, ...) static_cast<std::uint64_t>(name),
-#include "features.def"
+#include "table/features.def"
 };
 
 constexpr std::size_t slot_offsets[] = {
 #define IBVEXP_SLOT(name, ...) offsetof(verbs_context_exp, name),
 #define IBVEXP_SLOT_EMPTY(name, ...) offsetof(verbs_context_exp, name),
-#include "slots.def"
+#include "table/slots.def"
 };
 
 // Absent entry points are the only ones that nobody declares.
@@ -35,7 +35,7 @@ constexpr std::size_t slot_offsets[] = {
 #define DECLARED_absent(name)
 constexpr std::size_t declared[] = {
 #define IBVEXP_ENTRY(name, family, door, ...) DECLARED_##door(name)
-#include "entries.def"
+#include "table/entries.def"
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The generated matrix shows what the tables say.
-#include "compat.h"
-#include "matrix.h"
+#include "table/compat.h"
+#include "tool/matrix.h"
 
 #include <catch.h>
 #include <nlohmann/json.hpp>

@@ -70,7 +70,7 @@ class Row:
 
 def read_rows(root):
     rows = []
-    for path in [root / "src/exp/entries.def", *sorted((root / "src/exp/features").glob("*.def"))]:
+    for path in [root / "src/table/entries.def", *sorted((root / "src/table/features").glob("*.def"))]:
         for kind, text in MACRO.findall(path.read_text(encoding="utf-8")):
             columns = [c.strip() for c in COLUMN.findall(text)]
             rows.append(Row(kind, columns))

@@ -1,10 +1,10 @@
 // Walks over the tables and compares what rows say with what conversions do, row
 // by row. What needs a device is in tests/e2e.
-#include "device_convert.h"
-#include "options.h"
-#include "port_convert.h"
-#include "qp_convert.h"
-#include "wc_convert.h"
+#include "translate/convert/device_convert.h"
+#include "table/options.h"
+#include "translate/convert/port_convert.h"
+#include "translate/convert/qp_convert.h"
+#include "translate/convert/wc_convert.h"
 
 #include <catch.h>
 

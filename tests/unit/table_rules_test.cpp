@@ -1,6 +1,6 @@
 // The rules of the tables: that the rows obey them, and that they catch what
 // they are for.
-#include "compat_rules.h"
+#include "table/compat_rules.h"
 
 #include <catch.h>
 

@@ -1,6 +1,6 @@
 // The entries that give an indirect memory key its memory, byte by byte.
-#include "lane/key_entry.h"
-#include "lane/umr_layout.h"
+#include "translate/queue/lane/key_entry.h"
+#include "translate/queue/lane/umr_layout.h"
 
 #include <catch.h>
 

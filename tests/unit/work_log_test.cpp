@@ -1,6 +1,6 @@
 // The record of outstanding work requests: the fill of a send queue never counts
 // as less than it is, and every completion finds its request.
-#include "lane/work_log.h"
+#include "translate/state/work_log.h"
 
 #include <catch.h>
 

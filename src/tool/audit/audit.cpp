@@ -1,10 +1,10 @@
-#include "audit.h"
+#include "tool/audit/audit.h"
 
-#include "binary/binary.h"
-#include "binary/elf_image.h"
-#include "file.h"
-#include "source.h"
-#include "trace.h"
+#include "tool/audit/binary/binary.h"
+#include "tool/audit/binary/elf_image.h"
+#include "tool/audit/file.h"
+#include "tool/audit/source.h"
+#include "tool/audit/trace.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,7 @@
 // Runs an audit over files and trees, on all processors.
 #pragma once
 
-#include "report.h"
+#include "tool/audit/report.h"
 
 #include <functional>
 

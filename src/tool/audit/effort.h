@@ -8,7 +8,7 @@
 //   replace  there is no counterpart: the program must do without
 #pragma once
 
-#include "report.h"
+#include "tool/audit/report.h"
 
 namespace ibvexp::audit {
 

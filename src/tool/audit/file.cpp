@@ -1,6 +1,6 @@
-#include "file.h"
+#include "tool/audit/file.h"
 
-#include "binary/elf_image.h"
+#include "tool/audit/binary/elf_image.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

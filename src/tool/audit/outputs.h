@@ -1,7 +1,7 @@
 // The outputs of an audit, each from the same Report.
 #pragma once
 
-#include "report.h"
+#include "tool/audit/report.h"
 
 #include <cstdio>
 

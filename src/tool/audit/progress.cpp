@@ -1,4 +1,4 @@
-#include "progress.h"
+#include "tool/audit/progress.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // What an audit found: the model that all outputs are made from.
 #pragma once
 
-#include "compat.h"
+#include "table/compat.h"
 
 #include <cstdint>
 #include <optional>

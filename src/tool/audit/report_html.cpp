@@ -1,5 +1,5 @@
 // The audit as one HTML file: the template with the report as JSON in it.
-#include "outputs.h"
+#include "tool/audit/outputs.h"
 
 #include "report_template.h"
 

@@ -1,6 +1,6 @@
 // The audit for programs.
-#include "outputs.h"
-#include "totals.h"
+#include "tool/audit/outputs.h"
+#include "tool/audit/totals.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // The audit for code review tools: SARIF 2.1.0 (OASIS).
-#include "outputs.h"
+#include "tool/audit/outputs.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

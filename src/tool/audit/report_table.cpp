@@ -1,6 +1,6 @@
 // The audit as text: uses by file, then the sums.
-#include "outputs.h"
-#include "totals.h"
+#include "tool/audit/outputs.h"
+#include "tool/audit/totals.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "source.h"
+#include "tool/audit/source.h"
 
-#include "subjects.h"
+#include "tool/audit/subjects.h"
 
 #include <algorithm>
 #include <array>

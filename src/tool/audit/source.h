@@ -1,7 +1,7 @@
 // Uses of experimental verbs in C and C++ sources and in build files.
 #pragma once
 
-#include "report.h"
+#include "tool/audit/report.h"
 
 #include <string_view>
 

@@ -1,6 +1,6 @@
-#include "subjects.h"
+#include "tool/audit/subjects.h"
 
-#include "effort.h"
+#include "tool/audit/effort.h"
 
 #include <map>
 #include <mutex>

@@ -1,7 +1,7 @@
 // From the names that programs use to what the tables say about them.
 #pragma once
 
-#include "report.h"
+#include "tool/audit/report.h"
 
 namespace ibvexp::audit {
 

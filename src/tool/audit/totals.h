@@ -1,7 +1,7 @@
 // Counts over a report, for summaries.
 #pragma once
 
-#include "report.h"
+#include "tool/audit/report.h"
 
 #include <array>
 #include <map>

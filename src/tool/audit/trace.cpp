@@ -1,7 +1,7 @@
-#include "trace.h"
+#include "tool/audit/trace.h"
 
-#include "binary/elf_image.h"
-#include "subjects.h"
+#include "tool/audit/binary/elf_image.h"
+#include "tool/audit/subjects.h"
 
 #include <nlohmann/json.hpp>
 

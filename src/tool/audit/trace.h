@@ -1,7 +1,7 @@
 // Audit of a trace that `ibvexp run --trace` wrote: what really happened.
 #pragma once
 
-#include "report.h"
+#include "tool/audit/report.h"
 
 namespace ibvexp::audit {
 

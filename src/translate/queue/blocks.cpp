@@ -1,5 +1,5 @@
-#include "block_range.h"
-#include "front.h"
+#include "translate/queue/block_range.h"
+#include "translate/queue/front.h"
 
 #include <cstring>
 #include <new>

@@ -20,9 +20,9 @@
 // head, tail and counter of a shared receive queue, rq.head of a work queue.
 #pragma once
 
-#include "block_range.h"
-#include "engine_state.h"
-#include "legacy_layout.h"
+#include "translate/queue/block_range.h"
+#include "translate/queue/engine_state.h"
+#include "translate/queue/legacy_layout.h"
 
 #include <infiniband/verbs.h>
 #include <infiniband/verbs_exp.h>

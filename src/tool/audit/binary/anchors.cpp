@@ -1,4 +1,4 @@
-#include "anchors.h"
+#include "tool/audit/binary/anchors.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,10 +1,10 @@
-#include "binary.h"
+#include "tool/audit/binary/binary.h"
 
-#include "../subjects.h"
-#include "debug_info.h"
-#include "dispatch.h"
-#include "hints.h"
-#include "releases.h"
+#include "tool/audit/binary/debug_info.h"
+#include "tool/audit/binary/dispatch.h"
+#include "tool/audit/binary/hints.h"
+#include "tool/audit/binary/releases.h"
+#include "tool/audit/subjects.h"
 
 #include <algorithm>
 #include <array>

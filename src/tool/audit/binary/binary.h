@@ -1,7 +1,7 @@
 // Audit of an ELF file: what machine code, imports and debug information say.
 #pragma once
 
-#include "../report.h"
+#include "tool/audit/report.h"
 
 namespace ibvexp::audit {
 

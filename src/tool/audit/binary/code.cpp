@@ -1,4 +1,4 @@
-#include "code.h"
+#include "tool/audit/binary/code.h"
 
 #include <capstone/capstone.h>
 

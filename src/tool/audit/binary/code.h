@@ -1,7 +1,7 @@
 // Machine code as the recogniser wants it: decoded x86-64 instructions.
 #pragma once
 
-#include "values.h"
+#include "tool/audit/binary/values.h"
 
 #include <span>
 #include <vector>

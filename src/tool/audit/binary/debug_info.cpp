@@ -1,4 +1,4 @@
-#include "debug_info.h"
+#include "tool/audit/binary/debug_info.h"
 
 #include <dwarf.h>
 #include <elfutils/libdw.h>

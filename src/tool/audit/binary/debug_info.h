@@ -2,7 +2,7 @@
 // were compiled in.
 #pragma once
 
-#include "elf_image.h"
+#include "tool/audit/binary/elf_image.h"
 
 #include <memory>
 #include <set>

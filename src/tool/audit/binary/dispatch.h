@@ -3,7 +3,7 @@
 // arithmetic, a comparison of the table's size and a load of the slot.
 #pragma once
 
-#include "elf_image.h"
+#include "tool/audit/binary/elf_image.h"
 
 #include <map>
 

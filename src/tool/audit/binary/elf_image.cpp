@@ -1,4 +1,4 @@
-#include "elf_image.h"
+#include "tool/audit/binary/elf_image.h"
 
 #include <fcntl.h>
 #include <gelf.h>

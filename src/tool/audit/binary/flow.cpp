@@ -1,4 +1,4 @@
-#include "flow.h"
+#include "tool/audit/binary/flow.h"
 
 #include <capstone/capstone.h>
 

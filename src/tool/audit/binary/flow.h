@@ -2,7 +2,7 @@
 // last pass that tells an observer what the code does.
 #pragma once
 
-#include "machine.h"
+#include "tool/audit/binary/machine.h"
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-#include "functions.h"
+#include "tool/audit/binary/functions.h"
 
 #include <algorithm>
 #include <cstring>

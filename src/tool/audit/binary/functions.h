@@ -1,7 +1,7 @@
 // Where the functions of a binary begin and end, with or without symbols.
 #pragma once
 
-#include "elf_image.h"
+#include "tool/audit/binary/elf_image.h"
 
 namespace ibvexp::audit {
 

@@ -1,4 +1,4 @@
-#include "hints.h"
+#include "tool/audit/binary/hints.h"
 
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/peer_ops.h>
@@ -21,7 +21,7 @@ struct Constant {
 const auto &constants() {
   static const auto all = std::to_array<Constant>({
 #define IBVEXP_CONSTANT(name, family, owner, ...) {#name, #owner, static_cast<std::uint64_t>(name)},
-#include "features.def"
+#include "table/features.def"
       // No enumerator, so its row is about the type.
       {"IBV_EXP_QPT_DC_INI", "qp_type", static_cast<std::uint64_t>(IBV_EXP_QPT_DC_INI)},
   });
@@ -51,7 +51,7 @@ constexpr auto fields = std::to_array<Field>({
    How::how},
 #define IBVEXP_HINT_ARGUMENT(verb, argument, enumeration, how) \
   {#verb, argument, -1, 8, "argument " #argument, #enumeration, How::how},
-#include "hints.def"
+#include "tool/audit/binary/hints.def"
 });
 
 // The value of a field, also as a half of an 8-byte store.

@@ -2,7 +2,7 @@
 // a slot. A lower bound: most values are computed elsewhere.
 #pragma once
 
-#include "dispatch.h"
+#include "tool/audit/binary/dispatch.h"
 
 #include <optional>
 

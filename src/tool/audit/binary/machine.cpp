@@ -1,4 +1,4 @@
-#include "machine.h"
+#include "tool/audit/binary/machine.h"
 
 #include <capstone/capstone.h>
 

@@ -1,8 +1,8 @@
 // Evaluates one instruction after another over abstract values.
 #pragma once
 
-#include "code.h"
-#include "state.h"
+#include "tool/audit/binary/code.h"
+#include "tool/audit/binary/state.h"
 
 namespace ibvexp::audit {
 

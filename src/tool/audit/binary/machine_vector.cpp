@@ -1,6 +1,6 @@
 // Vector registers, as far as they carry pointers: two halves of 64 bits. gcc
 // fetches a context together with its neighbour, for example.
-#include "machine.h"
+#include "tool/audit/binary/machine.h"
 
 #include <capstone/capstone.h>
 

@@ -1,6 +1,6 @@
-#include "recogniser.h"
+#include "tool/audit/binary/recogniser.h"
 
-#include "anchors.h"
+#include "tool/audit/binary/anchors.h"
 
 #include <capstone/capstone.h>
 

@@ -2,9 +2,9 @@
 // callers, and which accesses are slots.
 #pragma once
 
-#include "dispatch.h"
-#include "flow.h"
-#include "functions.h"
+#include "tool/audit/binary/dispatch.h"
+#include "tool/audit/binary/flow.h"
+#include "tool/audit/binary/functions.h"
 
 #include <set>
 #include <tuple>

@@ -1,4 +1,4 @@
-#include "releases.h"
+#include "tool/audit/binary/releases.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@ struct Release {
 };
 constexpr auto releases = std::to_array<Release>({
 #define IBVEXP_RELEASE(name, size) {name, size},
-#include "releases.def"
+#include "tool/audit/binary/releases.def"
 });
 
 struct KnownMask {
@@ -23,7 +23,7 @@ struct KnownMask {
 };
 constexpr auto known_masks = std::to_array<KnownMask>({
 #define IBVEXP_KNOWN_MASK(verb, first, last, mask) {#verb, first, last, mask},
-#include "releases.def"
+#include "tool/audit/binary/releases.def"
 });
 
 using Set = std::bitset<releases.size()>;

@@ -2,7 +2,7 @@
 // header's inlines left in its code.
 #pragma once
 
-#include "dispatch.h"
+#include "tool/audit/binary/dispatch.h"
 
 namespace ibvexp::audit {
 

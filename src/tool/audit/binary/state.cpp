@@ -1,4 +1,4 @@
-#include "state.h"
+#include "tool/audit/binary/state.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // What is known about registers and memory at one point of a function.
 #pragma once
 
-#include "values.h"
+#include "tool/audit/binary/values.h"
 
 #include <span>
 

@@ -1,4 +1,4 @@
-#include "values.h"
+#include "tool/audit/binary/values.h"
 
 #include <algorithm>
 

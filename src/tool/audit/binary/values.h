@@ -7,7 +7,7 @@
 // the operation table, and almost nothing else computes it.
 #pragma once
 
-#include "interner.h"
+#include "tool/audit/binary/interner.h"
 
 #include <array>
 #include <cstdint>

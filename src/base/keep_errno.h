@@ -1,0 +1,25 @@
+// errno around calls of rdma-core that tell their reason there.
+#pragma once
+
+#include "base/result.h"
+
+#include <cerrno>
+
+namespace ibvexp::translate {
+
+// errno of a call that succeeds is not ours to change.
+struct KeepErrno {
+  const int kept = errno;
+  KeepErrno() { errno = 0; }
+  ~KeepErrno() { errno = kept; }
+  KeepErrno(const KeepErrno &) = delete;
+  KeepErrno &operator=(const KeepErrno &) = delete;
+
+  // rdma-core's reason for a failure since; a few calls give none.
+  Error reason(int otherwise = EINVAL) const { return {errno != 0 ? errno : otherwise}; }
+};
+
+// Some calls return negative errno values.
+inline int positive(int error) { return error < 0 ? -error : error; }
+
+}  // namespace ibvexp::translate

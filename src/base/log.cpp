@@ -1,0 +1,80 @@
+#include "base/log.h"
+
+#include "table/options.h"
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <fcntl.h>
+#include <string_view>
+#include <unistd.h>
+
+namespace ibvexp {
+
+namespace {
+
+constexpr std::string_view prefix = "ibvexp: ";
+
+// Opened once and left open. A file that cannot be opened falls back to
+// standard error and says so.
+int destination() {
+  static const int fd = [] {
+    const char *path = process_options().log_file;
+    if (*path == '\0') return STDERR_FILENO;
+    const int opened = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (opened >= 0) return opened;
+    log_raw("IBVEXP_LOG_FILE: cannot be opened, writing to standard error");
+    return STDERR_FILENO;
+  }();
+  return fd;
+}
+
+// A line in one write, so that lines of several threads stay whole.
+void put(int fd, const char *line, std::size_t length) {
+  while (length > 0) {
+    const ssize_t written = ::write(fd, line, length);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    line += written;
+    length -= static_cast<std::size_t>(written);
+  }
+}
+
+[[gnu::format(printf, 3, 0)]] void line_to(int fd, const char *level, const char *format,
+                                           va_list arguments) {
+  char line[1024];
+  int used = std::snprintf(line, sizeof(line), "%s%s", prefix.data(), level);
+  const int room = static_cast<int>(sizeof(line)) - used - 1;
+  const int wanted = std::vsnprintf(line + used, static_cast<std::size_t>(room), format, arguments);
+  used += wanted < room ? wanted : room - 1;
+  line[used++] = '\n';
+  put(fd, line, static_cast<std::size_t>(used));
+}
+
+}  // namespace
+
+bool log_enabled(LogLevel level) { return level <= process_options().log_level; }
+
+void log(LogLevel level, const char *format, ...) {
+  if (!log_enabled(level)) return;
+  static constexpr const char *names[] = {"error: ", "", "", "", ""};
+  const int kept = errno;
+  va_list arguments;
+  va_start(arguments, format);
+  line_to(destination(), names[static_cast<int>(level)], format, arguments);
+  va_end(arguments);
+  errno = kept;
+}
+
+void log_raw(const char *message) {
+  const int kept = errno;
+  char line[512];
+  const int used = std::snprintf(line, sizeof(line) - 1, "%s%s", prefix.data(), message);
+  const std::size_t length =
+      used < static_cast<int>(sizeof(line)) - 1 ? static_cast<std::size_t>(used) : sizeof(line) - 2;
+  line[length] = '\n';
+  put(STDERR_FILENO, line, length + 1);
+  errno = kept;
+}
+
+}  // namespace ibvexp

@@ -1,0 +1,43 @@
+// The environment variables of options.def, read once.
+#pragma once
+
+#include "base/log.h"
+#include "table/compat.h"
+
+#include <array>
+#include <cstdint>
+
+namespace ibvexp {
+
+struct Options {
+  std::array<bool, beyond_switches.size()> beyond{};
+  const char *device = "";
+  const char *log_file = "";
+  const char *trace_file = "";
+  LogLevel log_level = LogLevel::warn;
+  bool strict = false;
+};
+
+// Where variables come from and where complaints go; tests have their own.
+using Lookup = const char *(*)(const char *name);
+using Complain = void (*)(const char *message);
+
+// A variable that does not parse keeps its default and is reported together
+// with what is allowed. IBVEXP_BEYOND reports names that are unknown or whose
+// feature is not there (yet), and takes the others.
+Options parse_options(Lookup lookup, Complain complain);
+
+// Those of this process. The first call reads them; the library makes that call
+// when it is loaded, so that none is made from a data path.
+const Options &process_options();
+
+// Whether IBVEXP_BEYOND asks for it. none and by_default are never asked for.
+inline bool switched_on(Beyond b) {
+  return is_switch(b) && process_options().beyond[static_cast<std::size_t>(b) - 2];
+}
+
+// The answer of a row under the options of this process.
+inline Effective effective_now(const Answer &a) { return effective(a, switched_on(a.beyond)); }
+inline bool reportable_now(const Answer &a) { return reportable(a, switched_on(a.beyond)); }
+
+}  // namespace ibvexp

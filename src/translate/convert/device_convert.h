@@ -1,0 +1,35 @@
+// Device attributes, modern to legacy. No calls.
+#pragma once
+
+#include "table/feature_bits.h"
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs_exp.h>
+
+namespace ibvexp::translate {
+
+// Everything that rdma-core says about a device.
+struct DeviceFacts {
+  ibv_device_attr_ex attr;
+  mlx5dv_context dv;  // zeros on other devices
+  bool is_mlx5;
+  std::uint32_t masked_atomic_sizes;  // bit n: 1 << n bytes
+  bool dc;                            // an initiator can be created
+  // Reads and atomics under way over DC; zeros before rdma-core v47.
+  std::uint64_t max_dc_target_reads, max_dc_initiator_reads;
+  bool indirect_keys;   // of the largest size; known if capabilities or UMR are asked for
+  bool scatter_to_cqe;  // small receives may land in the completion
+};
+
+// Whether a row may be told, under the options of the process; tests have their
+// own.
+using Reportable = bool (*)(FeatureId);
+
+// Fills the head, and of the rest what to.comp_mask asks for, what is known and
+// what may be told. The masks return what was filled.
+void to_legacy(const DeviceFacts &from, Reportable reportable, ibv_exp_device_attr &to);
+
+// The capability word alone.
+std::uint64_t exp_capabilities(const DeviceFacts &from, Reportable reportable);
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,192 @@
+// Completion entries, as the device writes them. No calls, no state. Layout:
+// mlx5_cqe64 in mlx5dv.h; places that it does not name are given here.
+#pragma once
+
+#include "translate/queue/direct/wqe.h"
+
+#include <infiniband/verbs_exp.h>
+
+#include <array>
+
+namespace ibvexp::direct {
+
+inline constexpr std::size_t cqe_bytes = 64;
+
+// A completion that was taken out of the queue behind the reader's back. The
+// device never writes this opcode.
+inline constexpr std::uint8_t opcode_dropped = 0x8;
+
+// The 64 bytes that matter; of a 128-byte entry the second half.
+class Cqe {
+ public:
+  explicit Cqe(void *at) : at_(static_cast<std::uint8_t *>(at)) {}
+
+  // Owner bit, format and opcode. The device writes it last.
+  std::uint8_t op_own() const { return __atomic_load_n(at_ + 63, __ATOMIC_ACQUIRE); }
+
+  std::uint32_t user_index() const { return load_be<std::uint32_t>(at_ + 32) & 0xffffff; }
+  std::uint32_t number() const { return load_be<std::uint32_t>(at_ + 56) & 0xffffff; }
+  std::uint32_t flow_tag() const { return number(); }
+  std::uint8_t send_opcode() const { return at_[56]; }
+  std::uint16_t counter() const { return load_be<std::uint16_t>(at_ + 60); }
+  std::uint32_t byte_count() const { return load_be<std::uint32_t>(at_ + 44); }
+  std::uint64_t timestamp() const { return load_be<std::uint64_t>(at_ + 48); }
+  std::uint16_t vlan() const { return load_be<std::uint16_t>(at_ + 30); }
+  std::uint32_t immediate() const { return load<std::uint32_t>(at_ + 36); }  // as on the wire
+
+  std::uint16_t slid() const { return load_be<std::uint16_t>(at_ + 22); }
+  std::uint8_t path_bits() const { return at_[17] & 0x7f; }
+  std::uint32_t flags_and_source() const { return load_be<std::uint32_t>(at_ + 24); }
+
+  std::uint8_t syndrome() const { return at_[55]; }
+  std::uint8_t vendor_syndrome() const { return at_[54]; }
+
+  std::uint8_t tunnel() const { return at_[0]; }
+  std::uint8_t checks() const { return at_[28]; }
+  std::uint8_t headers() const { return at_[29]; }
+
+  // Data inside the entry: in its front, or of 64 bytes in the half before.
+  bool has_inline() const { return is_inline(op_own()); }
+  static bool is_inline(std::uint8_t op_own) {
+    const unsigned format = op_own >> 2 & 3;
+    return format == 1 || format == 2;
+  }
+  const std::uint8_t *inline_data() const {
+    return (op_own() & MLX5_INLINE_SCATTER_64) != 0 ? at_ - cqe_bytes : at_;
+  }
+
+  std::uint8_t *bytes() const { return at_; }
+
+ private:
+  std::uint8_t *at_;
+};
+
+constexpr std::uint8_t opcode_of(std::uint8_t op_own) { return op_own >> 4; }
+constexpr bool is_compressed(std::uint8_t op_own) { return (op_own & 0xc) == 0xc; }
+constexpr bool is_receive(std::uint8_t opcode) {
+  return opcode >= MLX5_CQE_RESP_WR_IMM && opcode <= MLX5_CQE_RESP_SEND_INV;
+}
+
+// Multi-packet receive queues count in strides, not entries.
+struct Strides {
+  std::uint16_t first;     // where in the buffer
+  std::uint16_t consumed;  // how many
+  std::uint16_t bytes;     // of the packet
+  bool filler;             // no packet: the rest of the buffer is too small for the next
+};
+
+// The device counts what a shift puts in front as part of the packet.
+inline Strides strides_of(Cqe cqe, std::uint32_t shift = 0) {
+  const std::uint32_t word = cqe.byte_count();
+  const bool filler = word >> 31 != 0;
+  return {cqe.counter(), static_cast<std::uint16_t>(word >> 16 & 0x7fff),
+          filler ? std::uint16_t{0} : static_cast<std::uint16_t>(word - shift), filler};
+}
+
+// What a received frame is. L3_OK and L4_OK speak of the inner headers of a
+// tunnelled frame, and are set only if the outer ones are good, too.
+constexpr std::uint32_t receive_flags(std::uint8_t checks, std::uint8_t headers,
+                                      std::uint8_t tunnel) {
+  std::uint32_t flags = 0;
+  const bool l3 = (checks & MLX5_CQE_L3_OK) != 0;
+  const bool l4 = (checks & MLX5_CQE_L4_OK) != 0;
+  const unsigned l3_type = headers >> 2 & 3;
+  const unsigned l4_type = headers >> 4 & 7;
+  if (l3_type == MLX5_CQE_L3_HDR_TYPE_IPV4) flags |= IBV_EXP_CQ_RX_IPV4_PACKET;
+  if (l3_type == MLX5_CQE_L3_HDR_TYPE_IPV6) flags |= IBV_EXP_CQ_RX_IPV6_PACKET;
+  if (l4_type == 2) flags |= IBV_EXP_CQ_RX_UDP_PACKET;
+  if (l4_type == 1 || l4_type == 3 || l4_type == 4) flags |= IBV_EXP_CQ_RX_TCP_PACKET;
+  // Without a header the device calls the layer good.
+  if (l3 && l3_type != MLX5_CQE_L3_HDR_TYPE_NONE) flags |= IBV_EXP_CQ_RX_IP_CSUM_OK;
+  if (l4 && l4_type != 0) flags |= IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK;
+  if ((headers & 1) != 0) flags |= IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1;
+  if ((tunnel & 1) != 0) {
+    flags |= IBV_EXP_CQ_RX_TUNNEL_PACKET;
+    const bool outer_ipv6 = (tunnel & 2) != 0;
+    flags |= outer_ipv6 ? IBV_EXP_CQ_RX_OUTER_IPV6_PACKET : IBV_EXP_CQ_RX_OUTER_IPV4_PACKET;
+    if (l3) flags |= IBV_EXP_CQ_RX_OUTER_IP_CSUM_OK;
+    if (l4) flags |= IBV_EXP_CQ_RX_OUTER_TCP_UDP_CSUM_OK;
+  }
+  return flags;
+}
+
+// The same by a table, for frames without a tunnel: what the headers say, were all
+// layers good.
+inline constexpr auto flags_by_headers = [] {
+  std::array<std::uint16_t, 256> table{};
+  for (unsigned headers = 0; headers < table.size(); ++headers)
+    table[headers] = static_cast<std::uint16_t>(
+        receive_flags(MLX5_CQE_L3_OK | MLX5_CQE_L4_OK, static_cast<std::uint8_t>(headers), 0));
+  return table;
+}();
+
+inline std::uint32_t receive_flags(Cqe cqe) {
+  if (cqe.tunnel() != 0) [[unlikely]]
+    return receive_flags(cqe.checks(), cqe.headers(), cqe.tunnel());
+  constexpr std::uint32_t good = IBV_EXP_CQ_RX_IP_CSUM_OK | IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK;
+  static_assert(MLX5_CQE_L3_OK >> 1 == IBV_EXP_CQ_RX_IP_CSUM_OK &&
+                MLX5_CQE_L4_OK >> 1 == IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK);
+  return flags_by_headers[cqe.headers()] & (~good | (cqe.checks() >> 1 & good));
+}
+
+constexpr ibv_wc_status status_of(std::uint8_t syndrome) {
+  switch (syndrome) {
+    case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return IBV_WC_LOC_LEN_ERR;
+    case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR: return IBV_WC_LOC_QP_OP_ERR;
+    case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return IBV_WC_LOC_PROT_ERR;
+    case MLX5_CQE_SYNDROME_WR_FLUSH_ERR: return IBV_WC_WR_FLUSH_ERR;
+    case MLX5_CQE_SYNDROME_MW_BIND_ERR: return IBV_WC_MW_BIND_ERR;
+    case MLX5_CQE_SYNDROME_BAD_RESP_ERR: return IBV_WC_BAD_RESP_ERR;
+    case MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR: return IBV_WC_LOC_ACCESS_ERR;
+    case MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR: return IBV_WC_REM_INV_REQ_ERR;
+    case MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR: return IBV_WC_REM_ACCESS_ERR;
+    case MLX5_CQE_SYNDROME_REMOTE_OP_ERR: return IBV_WC_REM_OP_ERR;
+    case MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR: return IBV_WC_RETRY_EXC_ERR;
+    case MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR: return IBV_WC_RNR_RETRY_EXC_ERR;
+    case MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR: return IBV_WC_REM_ABORT_ERR;
+    default: return IBV_WC_GENERAL_ERR;
+  }
+}
+
+constexpr ibv_wc_opcode send_completion(std::uint8_t opcode) {
+  switch (opcode) {
+    case MLX5_OPCODE_RDMA_WRITE:
+    case MLX5_OPCODE_RDMA_WRITE_IMM: return IBV_WC_RDMA_WRITE;
+    case MLX5_OPCODE_RDMA_READ: return IBV_WC_RDMA_READ;
+    case MLX5_OPCODE_ATOMIC_CS: return IBV_WC_COMP_SWAP;
+    case MLX5_OPCODE_ATOMIC_FA: return IBV_WC_FETCH_ADD;
+    default: return IBV_WC_SEND;
+  }
+}
+
+// Unpacks compressed completions in their places. The first entry, the title,
+// stands for all: byte_count says how many there are. Eight of what differs
+// follow in the next slot, and eight more in every eighth slot behind the title.
+// slot(k) gives the place of the k-th entry from the title on, owner(k) its
+// owner bit. striding: of a multi-packet queue, whose counter goes by strides. The
+// unpacked ones have no timestamp: it is zero.
+template <class Slot, class Owner>
+void decompress(Slot slot, Owner owner, bool striding) {
+  std::uint8_t title[cqe_bytes];
+  std::memcpy(title, slot(0), sizeof(title));
+  const std::uint32_t count = Cqe(title).byte_count();
+  std::uint16_t counter = Cqe(title).counter();
+  const std::uint8_t op = title[63] & 0xf0;
+  store(title + 48, std::uint64_t{0});
+
+  std::uint8_t small[8][8];
+  for (std::uint32_t i = 0; i < count; ++i) {
+    // Copied before the entry that takes its place is written.
+    if (i % 8 == 0) std::memcpy(small, slot(i == 0 ? 1 : i), sizeof(small));
+    const std::uint8_t *mini = small[i % 8];
+    std::uint8_t *to = slot(i);
+    std::memcpy(to, title, cqe_bytes - 1);
+    std::memcpy(to + 44, mini + 4, 4);  // bytes; the rest is a hash or a checksum
+    store(to + 60, be(counter));
+    const std::uint16_t step = striding ? strides_of(Cqe(to)).consumed : std::uint16_t{1};
+    counter = static_cast<std::uint16_t>(counter + step);
+    __atomic_store_n(to + 63, static_cast<std::uint8_t>(op | owner(i)), __ATOMIC_RELEASE);
+  }
+}
+
+}  // namespace ibvexp::direct

@@ -1,0 +1,36 @@
+// Creating queue pairs of the builder lane.
+#pragma once
+
+#include "translate/state/lane.h"
+
+#include "translate/convert/qp_convert.h"
+#include "translate/state/context_state.h"
+
+namespace ibvexp::lane {
+
+// Why a queue pair is in the lane.
+enum class Need : std::uint8_t {
+  none,
+  wanted,    // requests that the process may post; done without if libmlx5 has no builders
+  required,  // nothing works without
+};
+
+// raw_bytes: the largest raw entry that the request itself announces, or 0.
+Need need(ibv_context *context, ibv_qp_type type, std::uint32_t raw_bytes);
+
+// Whether create() made a queue pair of the lane.
+inline bool is_for(const translate::ModernQpInit &modern) {
+  return (modern.attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+}
+
+// Creates the queue pair, with the builders for everything its type can do, and room
+// for raw entries of that many bytes. modern.attr.cap is what was granted. Null and
+// errno. The lane itself is opened by enter(), with the queue pair's state.
+ibv_qp *create(ContextState &state, translate::ModernQpInit &modern, Need need,
+               std::uint32_t raw_bytes);
+
+// Opens the lane of a queue pair from create(); leaves it closed if there are no
+// builders. Throws bad_alloc.
+void enter(Lane &lane, ibv_qp *qp, const translate::ModernQpInit &modern);
+
+}  // namespace ibvexp::lane

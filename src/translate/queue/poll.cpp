@@ -1,0 +1,54 @@
+// The provider writes into the front of the caller's array, whose elements are
+// larger, and the completions are then moved to their places from the last to the
+// first: no buffer of our own, no limit on the batch, one lock.
+#include "translate/queue/poll.h"
+
+#include "translate/queue/origin.h"
+
+namespace ibvexp::translate {
+
+namespace {
+
+// Moves the first count completions, whatever they are.
+[[gnu::noinline]] void move_any(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
+                                std::uint32_t wc_size) {
+  Origins origins(&state, own);
+  const bool to_3x_or_4_0 = wc_size == wc_size_4_0;
+  const ibv_wc *from = reinterpret_cast<const ibv_wc *>(wc) + count;
+  char *at = reinterpret_cast<char *>(wc) + static_cast<std::size_t>(count) * wc_size;
+  for (; count > 0; --count) {
+    ibv_wc modern;
+    std::memcpy(&modern, --from, sizeof(modern));
+    at -= wc_size;
+    store(to_legacy(modern, origins.find(modern), to_3x_or_4_0), at, wc_size);
+  }
+}
+
+// From the last on as long as they are plain. Returns how many are left.
+template <std::uint32_t wc_size>
+int move_all_plain(const ContextState &state, const CqState *own, int count, ibv_exp_wc *wc) {
+  const ibv_wc *from = reinterpret_cast<const ibv_wc *>(wc) + count;
+  char *at = reinterpret_cast<char *>(wc) + static_cast<std::size_t>(count) * wc_size;
+  std::uint32_t number = ~0u;  // no queue pair has it
+  PlainOrigin origin;
+  for (; count > 0; --count) {
+    --from;
+    if (from->qp_num != number) {
+      number = from->qp_num;
+      origin = {state, own, number};
+    }
+    if (!move_plain<wc_size>(*from, origin, at -= wc_size)) break;
+  }
+  return count;
+}
+
+}  // namespace
+
+void move_completions(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
+                      std::uint32_t wc_size) {
+  if (wc_size == wc_size_4_1) count = move_all_plain<wc_size_4_1>(state, own, count, wc);
+  else if (wc_size == wc_size_4_0) count = move_all_plain<wc_size_4_0>(state, own, count, wc);
+  if (count > 0) move_any(state, own, count, wc, wc_size);
+}
+
+}  // namespace ibvexp::translate

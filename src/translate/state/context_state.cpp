@@ -1,0 +1,60 @@
+#include "translate/state/context_state.h"
+
+#include "table/feature_bits.h"
+#include "table/options.h"
+
+namespace ibvexp {
+
+namespace {
+
+std::uint64_t refused_flags() {
+  std::uint64_t refused = 0;
+  for (const FeatureBit &b : bits_of<"ibv_exp_send_flags">())
+    if (effective_now(row(b.id).answer).verdict == Verdict::unsupported) refused |= b.bit;
+  return refused;
+}
+
+}  // namespace
+
+const char ContextState::identity = 0;
+
+ContextState::ContextState(ibv_context *of)
+    : context(of),
+      refused_send_flags(refused_flags()),
+      native{of->ops.post_send, of->ops.poll_cq, of->ops.bind_mw} {}
+
+const ibv_device_attr &ContextState::device() {
+  static constexpr ibv_device_attr nothing{};
+  if (!device_known_.load(std::memory_order_acquire)) {
+    ibv_device_attr asked{};
+    if (ibv_query_device(context, &asked) != 0) return nothing;  // the next call asks again
+    const std::lock_guard guard(device_mutex_);
+    if (!device_known_.load(std::memory_order_relaxed)) {
+      device_ = asked;
+      device_known_.store(true, std::memory_order_release);
+    }
+  }
+  return device_;
+}
+
+void enter_cq(ContextState &state, ibv_cq *cq, CqState &fresh) {
+  // A handle that is taken was freed behind our back: its state goes back.
+  CqState *stale = state.cqs.find(cq->handle);
+  state.cqs.set(cq->handle, &fresh);
+  fresh.cq.store(cq, std::memory_order_relaxed);
+  if (stale != nullptr) state.cq_pool.give_back(*stale);
+}
+
+CqState &need_cq(ContextState &state, ibv_cq *cq) {
+  if (CqState *known = find_cq(&state, cq)) return *known;
+  CqState &fresh = state.cq_pool.take();
+  try {
+    enter_cq(state, cq, fresh);
+  } catch (...) {
+    state.cq_pool.give_back(fresh);
+    throw;
+  }
+  return fresh;
+}
+
+}  // namespace ibvexp

@@ -1,0 +1,173 @@
+// What the library keeps for each ibv_context: found from the context by the
+// arithmetic of the legacy header, without a map and without a lock.
+//
+// The state lies directly below the operation table that src/exp attaches, so
+// that the table's address gives the state's.
+#pragma once
+
+#include "base/number_table.h"
+#include "base/once_pointer.h"
+#include "translate/state/cq_state.h"
+#include "translate/state/objects.h"
+#include "translate/state/qp_state.h"
+
+#include <infiniband/verbs_exp.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace ibvexp {
+
+namespace direct {
+struct Context;
+}
+namespace translate {
+struct WorkQueue;
+}
+
+// Memory that a region was given by us, to be unmapped when it goes.
+struct OwnedMemory {
+  void *address;
+  std::size_t length;
+};
+
+using NativePost = decltype(ibv_context_ops::post_send);
+using NativePoll = decltype(ibv_context_ops::poll_cq);
+using NativeBind = decltype(ibv_context_ops::bind_mw);
+
+// Memory of a completion queue, see cq_memory.h.
+struct CqMemory {
+  std::size_t length;
+  CqState *owner;
+};
+
+struct ContextState {
+  explicit ContextState(ibv_context *of);
+
+  ibv_context *const context;
+
+  // Flags of a work request that are refused, whatever its opcode.
+  const std::uint64_t refused_send_flags;
+
+  // The provider's data path. The context's own pointers lead to lane/hooks.h once
+  // a queue pair is in the builder lane.
+  const struct {
+    NativePost post_send;
+    NativePoll poll_cq;
+    NativeBind bind_mw;
+  } native;
+  bool lane_installed = false;
+
+  // The same of shared receive queues; null until there is one of legacy XRC. The
+  // context's own pointers then lead to xrc_srq.h.
+  struct {
+    decltype(ibv_context_ops::post_srq_recv) post_recv;
+    decltype(verbs_context::get_srq_num) get_number;
+  } native_srq{};
+
+  // Whether the program's base verbs come through this library: it opened the
+  // context by one.
+  bool sees_base_verbs = false;
+
+  // Limits of the device, asked for at the first call. Zeros if it does not
+  // answer.
+  const ibv_device_attr &device();
+
+  // Queue pairs by number. Entries come and go with the queue pair; the states
+  // themselves stay until the context closes, so that a poller that races with
+  // a destruction reads an old value, not freed memory.
+  NumberTable<QpState> qps;
+  QpPool qp_pool;
+
+  // Completion queues that need more than the provider does, by kernel handle.
+  NumberTable<CqState> cqs;
+  CqPool cq_pool;
+
+  // Indirect memory keys by index, the upper 24 bits of the key.
+  NumberTable<IndirectKey> keys;
+  std::atomic<bool> made_largest_key{false};
+
+  // Everything below, and changes to the above. Never held across a call into
+  // rdma-core.
+  std::mutex mutex;
+  std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
+  std::map<std::string, std::string> environment;
+  std::unordered_set<translate::WorkQueue *> work_queues;
+  std::unordered_set<const void *> handles;  // objects of ours that programs hold
+  Handles<DcTarget> targets;
+  Handles<DeviceMemory> device_memory;
+  std::unordered_map<const ibv_xrc_domain *, XrcReceivers> xrc_domains;
+  Handles<LegacySrq> legacy_srqs;
+  std::unordered_map<const ibv_srq *, LegacySrq *> shown_srqs;  // by rdma-core's queue
+  Handles<KeyListMemory> key_lists;
+  Handles<ResDomain> res_domains;
+  // Of the objects that were created with one.
+  std::unordered_map<const void *, DomainShare> domain_shares;
+
+  // Whether the device has the DC transport: 0 not tried yet, 1 yes, 2 no.
+  std::atomic<int> dc{0};
+
+  std::unordered_map<const void *, CqMemory> cq_memory;
+
+  // The parent domain of queues whose memory is ours. Its mutex is held across
+  // calls into rdma-core that make and free it.
+  std::mutex cq_domain_mutex;
+  ibv_pd *cq_domain_pd = nullptr;
+  ibv_pd *cq_domain = nullptr;
+
+  // Queues that we drive past libmlx5; null until there is one.
+  OncePointer<direct::Context> direct;
+
+  // Tells our tables from those of another copy of the library.
+  const void *const owner = &identity;
+  static const char identity;
+
+ private:
+  std::atomic<bool> device_known_{false};
+  std::mutex device_mutex_;
+  ibv_device_attr device_{};
+};
+
+// The state of an attached context, or null.
+inline ContextState *find_state(ibv_context *context) noexcept {
+  verbs_context_exp *table = verbs_get_exp_ctx(context);
+  if (table == nullptr) return nullptr;
+  auto *state = reinterpret_cast<ContextState *>(table) - 1;
+  return state->owner == &ContextState::identity ? state : nullptr;
+}
+
+// The same, in calls that came through our table or through boundary.h, which
+// has looked: never null.
+inline ContextState *attached(ibv_context *context) noexcept {
+  const auto *words = reinterpret_cast<const ibvexp_context_words *>(context) - 1;
+  const std::uintptr_t table_end =
+      reinterpret_cast<std::uintptr_t>(context) - (words->sz - sizeof(ibv_context));
+  auto *state = reinterpret_cast<ContextState *>(table_end - sizeof(verbs_context_exp)) - 1;
+  if (state == nullptr) __builtin_unreachable();
+  return state;
+}
+
+// The state of a queue pair that we saw being created, or null.
+inline QpState *find_qp(ContextState *state, const ibv_qp *qp) noexcept {
+  QpState *found = state != nullptr ? state->qps.find(qp->qp_num) : nullptr;
+  return found != nullptr && found->qp.load(std::memory_order_relaxed) == qp ? found : nullptr;
+}
+
+// The state of a completion queue that has one, or null.
+inline CqState *find_cq(ContextState *state, const ibv_cq *cq) noexcept {
+  CqState *found = state != nullptr ? state->cqs.find(cq->handle) : nullptr;
+  return found != nullptr && found->cq.load(std::memory_order_relaxed) == cq ? found : nullptr;
+}
+
+// The same, made if there is none. The caller holds the mutex. Throws bad_alloc.
+CqState &need_cq(ContextState &state, ibv_cq *cq);
+
+// Puts a state that was taken from the pool in its place. On an exception it is
+// still the caller's. The caller holds the mutex.
+void enter_cq(ContextState &state, ibv_cq *cq, CqState &fresh);
+
+}  // namespace ibvexp

@@ -1,0 +1,39 @@
+// What posting and polling have to know about a queue pair.
+#pragma once
+
+#include "base/state_pool.h"
+#include "translate/state/lane.h"
+
+#include <infiniband/verbs_exp.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace ibvexp {
+
+struct QpState {
+  std::atomic<ibv_qp *> qp{nullptr};
+  ibv_srq *srq = nullptr;
+  ibv_exp_dct *dct = nullptr;         // a target: qp is null
+  std::uint32_t max_inline_data = 0;  // granted
+  std::uint32_t simple_opcodes = 0;   // bit n: opcode n goes to the provider as it is
+  bool atomics = false;               // the device has them
+  bool no_windows = false;            // MLX5_SHUT_UP_MW
+  bool sq_sig_all = false;
+  bool raw = false;        // receives frames
+  bool checksums = false;  // of raw packets: the device fills them in
+  std::uint16_t max_tso_header = 0;
+  ibv_cq *send_cq = nullptr;
+  ibv_cq *recv_cq = nullptr;
+  lane::Lane lane;  // inactive for most
+
+  void retire() noexcept {
+    qp.store(nullptr, std::memory_order_relaxed);
+    dct = nullptr;
+    lane.ex = nullptr;
+  }
+};
+
+using QpPool = StatePool<QpState>;
+
+}  // namespace ibvexp

@@ -1,0 +1,81 @@
+#include "translate/verbs/clock.h"
+
+#include "trace/diagnose.h"
+#include "translate/convert/clock_convert.h"
+
+#include <cerrno>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId querying = EntryId::ibv_exp_query_values;
+
+// The kernel may be writing the page for a moment.
+constexpr int attempts = 1000;
+
+// mlx5 puts all the cycles into tv_nsec.
+Result<std::uint64_t> read_cycles(ibv_context *context) {
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  const int kept = errno;
+  const int error = ibv_query_rt_values_ex(context, &values);
+  errno = kept;
+  if (error != 0) return Error{error < 0 ? -error : error};
+  if ((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0) return Error{ENOTSUP};
+  return static_cast<std::uint64_t>(values.raw_clock.tv_nsec);
+}
+
+}  // namespace
+
+Result<ibv_exp_clock_info> read_clock_info(ibv_context *context) {
+  mlx5dv_clock_info info{};
+  int error = EBUSY;
+  for (int i = 0; i < attempts && error == EBUSY; ++i)
+    error = mlx5dv_get_clock_info(context, &info);
+  if (error != 0) return Error{error < 0 ? -error : error};
+  return to_legacy(info);
+}
+
+Result<void> query_values(ibv_context *context, int q_values, ibv_exp_values *values) {
+  if (values == nullptr) return invalid(querying, "values", 0, "must not be null");
+  if ((values->comp_mask & ~std::uint32_t{IBV_EXP_VALUES_RESERVED - 1}) != 0)
+    return invalid(querying, "comp_mask", values->comp_mask, "unknown bits");
+  const auto asked = static_cast<std::uint32_t>(q_values);
+  if (const auto bits =
+          check_bits(querying, "q_values", asked, bits_of<"ibv_exp_values_comp_mask">());
+      !bits)
+    return bits;
+  const auto has = [&](std::uint32_t bit) { return (asked & bit) != 0; };
+
+  // HW_CLOCK_NS is computed from a read of our own, whether HW_CLOCK is asked for
+  // or not.
+  ibv_exp_values answer = *values;
+  answer.comp_mask = asked;
+  ibv_exp_clock_info info{};
+  if (has(IBV_EXP_VALUES_CLOCK_INFO | IBV_EXP_VALUES_HW_CLOCK_NS)) {
+    const auto read = read_clock_info(context);
+    if (!read) return read.failure();
+    info = read.value();
+  }
+  std::uint64_t cycles = 0;
+  if (has(IBV_EXP_VALUES_HW_CLOCK | IBV_EXP_VALUES_HW_CLOCK_NS)) {
+    const auto read = read_cycles(context);
+    if (!read) return read.failure();
+    cycles = read.value();
+  }
+  if (has(IBV_EXP_VALUES_CLOCK_INFO)) answer.clock_info = info;
+  if (has(IBV_EXP_VALUES_HW_CLOCK)) answer.hwclock = cycles;
+  if (has(IBV_EXP_VALUES_HW_CLOCK_NS)) answer.hwclock_ns = cycles_to_ns(info, cycles);
+  *values = answer;
+  return {};
+}
+
+Result<std::uint64_t> cqe_ts_to_ns(ibv_exp_clock_info *clock, std::uint64_t ts) {
+  constexpr EntryId id = EntryId::ibv_exp_cqe_ts_to_ns;
+  if (clock == nullptr) return invalid(id, "clock_info", 0, "must not be null");
+  if (clock->comp_mask != 0) return invalid(id, "comp_mask", clock->comp_mask, "unknown bits");
+  return cycles_to_ns(*clock, ts);
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,288 @@
+#include "translate/verbs/cq.h"
+
+#include "base/log.h"
+#include "base/real.h"
+#include "trace/diagnose.h"
+#include "translate/queue/direct/ownership.h"
+#include "translate/queue/lane/hooks.h"
+#include "translate/queue/poll_extended.h"
+#include "translate/verbs/clock.h"
+#include "translate/verbs/cq_memory.h"
+#include "translate/verbs/environment.h"
+#include "translate/verbs/res_domain.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <pthread.h>
+#include <string>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_exp_create_cq;
+constexpr EntryId modifying = EntryId::ibv_exp_modify_cq;
+
+// What a queue needs that ibv_create_cq() does not give.
+struct Extras {
+  std::uint32_t entry_size = 0;  // 0: what libmlx5 chooses
+  CqRing::Stamps stamps = CqRing::Stamps::none;
+  std::uint8_t compression = 0;  // a format, 0 for none
+
+  bool ring() const { return stamps != CqRing::Stamps::none || compression != 0; }
+  bool any() const { return ring() || entry_size != 0; }
+};
+
+Result<void> check(const ibv_context *context, const ibv_comp_channel *channel,
+                   const ibv_exp_cq_init_attr *attr) {
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
+                                   bits_of<"ibv_exp_cq_init_attr_mask">());
+      !bits)
+    return bits;
+  if ((attr->comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0) {
+    if (const auto flags =
+            check_bits(creating, "flags", attr->flags, bits_of<"ibv_exp_cq_create_flags">());
+        !flags)
+      return flags;
+  }
+  if (channel != nullptr && channel->context != context)
+    return invalid(creating, "channel", 0, "of another context");
+  return {};
+}
+
+// The format of compressed completions that the device knows and that loses
+// least; 0 if there is none.
+std::uint8_t compression_of(ibv_context *context) {
+  mlx5dv_context device{};
+  device.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
+  if (mlx5dv_query_device(context, &device) != 0 || device.cqe_comp_caps.max_num == 0) return 0;
+  for (const std::uint8_t format : {MLX5DV_CQE_RES_FORMAT_HASH, MLX5DV_CQE_RES_FORMAT_CSUM})
+    if ((device.cqe_comp_caps.supported_format & format) != 0) return format;
+  return 0;
+}
+
+Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
+  const bool cycles = (flags & IBV_EXP_CQ_TIMESTAMP) != 0;
+  const bool system_time = (flags & IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME) != 0;
+  if (!cycles && !system_time) return CqRing::Stamps::none;
+  if (cycles && system_time)
+    return invalid(creating, "flags", flags, "one field cannot tell two times");
+  ibv_device_attr_ex device{};
+  const int kept = errno;
+  const int error = ibv_query_device_ex(context, nullptr, &device);
+  errno = kept;
+  if (error != 0) return Error{error < 0 ? -error : error};
+  if (device.completion_timestamp_mask == 0)
+    return unsupported(creating, "flags", flags, "the device has no time stamps");
+  if (system_time && !read_clock_info(context))
+    return unsupported(creating, "flags", flags, "the kernel does not show the clock");
+  return cycles ? CqRing::Stamps::cycles : CqRing::Stamps::system_time;
+}
+
+Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) {
+  const std::uint32_t flags = (attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0 ? attr.flags : 0;
+  ibv_context *context = state.context;
+  Extras extras;
+  const auto stamps = stamps_of(context, flags);
+  if (!stamps) return stamps.failure();
+  extras.stamps = stamps.value();
+
+  const bool mlx5 = mlx5dv_is_supported(context->device);
+  if (extras.stamps != CqRing::Stamps::none && !mlx5)
+    return unsupported(creating, "flags", flags, "for mlx5 only");
+  if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0) {
+    if (mlx5) extras.compression = compression_of(context);
+    if (extras.compression == 0)
+      return unsupported(creating, "flags", flags, "the device does not compress completions");
+  } else if (mlx5 && std::atoi(variable(state, "MLX5_ENABLE_CQE_COMPRESSION").c_str()) != 0) {
+    extras.compression = compression_of(context);  // a wish
+  }
+
+  // libmlx5 reads the environment of the process by itself.
+  const std::string size =
+      extras.ring() ? variable(state, "MLX5_CQE_SIZE") : own_variable(state, "MLX5_CQE_SIZE");
+  const bool known = size == "64" || size == "128";
+  if (!size.empty() && !known)
+    log(LogLevel::warn, "ibv_exp_create_cq: MLX5_CQE_SIZE=%s ignored: 64 or 128", size.c_str());
+  if (mlx5 && known) extras.entry_size = size == "128" ? 128 : 64;
+  if (extras.ring() && extras.entry_size == 0) extras.entry_size = 64;
+  return extras;
+}
+
+Result<ibv_cq *> make_plain(ibv_context *context, int cqe, void *cq_context,
+                            ibv_comp_channel *channel, int comp_vector) {
+  const int kept = errno;
+  errno = 0;
+  ibv_cq *cq = ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
+  const int reason = errno != 0 ? errno : EINVAL;
+  errno = kept;
+  if (cq == nullptr) return Error{reason};
+  // One of this address may have been destroyed behind our back.
+  if (ContextState *state = find_state(context)) direct::forget_cq(*state, cq, cq->handle);
+  return cq;
+}
+
+// With the mutex of the context taken.
+CqState &take_state(ContextState &state) {
+  const std::lock_guard guard(state.mutex);
+  return state.cq_pool.take();
+}
+
+Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
+                               ibv_comp_channel *channel, int comp_vector, const Extras &extras) {
+  if (cqe <= 0) return invalid(creating, "cqe", static_cast<unsigned>(cqe), "no possible size");
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<std::uint32_t>(cqe);
+  attr.cq_context = cq_context;
+  attr.channel = channel;
+  attr.comp_vector = static_cast<std::uint32_t>(comp_vector);
+  attr.wc_flags = extras.stamps != CqRing::Stamps::none ? IBV_WC_EX_WITH_COMPLETION_TIMESTAMP : 0;
+  mlx5dv_cq_init_attr dv{};
+  dv.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
+  dv.cqe_size = static_cast<std::uint16_t>(extras.entry_size);
+  if (extras.compression != 0) {
+    dv.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
+    dv.cqe_comp_res_format = extras.compression;
+  }
+
+  CqState &fresh = take_state(state);
+  const auto made = create_cq_in_memory(state, fresh, attr, dv);
+  if (!made) {
+    const std::lock_guard guard(state.mutex);
+    state.cq_pool.give_back(fresh);
+    return made.failure();
+  }
+  ibv_cq *cq = ibv_cq_ex_to_cq(made.value());
+  fresh.ring.entry_size = extras.entry_size;
+  fresh.ring.stamps = extras.stamps;
+  fresh.ring.compressed = extras.compression != 0;
+  if (fresh.ring.compressed) lane::install(state);  // for the base verb
+  fresh.ring.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
+  if (extras.ring()) fresh.poll.store(poll_extended, std::memory_order_relaxed);
+  try {
+    const std::lock_guard guard(state.mutex);
+    enter_cq(state, cq, fresh);
+  } catch (...) {
+    real().ibv_destroy_cq(cq);
+    const std::lock_guard guard(state.mutex);
+    state.cq_pool.give_back(fresh);
+    throw;
+  }
+  return cq;
+}
+
+Result<ibv_cq *> make(ibv_context *context, int cqe, void *cq_context, ibv_comp_channel *channel,
+                      int comp_vector, const ibv_exp_cq_init_attr &attr) {
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+  const auto extras = extras_of(*state, attr);
+  if (!extras) return extras.failure();
+  if (!extras.value().any()) return make_plain(context, cqe, cq_context, channel, comp_vector);
+  return make_extended(*state, cqe, cq_context, channel, comp_vector, extras.value());
+}
+
+// Gives a mutex back that the caller holds, and takes it again.
+class Unlocked {
+ public:
+  explicit Unlocked(pthread_mutex_t &mutex) : mutex_(mutex) { pthread_mutex_unlock(&mutex_); }
+  Unlocked(const Unlocked &) = delete;
+  Unlocked &operator=(const Unlocked &) = delete;
+  ~Unlocked() { pthread_mutex_lock(&mutex_); }
+
+ private:
+  pthread_mutex_t &mutex_;
+};
+
+// The queue counts as a user of the domain that the request names. Nothing else
+// changes: libmlx5 locks in ibv_poll_cq() whatever the queue was created with.
+template <class Make>
+Result<ibv_cq *> in_domain(ibv_context *context, const ibv_exp_cq_init_attr &attr, Make make) {
+  if ((attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_RES_DOMAIN) == 0) return make();
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+  DomainUse domain(*state);
+  if (const auto entered = domain.enter(creating, attr.res_domain, nullptr); !entered)
+    return entered.failure();
+  const Result<ibv_cq *> made = make();
+  if (!made) return made;
+  try {
+    domain.keep(made.value());
+  } catch (...) {
+    destroy_cq(state, made.value());
+    throw;
+  }
+  return made;
+}
+
+}  // namespace
+
+Result<ibv_cq *> create_cq(ibv_context *context, int cqe, void *cq_context,
+                           ibv_comp_channel *channel, int comp_vector, ibv_exp_cq_init_attr *attr) {
+  if (const auto checked = check(context, channel, attr); !checked) return checked.failure();
+  return in_domain(context, *attr,
+                   [&] { return make(context, cqe, cq_context, channel, comp_vector, *attr); });
+}
+
+Result<ibv_cq *> create_cq(ibv_context *context, int cqe, ibv_comp_channel *channel,
+                           int comp_vector, ibv_exp_cq_init_attr *attr) {
+  if (const auto checked = check(context, channel, attr); !checked) return checked.failure();
+  // rdma-core takes the same mutex when there is a channel, and it is not
+  // recursive. It also counts the reference that the caller is going to count.
+  const auto made = [&] {
+    const Unlocked unlocked(context->mutex);
+    return in_domain(context, *attr,
+                     [&] { return make(context, cqe, nullptr, channel, comp_vector, *attr); });
+  }();
+  if (made && channel != nullptr) --channel->refcnt;
+  return made;
+}
+
+Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
+  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
+  const auto asked = static_cast<std::uint32_t>(mask);
+  // All or nothing: what is refused is refused before anything is changed.
+  if (const auto bits =
+          check_bits(modifying, "cq_attr_mask", asked, bits_of<"ibv_exp_cq_attr_mask">());
+      !bits)
+    return bits;
+  if (const auto bits = check_bits(modifying, "comp_mask", attr->comp_mask,
+                                   bits_of<"ibv_exp_cq_attr_comp_mask">());
+      !bits)
+    return bits;
+  if ((asked & IBV_EXP_CQ_MODERATION) == 0) return {};
+  if ((attr->comp_mask & IBV_EXP_CQ_ATTR_MODERATION) == 0)
+    return invalid(modifying, "comp_mask", attr->comp_mask, "moderation asked for but not given");
+
+  ibv_modify_cq_attr modern{};
+  modern.attr_mask = IBV_CQ_ATTR_MODERATE;
+  modern.moderate.cq_count = attr->moderation.cq_count;
+  modern.moderate.cq_period = attr->moderation.cq_period;  // microseconds on both sides
+  const int error = ibv_modify_cq(cq, &modern);
+  if (error != 0) return Error{error < 0 ? -error : error};
+  return {};
+}
+
+int destroy_cq(ContextState *state, ibv_cq *cq) {
+  // Out of the table first: the handle may be given out again at once.
+  CqState *entry = find_cq(state, cq);
+  const std::uint32_t handle = cq->handle;
+  if (entry != nullptr) {
+    const std::lock_guard guard(state->mutex);
+    state->cqs.set(handle, nullptr);
+  }
+  std::optional<DomainUse> domain;
+  if (state != nullptr) domain.emplace(*state).take(cq);
+  const int result = real().ibv_destroy_cq(cq);
+  if (result != 0 && domain && *domain) domain->keep(cq);
+  if (result == 0 && state != nullptr) direct::forget_cq(*state, cq, handle);
+  if (entry != nullptr) {
+    const std::lock_guard guard(state->mutex);
+    if (result == 0) state->cq_pool.give_back(*entry);
+    else state->cqs.set(handle, entry);
+  }
+  return result;
+}
+
+}  // namespace ibvexp::translate

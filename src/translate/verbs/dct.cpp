@@ -1,0 +1,209 @@
+#include "translate/verbs/dct.h"
+
+#include "base/keep_errno.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "trace/diagnose.h"
+#include "translate/convert/dct_convert.h"
+#include "translate/state/context_state.h"
+#include "translate/verbs/scatter.h"
+#include "translate/verbs/xrc_srq.h"
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_exp_create_dct;
+constexpr EntryId destroying = EntryId::ibv_exp_destroy_dct;
+constexpr EntryId querying = EntryId::ibv_exp_query_dct;
+
+template <class Object>
+Result<void> check_object(const ibv_context *context, const char *field, const Object *object) {
+  if (object == nullptr) return invalid(creating, field, 0, "must not be null");
+  if (object->context != context) return invalid(creating, field, 0, "of another context");
+  return {};
+}
+
+Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
+  if (attr.comp_mask != 0) return invalid(creating, "comp_mask", attr.comp_mask, "unknown bits");
+  if (const auto flags = check_bits(creating, "create_flags", attr.create_flags,
+                                    bits_of<"ibv_exp_dct_create_flags">());
+      !flags)
+    return flags;
+  if (const auto pd = check_object(state.context, "pd", attr.pd); !pd) return pd;
+  if (const auto cq = check_object(state.context, "cq", attr.cq); !cq) return cq;
+  if (const auto srq = check_object(state.context, "srq", attr.srq); !srq) return srq;
+  if (is_legacy(attr.srq)) return invalid(creating, "srq", attr.srq->handle, "a queue of XRC");
+  if (attr.port == 0 || attr.port > state.device().phys_port_cnt)
+    return invalid(creating, "port", attr.port, "no such port");
+  if (attr.mtu < IBV_MTU_256 || attr.mtu > IBV_MTU_4096)
+    return invalid(creating, "mtu", attr.mtu, "no such size");
+  if (!mlx5dv_is_supported(state.context->device))
+    return unsupported(creating, "device", 0, "DC is there on mlx5 only");
+  return {};
+}
+
+// On InfiniBand programs leave the index at -1 when they have no GID to name.
+Result<bool> names_gid(ibv_context *context, const ibv_exp_dct_init_attr &attr) {
+  ibv_port_attr port{};
+  if (const int error = ibv_query_port(context, attr.port, &port); error != 0)
+    return Error{positive(error)};
+  return port.link_layer == IBV_LINK_LAYER_ETHERNET || attr.gid_index < port.gid_tbl_len;
+}
+
+ibv_qp *make(ibv_context *context, const ibv_exp_dct_init_attr &attr) {
+  ibv_qp_init_attr_ex modern{};
+  modern.qp_type = IBV_QPT_DRIVER;
+  modern.send_cq = modern.recv_cq = attr.cq;
+  modern.srq = attr.srq;
+  modern.comp_mask = IBV_QP_INIT_ATTR_PD;
+  modern.pd = attr.pd;
+  mlx5dv_qp_init_attr dv{};
+  dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+  dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
+  dv.dc_init_attr.dct_access_key = attr.dc_key;
+  if (attr.inline_size == 0) {
+    dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
+    dv.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
+  }
+  return mlx5dv_create_qp(context, &modern, &dv);
+}
+
+// 0, or an errno value.
+int bring_to_life(ContextState &state, ibv_qp *qp, ibv_qp_attr attr) {
+  attr.qp_state = IBV_QPS_INIT;
+  int error = real().ibv_modify_qp(qp, &attr, dct_to_init);
+  // Rights that nobody can use are no reason to have no target: programs ask for
+  // all of them.
+  if (positive(error) == EOPNOTSUPP && (attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0 &&
+      state.device().atomic_cap == IBV_ATOMIC_NONE) {
+    log(LogLevel::info, "ibv_exp_create_dct: access_flags 0x%x: the device has no atomics",
+        attr.qp_access_flags);
+    attr.qp_access_flags &= ~unsigned{IBV_ACCESS_REMOTE_ATOMIC};
+    error = real().ibv_modify_qp(qp, &attr, dct_to_init);
+  }
+  if (error != 0) return positive(error);
+  attr.qp_state = IBV_QPS_RTR;
+  return positive(real().ibv_modify_qp(qp, &attr, dct_to_rtr));
+}
+
+// Completions carry the target's number, which is one of queue pairs.
+void remember(ContextState &state, DcTarget &target) {
+  QpState &entry = state.qp_pool.take();
+  entry.dct = &target.handle;
+  entry.srq = target.handle.srq;
+  entry.recv_cq = target.handle.cq;
+  entry.raw = false;
+  try {
+    QpState *stale = state.qps.find(target.qp->qp_num);
+    state.qps.set(target.qp->qp_num, &entry);
+    if (stale != nullptr) state.qp_pool.give_back(*stale);
+  } catch (...) {
+    state.qp_pool.give_back(entry);
+    throw;
+  }
+}
+
+DcTarget *find(ContextState &state, const ibv_exp_dct *dct) {
+  const std::lock_guard guard(state.mutex);
+  return state.targets.find(dct);
+}
+
+}  // namespace
+
+Result<ibv_exp_dct *> create_dct(ibv_context *context, ibv_exp_dct_init_attr *attr) {
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+  KeepErrno keep;
+  if (const auto checked = check(*state, *attr); !checked) return checked.failure();
+  const auto global = names_gid(context, *attr);
+  if (!global) return global.failure();
+
+  auto made = std::make_unique<DcTarget>();
+  ibv_qp *qp = make(context, *attr);
+  if (qp == nullptr) return keep.reason();
+  struct Undo {
+    ibv_qp *qp;
+    ~Undo() {
+      if (qp != nullptr) real().ibv_destroy_qp(qp);
+    }
+  } undo{qp};
+  if (const int error = bring_to_life(*state, qp, to_modern(*attr, global.value())); error != 0)
+    return Error{error};
+
+  made->qp = qp;
+  made->dc_key = attr->dc_key;
+  made->handle.context = context;
+  made->handle.handle = qp->handle;
+  made->handle.dct_num = qp->qp_num;
+  made->handle.pd = attr->pd;
+  made->handle.srq = attr->srq;
+  made->handle.cq = attr->cq;
+  pthread_mutex_init(&made->handle.mutex, nullptr);
+  pthread_cond_init(&made->handle.cond, nullptr);
+
+  const std::lock_guard guard(state->mutex);
+  DcTarget *target = state->targets.add(std::move(made));
+  try {
+    remember(*state, *target);
+  } catch (...) {
+    state->targets.take(&target->handle);
+    throw;
+  }
+  undo.qp = nullptr;
+  attr->inline_size = attr->inline_size == 0 ? 0 : scatter_to_dct();
+  return &target->handle;
+}
+
+Result<void> destroy_dct(ibv_exp_dct *dct) {
+  ContextState *state = find_state(dct->context);
+  if (state == nullptr) return Error{ENOTSUP};
+  Handles<DcTarget>::Node gone;
+  QpState *entry = nullptr;
+  {
+    // Out first: of two threads that free it one finds nothing, and the number may
+    // be given out again at once.
+    const std::lock_guard guard(state->mutex);
+    gone = state->targets.take(dct);
+    if (gone) {
+      entry = state->qps.find(dct->dct_num);
+      if (entry != nullptr && entry->dct != dct) entry = nullptr;
+      if (entry != nullptr) state->qps.set(dct->dct_num, nullptr);
+    }
+  }
+  if (!gone) return invalid(destroying, "dct", 0, "not created here, or destroyed");
+  KeepErrno keep;
+  const int error = positive(real().ibv_destroy_qp(gone.mapped()->qp));
+  const std::lock_guard guard(state->mutex);
+  if (error == 0) {
+    if (entry != nullptr) state->qp_pool.give_back(*entry);
+    return {};
+  }
+  if (entry != nullptr) state->qps.set(dct->dct_num, entry);
+  state->targets.put_back(std::move(gone));
+  return Error{error};
+}
+
+Result<void> query_dct(ibv_exp_dct *dct, ibv_exp_dct_attr *attr) {
+  if (attr == nullptr) return invalid(querying, "attributes", 0, "must not be null");
+  if (attr->comp_mask != 0) return invalid(querying, "comp_mask", attr->comp_mask, "unknown bits");
+  ContextState *state = find_state(dct->context);
+  if (state == nullptr) return Error{ENOTSUP};
+  const DcTarget *target = find(*state, dct);
+  if (target == nullptr) return invalid(querying, "dct", 0, "not created here, or destroyed");
+  KeepErrno keep;
+  ibv_qp_attr modern{};
+  ibv_qp_init_attr init{};
+  if (const int error = ibv_query_qp(target->qp, &modern, dct_query, &init); error != 0)
+    return Error{positive(error)};
+  to_legacy(modern, *attr);
+  attr->dc_key = target->dc_key;
+  attr->key_violations = 0;
+  attr->srq = dct->srq;
+  attr->cq = dct->cq;
+  attr->pd = dct->pd;
+  return {};
+}
+
+}  // namespace ibvexp::translate

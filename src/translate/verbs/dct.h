@@ -1,0 +1,19 @@
+// Targets of the DC transport. The legacy object was live when it was made; in
+// rdma-core it is a queue pair that comes to life in the last of three steps. The
+// queue pair is hidden behind an object of ours.
+//
+// Inlines hold context->mutex around these calls. Nothing below takes it: it guards
+// completion channels in rdma-core, not queue pairs.
+#pragma once
+
+#include "base/result.h"
+
+#include <infiniband/verbs_exp.h>
+
+namespace ibvexp::translate {
+
+Result<ibv_exp_dct *> create_dct(ibv_context *context, ibv_exp_dct_init_attr *attr);
+Result<void> destroy_dct(ibv_exp_dct *dct);
+Result<void> query_dct(ibv_exp_dct *dct, ibv_exp_dct_attr *attr);
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,140 @@
+#include "translate/verbs/device.h"
+
+#include "table/options.h"
+#include "trace/diagnose.h"
+#include "translate/convert/device_convert.h"
+#include "translate/convert/port_convert.h"
+#include "translate/state/context_state.h"
+#include "translate/verbs/atomic_caps.h"
+#include "translate/verbs/dc.h"
+#include "translate/verbs/indirect_key.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId querying_device = EntryId::ibv_exp_query_device;
+constexpr EntryId querying_port = EntryId::ibv_exp_query_port;
+constexpr EntryId querying_gid = EntryId::ibv_exp_query_gid_attr;
+
+bool reportable_in_process(FeatureId id) { return reportable_now(row(id).answer); }
+
+int positive(int error) { return error < 0 ? -error : error; }
+
+// mlx5dv_context as of rdma-core v47, whatever was there when we were built.
+struct LaterContext {
+  mlx5dv_context dv;
+  std::uint64_t max_dc_target_reads, max_dc_initiator_reads;
+};
+constexpr std::size_t before_dc_reads =
+    offsetof(mlx5dv_context, crypto_caps) + sizeof(mlx5dv_crypto_caps);
+constexpr std::uint64_t mask_dc_reads = 1 << 14;  // MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM
+
+// Without an answer the device is as one that has none of this.
+void query_dv(ibv_context *context, DeviceFacts &facts) {
+  LaterContext later{};
+  later.dv = facts.dv;
+  later.dv.comp_mask |= mask_dc_reads;
+  if (mlx5dv_query_device(context, &later.dv) != 0) later = {};
+  facts.dv = later.dv;
+  if ((later.dv.comp_mask & mask_dc_reads) == 0) return;
+  std::uint64_t reads[2];
+  std::memcpy(reads, reinterpret_cast<const char *>(&later) + before_dc_reads, sizeof(reads));
+  facts.max_dc_target_reads = reads[0];
+  facts.max_dc_initiator_reads = reads[1];
+}
+
+}  // namespace
+
+Result<ibv_device **> get_device_list(int *num_devices) {
+  const int kept = errno;
+  errno = 0;
+  ibv_device **list = ibv_get_device_list(num_devices);
+  const int reason = errno != 0 ? errno : ENOSYS;
+  errno = kept;
+  if (list == nullptr) return Error{reason};
+  return list;
+}
+
+Result<void> query_device(ibv_context *context, ibv_exp_device_attr *attr) {
+  if (attr == nullptr) return invalid(querying_device, "attributes", 0, "must not be null");
+  const int kept = errno;
+  DeviceFacts facts{};
+  if (const int error = ibv_query_device_ex(context, nullptr, &facts.attr); error != 0) {
+    errno = kept;
+    return Error{positive(error)};
+  }
+  facts.is_mlx5 = mlx5dv_is_supported(context->device);
+  if (facts.is_mlx5) {
+    facts.dv.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
+                         MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
+                         MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
+    query_dv(context, facts);
+    constexpr std::uint64_t about_dc = detail::plain(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) |
+                                       detail::plain(IBV_EXP_DEVICE_ATTR_MAX_DCT) |
+                                       detail::plain(IBV_EXP_DEVICE_DC_RD_REQ) |
+                                       detail::plain(IBV_EXP_DEVICE_DC_RD_RES);
+    constexpr std::uint32_t about_keys =
+        IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
+    if (reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
+      facts.masked_atomic_sizes = masked_atomic_sizes(context);
+    if (ContextState *state = find_state(context)) {
+      facts.dc = (attr->comp_mask & about_dc) != 0 && has_dc(*state);
+      facts.indirect_keys = (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(*state);
+    }
+    const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
+    facts.scatter_to_cqe = scatter == nullptr || std::strcmp(scatter, "0") != 0;
+  }
+  errno = kept;
+  to_legacy(facts, reportable_in_process, *attr);
+  return {};
+}
+
+Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_port_attr *attr) {
+  if (attr == nullptr) return invalid(querying_port, "attributes", 0, "must not be null");
+  // Inlines ask with 0 for everything, but do so without coming here.
+  if ((attr->comp_mask & ~std::uint32_t{IBV_EXP_QUERY_PORT_ATTR_MASKS}) != 0)
+    return invalid(querying_port, "comp_mask", attr->comp_mask, "unknown bits");
+  std::uint32_t wanted = IBV_EXP_QUERY_PORT_STD_MASK;
+  if (attr->comp_mask != 0) {
+    wanted = attr->mask1;
+    if ((wanted & ~std::uint32_t{IBV_EXP_QUERY_PORT_MASK}) != 0)
+      return invalid(querying_port, "mask1", wanted, "unknown bits");
+  }
+  const int kept = errno;
+  ibv_port_attr port{};
+  const int error = ibv_query_port(context, port_num, &port);
+  const int reason = error > 0 ? error : errno;
+  errno = kept;
+  if (error != 0) return Error{reason != 0 ? reason : EINVAL};
+  to_legacy(port, wanted, *attr);
+  return {};
+}
+
+Result<void> query_gid_attr(ibv_context *context, std::uint8_t port_num, unsigned index,
+                            ibv_exp_gid_attr *attr) {
+  if (attr == nullptr) return invalid(querying_gid, "attributes", 0, "must not be null");
+  if (const auto bits = check_bits(querying_gid, "comp_mask", attr->comp_mask,
+                                   bits_of<"ibv_exp_query_gid_attr">());
+      !bits)
+    return bits;
+  const int kept = errno;
+  ibv_gid_entry entry{};
+  const int error = positive(ibv_query_gid_ex(context, port_num, index, &entry, 0));
+  errno = kept;
+  // An entry of the table that holds no GID: sysfs, the source of the legacy
+  // library, shows it as zeros of the first type. Programs walk the whole table
+  // and take any other answer for a broken device.
+  if (error != 0 && error != ENODATA) return Error{error};
+  if ((attr->comp_mask & IBV_EXP_QUERY_GID_ATTR_TYPE) != 0)
+    attr->type = to_legacy_gid_type(entry.gid_type);
+  if ((attr->comp_mask & IBV_EXP_QUERY_GID_ATTR_GID) != 0) attr->gid = entry.gid;
+  return {};
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,30 @@
+// Settings that a program makes for one context, and raw data path functions.
+#pragma once
+
+#include "base/result.h"
+#include "translate/state/context_state.h"
+
+#include <infiniband/verbs_exp.h>
+
+#include <string>
+
+namespace ibvexp::translate {
+
+// Kept in the context. Never in the process environment: a program that replaces
+// the allocator and clears the environment from a destructor dies of that.
+Result<void> setenv(ibv_context *context, const char *name, const char *value, int overwrite);
+
+Result<void> use_priv_env(ibv_context *context);
+
+// Whether a switch of the legacy provider is on, here or in the process
+// environment: set, and not to 0. Not for data paths.
+bool is_set(ContextState &state, const char *name);
+
+// A variable that the program has set for this context; empty if it has not.
+std::string own_variable(ContextState &state, const char *name);
+
+// A variable as the legacy provider saw it: that of the context, else that of the
+// process. Empty if neither has it.
+std::string variable(ContextState &state, const char *name);
+
+}  // namespace ibvexp::translate

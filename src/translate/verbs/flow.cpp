@@ -1,0 +1,110 @@
+#include "translate/verbs/flow.h"
+
+#include "base/log.h"
+#include "trace/diagnose.h"
+#include "translate/convert/flow_convert.h"
+#include "translate/state/context_state.h"
+
+#include <cerrno>
+#include <memory>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_exp_create_flow;
+constexpr EntryId destroying = EntryId::ibv_exp_destroy_flow;
+
+// The legacy handle, with rdma-core's behind it.
+struct Rule : ibv_exp_flow {
+  ibv_flow *real;
+};
+
+Result<void> check_spec(const ibv_exp_flow_spec &spec) {
+  const std::uint32_t inner = spec.hdr.type & IBV_EXP_FLOW_SPEC_INNER;
+  const std::uint32_t type = spec.hdr.type & ~inner;
+  if (type == IBV_EXP_FLOW_SPEC_IB)
+    return unsupported(creating, FeatureId::IBV_EXP_FLOW_SPEC_IB, "specification", spec.hdr.type);
+  const FlowSpecShape shape = shape_of_flow_spec(type);
+  const bool action = type == IBV_EXP_FLOW_SPEC_ACTION_TAG || type == IBV_EXP_FLOW_SPEC_ACTION_DROP;
+  if (shape.legacy_size == 0 || (inner != 0 && action))
+    return invalid(creating, "specification", spec.hdr.type, "no such type");
+  if (spec.hdr.size < shape.legacy_size)
+    return invalid(creating, "size of a specification", spec.hdr.size, "less than its type has");
+  return {};
+}
+
+Result<void> check(const ibv_exp_flow_attr *attr) {
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  if (const auto flags =
+          check_bits(creating, "flags", attr->flags, bits_of<"ibv_exp_flow_flags">());
+      !flags)
+    return flags;
+  if (attr->type < IBV_EXP_FLOW_ATTR_NORMAL || attr->type > IBV_EXP_FLOW_ATTR_SNIFFER)
+    return invalid(creating, "type", static_cast<unsigned>(attr->type), "no such type");
+  const auto *at = reinterpret_cast<const char *>(attr + 1);
+  for (int i = 0; i < attr->num_of_specs; ++i) {
+    const auto &spec = *reinterpret_cast<const ibv_exp_flow_spec *>(at);
+    if (const auto checked = check_spec(spec); !checked) return checked;
+    at += spec.hdr.size;
+  }
+  // Inlines clear it and say so.
+  if (attr->reserved != 0)
+    log(LogLevel::warn, "ibv_exp_create_flow: reserved is not 0; taken as 0");
+  return {};
+}
+
+struct Undo {
+  ibv_flow *rule;
+  ~Undo() {
+    if (rule != nullptr) ibv_destroy_flow(rule);
+  }
+};
+
+}  // namespace
+
+Result<ibv_exp_flow *> create_flow(ibv_qp *qp, ibv_exp_flow_attr *attr) {
+  if (const auto checked = check(attr); !checked) return checked.failure();
+  ContextState *state = find_state(qp->context);
+  if (state == nullptr) return Error{ENOTSUP};
+  std::vector<char> modern = to_modern_flow(*attr);
+  auto fresh = std::make_unique<Rule>();
+
+  const int kept = errno;
+  errno = 0;
+  fresh->real = ibv_create_flow(qp, reinterpret_cast<ibv_flow_attr *>(modern.data()));
+  const int reason = errno != 0 ? errno : EINVAL;
+  errno = kept;
+  if (fresh->real == nullptr) return Error{reason};
+  Undo undo{fresh->real};
+  fresh->context = qp->context;
+  fresh->handle = fresh->real->handle;
+
+  const std::lock_guard guard(state->mutex);
+  state->handles.insert(fresh.get());
+  undo.rule = nullptr;
+  return fresh.release();
+}
+
+Result<void> destroy_flow(ibv_exp_flow *flow) {
+  ContextState *state = find_state(flow->context);
+  if (state == nullptr) return Error{ENOTSUP};
+  {
+    const std::lock_guard guard(state->mutex);
+    if (!state->handles.contains(flow))
+      return invalid(destroying, "flow_id", 0, "no rule of this library");
+  }
+  auto *rule = static_cast<Rule *>(flow);
+  const int kept = errno;
+  const int error = ibv_destroy_flow(rule->real);
+  errno = kept;
+  if (error != 0) return Error{error < 0 ? -error : error};
+  {
+    const std::lock_guard guard(state->mutex);
+    state->handles.erase(rule);
+  }
+  delete rule;
+  return {};
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,32 @@
+// Indirect memory keys, which work requests (UMR) fill.
+#pragma once
+
+#include "base/result.h"
+#include "translate/convert/umr_limits.h"
+#include "translate/state/context_state.h"
+
+#include <infiniband/verbs_exp.h>
+
+namespace ibvexp::translate {
+
+Result<ibv_mr *> create_mr(ibv_exp_create_mr_in *in);
+Result<void> query_mkey(ibv_mr *mr, ibv_exp_mkey_attr *attr);
+Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
+    ibv_exp_mkey_list_container_attr *attr);
+Result<void> dealloc_mkey_list_memory(ibv_exp_mkey_list_container *memory);
+
+// The key behind a region, or null if create_mr() did not make it. Takes no
+// lock.
+inline IndirectKey *find_key(const ContextState *state, const ibv_mr *mr) noexcept {
+  if (state == nullptr) return nullptr;
+  IndirectKey *found = state->keys.find(mr->lkey >> 8);
+  return found != nullptr && &found->mr == mr ? found : nullptr;
+}
+
+// Releases the key of create_mr(). Returns what ibv_dereg_mr() returns.
+int destroy_key(ContextState &state, IndirectKey &key);
+
+// Whether the device takes indirect keys, found out by making one.
+bool makes_indirect_keys(ContextState &state);
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,170 @@
+#include "translate/verbs/intf.h"
+
+#include "trace/diagnose.h"
+#include "translate/queue/direct/families.h"
+#include "translate/queue/direct/ownership.h"
+#include "translate/state/context_state.h"
+#include "translate/verbs/wq.h"
+
+#include <infiniband/mlx5dv.h>
+
+#include <cerrno>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId querying = EntryId::ibv_exp_query_intf;
+constexpr EntryId releasing = EntryId::ibv_exp_release_intf;
+
+struct Refusal {
+  ibv_exp_query_intf_status status;
+  int error;
+};
+
+Refusal refuse(ibv_exp_query_intf_status status, const char *field, std::uint64_t value,
+               const char *why) {
+  return {status, invalid(querying, field, value, why).code};
+}
+
+// ENOTSUP, for what a row of the tables refuses.
+Refusal refuse(ibv_exp_query_intf_status status, FeatureId feature, const char *field,
+               std::uint64_t value) {
+  return {status, unsupported(querying, feature, field, value).code};
+}
+
+constexpr Refusal fine{IBV_EXP_INTF_STAT_OK, 0};
+
+Refusal check_scope(ibv_exp_intf_scope scope) {
+  switch (scope) {
+    case IBV_EXP_INTF_GLOBAL: return fine;
+    case IBV_EXP_INTF_EXPERIMENTAL:
+      return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, FeatureId::IBV_EXP_INTF_EXPERIMENTAL,
+                    "intf_scope", scope);
+    case IBV_EXP_INTF_VENDOR:
+      return refuse(IBV_EXP_INTF_STAT_VENDOR_NOT_SUPPORTED, FeatureId::IBV_EXP_INTF_VENDOR,
+                    "intf_scope", scope);
+    case IBV_EXP_INTF_VENDOR_EXPERIMENTAL:
+      return refuse(IBV_EXP_INTF_STAT_VENDOR_NOT_SUPPORTED,
+                    FeatureId::IBV_EXP_INTF_VENDOR_EXPERIMENTAL, "intf_scope", scope);
+  }
+  return refuse(IBV_EXP_INTF_STAT_INVAL_PARARM, "intf_scope", static_cast<unsigned>(scope),
+                "no such scope");
+}
+
+Refusal check_family_flags(const ibv_exp_query_intf_params &params) {
+  std::uint32_t flags = params.family_flags;
+  if (params.intf == IBV_EXP_INTF_QP_BURST) {
+    constexpr std::uint32_t loopback = IBV_EXP_QP_BURST_CREATE_DISABLE_ETH_LOOPBACK;
+    if ((flags & loopback) != 0)
+      return refuse(IBV_EXP_INTF_STAT_FAMILY_FLAGS_NOT_SUPPORTED,
+                    FeatureId::IBV_EXP_QP_BURST_CREATE_DISABLE_ETH_LOOPBACK, "family_flags", flags);
+    // A hint: entries of one packet each are as good.
+    flags &= ~std::uint32_t{IBV_EXP_QP_BURST_CREATE_ENABLE_MULTI_PACKET_SEND_WR};
+  }
+  if (flags != 0)
+    return refuse(IBV_EXP_INTF_STAT_FAMILY_FLAGS_NOT_SUPPORTED, "family_flags", flags,
+                  "unknown bits");
+  return fine;
+}
+
+Refusal check(const ibv_context *context, const ibv_exp_query_intf_params *params) {
+  if (params == nullptr)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_PARARM, "params", 0, "must not be null");
+  if (params->comp_mask != 0)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_PARARM, "comp_mask", params->comp_mask, "unknown bits");
+  if (const Refusal scope = check_scope(params->intf_scope); scope.error != 0) return scope;
+  if (params->intf >= IBV_EXP_INTF_RESERVED)
+    return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, "intf", params->intf, "no such family");
+  const std::uint32_t last_version = params->intf == IBV_EXP_INTF_WQ ? 0 : 1;
+  if (params->intf_version > last_version)
+    return refuse(IBV_EXP_INTF_STAT_VERSION_NOT_SUPPORTED, "intf_version", params->intf_version,
+                  "no such version of the family");
+  if ((params->flags & ~std::uint32_t{IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS}) != 0)
+    return refuse(IBV_EXP_INTF_STAT_FLAGS_NOT_SUPPORTED, "flags", params->flags, "unknown bits");
+  if (const Refusal flags = check_family_flags(*params); flags.error != 0) return flags;
+  if (params->obj == nullptr)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "must not be null");
+  // All three kinds of objects begin with their context.
+  if (*static_cast<ibv_context *const *>(params->obj) != context)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "of another context");
+  if (!mlx5dv_is_supported(context->device))
+    return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, "intf", params->intf, "for mlx5 only");
+  return fine;
+}
+
+// Why a queue did not change hands; it has been said.
+Refusal to_refusal(Error error) {
+  return {error.code == EBUSY ? IBV_EXP_INTF_STAT_INVAL_OBJ_STATE : IBV_EXP_INTF_STAT_INVAL_OBJ,
+          error.code};
+}
+
+Refusal query_qp(ContextState &state, ibv_qp *qp, direct::FamilyChoice choice, void *&family) {
+  if (find_qp(&state, qp) == nullptr)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no queue pair of this library");
+  if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_RAW_PACKET)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: qp_type", qp->qp_type,
+                  "the family is for RC, UC and RAW_PACKET");
+  if (qp->state < IBV_QPS_INIT || qp->state > IBV_QPS_RTS)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ_STATE, "obj: state", qp->state,
+                  "must be INIT, RTR or RTS");
+  if (const auto owned = direct::own(state, qp->send_cq); !owned)
+    return to_refusal(owned.failure());
+  choice.raw_packet = qp->qp_type == IBV_QPT_RAW_PACKET;
+  // The receive side may stay with libmlx5, if it has its own completion queue.
+  choice.own_receive = static_cast<bool>(direct::own(state, qp->recv_cq));
+  family = const_cast<ibv_exp_qp_burst_family_v1 *>(direct::qp_burst_family(choice));
+  return fine;
+}
+
+Refusal query_cq(ContextState &state, ibv_cq *cq, direct::FamilyChoice choice, void *&family) {
+  if (const auto owned = direct::own(state, cq); !owned) return to_refusal(owned.failure());
+  family = const_cast<ibv_exp_cq_family_v1 *>(direct::cq_family(choice));
+  return fine;
+}
+
+Refusal query_wq(ContextState &state, const void *object, direct::FamilyChoice choice,
+                 void *&family) {
+  const WorkQueue *wq = find_wq(static_cast<const ibv_exp_wq *>(object));
+  if (wq == nullptr)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no work queue of this library");
+  if (const auto owned = direct::own(state, wq->cq); !owned) return to_refusal(owned.failure());
+  family = const_cast<ibv_exp_wq_family *>(direct::wq_family(choice));
+  return fine;
+}
+
+Refusal query(ibv_context *context, const ibv_exp_query_intf_params *params, void *&family) {
+  if (const Refusal checked = check(context, params); checked.error != 0) return checked;
+  ContextState *state = find_state(context);
+  if (state == nullptr) return {IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, ENOTSUP};
+  direct::FamilyChoice choice;
+  choice.checked = (params->flags & IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS) != 0;
+  switch (params->intf) {
+    case IBV_EXP_INTF_QP_BURST:
+      return query_qp(*state, static_cast<ibv_qp *>(params->obj), choice, family);
+    case IBV_EXP_INTF_CQ:
+      return query_cq(*state, static_cast<ibv_cq *>(params->obj), choice, family);
+    default: return query_wq(*state, params->obj, choice, family);
+  }
+}
+
+}  // namespace
+
+Result<void *> query_intf(ibv_context *context, ibv_exp_query_intf_params *params,
+                          ibv_exp_query_intf_status *status) {
+  const int kept = errno;
+  void *family = nullptr;
+  const Refusal outcome = query(context, params, family);
+  errno = outcome.error != 0 ? outcome.error : kept;
+  if (status != nullptr) *status = outcome.status;
+  return family;
+}
+
+Result<void> release_intf(ibv_context *, void *, ibv_exp_release_intf_params *params) {
+  // The tables are constant, and programs release what they never obtained.
+  if (params != nullptr && params->comp_mask != 0)
+    return invalid(releasing, "comp_mask", params->comp_mask, "unknown bits");
+  return {};
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,277 @@
+#include "translate/verbs/mr.h"
+
+#include "base/keep_errno.h"
+#include "base/real.h"
+#include "trace/diagnose.h"
+#include "translate/convert/access_convert.h"
+#include "translate/verbs/device_memory.h"
+#include "translate/verbs/indirect_key.h"
+
+#include <cerrno>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId registering = EntryId::ibv_exp_reg_mr;
+constexpr EntryId changing = EntryId::ibv_exp_rereg_mr;
+constexpr EntryId prefetching = EntryId::ibv_exp_prefetch_mr;
+
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+// Pages of our own: unmapped unless kept.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(void *address, std::size_t length) : memory_{address, length} {}
+  Mapping(Mapping &&other) noexcept : memory_(other.keep()) {}
+  Mapping &operator=(Mapping &&other) noexcept {
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~Mapping() {
+    if (memory_.address != nullptr) ::munmap(memory_.address, memory_.length);
+  }
+
+  void *address() const { return memory_.address; }
+  OwnedMemory keep() {
+    const OwnedMemory kept = memory_;
+    memory_ = {};
+    return kept;
+  }
+
+ private:
+  OwnedMemory memory_{};
+};
+
+std::size_t round_up(std::size_t length, std::size_t unit) {
+  return (length + unit - 1) / unit * unit;
+}
+
+Mapping map(void *where, std::size_t length, int flags) {
+  void *at =
+      ::mmap(where, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (at == MAP_FAILED) return {};
+  if (where != nullptr && at != where) {
+    // A kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
+    ::munmap(at, length);
+    return {};
+  }
+  return {at, length};
+}
+
+// Where physically contiguous memory was promised, huge pages come closest; they
+// are optional, the promise was best effort as well.
+Mapping allocate(std::size_t length) {
+  if (length >= huge_page) {
+    if (Mapping huge = map(nullptr, round_up(length, huge_page), MAP_HUGETLB);
+        huge.address() != nullptr)
+      return huge;
+  }
+  return map(nullptr, round_up(length, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))), 0);
+}
+
+Result<void> check(const ibv_exp_reg_mr_in &in) {
+  if (const auto bits = check_bits(registering, "comp_mask", in.comp_mask,
+                                   bits_of<"ibv_exp_reg_mr_in_comp_mask">());
+      !bits)
+    return bits;
+  if (const auto access =
+          check_bits(registering, "exp_access", in.exp_access, bits_of<"ibv_exp_access_flags">());
+      !access)
+    return access;
+  if ((in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0) {
+    if (const auto flags = check_bits(registering, "create_flags", in.create_flags,
+                                      bits_of<"ibv_exp_reg_mr_create_flags">());
+        !flags)
+      return flags;
+  }
+  // Rules of the legacy manual page.
+  if ((in.exp_access & IBV_EXP_ACCESS_RELAXED) != 0 &&
+      (in.exp_access & IBV_EXP_ACCESS_ON_DEMAND) == 0)
+    return invalid(registering, "exp_access", in.exp_access, "RELAXED needs ON_DEMAND");
+  if ((in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0) {
+    if (in.addr != nullptr)
+      return invalid(registering, "addr", reinterpret_cast<std::uintptr_t>(in.addr),
+                     "must be null with ALLOCATE_MR");
+    if (in.length == 0 || in.length > SIZE_MAX / 2)
+      return invalid(registering, "length", in.length, "cannot be allocated");
+  }
+  return {};
+}
+
+// Memory on the device lies there already, and is never paged.
+Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
+  if (in.dm == nullptr) return invalid(registering, "dm", 0, "must not be null");
+  constexpr std::uint64_t host_only = IBV_EXP_ACCESS_ALLOCATE_MR | IBV_EXP_ACCESS_ON_DEMAND |
+                                      IBV_EXP_ACCESS_RELAXED | IBV_EXP_ACCESS_MW_BIND;
+  if ((in.exp_access & host_only) != 0)
+    return invalid(registering, "exp_access", in.exp_access, "not for device memory");
+  if ((in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 && in.create_flags != 0)
+    return invalid(registering, "create_flags", in.create_flags, "not for device memory");
+  return {};
+}
+
+Result<ibv_mr *> register_on_device(ContextState &state, const ibv_exp_reg_mr_in &in) {
+  if (const auto checked = check_on_device(in); !checked) return checked.failure();
+  ibv_dm *dm = find_dm(state, in.dm);
+  if (dm == nullptr) return invalid(registering, "dm", 0, "of another context, or freed");
+  KeepErrno keep;
+  ibv_mr *mr = ibv_reg_dm_mr(in.pd, dm, reinterpret_cast<std::uintptr_t>(in.addr), in.length,
+                             to_modern_access(in.exp_access) | IBV_ACCESS_ZERO_BASED);
+  if (mr == nullptr) return keep.reason();
+  return mr;
+}
+
+// The memory that the request asks for, none if it brings its own.
+Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
+  const bool contiguous_there = (in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 &&
+                                (in.create_flags & IBV_EXP_REG_MR_CREATE_CONTIG) != 0;
+  const bool allocates = (in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0;
+  if (!contiguous_there && !allocates) return {};
+  if (contiguous_there && in.addr != nullptr) {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    memory = map(in.addr, round_up(in.length, page), MAP_FIXED_NOREPLACE);
+    if (memory.address() == nullptr)
+      return unsupported(registering, "addr", reinterpret_cast<std::uintptr_t>(in.addr),
+                         "CREATE_CONTIG where memory lies already");
+  } else {
+    memory = allocate(in.length);
+    if (memory.address() == nullptr) return Error{ENOMEM};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ibv_mr *> reg_mr(ibv_exp_reg_mr_in *in) {
+  if (const auto checked = check(*in); !checked) return checked.failure();
+  ContextState *state = find_state(in->pd->context);
+  if (state == nullptr) return Error{ENOTSUP};
+  if ((in->comp_mask & IBV_EXP_REG_MR_DM) != 0) return register_on_device(*state, *in);
+
+  const int kept = errno;
+  Mapping memory;
+  if (const auto provided = provide(*in, memory); !provided) {
+    errno = kept;
+    return provided.failure();
+  }
+  void *start = memory.address() != nullptr ? memory.address() : in->addr;
+  errno = 0;
+  ibv_mr *mr = ibv_reg_mr(in->pd, start, in->length, to_modern_access(in->exp_access));
+  const int reason = errno != 0 ? errno : EINVAL;
+  errno = kept;
+  if (mr == nullptr) return Error{reason};
+
+  if (memory.address() != nullptr) {
+    try {
+      const std::lock_guard guard(state->mutex);
+      auto &entry = state->owned_memory[mr];
+      // Left by a region that was released behind our back, and so free.
+      if (entry.address != nullptr) ::munmap(entry.address, entry.length);
+      entry = memory.keep();
+    } catch (...) {
+      real().ibv_dereg_mr(mr);
+      throw;
+    }
+  }
+  return mr;
+}
+
+int dereg_mr(ContextState *state, ibv_mr *mr) {
+  if (state == nullptr) return real().ibv_dereg_mr(mr);
+  if (IndirectKey *key = find_key(state, mr)) return destroy_key(*state, *key);
+  OwnedMemory memory{};
+  {
+    // Out first: another thread may get the same address for a new region.
+    const std::lock_guard guard(state->mutex);
+    if (auto node = state->owned_memory.extract(mr)) memory = node.mapped();
+  }
+  const int result = real().ibv_dereg_mr(mr);
+  if (memory.address == nullptr) return result;
+  if (result == 0) {
+    const int kept = errno;
+    ::munmap(memory.address, memory.length);
+    errno = kept;
+  } else {
+    try {
+      const std::lock_guard guard(state->mutex);
+      state->owned_memory[mr] = memory;
+    } catch (...) {
+      // Out of memory: the pages stay mapped for good, which is safe.
+    }
+  }
+  return result;
+}
+
+Result<void> rereg_mr(ibv_mr *mr, int flags, ibv_pd *pd, void *addr, std::size_t length,
+                      std::uint64_t exp_access, ibv_exp_rereg_mr_attr *attr) {
+  constexpr unsigned known = IBV_EXP_REREG_MR_CHANGE_TRANSLATION | IBV_EXP_REREG_MR_CHANGE_PD |
+                             IBV_EXP_REREG_MR_CHANGE_ACCESS;
+  static_assert(known == IBV_REREG_MR_FLAGS_SUPPORTED, "the flags coincide");
+  const auto asked = static_cast<unsigned>(flags);
+  if (find_key(find_state(mr->context), mr) != nullptr)
+    return invalid(changing, "mr", mr->lkey, "an indirect key has no memory of its own");
+  if (attr != nullptr && attr->comp_mask != 0)
+    return invalid(changing, "comp_mask", attr->comp_mask, "unknown bits");
+  if ((asked & IBV_EXP_REREG_MR_KEEP_VALID) != 0)
+    return unsupported(changing, "flags", asked, "rdma-core cannot keep the old region");
+  if ((asked & ~known) != 0) return invalid(changing, "flags", asked, "unknown bits");
+  if ((asked & IBV_EXP_REREG_MR_CHANGE_ACCESS) != 0) {
+    if (const auto access =
+            check_bits(changing, "exp_access", exp_access, bits_of<"ibv_exp_access_flags">());
+        !access)
+      return access;
+    if ((exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0)
+      return unsupported(changing, FeatureId::contig_rereg_mr_allocate, "exp_access", exp_access);
+  }
+  if ((asked & IBV_EXP_REREG_MR_CHANGE_PD) != 0 && (pd == nullptr || pd->context != mr->context))
+    return invalid(changing, "pd", 0, "null or of another context");
+
+  const int kept = errno;
+  errno = 0;
+  const int error =
+      ibv_rereg_mr(mr, flags, pd, addr, length, static_cast<int>(to_modern_access(exp_access)));
+  const int reason = errno;
+  errno = kept;
+  if (error == 0) return {};
+  // Negative codes say which step failed; errno has the reason of some.
+  if (error == IBV_REREG_MR_ERR_INPUT) return Error{reason != 0 ? reason : EINVAL};
+  return Error{reason != 0 ? reason : EIO};
+}
+
+Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
+  if (attr == nullptr) return invalid(prefetching, "attributes", 0, "must not be null");
+  if (attr->comp_mask != 0)
+    return invalid(prefetching, "comp_mask", attr->comp_mask, "unknown bits");
+  if (const auto flags =
+          check_bits(prefetching, "flags", attr->flags, bits_of<"ibv_exp_prefetch_attr_flags">());
+      !flags)
+    return flags;
+  const auto start = reinterpret_cast<std::uintptr_t>(attr->addr);
+  const auto from = reinterpret_cast<std::uintptr_t>(mr->addr);
+  if (start < from || attr->length > mr->length || start - from > mr->length - attr->length)
+    return Error{EFAULT};
+
+  const bool writes = (attr->flags & IBV_EXP_PREFETCH_WRITE_ACCESS) != 0;
+  // Longer ranges than one element can name are brought in piece by piece.
+  constexpr std::size_t largest = std::size_t{1} << 30;
+  for (std::size_t done = 0; done < attr->length;) {
+    const std::size_t length = attr->length - done < largest ? attr->length - done : largest;
+    ibv_sge piece{start + done, static_cast<std::uint32_t>(length), mr->lkey};
+    const int error = ibv_advise_mr(
+        mr->pd, writes ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE : IBV_ADVISE_MR_ADVICE_PREFETCH, 0,
+        &piece, 1);
+    // A hint: what the kernel cannot do is not a failure of the request.
+    if (error == EOPNOTSUPP || error == ENOSYS) return {};
+    if (error == ENOENT) return invalid(prefetching, "mr", mr->lkey, "not an on-demand region");
+    if (error != 0) return Error{error};
+    done += length;
+  }
+  return {};
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,482 @@
+#include "translate/verbs/qp.h"
+
+#include "base/keep_errno.h"
+#include "base/real.h"
+#include "table/options.h"
+#include "trace/diagnose.h"
+#include "translate/convert/qp_convert.h"
+#include "translate/convert/room.h"
+#include "translate/convert/wr_convert.h"
+#include "translate/queue/direct/ownership.h"
+#include "translate/queue/lane/extended_poll.h"
+#include "translate/queue/lane/hooks.h"
+#include "translate/queue/lane/open.h"
+#include "translate/verbs/environment.h"
+#include "translate/verbs/qp_queues_check.h"
+#include "translate/verbs/res_domain.h"
+#include "translate/verbs/scatter.h"
+#include "translate/verbs/wq.h"
+#include "translate/verbs/xrc_srq.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_exp_create_qp;
+constexpr EntryId modifying = EntryId::ibv_exp_modify_qp;
+
+// Destroys what could not be entered into the table.
+struct Undo {
+  ibv_qp *qp;
+  ~Undo() {
+    if (qp != nullptr) real().ibv_destroy_qp(qp);
+  }
+};
+
+// The opcodes of which nothing has to be looked at but the flags.
+std::uint32_t simple_opcodes(ibv_qp_type type, bool atomics) {
+  if (type == IBV_QPT_RAW_PACKET) return 0;
+  std::uint32_t simple = 0;
+  for (int opcode = 0; opcode < 32; ++opcode) {
+    const Opcode modern = to_modern_opcode(opcode, type);
+    if (modern.lane == Lane::chained && int{modern.modern} == opcode &&
+        (atomics || !is_atomic(modern.modern)))
+      simple |= 1u << opcode;
+  }
+  return simple;
+}
+
+void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
+  const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
+  const bool no_windows = is_set(state, "MLX5_SHUT_UP_MW");
+  if (lane::is_for(modern)) lane::install(state, qp->send_cq);
+  const std::lock_guard guard(state.mutex);
+  QpState &entry = state.qp_pool.take();
+  entry.max_inline_data = modern.attr.cap.max_inline_data;
+  entry.atomics = atomics;
+  entry.simple_opcodes = simple_opcodes(qp->qp_type, atomics);
+  entry.lane.no_windows = entry.no_windows = no_windows;
+  entry.sq_sig_all = modern.attr.sq_sig_all != 0;
+  entry.srq = qp->srq;
+  entry.send_cq = qp->send_cq;
+  entry.recv_cq = qp->recv_cq;
+  entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
+  entry.checksums = (state.device().device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0;
+  entry.max_tso_header = modern.attr.max_tso_header;
+  entry.qp.store(qp, std::memory_order_relaxed);
+  try {
+    lane::enter(entry.lane, qp, modern);
+    if (entry.lane.ex != nullptr) {
+      lane::install(state);
+      entry.simple_opcodes = 0;
+    }
+    if (entry.raw) need_cq(state, entry.recv_cq).add_raw(qp);
+    // A number that is taken was freed behind our back: its state goes back.
+    QpState *stale = state.qps.find(qp->qp_num);
+    state.qps.set(qp->qp_num, &entry);
+    if (stale != nullptr) state.qp_pool.give_back(*stale);
+  } catch (...) {
+    if (entry.raw) need_cq(state, entry.recv_cq).remove_raw(qp);
+    state.qp_pool.give_back(entry);
+    throw;
+  }
+}
+
+// A queue pair on completion queues that an interface family drives. Destroyed
+// where that is impossible.
+Result<void> adopt(ContextState &state, ibv_qp *qp) {
+  if (state.direct == nullptr) return {};
+  struct Destroy {
+    ContextState &state;
+    ibv_qp *qp;
+    ~Destroy() {
+      if (qp != nullptr) destroy_qp(&state, qp);
+    }
+  } undo{state, qp};
+  const auto adopted = direct::adopt(state, qp);
+  if (adopted) undo.qp = nullptr;
+  return adopted;
+}
+
+// The types whose numbers rdma-core shares.
+bool is_shared_type(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+    case IBV_QPT_RAW_PACKET:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV: return true;
+    default: return false;
+  }
+}
+
+Result<void> check_type(ibv_qp_type type) {
+  const auto number = static_cast<std::uint64_t>(type);
+  if (type == IBV_EXP_QPT_DC_INI) {
+    if (effective_now(row(FeatureId::qpt_dc_ini).answer).verdict == Verdict::unsupported)
+      return unsupported(creating, FeatureId::qpt_dc_ini, "qp_type", number);
+  } else if (type == IBV_QPT_XRC) {
+    if (effective_now(row(FeatureId::qpt_xrc).answer).verdict == Verdict::unsupported)
+      return unsupported(creating, FeatureId::qpt_xrc, "qp_type", number);
+  } else if (!is_shared_type(type)) {
+    return invalid(creating, "qp_type", number, "no such type of queue pair");
+  }
+  return {};
+}
+
+// What makes a queue pair a receive-side scaling entry. It has no queues of its
+// own.
+Result<void> check_rx_hash(const ibv_context *context, const ibv_exp_qp_init_attr &attr) {
+  const ibv_exp_rx_hash_conf *hash = attr.rx_hash_conf;
+  if (hash == nullptr) return invalid(creating, "rx_hash_conf", 0, "must not be null");
+  if (hash->rx_hash_function == IBV_EXP_RX_HASH_FUNC_XOR)
+    return unsupported(creating, FeatureId::IBV_EXP_RX_HASH_FUNC_XOR,
+                       "rx_hash_conf.rx_hash_function", hash->rx_hash_function);
+  if (hash->rx_hash_function != IBV_EXP_RX_HASH_FUNC_TOEPLITZ)
+    return invalid(creating, "rx_hash_conf.rx_hash_function", hash->rx_hash_function,
+                   "no such function");
+  if (hash->rx_hash_key == nullptr)
+    return invalid(creating, "rx_hash_conf.rx_hash_key", 0, "must not be null");
+  if (const auto fields = check_bits(creating, "rx_hash_conf.rx_hash_fields_mask",
+                                     hash->rx_hash_fields_mask & ~IBV_EXP_RX_HASH_INNER,
+                                     bits_of<"ibv_exp_rx_hash_fields">());
+      !fields)
+    return fields;
+  const IndirectionTable *table = find_table(hash->rwq_ind_tbl);
+  if (table == nullptr || table->context != context)
+    return invalid(creating, "rx_hash_conf.rwq_ind_tbl", 0, "no table of this context");
+  if (attr.send_cq != nullptr || attr.recv_cq != nullptr || attr.srq != nullptr)
+    return invalid(creating, "rx_hash_conf", 0, "such a queue pair has neither CQ nor SRQ");
+  return {};
+}
+
+// The flag and the number of pieces come together, as in the legacy provider.
+Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
+  const bool flag = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+                    (attr.exp_create_flags & IBV_EXP_QP_CREATE_UMR) != 0;
+  const std::uint32_t pieces =
+      (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) != 0 ? attr.max_inl_send_klms : 0;
+  if (!flag && pieces == 0) return {};
+  if (!flag) return invalid(creating, "max_inl_send_klms", pieces, "without IBV_EXP_QP_CREATE_UMR");
+  if (pieces == 0)
+    return invalid(creating, "exp_create_flags", attr.exp_create_flags,
+                   "IBV_EXP_QP_CREATE_UMR without max_inl_send_klms");
+  if (pieces > lane::most_inline_entries)
+    return invalid(creating, "max_inl_send_klms", pieces, "at most 52");
+  const ibv_qp_type type = to_modern_type(attr.qp_type);
+  if (type != IBV_QPT_RC && type != IBV_QPT_DRIVER && type != IBV_QPT_XRC_SEND)
+    return invalid(creating, "exp_create_flags", attr.exp_create_flags,
+                   "IBV_EXP_QP_CREATE_UMR is for RC, XRC and DC");
+  return {};
+}
+
+// Bytes.
+std::uint32_t largest_atomic() {
+  const Answer &masked = row(FeatureId::IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP).answer;
+  return effective_now(masked).verdict == Verdict::unsupported ? 8 : 32;
+}
+
+Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
+  const ibv_context *context = state.context;
+  if (const auto bits = check_bits(creating, "comp_mask", attr.comp_mask,
+                                   bits_of<"ibv_exp_qp_init_attr_comp_mask">());
+      !bits)
+    return bits;
+  const auto has = [&](ibv_exp_qp_init_attr_comp_mask bit) { return (attr.comp_mask & bit) != 0; };
+
+  if (has(IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS)) {
+    if (const auto flags = check_bits(creating, "exp_create_flags", attr.exp_create_flags,
+                                      bits_of<"ibv_exp_qp_create_flags">());
+        !flags)
+      return flags;
+  }
+  if (has(IBV_EXP_QP_INIT_ATTR_QPG) && attr.qpg.qpg_type != IBV_EXP_QPG_NONE) {
+    for (const FeatureBit &b : bits_of<"ibv_exp_qpg_type">())
+      if (b.bit == attr.qpg.qpg_type)
+        return unsupported(creating, b.id, "qpg.qpg_type", attr.qpg.qpg_type);
+    return invalid(creating, "qpg.qpg_type", attr.qpg.qpg_type, "no such group type");
+  }
+  // Programs ask for 8 on every queue pair, whatever the capabilities said.
+  if (has(IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) && attr.max_atomic_arg > largest_atomic())
+    return unsupported(creating, FeatureId::extatomic_create_qp_max_atomic_arg, "max_atomic_arg",
+                       attr.max_atomic_arg);
+  if (has(IBV_EXP_QP_INIT_ATTR_PORT) &&
+      (attr.port_num == 0 || attr.port_num > state.device().phys_port_cnt))
+    return invalid(creating, "port_num", attr.port_num, "no such port");
+  if (const auto type = check_type(attr.qp_type); !type) return type;
+  if (const auto umr = check_umr(attr); !umr) return umr;
+
+  // XRC targets hang on their domain, all others on a protection domain.
+  if (attr.qp_type == IBV_QPT_XRC_RECV) {
+    if (!has(IBV_EXP_QP_INIT_ATTR_XRCD) || attr.xrcd == nullptr)
+      return invalid(creating, "xrcd", 0, "an XRC target needs its domain");
+    if (attr.xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
+  } else {
+    if (!has(IBV_EXP_QP_INIT_ATTR_PD) || attr.pd == nullptr)
+      return invalid(creating, "pd", 0, "a queue pair needs a protection domain");
+    if (attr.pd->context != context) return invalid(creating, "pd", 0, "of another context");
+  }
+  if (const auto queues = check_queues(creating, context, attr); !queues) return queues;
+  if (has(IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN) && attr.qp_type != IBV_QPT_UD)
+    return invalid(creating, "associated_qpn", attr.associated_qpn, "for datagrams only");
+  // libmlx5 refuses it without a reason.
+  if (has(IBV_EXP_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.max_tso_header != 0 &&
+      attr.qp_type != IBV_QPT_RAW_PACKET)
+    return invalid(creating, "max_tso_header", attr.max_tso_header, "for raw packets only");
+  if (has(IBV_EXP_QP_INIT_ATTR_RX_HASH)) return check_rx_hash(context, attr);
+  return {};
+}
+
+// Bytes that the device may put into a receive completion. The kernel decides by
+// the size of the CQE, which a program can double.
+std::uint32_t granted_inline_receive(ContextState &state, const ibv_qp *qp,
+                                     const ModernQpInit &modern) {
+  if ((modern.dv.create_flags & MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE) != 0) return 0;
+  if (qp->recv_cq == nullptr || !mlx5dv_is_supported(qp->context->device)) return 0;
+  if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC) return 0;
+  const std::uint32_t usual = scatter_to_connected();
+  const CqState *own = find_cq(&state, qp->recv_cq);
+  if (usual != 0 && own != nullptr && own->ring.entries != nullptr) return own->ring.entry_size / 2;
+  return usual;
+}
+
+// The largest raw entry that a request announces.
+std::uint32_t raw_bytes(const ibv_exp_qp_init_attr &attr) {
+  if ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) == 0) return 0;
+  if (attr.max_inl_send_klms == 0) return 0;
+  // One more for the header of a pattern, as far as there is room.
+  const std::uint32_t entries = std::min(attr.max_inl_send_klms + 1, lane::most_inline_entries);
+  return lane::umr_bytes(to_modern_type(attr.qp_type), entries);
+}
+
+// Bytes of an atomic's argument; every queue pair type of the lane has room for 32.
+std::uint32_t granted_atomic_size(ContextState &state, const ibv_qp &qp, std::uint32_t asked) {
+  if (state.device().atomic_cap == IBV_ATOMIC_NONE) return 0;
+  if (qp.qp_type != IBV_QPT_RC && qp.qp_type != IBV_QPT_DRIVER) return 8;
+  return std::clamp(asked, 8u, largest_atomic());
+}
+
+// Receive-side scaling.
+bool scales(const ModernQpInit &modern) {
+  return (modern.attr.comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
+}
+
+// raw_bytes: room for a raw entry in the send queue.
+ibv_qp *create(ContextState &state, ModernQpInit &modern, std::uint32_t raw_bytes) {
+  ibv_context *context = state.context;
+  const lane::Need need =
+      scales(modern) ? lane::Need::none : lane::need(context, modern.attr.qp_type, raw_bytes);
+  if (need != lane::Need::none) {
+    ibv_qp *qp = lane::create(state, modern, need, raw_bytes);
+    if (qp != nullptr || need == lane::Need::required || errno != EOPNOTSUPP) return qp;
+    errno = 0;
+  }
+  if (modern.needs_dv) return mlx5dv_create_qp(context, &modern.attr, &modern.dv);
+  // The inline would call our own wrapper.
+  if (modern.attr.comp_mask == IBV_QP_INIT_ATTR_PD)
+    return real().ibv_create_qp(modern.attr.pd, reinterpret_cast<ibv_qp_init_attr *>(&modern.attr));
+  return ibv_create_qp_ex(context, &modern.attr);
+}
+
+Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
+                                     std::uint32_t raw_bytes) {
+  if (modern.needs_dv && !mlx5dv_is_supported(state.context->device))
+    return unsupported(creating, "qp_type or exp_create_flags",
+                       static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
+  if (raw_bytes != 0 && !mlx5dv_is_supported(state.context->device))
+    return unsupported(creating, "max_inl_send_klms", raw_bytes, "for mlx5 only");
+  KeepErrno keep;
+  ibv_qp *qp = create(state, modern, raw_bytes);
+  if (qp == nullptr) return keep.reason();
+  // Nothing is posted to a scaling entry or completed by it, and its number is 0.
+  if (scales(modern)) return qp;
+  Undo undo{qp};
+  remember(state, qp, modern);
+  undo.qp = nullptr;
+  if (const auto adopted = adopt(state, qp); !adopted) return adopted.failure();
+  return qp;
+}
+
+// A queue pair shows the program's own protection domain, not the stand-in that
+// rdma-core was given.
+void keep_domain(ContextState &state, DomainUse &domain, ibv_qp *qp) {
+  ibv_pd *const shown = domain.share().pd;
+  try {
+    domain.keep(qp);
+  } catch (...) {
+    destroy_qp(&state, qp);
+    throw;
+  }
+  if (shown != nullptr) qp->pd = shown;
+}
+
+}  // namespace
+
+Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+  if (const auto checked = check(*state, *attr); !checked) return checked.failure();
+  ModernQpInit modern = to_modern(*attr);
+  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
+    modern.attr.rwq_ind_tbl = find_table(attr->rx_hash_conf->rwq_ind_tbl)->real;
+  DomainUse domain(*state);
+  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RES_DOMAIN) != 0) {
+    if (const auto entered = domain.enter(creating, attr->res_domain, modern.attr.pd); !entered)
+      return entered.failure();
+    modern.attr.pd = domain.pd();
+  }
+  const auto made = create_and_remember(*state, modern, raw_bytes(*attr));
+  if (!made) return made;
+
+  ibv_qp *qp = made.value();
+  if (domain) keep_domain(*state, domain, qp);
+  attr->cap = modern.attr.cap;
+  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_INL_RECV) != 0)
+    attr->max_inl_recv = granted_inline_receive(*state, qp, modern);
+  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) != 0)
+    attr->max_atomic_arg = granted_atomic_size(*state, *qp, attr->max_atomic_arg);
+  return qp;
+}
+
+Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr) {
+  if (attr->srq != nullptr && is_legacy(attr->srq))
+    return invalid(creating, "srq", attr->srq->handle,
+                   "senders name a queue of XRC, not receivers");
+  // Other numbers than the legacy ones are rdma-core's to judge.
+  if (attr->qp_type == IBV_EXP_QPT_DC_INI || attr->qp_type == IBV_QPT_XRC) {
+    if (const auto type = check_type(attr->qp_type); !type) return type.failure();
+  }
+  if (state == nullptr) {
+    KeepErrno keep;
+    ibv_qp *qp = real().ibv_create_qp(pd, attr);
+    if (qp == nullptr) return keep.reason();
+    return qp;
+  }
+  ModernQpInit modern = to_modern(*attr, pd);
+  const auto made = create_and_remember(*state, modern, 0);
+  if (made) attr->cap = modern.attr.cap;
+  return made;
+}
+
+int destroy_qp(ContextState *state, ibv_qp *qp) {
+  // Out of the table first: the number may be given out again at once.
+  QpState *entry = find_qp(state, qp);
+  const std::uint32_t number = qp->qp_num;
+  if (entry != nullptr) {
+    const std::lock_guard guard(state->mutex);
+    state->qps.set(number, nullptr);
+    if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr) cq->remove_raw(qp);
+  }
+  std::optional<DomainUse> domain;
+  if (state != nullptr) {
+    domain.emplace(*state).take(qp);
+    // rdma-core has to see what it was created with.
+    if (*domain && domain->pd() != nullptr) qp->pd = domain->pd();
+  }
+  const int result = real().ibv_destroy_qp(qp);
+  if (result != 0 && domain && *domain) keep_domain(*state, *domain, qp);
+  if (result == 0 && state != nullptr) direct::forget(*state, qp, number);
+  if (entry != nullptr) {
+    const std::lock_guard guard(state->mutex);
+    if (result == 0) {
+      state->qp_pool.give_back(*entry);
+    } else {
+      state->qps.set(number, entry);
+      if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr) cq->add_raw(qp);
+    }
+  }
+  return result;
+}
+
+namespace {
+
+// What libmlx5 has done concerns queues that we drive ourselves.
+void after_modify(ContextState *state, ibv_qp *qp, const ibv_qp_attr &attr, int mask) {
+  if (state != nullptr && (mask & IBV_QP_STATE) != 0)
+    direct::after_modify(*state, qp, attr.qp_state);
+}
+
+// A reset takes all requests away, without completions.
+void forget_requests(QpState &known, const ibv_qp_attr &attr, int mask) {
+  if (known.lane.ex != nullptr && (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET)
+    known.lane.log.abandon();
+}
+
+}  // namespace
+
+int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
+  QpState *known = find_qp(state, qp);
+  if (known == nullptr || !known->lane.active()) {
+    const int error = real().ibv_modify_qp(qp, attr, mask);
+    if (error == 0) after_modify(state, qp, *attr, mask);
+    return error;
+  }
+  // The caller's structure may be the shorter one of the legacy age.
+  ibv_qp_attr copy{};
+  std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) copy.rate_limit = attr->rate_limit;
+  if (known->lane.initiator) to_initiator(copy, mask);
+  const int error = real().ibv_modify_qp(qp, &copy, mask);
+  if (error != 0) return error;
+  forget_requests(*known, copy, mask);
+  after_modify(state, qp, copy, mask);
+  return 0;
+}
+
+Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
+  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
+  // A bit of comp_mask makes a member valid, the argument asks for it: only the
+  // argument is refused for what cannot be done.
+  if ((attr->comp_mask & ~std::uint32_t{IBV_EXP_QP_ATTR_RESERVED - 1}) != 0)
+    return invalid(modifying, "comp_mask", attr->comp_mask, "unknown bits");
+  if (const auto bits =
+          check_bits(modifying, "exp_attr_mask", mask, bits_of<"ibv_exp_qp_attr_mask">());
+      !bits)
+    return bits;
+  const bool burst = (attr->comp_mask & IBV_EXP_QP_ATTR_BURST_INFO) != 0;
+  if (burst) {
+    constexpr auto id = FeatureId::IBV_EXP_QP_ATTR_BURST_INFO;
+    if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+      return unsupported(modifying, id, "comp_mask", attr->comp_mask);
+    if ((mask & IBV_EXP_QP_RATE_LIMIT) == 0 || attr->rate_limit == 0)
+      return invalid(modifying, "burst_info", attr->burst_info.max_burst_sz,
+                     "bursts need a rate limit");
+  }
+
+  QpState *known = find_qp(find_state(qp->context), qp);
+  const bool initiator = known != nullptr && known->lane.initiator && known->lane.active();
+  if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !initiator)
+    return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
+
+  ibv_qp_attr modern = to_modern(*attr);
+  int modern_mask = to_modern_qp_mask(mask);
+  if (initiator) to_initiator(modern, modern_mask);
+  // ibv_modify_qp_rate_limit() sets rate and burst in one step, in RTS.
+  if (burst) modern_mask &= ~IBV_QP_RATE_LIMIT;
+
+  KeepErrno keep;
+  if (modern_mask != 0 || !burst) {
+    if (const int error = real().ibv_modify_qp(qp, &modern, modern_mask); error != 0)
+      return Error{error < 0 ? -error : error};
+    if (known != nullptr) forget_requests(*known, modern, modern_mask);
+    after_modify(find_state(qp->context), qp, modern, modern_mask);
+  }
+  if (burst) {
+    ibv_qp_rate_limit_attr limit{};
+    limit.rate_limit = attr->rate_limit;
+    limit.max_burst_sz = attr->burst_info.max_burst_sz;
+    limit.typical_pkt_sz = attr->burst_info.typical_pkt_sz;
+    if (const int error = ibv_modify_qp_rate_limit(qp, &limit); error != 0) return Error{error};
+  }
+  return {};
+}
+
+}  // namespace ibvexp::translate

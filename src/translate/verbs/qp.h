@@ -1,0 +1,25 @@
+// Queue pairs: creation through both doors, modification, destruction.
+#pragma once
+
+#include "base/result.h"
+#include "translate/state/context_state.h"
+
+#include <infiniband/verbs_exp.h>
+
+namespace ibvexp::translate {
+
+Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr);
+Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask);
+
+// ibv_create_qp as programs call it: type numbers of the legacy API come here as
+// well, and structures of the legacy size (72 bytes; the head of 64 is what both
+// ages share). state is null for a context that cannot be attached.
+Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr);
+
+// ibv_modify_qp as programs call it. Returns what that returns.
+int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask);
+
+// Returns what ibv_destroy_qp() returns.
+int destroy_qp(ContextState *state, ibv_qp *qp);
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,19 @@
+// What legacy librdmacm had under another version node.
+#pragma once
+
+#include "base/result.h"
+
+struct ibv_exp_qp_init_attr;
+struct ibv_qp_attr;
+struct rdma_cm_id;
+
+namespace ibvexp::translate {
+
+// rdma_create_qp_exp: as rdma_create_qp_ex(), with experimental attributes. The
+// queue pair, and completion queues made on the way, belong to the identifier.
+Result<void> create_qp_exp(rdma_cm_id *id, ibv_exp_qp_init_attr *attr);
+
+Result<void> establish(rdma_cm_id *id);
+Result<void> init_qp_attr(rdma_cm_id *id, ibv_qp_attr *attr, int *mask);
+
+}  // namespace ibvexp::translate

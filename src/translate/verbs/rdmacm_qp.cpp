@@ -1,0 +1,177 @@
+// A queue pair on a connection identifier, with experimental attributes.
+#include "base/real.h"
+#include "exp/attachment.h"
+#include "trace/diagnose.h"
+#include "translate/verbs/qp.h"
+#include "translate/verbs/rdmacm.h"
+
+#include <cerrno>
+#include <rdma/rdma_cma.h>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::rdma_create_qp_exp;
+
+bool is_datagram(const rdma_cm_id *id) { return id->qp_type == IBV_QPT_UD; }
+
+// What has been made and is not yet the identifier's. Completion queues go after
+// the queue pair that uses them.
+class Undo {
+ public:
+  explicit Undo(rdma_cm_id *id) : id_(id) {}
+
+  ~Undo() {
+    if (kept_) return;
+    const int reason = errno;
+    if (qp != nullptr) destroy_qp(find_state(id_->verbs), qp);
+    release(made_send_, id_->send_cq, id_->send_cq_channel);
+    release(made_receive_, id_->recv_cq, id_->recv_cq_channel);
+    errno = reason;
+  }
+
+  // Queues for the sides that the request names none for. rdma_destroy_qp() frees
+  // them with the queue pair.
+  Result<void> make_queues(const ibv_exp_qp_init_attr &attr) {
+    if (attr.recv_cq == nullptr && id_->recv_cq == nullptr && attr.cap.max_recv_wr != 0) {
+      made_receive_ = true;
+      const auto made = make(attr.cap.max_recv_wr, id_->recv_cq, id_->recv_cq_channel);
+      if (!made) return made;
+    }
+    if (attr.send_cq == nullptr && id_->send_cq == nullptr && attr.cap.max_send_wr != 0) {
+      made_send_ = true;
+      return make(attr.cap.max_send_wr, id_->send_cq, id_->send_cq_channel);
+    }
+    return {};
+  }
+
+  void keep() { kept_ = true; }
+
+  ibv_qp *qp = nullptr;
+
+ private:
+  Result<void> make(std::uint32_t entries, ibv_cq *&cq, ibv_comp_channel *&channel) {
+    channel = ibv_create_comp_channel(id_->verbs);
+    if (channel == nullptr) return Error{errno != 0 ? errno : ENOMEM};
+    cq = ibv_create_cq(id_->verbs, static_cast<int>(entries), id_, channel, 0);
+    if (cq == nullptr) return Error{errno != 0 ? errno : ENOMEM};
+    return {};
+  }
+
+  static void release(bool made, ibv_cq *&cq, ibv_comp_channel *&channel) {
+    if (!made) return;
+    if (cq != nullptr) ibv_destroy_cq(cq);
+    if (channel != nullptr) ibv_destroy_comp_channel(channel);
+    cq = nullptr;
+    channel = nullptr;
+  }
+
+  rdma_cm_id *id_;
+  bool made_send_ = false, made_receive_ = false, kept_ = false;
+};
+
+// The request with what the identifier adds, for the time of the call. In place,
+// since older releases have shorter structures: only the caller's masks tell.
+class Completed {
+ public:
+  Completed(const rdma_cm_id &id, ibv_exp_qp_init_attr &attr)
+      : attr_(attr),
+        comp_mask_(attr.comp_mask),
+        type_(attr.qp_type),
+        send_(attr.send_cq),
+        receive_(attr.recv_cq),
+        srq_(attr.srq),
+        pd_(attr.pd) {
+    if ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_PD) == 0 || attr.pd == nullptr) attr.pd = id.pd;
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_PD;
+    if (attr.qp_type == 0) attr.qp_type = id.qp_type;
+    if (attr.send_cq == nullptr) attr.send_cq = id.send_cq;
+    if (attr.recv_cq == nullptr) attr.recv_cq = id.recv_cq;
+    if (attr.srq == nullptr) attr.srq = id.srq;
+  }
+  ~Completed() {
+    attr_.comp_mask = comp_mask_;
+    attr_.qp_type = type_;
+    attr_.send_cq = send_;
+    attr_.recv_cq = receive_;
+    attr_.srq = srq_;
+    attr_.pd = pd_;
+  }
+
+ private:
+  ibv_exp_qp_init_attr &attr_;
+  const std::uint32_t comp_mask_;
+  const ibv_qp_type type_;
+  ibv_cq *const send_, *const receive_;
+  ibv_srq *const srq_;
+  ibv_pd *const pd_;
+};
+
+Result<void> check(const rdma_cm_id *id, const ibv_exp_qp_init_attr &attr) {
+  if (id->verbs == nullptr) return invalid(creating, "id", 0, "not bound to a device yet");
+  if (id->qp != nullptr) return invalid(creating, "id", id->qp->qp_num, "has a queue pair already");
+  if (attr.recv_cq != nullptr && id->recv_cq != nullptr && attr.recv_cq != id->recv_cq)
+    return invalid(creating, "recv_cq", 0, "not the one of the identifier");
+  if (attr.send_cq != nullptr && id->send_cq != nullptr && attr.send_cq != id->send_cq)
+    return invalid(creating, "send_cq", 0, "not the one of the identifier");
+  // The identifier's own domain is hidden inside librdmacm.
+  if (id->qp_type == IBV_QPT_XRC_RECV &&
+      ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_XRCD) == 0 || attr.xrcd == nullptr))
+    return invalid(creating, "xrcd", 0, "an XRC target needs its domain");
+  return {};
+}
+
+// One step as the connection manager wants it: it knows the port, partition and
+// keys.
+Result<void> move(rdma_cm_id *id, ibv_qp *qp, ibv_qp_state state) {
+  ibv_qp_attr modern{};
+  modern.qp_state = state;
+  int mask = 0;
+  if (const auto asked = init_qp_attr(id, &modern, &mask); !asked) return asked;
+
+  // Through the experimental verb, which knows what a DCI takes.
+  ibv_exp_qp_attr attr{};
+  attr.qp_state = modern.qp_state;
+  attr.port_num = modern.port_num;
+  attr.pkey_index = modern.pkey_index;
+  attr.qkey = modern.qkey;
+  attr.qp_access_flags = static_cast<int>(modern.qp_access_flags);
+  attr.sq_psn = modern.sq_psn;
+  return modify_qp(qp, &attr, static_cast<unsigned>(mask));
+}
+
+// As far as librdmacm drives the queue pairs that it makes itself: datagrams are
+// ready at once, the others when the connection is.
+Result<void> initialise(rdma_cm_id *id, ibv_qp *qp) {
+  if (const auto moved = move(id, qp, IBV_QPS_INIT); !moved || !is_datagram(id)) return moved;
+  ibv_exp_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  if (const auto moved = modify_qp(qp, &attr, IBV_EXP_QP_STATE); !moved) return moved;
+  attr.qp_state = IBV_QPS_RTS;
+  return modify_qp(qp, &attr, IBV_EXP_QP_STATE | IBV_EXP_QP_SQ_PSN);
+}
+
+}  // namespace
+
+Result<void> create_qp_exp(rdma_cm_id *id, ibv_exp_qp_init_attr *attr) {
+  if (id == nullptr || attr == nullptr)
+    return invalid(creating, "arguments", 0, "must not be null");
+  if (const auto checked = check(id, *attr); !checked) return checked;
+  if (const auto attached = attach(id->verbs); !attached) return attached.failure();
+
+  Undo undo(id);
+  if (const auto made = undo.make_queues(*attr); !made) return made;
+  Completed completed(*id, *attr);
+  const auto created = create_qp(id->verbs, attr);
+  if (!created) return created.failure();
+  undo.qp = created.value();
+  if (const auto ready = initialise(id, undo.qp); !ready) return ready;
+
+  id->qp = undo.qp;
+  id->pd = undo.qp->pd;
+  undo.keep();
+  return {};
+}
+
+}  // namespace ibvexp::translate

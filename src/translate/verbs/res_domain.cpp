@@ -1,0 +1,191 @@
+#include "translate/verbs/res_domain.h"
+
+#include "base/keep_errno.h"
+
+#include <algorithm>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_exp_create_res_domain;
+constexpr EntryId destroying = EntryId::ibv_exp_destroy_res_domain;
+
+ibv_pd *make_parent(ibv_pd *pd, ibv_td *td) {
+  ibv_parent_domain_init_attr attr{};
+  attr.pd = pd;
+  attr.td = td;
+  return ibv_alloc_parent_domain(pd->context, &attr);
+}
+
+auto parent_of(ResDomain &domain, const ibv_pd *pd) {
+  return std::find_if(domain.parents.begin(), domain.parents.end(),
+                      [pd](const ResDomain::Parent &p) { return p.pd == pd; });
+}
+
+}  // namespace
+
+// Locks may go where the program promises that calls do not overlap. Then, and
+// only then, there is a thread domain, which comes with a doorbell page of its
+// own. The messaging model is a hint about doorbells, except when it forces.
+Result<ibv_exp_res_domain *> create_res_domain(ibv_context *context,
+                                               ibv_exp_res_domain_init_attr *attr) {
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
+                                   bits_of<"ibv_exp_res_domain_init_attr_comp_mask">());
+      !bits)
+    return bits.failure();
+  auto threads = IBV_EXP_THREAD_SAFE;
+  auto messages = IBV_EXP_MSG_DEFAULT;
+  if ((attr->comp_mask & IBV_EXP_RES_DOMAIN_THREAD_MODEL) != 0) threads = attr->thread_model;
+  if ((attr->comp_mask & IBV_EXP_RES_DOMAIN_MSG_MODEL) != 0) messages = attr->msg_model;
+  switch (threads) {
+    case IBV_EXP_THREAD_SAFE:
+    case IBV_EXP_THREAD_UNSAFE:
+    case IBV_EXP_THREAD_SINGLE: break;
+    default:
+      return invalid(creating, "thread_model", static_cast<std::uint32_t>(threads),
+                     "no such model");
+  }
+  switch (messages) {
+    case IBV_EXP_MSG_DEFAULT:
+    case IBV_EXP_MSG_LOW_LATENCY:
+    case IBV_EXP_MSG_HIGH_BW:
+    case IBV_EXP_MSG_FORCE_LOW_LATENCY: break;
+    default:
+      return invalid(creating, "msg_model", static_cast<std::uint32_t>(messages), "no such model");
+  }
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+
+  auto made = std::make_unique<ResDomain>();
+  made->handle.context = context;
+  KeepErrno keep;
+  // Objects that go unseen would hold it, and their protection domain, for ever.
+  if (threads != IBV_EXP_THREAD_SAFE && state->sees_base_verbs) {
+    ibv_td_init_attr td{};
+    made->td = ibv_alloc_td(context, &td);
+    // Doorbell pages are few. Without one the objects keep their locks.
+    if (made->td == nullptr && messages == IBV_EXP_MSG_FORCE_LOW_LATENCY) return keep.reason();
+  }
+  ibv_td *td = made->td;
+  try {
+    const std::lock_guard guard(state->mutex);
+    return &state->res_domains.add(std::move(made))->handle;
+  } catch (...) {
+    if (td != nullptr) ibv_dealloc_td(td);
+    throw;
+  }
+}
+
+Result<void> destroy_res_domain(ibv_context *context, ibv_exp_res_domain *domain,
+                                ibv_exp_destroy_res_domain_attr *attr) {
+  if (domain == nullptr) return invalid(destroying, "res_dom", 0, "must not be null");
+  if (attr != nullptr && attr->comp_mask != 0)
+    return invalid(destroying, "comp_mask", attr->comp_mask, "unknown bits");
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+
+  Handles<ResDomain>::Node gone;
+  {
+    const std::lock_guard guard(state->mutex);
+    const ResDomain *known = state->res_domains.find(domain);
+    if (known == nullptr)
+      return invalid(destroying, "res_dom", 0, "of another context, or destroyed");
+    if (known->uses != 0)
+      return invalid(destroying, "res_dom", known->uses, "objects still use it");
+    gone = state->res_domains.take(domain);
+  }
+  if (gone.mapped()->td == nullptr) return {};
+  KeepErrno keep;
+  const int error = ibv_dealloc_td(gone.mapped()->td);
+  if (error == 0) return {};
+  const std::lock_guard guard(state->mutex);
+  state->res_domains.put_back(std::move(gone));
+  return Error{positive(error)};
+}
+
+Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd *pd) {
+  if (handle == nullptr) return invalid(entry, "res_domain", 0, "must not be null");
+  ResDomain *domain;
+  {
+    const std::lock_guard guard(state_.mutex);
+    domain = state_.res_domains.find(handle);
+    if (domain == nullptr)
+      return invalid(entry, "res_domain", 0, "of another context, or destroyed");
+    ++domain->uses;
+    share_ = {domain, pd, pd};
+    if (domain->td == nullptr || pd == nullptr) return {};
+    if (const auto parent = parent_of(*domain, pd); parent != domain->parents.end()) {
+      ++parent->uses;
+      share_.modern_pd = parent->parent;
+      return {};
+    }
+    domain->parents.reserve(domain->parents.size() + 1);
+  }
+  KeepErrno keep;
+  ibv_pd *fresh = make_parent(pd, domain->td);
+  if (fresh == nullptr) return keep.reason();
+  {
+    const std::lock_guard guard(state_.mutex);
+    auto parent = parent_of(*domain, pd);
+    if (parent == domain->parents.end()) {
+      try {
+        domain->parents.push_back({pd, fresh, 1});
+      } catch (...) {
+        ibv_dealloc_pd(fresh);
+        throw;
+      }
+      share_.modern_pd = fresh;
+      return {};
+    }
+    // Another thread was faster.
+    ++parent->uses;
+    share_.modern_pd = parent->parent;
+  }
+  ibv_dealloc_pd(fresh);
+  return {};
+}
+
+void DomainUse::keep(const void *object) {
+  if (!state_.sees_base_verbs) return leave();
+  const std::lock_guard guard(state_.mutex);
+  if (node_) {
+    state_.domain_shares.insert(std::move(node_));
+  } else {
+    // One of that address went without our seeing it: its share is lost.
+    state_.domain_shares.insert_or_assign(object, share_);
+  }
+  share_ = {};
+}
+
+void DomainUse::take(const void *object) {
+  const std::lock_guard guard(state_.mutex);
+  node_ = state_.domain_shares.extract(object);
+  if (node_) share_ = node_.mapped();
+}
+
+void DomainUse::leave() noexcept {
+  if (share_.domain == nullptr) return;
+  ibv_pd *unused = nullptr;
+  {
+    const std::lock_guard guard(state_.mutex);
+    if (share_.modern_pd != share_.pd) {
+      const auto parent = parent_of(*share_.domain, share_.pd);
+      // The program may free its protection domain next, which the parent holds.
+      if (--parent->uses == 0) {
+        unused = parent->parent;
+        share_.domain->parents.erase(parent);
+      }
+    }
+  }
+  if (unused != nullptr) {
+    const KeepErrno keep;
+    ibv_dealloc_pd(unused);
+  }
+  const std::lock_guard guard(state_.mutex);
+  --share_.domain->uses;
+  share_ = {};
+}
+
+}  // namespace ibvexp::translate

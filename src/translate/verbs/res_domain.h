@@ -1,0 +1,54 @@
+// Resource domains.
+#pragma once
+
+#include "base/result.h"
+#include "trace/diagnose.h"
+#include "translate/state/context_state.h"
+
+#include <infiniband/verbs_exp.h>
+
+namespace ibvexp::translate {
+
+Result<ibv_exp_res_domain *> create_res_domain(ibv_context *context,
+                                               ibv_exp_res_domain_init_attr *attr);
+Result<void> destroy_res_domain(ibv_context *context, ibv_exp_res_domain *domain,
+                                ibv_exp_destroy_res_domain_attr *attr);
+
+// An object's share in a resource domain, while the object is made or destroyed.
+// Gives itself back unless kept.
+class DomainUse {
+ public:
+  explicit DomainUse(ContextState &state) : state_(state) {}
+  DomainUse(const DomainUse &) = delete;
+  DomainUse &operator=(const DomainUse &) = delete;
+  ~DomainUse() { leave(); }
+
+  // Joins the domain that a request to entry names, for an object of pd, which
+  // is null for objects without one.
+  Result<void> enter(EntryId entry, ibv_exp_res_domain *domain, ibv_pd *pd);
+
+  // What to create the object with.
+  ibv_pd *pd() const { return share_.modern_pd; }
+  // Whether calls on the object are never concurrent.
+  bool unlocked() const { return share_.domain != nullptr && share_.domain->td != nullptr; }
+
+  // The object exists, or could not be destroyed. Throws bad_alloc. A share is not
+  // held where the object's end would not be seen.
+  void keep(const void *object);
+
+  // Takes over what keep() noted, if anything. The share goes with this use: the
+  // object is about to be destroyed.
+  void take(const void *object);
+  explicit operator bool() const { return share_.domain != nullptr; }
+  const DomainShare &share() const { return share_; }
+
+ private:
+  void leave() noexcept;
+
+  using Shares = std::unordered_map<const void *, DomainShare>;
+  ContextState &state_;
+  DomainShare share_{};
+  Shares::node_type node_;  // room to keep it again
+};
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,74 @@
+#include "translate/verbs/srq.h"
+
+#include "trace/diagnose.h"
+
+#include <cerrno>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_exp_create_srq;
+
+Result<void> check(const ibv_context *context, const ibv_exp_create_srq_attr *attr) {
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
+                                   bits_of<"ibv_exp_create_srq_comp_mask">());
+      !bits)
+    return bits;
+  if (attr->pd == nullptr)
+    return invalid(creating, "pd", 0, "a shared receive queue needs a protection domain");
+  if (attr->pd->context != context) return invalid(creating, "pd", 0, "of another context");
+
+  const auto type = static_cast<std::uint32_t>(attr->srq_type);
+  switch (attr->srq_type) {
+    case IBV_EXP_SRQT_BASIC: return {};
+    case IBV_EXP_SRQT_TAG_MATCHING:
+      return unsupported(creating, FeatureId::IBV_EXP_SRQT_TAG_MATCHING, "srq_type", type);
+    case IBV_EXP_SRQT_XRC: break;
+    default: return invalid(creating, "srq_type", type, "no such type");
+  }
+
+  // An XRC queue names its completion queue and its domain.
+  if ((attr->comp_mask & IBV_EXP_CREATE_SRQ_CQ) == 0 || attr->cq == nullptr)
+    return invalid(creating, "cq", attr->comp_mask, "an XRC queue needs one");
+  if ((attr->comp_mask & IBV_EXP_CREATE_SRQ_XRCD) == 0 || attr->xrcd == nullptr)
+    return invalid(creating, "xrcd", attr->comp_mask, "an XRC queue needs its domain");
+  if (attr->cq->context != context) return invalid(creating, "cq", 0, "of another context");
+  if (attr->xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
+  return {};
+}
+
+// (modern <- exp)
+ibv_srq_init_attr_ex to_modern(const ibv_exp_create_srq_attr &from) {
+  ibv_srq_init_attr_ex to{};
+  to.srq_context = from.base.srq_context;
+  to.attr = from.base.attr;
+  to.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  to.pd = from.pd;
+  to.srq_type = IBV_SRQT_BASIC;
+  if (from.srq_type == IBV_EXP_SRQT_XRC) {
+    to.comp_mask |= IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_XRCD;
+    to.srq_type = IBV_SRQT_XRC;
+    to.cq = from.cq;
+    to.xrcd = from.xrcd;
+  }
+  return to;
+}
+
+}  // namespace
+
+Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr) {
+  if (const auto checked = check(context, attr); !checked) return checked.failure();
+  ibv_srq_init_attr_ex modern = to_modern(*attr);
+  const int kept = errno;
+  errno = 0;
+  ibv_srq *srq = ibv_create_srq_ex(context, &modern);
+  const int reason = errno != 0 ? errno : EINVAL;
+  errno = kept;
+  if (srq == nullptr) return Error{reason};
+  attr->base.attr = modern.attr;
+  return srq;
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,12 @@
+// Shared receive queues.
+#pragma once
+
+#include "base/result.h"
+
+#include <infiniband/verbs_exp.h>
+
+namespace ibvexp::translate {
+
+Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr);
+
+}  // namespace ibvexp::translate

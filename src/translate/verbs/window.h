@@ -1,0 +1,12 @@
+// Memory windows of type 1. Those of type 2 are bound by work requests.
+#pragma once
+
+#include "base/result.h"
+
+#include <infiniband/verbs_exp.h>
+
+namespace ibvexp::translate {
+
+Result<void> bind_mw(ibv_exp_mw_bind *bind);
+
+}  // namespace ibvexp::translate

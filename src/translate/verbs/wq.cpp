@@ -1,0 +1,329 @@
+#include "translate/verbs/wq.h"
+
+#include "trace/diagnose.h"
+#include "translate/convert/wq_convert.h"
+#include "translate/queue/direct/ownership.h"
+#include "translate/state/context_state.h"
+#include "translate/verbs/res_domain.h"
+
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_exp_create_wq;
+constexpr EntryId modifying = EntryId::ibv_exp_modify_wq;
+constexpr EntryId destroying = EntryId::ibv_exp_destroy_wq;
+constexpr EntryId creating_table = EntryId::ibv_exp_create_rwq_ind_table;
+constexpr EntryId destroying_table = EntryId::ibv_exp_destroy_rwq_ind_table;
+
+// libmlx5 computes the size of the queue in an int; no entry is larger than 512
+// bytes.
+constexpr std::uint32_t most_requests = 1u << 22;
+
+int positive(int error) { return error < 0 ? -error : error; }
+
+bool alive(const ibv_context *context, const void *handle) {
+  ContextState *state = find_state(const_cast<ibv_context *>(context));
+  if (state == nullptr) return false;
+  const std::lock_guard guard(state->mutex);
+  return state->handles.contains(handle);
+}
+
+// Runs a creation of rdma-core and tells why it failed. errno of a success is
+// not ours to change.
+template <class Create>
+auto reasoned(Create create) -> Result<decltype(create())> {
+  const int kept = errno;
+  errno = 0;
+  auto *made = create();
+  const int reason = errno != 0 ? errno : EINVAL;
+  errno = kept;
+  if (made == nullptr) return Error{reason};
+  return made;
+}
+
+Result<void> check_vlan(EntryId entry, std::uint32_t offloads) {
+  return check_bits(entry, "vlan_offloads", offloads, bits_of<"ibv_exp_vlan_offloads">());
+}
+
+Result<void> check_strides(ibv_context *context, const ibv_exp_wq_mp_rq &asked) {
+  mlx5dv_context device{};
+  device.comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ;
+  if (!mlx5dv_is_supported(context->device) || mlx5dv_query_device(context, &device) != 0 ||
+      (device.comp_mask & MLX5DV_CONTEXT_MASK_STRIDING_RQ) == 0)
+    return unsupported(creating, "mp_rq", 0, "the device has no striding receive queues");
+  const mlx5dv_striding_rq_caps &caps = device.striding_rq_caps;
+  if (asked.use_shift != IBV_EXP_MP_RQ_NO_SHIFT && asked.use_shift != IBV_EXP_MP_RQ_2BYTES_SHIFT)
+    return invalid(creating, "mp_rq.use_shift", asked.use_shift, "no such shift");
+  if (asked.single_stride_log_num_of_bytes < caps.min_single_stride_log_num_of_bytes ||
+      asked.single_stride_log_num_of_bytes > caps.max_single_stride_log_num_of_bytes)
+    return invalid(creating, "mp_rq.single_stride_log_num_of_bytes",
+                   asked.single_stride_log_num_of_bytes, "out of the reported range");
+  if (asked.single_wqe_log_num_of_strides < caps.min_single_wqe_log_num_of_strides ||
+      asked.single_wqe_log_num_of_strides > caps.max_single_wqe_log_num_of_strides)
+    return invalid(creating, "mp_rq.single_wqe_log_num_of_strides",
+                   asked.single_wqe_log_num_of_strides, "out of the reported range");
+  return {};
+}
+
+Result<void> check(ibv_context *context, const ibv_exp_wq_init_attr *attr) {
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
+                                   bits_of<"ibv_exp_wq_init_attr_mask">());
+      !bits)
+    return bits;
+  if (attr->wq_type == IBV_EXP_WQT_SRQ)
+    return unsupported(creating, FeatureId::IBV_EXP_WQT_SRQ, "wq_type", IBV_EXP_WQT_SRQ);
+  if (attr->wq_type != IBV_EXP_WQT_RQ)
+    return invalid(creating, "wq_type", static_cast<unsigned>(attr->wq_type), "no such type");
+  if (attr->pd == nullptr) return invalid(creating, "pd", 0, "must not be null");
+  if (attr->cq == nullptr) return invalid(creating, "cq", 0, "must not be null");
+  if (attr->pd->context != context) return invalid(creating, "pd", 0, "of another context");
+  if (attr->cq->context != context) return invalid(creating, "cq", 0, "of another context");
+  if (attr->max_recv_wr == 0 || attr->max_recv_wr > most_requests)
+    return invalid(creating, "max_recv_wr", attr->max_recv_wr, "no possible size");
+  if ((attr->comp_mask & IBV_EXP_CREATE_WQ_VLAN_OFFLOADS) != 0)
+    if (const auto vlan = check_vlan(creating, attr->vlan_offloads); !vlan) return vlan;
+  if ((attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0)
+    if (const auto strides = check_strides(context, attr->mp_rq); !strides) return strides;
+  if ((attr->comp_mask & IBV_EXP_CREATE_WQ_FLAGS) != 0)
+    return check_bits(creating, "flags", attr->flags, bits_of<"ibv_exp_wq_init_attr_flags">());
+  return {};
+}
+
+// The modern queue of a checked request; attr receives what was granted.
+Result<ibv_wq *> make(ibv_context *context, ibv_exp_wq_init_attr &attr, ibv_pd *pd) {
+  ibv_wq_init_attr modern = to_modern(attr);
+  modern.pd = pd;
+  mlx5dv_wq_init_attr strides = to_modern_strides(attr);
+  const auto made = reasoned([&] {
+    return strides.comp_mask != 0 ? mlx5dv_create_wq(context, &modern, &strides)
+                                  : ibv_create_wq(context, &modern);
+  });
+  if (!made) return made;
+  attr.max_recv_wr = modern.max_wr;
+  attr.max_recv_sge = modern.max_sge;
+  return made;
+}
+
+// Destroys what could not be entered anywhere.
+struct Undo {
+  ibv_wq *queue = nullptr;
+  ibv_rwq_ind_table *table = nullptr;
+  ~Undo() {
+    if (queue != nullptr) ibv_destroy_wq(queue);
+    if (table != nullptr) ibv_destroy_rwq_ind_table(table);
+  }
+};
+
+void enter(ContextState &state, WorkQueue &wq) {
+  const std::lock_guard guard(state.mutex);
+  CqState &cq = need_cq(state, wq.cq);
+  const auto handle = state.handles.insert(&wq).first;
+  try {
+    state.work_queues.insert(&wq);
+    cq.add_raw(nullptr);
+  } catch (...) {
+    state.handles.erase(handle);
+    state.work_queues.erase(&wq);
+    throw;
+  }
+}
+
+void leave(ContextState &state, WorkQueue &wq) noexcept {
+  direct::forget(state, wq);
+  const std::lock_guard guard(state.mutex);
+  state.handles.erase(&wq);
+  state.work_queues.erase(&wq);
+  if (CqState *cq = find_cq(&state, wq.cq)) cq->remove_raw(nullptr);
+}
+
+Result<void> own_strides(ContextState &state, WorkQueue &wq) {
+  const auto owned = direct::own(state, wq.cq);
+  if (!owned) return owned.failure();
+  return direct::adopt(state, wq);
+}
+
+}  // namespace
+
+WorkQueue *find_wq(const ibv_exp_wq *wq) {
+  if (wq == nullptr || !alive(wq->context, wq)) return nullptr;
+  return static_cast<WorkQueue *>(const_cast<ibv_exp_wq *>(wq));
+}
+
+IndirectionTable *find_table(const ibv_exp_rwq_ind_table *table) {
+  if (table == nullptr || !alive(table->context, table)) return nullptr;
+  return static_cast<IndirectionTable *>(const_cast<ibv_exp_rwq_ind_table *>(table));
+}
+
+Result<ibv_exp_wq *> create_wq(ibv_context *context, ibv_exp_wq_init_attr *attr) {
+  if (const auto checked = check(context, attr); !checked) return checked.failure();
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+
+  auto fresh = std::make_unique<WorkQueue>();
+  DomainUse domain(*state);
+  if ((attr->comp_mask & IBV_EXP_CREATE_WQ_RES_DOMAIN) != 0)
+    if (const auto entered = domain.enter(creating, attr->res_domain, attr->pd); !entered)
+      return entered.failure();
+  const auto made = make(context, *attr, domain ? domain.pd() : attr->pd);
+  if (!made) return made.failure();
+  Undo undo;
+  undo.queue = made.value();
+  fresh->real = made.value();
+  fresh->context = context;
+  fresh->wq_context = attr->wq_context;
+  fresh->handle = fresh->real->handle;
+  fresh->pd = attr->pd;
+  fresh->cq = attr->cq;
+  fresh->wq_num = fresh->real->wq_num;
+  fresh->state = static_cast<ibv_exp_wq_state>(fresh->real->state);
+  fresh->wq_type = attr->wq_type;
+  fresh->multi_packet = (attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0;
+  if (fresh->multi_packet) fresh->strides = attr->mp_rq;
+
+  if (domain) domain.keep(fresh.get());
+  struct Entered {
+    ContextState &state;
+    DomainUse &domain;
+    WorkQueue *wq;
+    bool listed = false;
+    ~Entered() {
+      if (wq == nullptr) return;
+      if (listed) leave(state, *wq);
+      domain.take(wq);
+    }
+  } entered{*state, domain, fresh.get()};
+  enter(*state, *fresh);
+  entered.listed = true;
+  // libmlx5 does not know what a completion of a multi-packet queue means, so it
+  // never gets to see one.
+  const auto driven =
+      fresh->multi_packet ? own_strides(*state, *fresh) : direct::adopt(*state, *fresh);
+  if (!driven) return driven.failure();
+  entered.wq = nullptr;
+  undo.queue = nullptr;
+  return fresh.release();
+}
+
+Result<void> modify_wq(ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
+  WorkQueue *ours = find_wq(wq);
+  if (ours == nullptr) return invalid(modifying, "wq", 0, "no work queue of this library");
+  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
+  if (attr->attr_mask == 0) return invalid(modifying, "attr_mask", 0, "nothing to change");
+  if (const auto bits =
+          check_bits(modifying, "attr_mask", attr->attr_mask, bits_of<"ibv_exp_wq_attr_mask">());
+      !bits)
+    return bits;
+  const auto has = [&](std::uint32_t bit) { return (attr->attr_mask & bit) != 0; };
+  if (has(IBV_EXP_WQ_ATTR_STATE) &&
+      (attr->wq_state < IBV_EXP_WQS_RESET || attr->wq_state > IBV_EXP_WQS_ERR))
+    return invalid(modifying, "wq_state", static_cast<unsigned>(attr->wq_state), "no such state");
+  if (has(IBV_EXP_WQ_ATTR_CURR_STATE) && attr->curr_wq_state != ours->state)
+    return invalid(modifying, "curr_wq_state", static_cast<unsigned>(attr->curr_wq_state),
+                   "not the state that the queue is in");
+  if (has(IBV_EXP_WQ_ATTR_VLAN_OFFLOADS))
+    if (const auto vlan = check_vlan(modifying, attr->vlan_offloads); !vlan) return vlan;
+
+  const int kept = errno;
+  ibv_wq_attr modern = to_modern(*attr);
+  const int error = ibv_modify_wq(ours->real, &modern);
+  errno = kept;
+  if (error != 0) return Error{positive(error)};
+  ours->state = static_cast<ibv_exp_wq_state>(ours->real->state);
+  if (has(IBV_EXP_WQ_ATTR_STATE)) direct::after_modify(*find_state(ours->context), *ours);
+  return {};
+}
+
+Result<void> destroy_wq(ibv_exp_wq *wq) {
+  WorkQueue *ours = find_wq(wq);
+  if (ours == nullptr) return invalid(destroying, "wq", 0, "no work queue of this library");
+  ContextState &state = *find_state(ours->context);
+  DomainUse domain(state);
+  domain.take(ours);
+  const int kept = errno;
+  const int error = ibv_destroy_wq(ours->real);
+  errno = kept;
+  if (error != 0) {
+    if (domain) domain.keep(ours);
+    return Error{positive(error)};
+  }
+  leave(state, *ours);
+  delete ours;
+  return {};
+}
+
+Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ibv_context *context,
+                                                     ibv_exp_rwq_ind_table_init_attr *attr) {
+  if (attr == nullptr) return invalid(creating_table, "attributes", 0, "must not be null");
+  if (attr->comp_mask != 0)
+    return invalid(creating_table, "comp_mask", attr->comp_mask, "unknown bits");
+  if (attr->pd != nullptr && attr->pd->context != context)
+    return invalid(creating_table, "pd", 0, "of another context");
+  if (attr->ind_tbl == nullptr) return invalid(creating_table, "ind_tbl", 0, "must not be null");
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+
+  // libibverbs puts the entries on the stack, as many as it is told.
+  ibv_device_attr_ex device{};
+  const int kept = errno;
+  if (const int error = ibv_query_device_ex(context, nullptr, &device); error != 0) {
+    errno = kept;
+    return Error{positive(error)};
+  }
+  errno = kept;
+  if (attr->log_ind_tbl_size > 31 ||
+      (std::uint64_t{1} << attr->log_ind_tbl_size) > device.rss_caps.max_rwq_indirection_table_size)
+    return invalid(creating_table, "log_ind_tbl_size", attr->log_ind_tbl_size,
+                   "more entries than the device has");
+
+  std::vector<ibv_wq *> entries(std::size_t{1} << attr->log_ind_tbl_size);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const WorkQueue *wq = find_wq(attr->ind_tbl[i]);
+    if (wq == nullptr || wq->context != context)
+      return invalid(creating_table, "ind_tbl: entry", i, "no work queue of this context");
+    entries[i] = wq->real;
+  }
+
+  auto fresh = std::make_unique<IndirectionTable>();
+  ibv_rwq_ind_table_init_attr modern{};
+  modern.log_ind_tbl_size = attr->log_ind_tbl_size;
+  modern.ind_tbl = entries.data();
+  const auto made = reasoned([&] { return ibv_create_rwq_ind_table(context, &modern); });
+  if (!made) return made.failure();
+  Undo undo;
+  undo.table = made.value();
+  fresh->real = made.value();
+  fresh->context = context;
+  fresh->pd = attr->pd;
+  fresh->ind_tbl_handle = fresh->real->ind_tbl_handle;
+  fresh->ind_tbl_num = fresh->real->ind_tbl_num;
+
+  const std::lock_guard guard(state->mutex);
+  state->handles.insert(fresh.get());
+  undo.table = nullptr;
+  return fresh.release();
+}
+
+Result<void> destroy_rwq_ind_table(ibv_exp_rwq_ind_table *table) {
+  IndirectionTable *ours = find_table(table);
+  if (ours == nullptr)
+    return invalid(destroying_table, "rwq_ind_table", 0, "no table of this library");
+  const int kept = errno;
+  const int error = ibv_destroy_rwq_ind_table(ours->real);
+  errno = kept;
+  if (error != 0) return Error{positive(error)};
+  ContextState &state = *find_state(ours->context);
+  {
+    const std::lock_guard guard(state.mutex);
+    state.handles.erase(ours);
+  }
+  delete ours;
+  return {};
+}
+
+}  // namespace ibvexp::translate

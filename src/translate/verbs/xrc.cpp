@@ -1,0 +1,279 @@
+#include "translate/verbs/xrc.h"
+
+#include "base/keep_errno.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "trace/diagnose.h"
+#include "translate/state/context_state.h"
+
+#include <infiniband/mlx5dv.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <fcntl.h>
+#include <mutex>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <sys/ioctl.h>
+#include <utility>
+
+namespace ibvexp::translate {
+
+namespace {
+
+ibv_xrcd *modern(ibv_xrc_domain *domain) { return reinterpret_cast<ibv_xrcd *>(domain); }
+
+Error no_domain(EntryId entry) {
+  return invalid(entry, "xrc_domain", 0, "not opened here, or closed");
+}
+
+// The caller holds the mutex.
+XrcReceivers *find(ContextState &state, const ibv_xrc_domain *domain) {
+  const auto found = state.xrc_domains.find(domain);
+  return found != state.xrc_domains.end() ? &found->second : nullptr;
+}
+
+// The state of an open domain's context.
+Result<ContextState *> enter(EntryId entry, ibv_xrc_domain *domain) {
+  ContextState *state = find_state(domain->context);
+  if (state == nullptr) return Error{ENOTSUP};
+  const std::lock_guard guard(state->mutex);
+  if (find(*state, domain) == nullptr) return no_domain(entry);
+  return state;
+}
+
+// ibv_destroy_qp() of a queue pair from ibv_open_qp() makes libmlx5 free a
+// doorbell record that it never had, and destroys its table of them (to v56 at
+// least). So the kernel is asked directly; libmlx5's structure stays allocated.
+int destroy_opened(ibv_qp *qp) {
+  constexpr unsigned count = 2;
+  alignas(ib_uverbs_ioctl_hdr) char
+      command[sizeof(ib_uverbs_ioctl_hdr) + count * sizeof(ib_uverbs_attr)] = {};
+  auto &header = *reinterpret_cast<ib_uverbs_ioctl_hdr *>(command);
+  ib_uverbs_attr *const attributes = header.attrs;
+  ib_uverbs_destroy_qp_resp answer{};
+  header.length = sizeof(command);
+  header.object_id = UVERBS_OBJECT_QP;
+  header.method_id = UVERBS_METHOD_QP_DESTROY;
+  header.num_attrs = count;
+  header.driver_id = RDMA_DRIVER_MLX5;
+  attributes[0].attr_id = UVERBS_ATTR_DESTROY_QP_HANDLE;
+  attributes[0].flags = UVERBS_ATTR_F_MANDATORY;
+  attributes[0].data = qp->handle;
+  attributes[1].attr_id = UVERBS_ATTR_DESTROY_QP_RESP;
+  attributes[1].len = sizeof(answer);
+  attributes[1].flags = UVERBS_ATTR_F_MANDATORY;
+  attributes[1].data = reinterpret_cast<std::uintptr_t>(&answer);
+  return ioctl(qp->context->cmd_fd, RDMA_VERBS_IOCTL, command) == 0 ? 0 : errno;
+}
+
+int destroy(XrcReceiver receiver) {
+  if (receiver.opened && mlx5dv_is_supported(receiver.qp->context->device))
+    return destroy_opened(receiver.qp);
+  return positive(real().ibv_destroy_qp(receiver.qp));
+}
+
+// One handle on a receive queue pair, given back at the end of the scope unless
+// somebody else is to have it.
+class Handle {
+ public:
+  Handle(ibv_qp *qp, bool opened) : receiver_{qp, opened} {}
+  Handle(const Handle &) = delete;
+  Handle &operator=(const Handle &) = delete;
+  ~Handle() {
+    if (receiver_.qp == nullptr || destroy(receiver_) == 0) return;
+    // Nobody else could do it later.
+    if (const int error = destroy(receiver_); error != 0)
+      log(LogLevel::error, "XRC receive queue pair stays: errno %d", error);
+  }
+  explicit operator bool() const { return receiver_.qp != nullptr; }
+  ibv_qp *get() const { return receiver_.qp; }
+
+  // Registers it with this process. Throws bad_alloc.
+  Result<void> keep(EntryId entry, ContextState &state, ibv_xrc_domain *domain) {
+    const std::lock_guard guard(state.mutex);
+    XrcReceivers *receivers = find(state, domain);
+    if (receivers == nullptr) return no_domain(entry);
+    receivers->emplace(receiver_.qp->qp_num, receiver_);
+    receiver_.qp = nullptr;
+    return {};
+  }
+
+ private:
+  XrcReceiver receiver_;
+};
+
+ibv_qp *open(ibv_xrc_domain *domain, std::uint32_t number) {
+  ibv_qp_open_attr attr{};
+  attr.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+  attr.qp_num = number;
+  attr.xrcd = modern(domain);
+  attr.qp_type = IBV_QPT_XRC_RECV;
+  return ibv_open_qp(domain->context, &attr);
+}
+
+// Whoever has the domain may change its queue pairs, registered or not: calls
+// work(queue pair), which returns an errno value.
+template <class Work>
+Result<void> with(EntryId entry, ibv_xrc_domain *domain, std::uint32_t number, Work work) {
+  const auto state = enter(entry, domain);
+  if (!state) return state.failure();
+  ibv_qp *registered = nullptr;
+  {
+    const std::lock_guard guard(state.value()->mutex);
+    if (XrcReceivers *receivers = find(*state.value(), domain)) {
+      const auto found = receivers->find(number);
+      if (found != receivers->end()) registered = found->second.qp;
+    }
+  }
+  KeepErrno keep;
+  const Handle borrowed(registered == nullptr ? open(domain, number) : nullptr, true);
+  if (registered == nullptr && !borrowed) {
+    const Error reason = keep.reason();
+    if (reason.code == EINVAL)
+      return invalid(entry, "xrc_qp_num", number, "no such queue pair in the domain");
+    return reason;
+  }
+  if (const int error = work(registered != nullptr ? registered : borrowed.get()); error != 0)
+    return Error{positive(error)};
+  return {};
+}
+
+}  // namespace
+
+Result<ibv_xrc_domain *> open_xrc_domain(ibv_context *context, int fd, int oflag) {
+  constexpr EntryId opening = EntryId::ibv_open_xrc_domain;
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+  if (fd == -1 && (oflag & O_CREAT) == 0)
+    return invalid(opening, "oflag", static_cast<unsigned>(oflag),
+                   "a private domain (fd -1) needs O_CREAT");
+  ibv_xrcd_init_attr attr{};
+  attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  attr.fd = fd;
+  attr.oflags = oflag;
+  KeepErrno keep;
+  ibv_xrcd *made = ibv_open_xrcd(context, &attr);
+  if (made == nullptr) return keep.reason();
+  struct Undo {
+    ibv_xrcd *xrcd;
+    ~Undo() {
+      if (xrcd != nullptr) ibv_close_xrcd(xrcd);
+    }
+  } undo{made};
+  auto *domain = reinterpret_cast<ibv_xrc_domain *>(made);
+  const std::lock_guard guard(state->mutex);
+  // One of that address was closed behind our back.
+  state->xrc_domains.insert_or_assign(domain, XrcReceivers());
+  undo.xrcd = nullptr;
+  return domain;
+}
+
+Result<void> close_xrc_domain(ibv_xrc_domain *domain) {
+  constexpr EntryId closing = EntryId::ibv_close_xrc_domain;
+  ContextState *state = find_state(domain->context);
+  if (state == nullptr) return Error{ENOTSUP};
+  decltype(state->xrc_domains)::node_type gone;
+  {
+    // Out first: of two threads that close it one finds nothing.
+    const std::lock_guard guard(state->mutex);
+    gone = state->xrc_domains.extract(domain);
+  }
+  if (!gone) return no_domain(closing);
+  KeepErrno keep;
+  const int error = positive(ibv_close_xrcd(modern(domain)));
+  if (error == 0) return {};
+  const std::lock_guard guard(state->mutex);
+  state->xrc_domains.insert(std::move(gone));
+  return Error{error};
+}
+
+Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {
+  constexpr EntryId creating = EntryId::ibv_create_xrc_rcv_qp;
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  if (number == nullptr) return invalid(creating, "xrc_rcv_qpn", 0, "must not be null");
+  // Behind what the structures of both ages share.
+  ibv_xrc_domain *domain = reinterpret_cast<ibvexp_xrc_qp_init_attr *>(attr)->xrc_domain;
+  if (domain == nullptr) return invalid(creating, "xrc_domain", 0, "must not be null");
+  const auto state = enter(creating, domain);
+  if (!state) return state.failure();
+
+  ibv_qp_init_attr_ex wanted{};
+  wanted.qp_context = attr->qp_context;
+  wanted.qp_type = IBV_QPT_XRC_RECV;
+  wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+  wanted.xrcd = modern(domain);
+  KeepErrno keep;
+  Handle made(ibv_create_qp_ex(domain->context, &wanted), false);
+  if (!made) return keep.reason();
+  const std::uint32_t known_by = made.get()->qp_num;
+  if (const auto kept = made.keep(creating, *state.value(), domain); !kept) return kept;
+  *number = known_by;
+  return {};
+}
+
+Result<void> modify_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_qp_attr *attr,
+                               int mask) {
+  constexpr EntryId modifying = EntryId::ibv_modify_xrc_rcv_qp;
+  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
+  return with(modifying, domain, number,
+              [&](ibv_qp *qp) { return real().ibv_modify_qp(qp, attr, mask); });
+}
+
+Result<void> query_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_qp_attr *attr,
+                              int mask, ibv_qp_init_attr *init) {
+  constexpr EntryId querying = EntryId::ibv_query_xrc_rcv_qp;
+  if (attr == nullptr) return invalid(querying, "attributes", 0, "must not be null");
+  if (init == nullptr) return invalid(querying, "init_attr", 0, "must not be null");
+  return with(querying, domain, number, [&](ibv_qp *qp) {
+    ibv_qp_attr now{};
+    ibv_qp_init_attr made{};
+    const int error = ibv_query_qp(qp, &now, mask, &made);
+    if (error != 0) return error;
+    // The structure of the legacy age is the shorter one.
+    std::memcpy(attr, &now, offsetof(ibv_qp_attr, rate_limit));
+    *init = made;
+    return 0;
+  });
+}
+
+Result<void> reg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
+  constexpr EntryId registering = EntryId::ibv_reg_xrc_rcv_qp;
+  const auto state = enter(registering, domain);
+  if (!state) return state.failure();
+  KeepErrno keep;
+  Handle opened(open(domain, number), true);
+  if (!opened) {
+    const Error reason = keep.reason();
+    if (reason.code == EINVAL)
+      return invalid(registering, "xrc_qp_num", number, "no such queue pair in the domain");
+    return reason;
+  }
+  return opened.keep(registering, *state.value(), domain);
+}
+
+Result<void> unreg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
+  constexpr EntryId leaving = EntryId::ibv_unreg_xrc_rcv_qp;
+  ContextState *state = find_state(domain->context);
+  if (state == nullptr) return Error{ENOTSUP};
+  XrcReceivers::node_type gone;
+  {
+    const std::lock_guard guard(state->mutex);
+    XrcReceivers *receivers = find(*state, domain);
+    if (receivers == nullptr) return no_domain(leaving);
+    if (const auto found = receivers->find(number); found != receivers->end())
+      gone = receivers->extract(found);
+  }
+  if (!gone) return invalid(leaving, "xrc_qp_num", number, "not registered by this process");
+  KeepErrno keep;
+  const int error = destroy(gone.mapped());
+  if (error == 0) return {};
+  const std::lock_guard guard(state->mutex);
+  if (XrcReceivers *receivers = find(*state, domain)) receivers->insert(std::move(gone));
+  return Error{error};
+}
+
+}  // namespace ibvexp::translate

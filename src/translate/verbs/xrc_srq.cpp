@@ -1,0 +1,184 @@
+#include "translate/verbs/xrc_srq.h"
+
+#include "base/keep_errno.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "trace/diagnose.h"
+#include "translate/queue/operation.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_create_xrc_srq;
+
+static_assert(sizeof(ibv_srq_legacy) == 176);
+static_assert(offsetof(ibv_srq_legacy, handle) == offsetof(ibv_srq, handle));
+
+ibv_srq *behind(ibv_srq *srq) {
+  return static_cast<ibv_srq *>(reinterpret_cast<ibv_srq_legacy *>(srq)->ibv_srq);
+}
+
+// In the context's slots, once it has such a queue.
+
+int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
+  ContextState *state = find_state(srq->context);
+  if (state == nullptr) [[unlikely]] {
+    *bad_wr = wr;
+    return EINVAL;  // being closed
+  }
+  if (is_legacy(srq)) srq = behind(srq);
+  return state->native_srq.post_recv(srq, wr, bad_wr);
+}
+
+int get_srq_num(ibv_srq *srq, std::uint32_t *number) {
+  ContextState *state = find_state(srq->context);
+  if (state == nullptr) return EINVAL;
+  if (is_legacy(srq)) srq = behind(srq);
+  return state->native_srq.get_number(srq, number);
+}
+
+// The caller holds the mutex.
+void install(ContextState &state) {
+  if (state.native_srq.post_recv != nullptr) return;
+  verbs_context *extended = verbs_get_ctx(state.context);
+  state.native_srq = {state.context->ops.post_srq_recv, extended->get_srq_num};
+  replace(extended->get_srq_num, &get_srq_num);
+  replace(state.context->ops.post_srq_recv, &post_srq_recv);
+}
+
+Result<void> check(const ContextState &state, const ibv_pd *pd, const ibv_xrc_domain *domain,
+                   const ibv_cq *cq, const ibv_srq_init_attr *attr) {
+  if (domain == nullptr) return invalid(creating, "xrc_domain", 0, "must not be null");
+  if (cq == nullptr) return invalid(creating, "xrc_cq", 0, "must not be null");
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  if (domain->context != pd->context)
+    return invalid(creating, "xrc_domain", 0, "of another context");
+  if (cq->context != pd->context) return invalid(creating, "xrc_cq", 0, "of another context");
+  // Nobody else could free the larger object.
+  if (!state.sees_base_verbs)
+    return unsupported(creating, "xrc_domain", 0,
+                       "the context was opened past this library: preload it, or link it first");
+  return {};
+}
+
+// rdma-core leaves some members of such a queue empty.
+void fill(LegacySrq &legacy, ibv_srq *real, std::uint32_t number, ibv_xrc_domain *domain,
+          const ibv_srq_init_attr_ex &wanted) {
+  ibv_srq_legacy &shown = legacy.handle;
+  shown.context = real->context;
+  shown.srq_context = wanted.srq_context;
+  shown.pd = wanted.pd;
+  shown.handle = LEGACY_XRC_SRQ_HANDLE;
+  shown.xrc_srq_num = shown.xrc_srq_num_bin_compat = number;
+  shown.xrc_domain = shown.xrc_domain_bin_compat = domain;
+  shown.xrc_cq = shown.xrc_cq_bin_compat = wanted.cq;
+  pthread_mutex_init(&shown.mutex, nullptr);
+  pthread_cond_init(&shown.cond, nullptr);
+  shown.ibv_srq = real;
+}
+
+bool is_of_srq(const ibv_async_event &event) {
+  return event.event_type == IBV_EVENT_SRQ_ERR || event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED;
+}
+
+}  // namespace
+
+Result<ibv_srq *> create_xrc_srq(ibv_pd *pd, ibv_xrc_domain *domain, ibv_cq *cq,
+                                 ibv_srq_init_attr *attr) {
+  ContextState *state = find_state(pd->context);
+  if (state == nullptr) return Error{ENOTSUP};
+  if (const auto checked = check(*state, pd, domain, cq, attr); !checked) return checked.failure();
+  {
+    const std::lock_guard guard(state->mutex);
+    if (!state->xrc_domains.contains(domain))
+      return invalid(creating, "xrc_domain", 0, "not opened here, or closed");
+  }
+
+  ibv_srq_init_attr_ex wanted{};
+  wanted.srq_context = attr->srq_context;
+  wanted.attr = attr->attr;
+  wanted.comp_mask =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_XRCD;
+  wanted.srq_type = IBV_SRQT_XRC;
+  wanted.pd = pd;
+  wanted.xrcd = reinterpret_cast<ibv_xrcd *>(domain);
+  wanted.cq = cq;
+
+  KeepErrno keep;
+  auto legacy = std::make_unique<LegacySrq>();
+  ibv_srq *queue = ibv_create_srq_ex(pd->context, &wanted);
+  if (queue == nullptr) return keep.reason();
+  struct Undo {
+    ibv_srq *srq;
+    ~Undo() {
+      if (srq != nullptr) real().ibv_destroy_srq(srq);
+    }
+  } undo{queue};
+  std::uint32_t number = 0;
+  if (const int error = ibv_get_srq_num(queue, &number); error != 0) return Error{positive(error)};
+  fill(*legacy, queue, number, domain, wanted);
+
+  const std::lock_guard guard(state->mutex);
+  LegacySrq *shown = state->legacy_srqs.add(std::move(legacy));
+  try {
+    state->shown_srqs.insert_or_assign(queue, shown);
+  } catch (...) {
+    state->legacy_srqs.take(shown);
+    throw;
+  }
+  install(*state);
+  undo.srq = nullptr;
+  attr->attr = wanted.attr;
+  return reinterpret_cast<ibv_srq *>(&shown->handle);
+}
+
+int modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int mask) {
+  return real().ibv_modify_srq(is_legacy(srq) ? behind(srq) : srq, attr, mask);
+}
+
+int query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
+  return real().ibv_query_srq(is_legacy(srq) ? behind(srq) : srq, attr);
+}
+
+int destroy_srq(ibv_srq *srq) {
+  ContextState *state = is_legacy(srq) ? find_state(srq->context) : nullptr;
+  if (state == nullptr) return real().ibv_destroy_srq(srq);
+  Handles<LegacySrq>::Node gone;
+  decltype(state->shown_srqs)::node_type shown;
+  {
+    // Out first: of two threads that free it one finds nothing.
+    const std::lock_guard guard(state->mutex);
+    gone = state->legacy_srqs.take(srq);
+    if (gone) shown = state->shown_srqs.extract(behind(srq));
+  }
+  if (!gone) {
+    log(LogLevel::warn, "ibv_destroy_srq: srq: destroyed before");
+    return EINVAL;
+  }
+  const int error = real().ibv_destroy_srq(behind(srq));
+  if (error == 0) return 0;
+  const std::lock_guard guard(state->mutex);
+  state->legacy_srqs.put_back(std::move(gone));
+  state->shown_srqs.insert(std::move(shown));
+  return error;
+}
+
+void show_srq(ContextState *state, ibv_async_event &event) {
+  if (state == nullptr || !is_of_srq(event)) return;
+  const std::lock_guard guard(state->mutex);
+  const auto found = state->shown_srqs.find(event.element.srq);
+  if (found != state->shown_srqs.end())
+    event.element.srq = reinterpret_cast<ibv_srq *>(&found->second->handle);
+}
+
+void hide_srq(ibv_async_event &event) {
+  if (is_of_srq(event) && is_legacy(event.element.srq))
+    event.element.srq = behind(event.element.srq);
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,28 @@
+// Shared receive queues as ibv_create_xrc_srq() returns them: larger objects
+// with the queue of rdma-core behind them. Every base verb that takes or brings
+// a shared receive queue passes here; for other queues it is as if it did not.
+#pragma once
+
+#include "base/result.h"
+#include "translate/state/context_state.h"
+
+#include <infiniband/ofa_verbs.h>
+
+namespace ibvexp::translate {
+
+inline bool is_legacy(const ibv_srq *srq) { return srq->handle == LEGACY_XRC_SRQ_HANDLE; }
+
+Result<ibv_srq *> create_xrc_srq(ibv_pd *pd, ibv_xrc_domain *domain, ibv_cq *cq,
+                                 ibv_srq_init_attr *attr);
+
+// What the base verbs of these names return.
+int modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int mask);
+int query_srq(ibv_srq *srq, ibv_srq_attr *attr);
+int destroy_srq(ibv_srq *srq);
+
+// An event names rdma-core's queue: what the program knows instead.
+void show_srq(ContextState *state, ibv_async_event &event);
+// And back, to acknowledge it.
+void hide_srq(ibv_async_event &event);
+
+}  // namespace ibvexp::translate
