@@ -1,7 +1,5 @@
 #include "base/log.h"
 
-#include "table/options.h"
-
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -15,13 +13,15 @@ namespace {
 
 constexpr std::string_view prefix = "ibvexp: ";
 
+LogLevel lowest = LogLevel::warn;
+const char *log_file = "";
+
 // Opened once and left open. A file that cannot be opened falls back to
 // standard error and says so.
 int destination() {
   static const int fd = [] {
-    const char *path = process_options().log_file;
-    if (*path == '\0') return STDERR_FILENO;
-    const int opened = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (*log_file == '\0') return STDERR_FILENO;
+    const int opened = ::open(log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (opened >= 0) return opened;
     log_raw("IBVEXP_LOG_FILE: cannot be opened, writing to standard error");
     return STDERR_FILENO;
@@ -53,7 +53,12 @@ void put(int fd, const char *line, std::size_t length) {
 
 }  // namespace
 
-bool log_enabled(LogLevel level) { return level <= process_options().log_level; }
+void set_log(LogLevel level, const char *file) {
+  lowest = level;
+  log_file = file;
+}
+
+bool log_enabled(LogLevel level) { return level <= lowest; }
 
 void log(LogLevel level, const char *format, ...) {
   if (!log_enabled(level)) return;

@@ -7,8 +7,13 @@
 
 namespace ibvexp {
 
-// In the order of IBVEXP_LOG_LEVEL in options.def.
+// In the order of IBVEXP_LOG_LEVEL in table/options.def.
 enum class LogLevel : std::uint8_t { error, warn, info, debug, trace };
+
+// Where messages go and from which level on. options.cpp calls it once, with what
+// the environment says; until then warnings go to standard error. file stays the
+// caller's and must last; empty: standard error.
+void set_log(LogLevel level, const char *file);
 
 bool log_enabled(LogLevel level);
 
