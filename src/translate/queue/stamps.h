@@ -2,8 +2,8 @@
 #pragma once
 
 #include "translate/convert/clock_convert.h"
+#include "translate/state/clock_info.h"
 #include "translate/state/cq_state.h"
-#include "translate/verbs/clock.h"
 
 #include <cstdint>
 

@@ -163,7 +163,14 @@ inline CqState *find_cq(ContextState *state, const ibv_cq *cq) noexcept {
   return found != nullptr && found->cq.load(std::memory_order_relaxed) == cq ? found : nullptr;
 }
 
-// The same, made if there is none. The caller holds the mutex. Throws bad_alloc.
+// The key behind a region, or null if ibv_exp_create_mr() did not make it. Takes
+// no lock.
+inline IndirectKey *find_key(const ContextState *state, const ibv_mr *mr) noexcept {
+  IndirectKey *found = state != nullptr ? state->keys.find(mr->lkey >> 8) : nullptr;
+  return found != nullptr && &found->mr == mr ? found : nullptr;
+}
+
+// The state of a completion queue as above, made if there is none. The caller holds the mutex. Throws bad_alloc.
 CqState &need_cq(ContextState &state, ibv_cq *cq);
 
 // Puts a state that was taken from the pool in its place. On an exception it is

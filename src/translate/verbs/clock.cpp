@@ -2,6 +2,7 @@
 
 #include "trace/diagnose.h"
 #include "translate/convert/clock_convert.h"
+#include "translate/state/clock_info.h"
 
 #include <cerrno>
 
@@ -10,9 +11,6 @@ namespace ibvexp::translate {
 namespace {
 
 constexpr EntryId querying = EntryId::ibv_exp_query_values;
-
-// The kernel may be writing the page for a moment.
-constexpr int attempts = 1000;
 
 // mlx5 puts all the cycles into tv_nsec.
 Result<std::uint64_t> read_cycles(ibv_context *context) {
@@ -27,15 +25,6 @@ Result<std::uint64_t> read_cycles(ibv_context *context) {
 }
 
 }  // namespace
-
-Result<ibv_exp_clock_info> read_clock_info(ibv_context *context) {
-  mlx5dv_clock_info info{};
-  int error = EBUSY;
-  for (int i = 0; i < attempts && error == EBUSY; ++i)
-    error = mlx5dv_get_clock_info(context, &info);
-  if (error != 0) return Error{error < 0 ? -error : error};
-  return to_legacy(info);
-}
 
 Result<void> query_values(ibv_context *context, int q_values, ibv_exp_values *values) {
   if (values == nullptr) return invalid(querying, "values", 0, "must not be null");

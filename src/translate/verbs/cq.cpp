@@ -6,7 +6,7 @@
 #include "translate/queue/direct/ownership.h"
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/poll_extended.h"
-#include "translate/verbs/clock.h"
+#include "translate/state/clock_info.h"
 #include "translate/verbs/cq_memory.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/res_domain.h"

@@ -15,14 +15,6 @@ Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
     ibv_exp_mkey_list_container_attr *attr);
 Result<void> dealloc_mkey_list_memory(ibv_exp_mkey_list_container *memory);
 
-// The key behind a region, or null if create_mr() did not make it. Takes no
-// lock.
-inline IndirectKey *find_key(const ContextState *state, const ibv_mr *mr) noexcept {
-  if (state == nullptr) return nullptr;
-  IndirectKey *found = state->keys.find(mr->lkey >> 8);
-  return found != nullptr && &found->mr == mr ? found : nullptr;
-}
-
 // Releases the key of create_mr(). Returns what ibv_dereg_mr() returns.
 int destroy_key(ContextState &state, IndirectKey &key);
 

@@ -3,7 +3,7 @@
 #include "translate/queue/direct/lookup.h"
 #include "translate/queue/direct/receive.h"
 #include "translate/queue/direct/send.h"
-#include "translate/verbs/wq.h"
+#include "translate/state/work_queue.h"
 
 namespace ibvexp::direct {
 

@@ -7,7 +7,7 @@
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/operation.h"
 #include "translate/state/context_state.h"
-#include "translate/verbs/wq.h"
+#include "translate/state/work_queue.h"
 
 #include <algorithm>
 #include <bit>

@@ -2,7 +2,7 @@
 #include "translate/convert/clock_convert.h"
 #include "translate/queue/direct/families.h"
 #include "translate/queue/direct/lookup.h"
-#include "translate/verbs/clock.h"
+#include "translate/state/clock_info.h"
 
 namespace ibvexp::direct {
 

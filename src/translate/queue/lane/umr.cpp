@@ -9,7 +9,6 @@
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/state/context_state.h"
-#include "translate/verbs/indirect_key.h"
 
 #include <cerrno>
 
@@ -96,7 +95,7 @@ int write_umr(const Lane &lane, const ibv_exp_send_wr &wr, Special &special) {
         .code;
   const Umr &umr = wr.ext_op.umr;
   const IndirectKey *key =
-      umr.modified_mr != nullptr ? translate::find_key(state, umr.modified_mr) : nullptr;
+      umr.modified_mr != nullptr ? find_key(state, umr.modified_mr) : nullptr;
   if (key == nullptr)
     return invalid(posting, "ext_op.umr.modified_mr", 0, "not made by ibv_exp_create_mr").code;
 

@@ -1,0 +1,25 @@
+#include "translate/state/clock_info.h"
+
+#include "translate/convert/clock_convert.h"
+
+#include <cerrno>
+
+namespace ibvexp::translate {
+
+namespace {
+
+// The kernel may be writing the page for a moment.
+constexpr int attempts = 1000;
+
+}  // namespace
+
+Result<ibv_exp_clock_info> read_clock_info(ibv_context *context) {
+  mlx5dv_clock_info info{};
+  int error = EBUSY;
+  for (int i = 0; i < attempts && error == EBUSY; ++i)
+    error = mlx5dv_get_clock_info(context, &info);
+  if (error != 0) return Error{error < 0 ? -error : error};
+  return to_legacy(info);
+}
+
+}  // namespace ibvexp::translate
