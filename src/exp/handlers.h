@@ -3,6 +3,7 @@
 // states in entries.def agree.
 #pragma once
 
+#include "exp/identifier.h"
 #include "table/compat.h"
 #include "translate/queue/poll.h"
 #include "translate/queue/post.h"
@@ -82,7 +83,6 @@ IBVEXP_SERVES(ibv_modify_xrc_rcv_qp, modify_xrc_rcv_qp);
 IBVEXP_SERVES(ibv_query_xrc_rcv_qp, query_xrc_rcv_qp);
 IBVEXP_SERVES(ibv_reg_xrc_rcv_qp, reg_xrc_rcv_qp);
 IBVEXP_SERVES(ibv_unreg_xrc_rcv_qp, unreg_xrc_rcv_qp);
-IBVEXP_SERVES(rdma_create_qp_exp, create_qp_exp);
 IBVEXP_SERVES(ibv_exp_create_flow, create_flow);
 IBVEXP_SERVES(ibv_exp_destroy_flow, destroy_flow);
 IBVEXP_SERVES(ibv_exp_create_wq, create_wq);
@@ -96,5 +96,9 @@ IBVEXP_SERVES(rdma_establish, establish);
 IBVEXP_SERVES(rdma_init_qp_attr, init_qp_attr);
 
 #undef IBVEXP_SERVES
+
+template <>
+inline constexpr auto handler<EntryId::rdma_create_qp_exp> =
+    [](auto... arguments) { return create_qp_on(arguments...); };
 
 }  // namespace ibvexp

@@ -10,7 +10,8 @@ struct rdma_cm_id;
 namespace ibvexp::translate {
 
 // rdma_create_qp_exp: as rdma_create_qp_ex(), with experimental attributes. The
-// queue pair, and completion queues made on the way, belong to the identifier.
+// queue pair, and completion queues made on the way, belong to the identifier. Its
+// context, if it has one, is attached.
 Result<void> create_qp_exp(rdma_cm_id *id, ibv_exp_qp_init_attr *attr);
 
 Result<void> establish(rdma_cm_id *id);

@@ -1,6 +1,5 @@
 // A queue pair on a connection identifier, with experimental attributes.
 #include "base/real.h"
-#include "exp/attachment.h"
 #include "trace/diagnose.h"
 #include "translate/verbs/qp.h"
 #include "translate/verbs/rdmacm.h"
@@ -158,7 +157,6 @@ Result<void> create_qp_exp(rdma_cm_id *id, ibv_exp_qp_init_attr *attr) {
   if (id == nullptr || attr == nullptr)
     return invalid(creating, "arguments", 0, "must not be null");
   if (const auto checked = check(id, *attr); !checked) return checked;
-  if (const auto attached = attach(id->verbs); !attached) return attached.failure();
 
   Undo undo(id);
   if (const auto made = undo.make_queues(*attr); !made) return made;
