@@ -74,9 +74,8 @@ Options parse_options(Lookup lookup, Complain complain) {
 const Options &process_options() {
   static const Options parsed = [] {
     // Nothing that makes a privileged program write files.
-    const Options read =
-        parse_options([](const char *name) -> const char * { return secure_getenv(name); },
-                      complain_to_stderr);
+    const Options read = parse_options(
+        [](const char *name) -> const char * { return secure_getenv(name); }, complain_to_stderr);
     set_log(read.log_level, read.log_file);
     return read;
   }();

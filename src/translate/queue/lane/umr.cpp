@@ -94,8 +94,7 @@ int write_umr(const Lane &lane, const ibv_exp_send_wr &wr, Special &special) {
                    "the queue pair was not created with IBV_EXP_QP_CREATE_UMR")
         .code;
   const Umr &umr = wr.ext_op.umr;
-  const IndirectKey *key =
-      umr.modified_mr != nullptr ? find_key(state, umr.modified_mr) : nullptr;
+  const IndirectKey *key = umr.modified_mr != nullptr ? find_key(state, umr.modified_mr) : nullptr;
   if (key == nullptr)
     return invalid(posting, "ext_op.umr.modified_mr", 0, "not made by ibv_exp_create_mr").code;
 
