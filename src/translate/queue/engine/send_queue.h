@@ -1,0 +1,93 @@
+// A send queue: a ring of blocks of 64 bytes, an entry (WQE) one or more of them,
+// made of segments of 16 bytes.
+#pragma once
+
+#include "translate/queue/engine/doorbell.h"
+#include "translate/queue/engine/lock.h"
+
+#include <infiniband/verbs_exp.h>
+
+#include <memory>
+
+namespace ibvexp::engine {
+
+inline constexpr std::uint32_t log_block = 6;
+inline constexpr std::uint32_t block_bytes = 1u << log_block;
+inline constexpr std::uint32_t segment_bytes = 16;
+inline constexpr std::uint32_t max_segments = 63;  // six bits of the control segment
+
+constexpr std::uint32_t blocks_of(std::uint32_t segments) { return (segments + 3) / 4; }
+constexpr std::uint32_t segments_of(std::uint64_t bytes) {
+  return static_cast<std::uint32_t>((bytes + segment_bytes - 1) / segment_bytes);
+}
+
+struct SendQueue;
+
+using PostSend = int (*)(SendQueue &, ibv_send_wr *, ibv_send_wr **);
+using PostExpSend = int (*)(SendQueue &, ibv_exp_send_wr *, ibv_exp_send_wr **);
+
+// What is remembered of a request, at its first block.
+struct Sent {
+  std::uint64_t wr_id = 0;
+  // The number of requests before it; above, the opcode of its completion where
+  // the entry does not tell.
+  std::uint64_t packed = 0;
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(packed); }
+  std::uint32_t meaning() const { return static_cast<std::uint32_t>(packed >> 32); }
+};
+
+enum class Transport : std::uint8_t { rc, uc, ud, raw_packet, xrc, dc };
+
+// The counters are those of the program's view (scur_post of the legacy layout),
+// or any two words.
+struct SendQueue {
+  // By state of the queue pair and transport; see select().
+  PostSend post = nullptr;
+  PostExpSend post_exp = nullptr;
+
+  Lock lock;
+  std::uint32_t mask = 0;        // blocks - 1
+  std::uint32_t max_posted = 0;  // requests, as granted
+  std::uint32_t max_pieces = 0;  // of a gather list
+  std::uint32_t max_inline = 0;  // bytes
+  std::uint32_t number = 0;      // of the queue pair, shifted left by 8
+  std::uint8_t fence = 0;        // for the next entry, which waits for a key change
+  bool atomics = true;           // the device has them
+  Transport transport = Transport::rc;
+  bool checksums = false;  // the device fills them in
+  // FENCE, SIGNALED and SOLICITED of a request, as a control segment has them.
+  std::uint8_t control[8] = {};
+  std::uint32_t count = 0;              // requests posted
+  std::uint32_t *posted = &own_posted;  // blocks written
+  std::uint8_t *begin = nullptr;
+  std::uint8_t *end = nullptr;
+  std::unique_ptr<Sent[]> sent;  // by block
+  Doorbell doorbell;
+
+  std::uint64_t refused_flags = 0;   // of experimental requests
+  std::uint32_t max_blocks = 0;      // of one entry
+  std::uint32_t max_units = 0;       // of a key change in an entry; 0: none may be posted
+  std::uint16_t max_tso_header = 0;  // bytes
+  std::uint32_t max_tso = 0;         // bytes of data
+  bool masked_atomics = false, windows = true;
+  ibv_qp *qp = nullptr;  // the program's
+  std::uint32_t own_posted = 0;
+
+  // Requests completed: written under the lock of the completion queue.
+  alignas(64) std::uint32_t done = 0;
+
+  // What count may not reach.
+  std::uint32_t limit() const { return max_posted + relaxed(done); }
+
+  // Sets the posting functions: for a queue pair in RTS or beyond, or before.
+  void select(bool ready);
+
+  // Forgets what was posted. Its completions have been cleaned out.
+  void reset() {
+    count = *posted = done = 0;
+    fence = 0;
+  }
+};
+
+}  // namespace ibvexp::engine
