@@ -1,0 +1,52 @@
+// Writing a chain of send requests into a queue, from either layout, in one pass.
+//
+// The manners are the legacy provider's: what comes before the first bad request
+// is posted, the caller learns which one is bad, a full queue answers ENOMEM, and
+// the device is told once.
+#pragma once
+
+#include "translate/queue/engine/send_queue.h"
+
+namespace ibvexp::engine {
+
+// Whether the loop in post_send.cpp writes such requests.
+constexpr bool is_ordinary(Transport transport, std::uint32_t opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND: return true;
+    case IBV_WR_SEND_WITH_IMM: return transport != Transport::raw_packet;
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
+      return transport != Transport::raw_packet && transport != Transport::ud;
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return transport == Transport::rc || transport == Transport::xrc ||
+             transport == Transport::dc;
+    default: return false;
+  }
+}
+
+// What became of a request out of the ordinary: an errno value; or it is
+// ordinary but for flags that mean nothing; or its entry has been written.
+struct Other {
+  int error = 0;
+  bool ordinary = false;
+  std::uint32_t opcode = 0;
+};
+
+// Less usual opcodes and flags, and what is refused. Under the lock; nothing is
+// posted with an error.
+Other put_other(SendQueue &queue, const ibv_send_wr &wr);
+Other put_other(SendQueue &queue, const ibv_exp_send_wr &wr);
+
+// Tells the device of a single entry, whole where the register is the queue's own.
+void ring_one(SendQueue &queue, std::uint32_t posted, std::uint64_t head);
+
+// The data of a request, inline, at the place in the ring. Returns the segments, or
+// too_long.
+inline constexpr std::uint32_t too_long = ~0u;
+std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge *list, int count,
+                         std::uint32_t skip);
+
+}  // namespace ibvexp::engine
