@@ -1,0 +1,54 @@
+// A receive queue of a queue pair or a work queue: a ring of scatter lists.
+#pragma once
+
+#include "translate/queue/engine/lock.h"
+#include "translate/queue/engine/segments.h"
+
+#include <infiniband/verbs_exp.h>
+
+#include <memory>
+
+namespace ibvexp::engine {
+
+// As they lie in the legacy layout: what was posted, and what has completed.
+struct ReceiveCounters {
+  std::uint32_t head = 0;
+  std::uint32_t tail = 0;
+};
+
+struct ReceiveQueue {
+  Lock lock;
+  std::uint8_t *buffer = nullptr;
+  std::uint32_t log_bytes = 0;   // of an entry
+  std::uint32_t mask = 0;        // entries - 1
+  std::uint32_t max_pieces = 0;  // of a scatter list
+  std::uint32_t skip = 0;        // bytes in front of the scatter list
+  ReceiveCounters *counters = &own_counters;
+  std::uint32_t *record = nullptr;
+  std::unique_ptr<std::uint64_t[]> ids;
+  // The receive queue of a raw packet QP works from INIT on, which no queue pair
+  // may: it is told of its entries in RTR.
+  const ibv_qp *held_for = nullptr;
+
+  // Of a multi-packet queue; 0 otherwise.
+  std::uint32_t strides = 0;
+  std::uint32_t log_stride_bytes = 0;
+  std::uint32_t shift = 0;  // bytes in front of each packet
+  ReceiveCounters own_counters;
+
+  std::uint32_t entries() const { return mask + 1; }
+  std::uint32_t room() const { return mask + 1 - (counters->head - relaxed(counters->tail)); }
+  std::uint8_t *scatter(std::uint32_t index) const {
+    return buffer + (std::size_t{index & mask} << log_bytes) + skip;
+  }
+  // That fit in an entry.
+  std::uint32_t places() const { return ((1u << log_bytes) - skip) / segment_bytes; }
+
+  void ring();
+  void reset() { *counters = {}; }
+};
+
+// 0, or a positive errno value with bad set.
+int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
+
+}  // namespace ibvexp::engine

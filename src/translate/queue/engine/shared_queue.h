@@ -1,0 +1,56 @@
+// A shared receive queue: entries in a list, each with the number of the next. A
+// program that drives the queue itself links them in the same way.
+#pragma once
+
+#include "translate/queue/engine/lock.h"
+#include "translate/queue/engine/segments.h"
+
+#include <infiniband/verbs_exp.h>
+
+#include <memory>
+
+namespace ibvexp::engine {
+
+// As they lie in the legacy layout. The entries from head to tail are free.
+struct SharedCounters {
+  std::int32_t head = 0;
+  std::int32_t tail = 0;
+};
+
+struct SharedQueue {
+  Lock lock;
+  std::uint8_t *buffer = nullptr;
+  std::uint32_t log_bytes = 0;
+  std::uint32_t max_pieces = 0;
+  SharedCounters *counters = &own_counters;
+  std::uint16_t *counter = &own_counter;  // entries posted: nobody else posts if it is 0
+  std::uint32_t *record = nullptr;
+  std::unique_ptr<std::uint64_t[]> ids;
+  ibv_srq *srq = nullptr;  // the program's
+  SharedCounters own_counters;
+  std::uint16_t own_counter = 0;
+
+  std::uint8_t *entry(std::uint32_t index) const {
+    return buffer + (std::size_t{index} << log_bytes);
+  }
+  std::uint8_t *scatter(std::uint32_t index) const { return entry(index) + segment_bytes; }
+  std::uint32_t places() const { return (1u << log_bytes) / segment_bytes - 1; }
+
+  // The number of the next entry: bytes 2 and 3 of the first segment.
+  static std::uint16_t next_of(const std::uint8_t *entry) {
+    return load_be<std::uint16_t>(entry + 2);
+  }
+
+  // The entry of a completion goes back to the end of the list.
+  [[gnu::always_inline]] void free_entry(std::uint32_t index) {
+    const Guard guard(lock);
+    store(entry(static_cast<std::uint32_t>(counters->tail)) + 2,
+          be(static_cast<std::uint16_t>(index)));
+    counters->tail = static_cast<std::int32_t>(index);
+  }
+};
+
+// 0, or a positive errno value with bad set.
+int post_receive(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
+
+}  // namespace ibvexp::engine
