@@ -1,0 +1,69 @@
+// Taking the unread completions of a queue out, and arming.
+#include "translate/queue/engine/complete.h"
+
+#include "translate/queue/engine/barrier.h"
+
+namespace ibvexp::engine {
+
+namespace {
+
+// The entry as the device wrote it: of 128 bytes the half in front, too.
+std::uint8_t *whole(const CompletionQueue &queue, std::uint32_t index, std::size_t &bytes) {
+  bytes = std::size_t{1} << queue.log_bytes;
+  return queue.entry(index) + direct::cqe_bytes - bytes;
+}
+
+// Whether the completion is of the queue; its place in a shared queue is free then.
+// A shared queue that nobody posts to through us is a direct program's own.
+bool takes_out(Endpoint &of, Cqe cqe) {
+  if (of.tag != (load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00)) return false;
+  const std::uint8_t opcode = direct::opcode_of(cqe.op_own());
+  const bool receive = direct::is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
+  if (receive && of.shared != nullptr && *of.shared->counter != 0)
+    of.shared->free_entry(cqe.counter());
+  return true;
+}
+
+}  // namespace
+
+void clean(CompletionQueue &queue, Endpoint &endpoint) {
+  const Guard guard(queue.lock);
+  if (queue.last == &endpoint) queue.last = no_endpoint();
+  const std::uint32_t first = *queue.consumed;
+  std::uint32_t end = first;
+  std::uint8_t op_own = 0;
+  // The queue is in RESET: what the device adds from here on is of others.
+  for (; end - first <= queue.mask && queue.has(end, op_own); ++end)
+    if (direct::is_compressed(op_own)) queue.unpack(end);
+
+  std::uint32_t freed = 0;
+  for (std::uint32_t index = end; index-- != first;) {
+    if (takes_out(endpoint, Cqe(queue.entry(index)))) {
+      ++freed;
+    } else if (freed != 0) {
+      std::size_t bytes = 0;
+      const std::uint8_t *from = whole(queue, index, bytes);
+      std::uint8_t *to = whole(queue, index + freed, bytes);
+      const std::uint8_t owner = queue.owner(index + freed);
+      std::memcpy(to, from, bytes);
+      to[bytes - 1] = static_cast<std::uint8_t>((to[bytes - 1] & ~1) | owner);
+    }
+  }
+  if (freed == 0) return;
+  before_record();
+  queue.release(first + freed);
+}
+
+void arm(CompletionQueue &queue, bool solicited_only) {
+  const Guard guard(queue.lock);
+  const std::uint32_t command = solicited_only ? MLX5_CQ_DB_REQ_NOT_SOL : MLX5_CQ_DB_REQ_NOT;
+  const std::uint32_t word = (*queue.arm_count & 3) << 28 | command | (*queue.consumed & 0xffffff);
+  before_record();
+  __atomic_store_n(queue.record + 1, be(word), __ATOMIC_RELEASE);
+  before_doorbell();
+  __atomic_store_n(reinterpret_cast<std::uint64_t *>(queue.page + MLX5_CQ_DOORBELL),
+                   be(std::uint64_t{word} << 32 | queue.number), __ATOMIC_RELAXED);
+  after_doorbell();
+}
+
+}  // namespace ibvexp::engine

@@ -1,0 +1,75 @@
+// A completion queue: entries (CQEs) that the device writes and software reads.
+#pragma once
+
+#include "translate/queue/engine/endpoint.h"
+
+#include "translate/queue/direct/cqe.h"
+#include "base/number_table.h"
+
+namespace ibvexp::engine {
+
+struct CompletionQueue;
+
+using Poll = int (*)(CompletionQueue &, int count, ibv_wc *);
+using PollExp = int (*)(CompletionQueue &, int count, ibv_exp_wc *, std::uint32_t wc_size);
+
+// What IBV_EXP_CQ_TIMESTAMP asked for.
+enum class Stamps : std::uint8_t { none, cycles, system_time };
+
+struct CompletionQueue {
+  Lock lock;
+  std::uint8_t *entries = nullptr;  // the halves of 64 bytes that matter
+  std::uint32_t mask = 0;           // entries - 1
+  std::uint32_t log_bytes = 0;      // of an entry
+  std::uint32_t log_entries = 0;
+  std::uint32_t *consumed = &own_consumed;           // the program's own word; not masked
+  std::uint32_t *record = nullptr;                   // [0]: consumed, [1]: armed
+  Endpoint *last = no_endpoint();                    // of the latest completion
+  const NumberTable<Endpoint> *endpoints = nullptr;  // by user index
+
+  Stamps stamps = Stamps::none;
+  bool mini_has_hash = false;       // compressed entries bring a hash, not a checksum
+  bool tells_multi_packet = false;  // ibv_exp_poll_cq() may tell completions in strides
+  std::uint32_t number = 0;
+  std::uint32_t *arm_count = &own_arm_count;  // events that were taken
+  std::uint8_t *page = nullptr;               // where it is armed
+  ibv_cq *cq = nullptr;                       // the program's
+  std::uint32_t own_consumed = 0;
+  std::uint32_t own_arm_count = 0;
+
+  std::uint8_t *entry(std::uint32_t index) const {
+    return entries + (std::size_t{index & mask} << log_bytes);
+  }
+  std::uint8_t owner(std::uint32_t index) const { return index >> log_entries & 1; }
+
+  // The device has written the entry of that index. Ownership and opcode.
+  bool has(std::uint32_t index, std::uint8_t &op_own) const {
+    op_own = __atomic_load_n(entry(index) + 63, __ATOMIC_ACQUIRE);
+    return ((op_own ^ index >> log_entries) & 1) == 0 && op_own >> 4 != MLX5_CQE_INVALID;
+  }
+
+  // What was read may be overwritten.
+  [[gnu::always_inline]] void release(std::uint32_t index) {
+    *consumed = index;
+    __atomic_store_n(record, be(index & 0xffffff), __ATOMIC_RELEASE);
+  }
+
+  // Expands compressed completions from the title at that index on.
+  void unpack(std::uint32_t index);
+};
+
+// ibv_poll_cq(): the number of completions, or a negative errno value.
+int poll(CompletionQueue &queue, int count, ibv_wc *wc);
+
+// ibv_exp_poll_cq(): the same. Completions are wc_size bytes apart, and nothing is
+// written beyond.
+int poll(CompletionQueue &queue, int count, ibv_exp_wc *wc, std::uint32_t wc_size);
+
+// ibv_req_notify_cq().
+void arm(CompletionQueue &queue, bool solicited_only);
+
+// Takes the unread completions of a queue that is reset or goes out, as libmlx5
+// does: the others move up, and the consumer index with them.
+void clean(CompletionQueue &queue, Endpoint &endpoint);
+
+}  // namespace ibvexp::engine

@@ -1,0 +1,158 @@
+// Completions that succeeded and have nothing special, as most are, straight from
+// the device's entry into the caller's structure: in a few stores of whole words.
+// Everything else goes through take_other() in poll.cpp.
+#pragma once
+
+#include "translate/queue/engine/complete.h"
+#include "translate/convert/wc_convert.h"
+
+#include <array>
+
+namespace ibvexp::engine {
+
+// What the opcode of a request says about its completion.
+struct SendMeaning {
+  std::uint8_t wc = IBV_WC_SEND;
+  std::uint8_t exp = IBV_EXP_WC_SEND;
+  std::uint8_t wc_flags = 0;
+  enum : std::uint8_t { nothing, counted, eight, told, masked } bytes = nothing;
+};
+
+inline constexpr auto send_meanings = [] {
+  std::array<SendMeaning, 256> all{};
+  const auto both = [&](int opcode, ibv_wc_opcode wc, auto bytes, unsigned flags = 0) {
+    const auto code = static_cast<std::uint8_t>(wc);
+    all[static_cast<std::size_t>(opcode)] = {code, code, static_cast<std::uint8_t>(flags), bytes};
+  };
+  both(MLX5_OPCODE_SEND_IMM, IBV_WC_SEND, SendMeaning::nothing, IBV_WC_WITH_IMM);
+  both(MLX5_OPCODE_RDMA_WRITE, IBV_WC_RDMA_WRITE, SendMeaning::nothing);
+  both(MLX5_OPCODE_RDMA_WRITE_IMM, IBV_WC_RDMA_WRITE, SendMeaning::nothing, IBV_WC_WITH_IMM);
+  both(MLX5_OPCODE_RDMA_READ, IBV_WC_RDMA_READ, SendMeaning::counted);
+  both(MLX5_OPCODE_ATOMIC_CS, IBV_WC_COMP_SWAP, SendMeaning::eight);
+  both(MLX5_OPCODE_ATOMIC_FA, IBV_WC_FETCH_ADD, SendMeaning::eight);
+  all[MLX5_OPCODE_TSO] = {IBV_WC_TSO, IBV_EXP_WC_TSO, 0, SendMeaning::nothing};
+  all[MLX5_OPCODE_ATOMIC_MASKED_CS] = {IBV_EXP_WC_MASKED_COMP_SWAP, IBV_EXP_WC_MASKED_COMP_SWAP, 0,
+                                       SendMeaning::masked};
+  all[MLX5_OPCODE_ATOMIC_MASKED_FA] = {IBV_EXP_WC_MASKED_FETCH_ADD, IBV_EXP_WC_MASKED_FETCH_ADD, 0,
+                                       SendMeaning::masked};
+  both(MLX5_OPCODE_UMR, IBV_WC_SEND, SendMeaning::told);
+  both(MLX5_OPCODE_NOP, IBV_WC_SEND, SendMeaning::told);
+  return all;
+}();
+
+// The same of a received message.
+struct ReceiveMeaning {
+  std::uint8_t opcode = IBV_WC_RECV;
+  std::uint8_t wc_flags = 0;
+};
+inline constexpr ReceiveMeaning receive_meanings[MLX5_CQE_RESP_SEND_INV + 1] = {
+    {},
+    {IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM},
+    {IBV_WC_RECV, 0},
+    {IBV_WC_RECV, IBV_WC_WITH_IMM},
+    {IBV_WC_RECV, IBV_WC_WITH_INV},
+};
+static_assert(MLX5_CQE_RESP_WR_IMM == 1 && MLX5_CQE_RESP_SEND == 2 && MLX5_CQE_RESP_SEND_IMM == 3);
+
+// IBV_EXP_WC_* of a receive, by the flags of ibv_wc.
+template <bool to_3x_or_4_0>
+inline constexpr auto exp_receive_flags = [] {
+  std::array<std::uint64_t, 16> flags{};
+  for (unsigned n = 0; n < flags.size(); ++n) flags[n] = translate::receive_flags(n, to_3x_or_4_0);
+  return flags;
+}();
+static_assert((IBV_WC_GRH | IBV_WC_WITH_IMM | IBV_WC_IP_CSUM_OK | IBV_WC_WITH_INV) == 15);
+
+using Word [[gnu::may_alias]] = std::uint64_t;
+static_assert(offsetof(ibv_wc, opcode) == 12 && offsetof(ibv_wc, byte_len) == 20 &&
+              offsetof(ibv_wc, imm_data) == 24 && offsetof(ibv_wc, qp_num) == 28 &&
+              offsetof(ibv_wc, src_qp) == 32 && offsetof(ibv_wc, wc_flags) == 36 &&
+              offsetof(ibv_wc, pkey_index) == 40 && offsetof(ibv_wc, slid) == 42 &&
+              offsetof(ibv_wc, sl) == 44 && offsetof(ibv_wc, dlid_path_bits) == 45 &&
+              sizeof(ibv_wc) == 48 && IBV_WC_SUCCESS == 0);
+// The head of the legacy structure is ibv_wc.
+static_assert(offsetof(ibv_exp_wc, exp_opcode) == 12 && offsetof(ibv_exp_wc, byte_len) == 20 &&
+              offsetof(ibv_exp_wc, imm_data) == 24 && offsetof(ibv_exp_wc, qp_num) == 28 &&
+              offsetof(ibv_exp_wc, src_qp) == 32 && offsetof(ibv_exp_wc, reserved) == 36 &&
+              offsetof(ibv_exp_wc, pkey_index) == 40 && offsetof(ibv_exp_wc, slid) == 42 &&
+              offsetof(ibv_exp_wc, sl) == 44 && offsetof(ibv_exp_wc, dlid_path_bits) == 45 &&
+              offsetof(ibv_exp_wc, timestamp) == 48 && offsetof(ibv_exp_wc, qp) == 56 &&
+              offsetof(ibv_exp_wc, srq) == 64 && offsetof(ibv_exp_wc, dct) == 72 &&
+              offsetof(ibv_exp_wc, exp_wc_flags) == 80);
+
+inline std::uint32_t told_bytes(const SendQueue &queue, Cqe cqe) {
+  // The size of a masked atomic is in its entry.
+  const std::uint8_t modifier = queue.begin[std::size_t{cqe.counter() & queue.mask} << log_block];
+  return 4u << (modifier & 3);
+}
+
+// wc_size 0: ibv_wc.
+template <std::uint32_t wc_size>
+[[gnu::always_inline]] inline void write_send(Endpoint &of, Cqe cqe, void *at) {
+  constexpr bool exp = wc_size != 0;
+  const Sent &sent = complete_send(of.send, cqe);
+  const SendMeaning meaning = send_meanings[cqe.send_opcode()];
+  std::uint64_t opcode = exp ? meaning.exp : meaning.wc;
+  std::uint64_t bytes = 0;
+  if (meaning.bytes != SendMeaning::nothing) [[unlikely]] {
+    switch (meaning.bytes) {
+      case SendMeaning::counted: bytes = cqe.byte_count(); break;
+      case SendMeaning::eight: bytes = 8; break;
+      case SendMeaning::masked: bytes = told_bytes(of.send, cqe); break;
+      default: opcode = sent.meaning(); break;
+    }
+  }
+  auto *to = static_cast<Word *>(at);
+  to[0] = sent.wr_id;
+  to[1] = opcode << 32;
+  to[2] = bytes << 32;
+  to[3] = std::uint64_t{cqe.number()} << 32;
+  if constexpr (exp) {
+    std::memset(to + 4, 0, wc_size - 4 * sizeof(*to));
+    to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
+    to[10] = of.send_flags;
+  } else {
+    to[4] = std::uint64_t{meaning.wc_flags} << 32;
+  }
+}
+
+// Network and transport checksum good, in an IPv4 packet.
+inline unsigned checksum_flag(Cqe cqe) {
+  constexpr std::uint8_t good = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;
+  const bool ipv4 = (cqe.headers() >> 2 & 3) == MLX5_CQE_L3_HDR_TYPE_IPV4;
+  return ipv4 && (cqe.checks() & good) == good ? IBV_WC_IP_CSUM_OK : 0;
+}
+
+template <std::uint32_t wc_size>
+[[gnu::always_inline]] inline void write_receive(Endpoint &of, Cqe cqe, std::uint32_t kind,
+                                                 void *at) {
+  constexpr bool exp = wc_size != 0;
+  const std::uint64_t id = complete_receive(of, cqe);
+  const ReceiveMeaning meaning = receive_meanings[kind];
+  const std::uint32_t raw = cqe.immediate();
+  const std::uint32_t source = cqe.flags_and_source();
+  std::uint32_t flags = meaning.wc_flags;
+  if ((source >> 28 & 3) != 0) flags |= IBV_WC_GRH;
+  if (of.frames) flags |= checksum_flag(cqe);
+  std::uint32_t immediate = raw;
+  if (kind == MLX5_CQE_RESP_SEND_INV) immediate = be(raw);
+  if (exp && (meaning.wc_flags == 0)) immediate = 0;
+  auto *to = static_cast<Word *>(at);
+  to[0] = id;
+  to[1] = std::uint64_t{meaning.opcode} << 32;
+  to[2] = std::uint64_t{cqe.byte_count()} << 32;
+  to[3] = std::uint64_t{cqe.number()} << 32 | immediate;
+  to[4] = std::uint64_t{flags} << 32 | (source & 0xffffff);
+  to[5] = be(static_cast<std::uint16_t>(raw >> 16)) | std::uint32_t{cqe.slid()} << 16 |
+          std::uint64_t{source >> 24 & 0xf} << 32 | std::uint64_t{cqe.path_bits()} << 40;
+  if constexpr (exp) {
+    to[6] = 0;
+    to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
+    to[8] = reinterpret_cast<std::uintptr_t>(of.srq);
+    to[9] = reinterpret_cast<std::uintptr_t>(of.dct);
+    to[10] = exp_receive_flags<wc_size == translate::wc_size_4_0>[flags] | of.receive_flags;
+    if constexpr (wc_size > 88) std::memset(to + 11, 0, wc_size - 88);
+  }
+}
+
+}  // namespace ibvexp::engine

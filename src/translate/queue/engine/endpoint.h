@@ -1,0 +1,43 @@
+// What completions are of: a queue pair, a work queue, a target of the DC
+// transport, or a shared receive queue of XRC.
+#pragma once
+
+#include "translate/queue/engine/receive_queue.h"
+#include "translate/queue/engine/send_queue.h"
+#include "translate/queue/engine/shared_queue.h"
+
+namespace ibvexp::engine {
+
+struct Endpoint {
+  // How completions name it (their user index), in network order with the lowest
+  // byte of the word, which means something else, zero.
+  std::uint32_t tag = 0;
+
+  // For the program: what ibv_exp_wc says.
+  ibv_qp *qp = nullptr;
+  ibv_srq *srq = nullptr;  // the one that it receives from
+  ibv_exp_dct *dct = nullptr;
+  // IBV_EXP_WC_* that say which of these are set.
+  std::uint64_t send_flags = 0;
+  std::uint64_t receive_flags = 0;
+  bool frames = false;  // receives Ethernet frames, whose checksums the device checks
+
+  SharedQueue *shared = nullptr;
+  SendQueue send;
+  ReceiveQueue receive;
+
+  std::uint32_t user_index() const { return be(tag); }
+  void set_user_index(std::uint32_t index) { tag = be(index); }
+
+  // After the pointers above have been set.
+  void set_flags() {
+    send_flags = qp != nullptr ? std::uint64_t{IBV_EXP_WC_QP} : 0;
+    receive_flags = send_flags | (srq != nullptr ? std::uint64_t{IBV_EXP_WC_SRQ} : 0) |
+                    (dct != nullptr ? std::uint64_t{IBV_EXP_WC_DCT} : 0);
+  }
+};
+
+// Of no completion.
+Endpoint *no_endpoint();
+
+}  // namespace ibvexp::engine

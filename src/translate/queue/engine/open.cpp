@@ -1,0 +1,89 @@
+#include "translate/queue/engine/open.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace ibvexp::engine {
+
+namespace {
+
+std::uint32_t log_of(std::uint32_t power) {
+  return static_cast<std::uint32_t>(std::countr_zero(power));
+}
+
+void set_threads(Lock &lock, bool single) {
+  if (single) lock.set_single_threaded();
+}
+
+}  // namespace
+
+void open(SendQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
+  queue.transport = facts.transport;
+  queue.number = facts.number << 8;
+  const unsigned always = facts.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0;
+  for (unsigned flags = 0; flags < 8; ++flags) queue.control[flags] = control_flags(flags | always);
+  queue.checksums = facts.checksums;
+  queue.atomics = facts.atomics;
+  queue.max_pieces = facts.granted.max_send_sge;
+  queue.max_inline = facts.granted.max_inline_data;
+  queue.doorbell.page = static_cast<std::uint8_t *>(of.bf.reg);
+  queue.doorbell.half = facts.own_register ? of.bf.size : 0;
+  queue.doorbell.record = reinterpret_cast<std::uint32_t *>(of.dbrec + 1);
+  set_threads(queue.lock, facts.single_threaded);
+  if (of.sq.wqe_cnt != 0) {
+    queue.mask = of.sq.wqe_cnt - 1;
+    queue.begin = static_cast<std::uint8_t *>(of.sq.buf);
+    queue.end = queue.begin + std::size_t{of.sq.wqe_cnt} * block_bytes;
+    queue.sent = std::make_unique<Sent[]>(of.sq.wqe_cnt);
+    // libmlx5 grants what it counts with: entries of the largest size fit that often.
+    queue.max_posted = facts.granted.max_send_wr;
+    queue.max_blocks = queue.max_posted != 0 ? of.sq.wqe_cnt / queue.max_posted : 0;
+  }
+  queue.select(false);
+}
+
+void open(ReceiveQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
+  queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
+  queue.max_pieces = facts.granted.max_recv_sge;
+  set_threads(queue.lock, facts.single_threaded);
+  if (of.rq.wqe_cnt == 0) return;
+  queue.buffer = static_cast<std::uint8_t *>(of.rq.buf);
+  queue.log_bytes = log_of(of.rq.stride);
+  queue.mask = of.rq.wqe_cnt - 1;
+  queue.ids = std::make_unique<std::uint64_t[]>(of.rq.wqe_cnt);
+}
+
+void open(ReceiveQueue &queue, const mlx5dv_rwq &of, std::uint32_t max_pieces) {
+  queue.buffer = static_cast<std::uint8_t *>(of.buf);
+  queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
+  queue.max_pieces = max_pieces;
+  queue.log_bytes = log_of(of.stride);
+  queue.mask = of.wqe_cnt - 1;
+  queue.ids = std::make_unique<std::uint64_t[]>(of.wqe_cnt);
+}
+
+void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr,
+          std::uint32_t max_pieces) {
+  queue.buffer = static_cast<std::uint8_t *>(of.buf);
+  queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
+  queue.log_bytes = log_of(of.stride);
+  queue.max_pieces = max_pieces;
+  queue.counters->head = static_cast<std::int32_t>(of.head);
+  queue.counters->tail = static_cast<std::int32_t>(of.tail);
+  *queue.counter = 0;
+  // One more entry than the program was granted tells a full list from an empty one.
+  queue.ids = std::make_unique<std::uint64_t[]>(std::max(std::bit_ceil(max_wr + 1), of.tail + 1));
+}
+
+void open(CompletionQueue &queue, const mlx5dv_cq &of) {
+  queue.entries = static_cast<std::uint8_t *>(of.buf) + (of.cqe_size - direct::cqe_bytes);
+  queue.mask = of.cqe_cnt - 1;
+  queue.log_bytes = log_of(of.cqe_size);
+  queue.log_entries = log_of(of.cqe_cnt);
+  queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
+  queue.number = of.cqn;
+  queue.page = static_cast<std::uint8_t *>(of.cq_uar);
+  queue.last = no_endpoint();
+}
+
+}  // namespace ibvexp::engine

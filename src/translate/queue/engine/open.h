@@ -1,0 +1,30 @@
+// The queues of an object of rdma-core's, as the engine drives them: from what
+// mlx5dv_init_obj() tells, with counters at zero. From then on libmlx5's data path
+// must not touch the object. Throw bad_alloc.
+#pragma once
+
+#include "translate/queue/engine/completion_queue.h"
+
+#include <infiniband/mlx5dv.h>
+
+namespace ibvexp::engine {
+
+// What else has to be known of a queue pair.
+struct QpFacts {
+  Transport transport = Transport::rc;
+  ibv_qp_cap granted{};
+  std::uint32_t number = 0;  // the queue pair's
+  bool all_signaled = false;
+  bool single_threaded = false;
+  bool own_register = false;  // of BlueFlame: no other queue uses it
+  bool atomics = true;        // the device has them
+  bool checksums = false;     // of frames: it fills them in
+};
+
+void open(SendQueue &queue, const mlx5dv_qp &of, const QpFacts &facts);
+void open(ReceiveQueue &queue, const mlx5dv_qp &of, const QpFacts &facts);
+void open(ReceiveQueue &queue, const mlx5dv_rwq &of, std::uint32_t max_pieces);
+void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr, std::uint32_t max_pieces);
+void open(CompletionQueue &queue, const mlx5dv_cq &of);
+
+}  // namespace ibvexp::engine

@@ -1,0 +1,103 @@
+#include "translate/queue/engine/take.h"
+
+#include "translate/queue/engine/completion_words.h"
+#include "base/log.h"
+
+namespace ibvexp::engine {
+
+namespace {
+
+using direct::Strides;
+
+// By whom, if it is known at all.
+void complain_of_stranger(const CompletionQueue &queue, Cqe cqe) {
+  log(LogLevel::error,
+      "CQ %#x: a completion of a queue (user index %u) that was not created through this library "
+      "is dropped",
+      queue.number, cqe.user_index());
+}
+
+void fill_error(Endpoint &of, Cqe cqe, bool receive, ibv_wc &wc) {
+  wc.status = direct::status_of(cqe.syndrome());
+  wc.vendor_err = cqe.vendor_syndrome();
+  wc.qp_num = cqe.number();
+  wc.wr_id = receive ? complete_receive(of, cqe) : complete_send(of.send, cqe).wr_id;
+  wc.opcode = receive ? IBV_WC_RECV : IBV_WC_SEND;
+}
+
+// Multi-packet queues count in strides.
+bool ends_entry(const ReceiveQueue &queue, const Strides &s) {
+  return std::uint32_t{s.first} + s.consumed >= queue.strides;
+}
+
+void fill_strides(Endpoint &of, Cqe cqe, ibv_wc &wc, MultiPacket &packet) {
+  ReceiveQueue &queue = of.receive;
+  const Strides s = direct::strides_of(cqe, queue.shift);
+  packet = {true, ends_entry(queue, s), s};
+  const std::uint32_t tail = queue.counters->tail;
+  // Not before the last packet of an entry does it leave the queue.
+  if (!packet.ends_entry) set_relaxed(queue.counters->tail, tail - 1);
+  write_receive<0>(of, cqe, direct::opcode_of(cqe.op_own()), &wc);
+  wc.wr_id = queue.ids[tail & queue.mask];
+  set_relaxed(queue.counters->tail, packet.ends_entry ? tail + 1 : tail);
+}
+
+}  // namespace
+
+Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, ibv_wc &wc,
+                Taken &taken) {
+  std::uint8_t op_own = 0;
+  if (!queue.has(index, op_own)) return Take::none;
+  if (direct::is_compressed(op_own)) {
+    queue.unpack(index);
+    return Take::again;
+  }
+  Cqe cqe(queue.entry(index));
+  const std::uint8_t opcode = direct::opcode_of(op_own);
+  const bool error = opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR;
+  const bool receive = direct::is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
+  // Of a resize, or of a signature: nobody is told.
+  if (!error && !receive && opcode != MLX5_CQE_REQ) return Take::silent;
+  Endpoint *of = queue.endpoints->find(cqe.user_index());
+  if (of == nullptr) {
+    complain_of_stranger(queue, cqe);
+    return Take::silent;
+  }
+  queue.last = of;
+  taken.of = of;
+  taken.receive = receive;
+  taken.packet = {};
+  wc = {};
+  if (error) {
+    fill_error(*of, cqe, receive, wc);
+    return Take::one;
+  }
+  if (!receive) {
+    const bool fits = !cqe.has_inline() || scatter_answer(of->send, cqe);
+    write_send<0>(*of, cqe, &wc);
+    if (!fits) wc.status = IBV_WC_LOC_LEN_ERR;
+    return Take::one;
+  }
+  if (of->receive.strides != 0) {
+    if (!multi_packet) return Take::refused;
+    fill_strides(*of, cqe, wc, taken.packet);
+    return Take::one;
+  }
+  bool fits = true;
+  if (cqe.has_inline()) {
+    const Received place = place_of(*of, cqe);
+    fits = scatter_inline(place.list, place.places, cqe.inline_data(), cqe.byte_count());
+  }
+  write_receive<0>(*of, cqe, opcode, &wc);
+  if (!fits) wc.status = IBV_WC_LOC_LEN_ERR;
+  return Take::one;
+}
+
+void CompletionQueue::unpack(std::uint32_t index) {
+  const Endpoint *of = endpoints->find(Cqe(entry(index)).user_index());
+  direct::decompress([this, index](std::uint32_t k) { return entry(index + k); },
+                     [this, index](std::uint32_t k) { return owner(index + k); },
+                     of != nullptr && of->receive.strides != 0);
+}
+
+}  // namespace ibvexp::engine
