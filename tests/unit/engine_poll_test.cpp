@@ -1,0 +1,511 @@
+// Completions as a device writes them, told in both layouts; receive requests as it
+// reads them.
+#include "engine_rig.h"
+
+#include <cerrno>
+
+using namespace engine_rig;
+
+namespace {
+
+constexpr std::uint32_t user_index = 0x00abcd;
+
+// A completion queue of four entries, and a queue pair that completes there.
+struct PollRig {
+  static constexpr std::uint32_t entries = 4;
+  const std::uint32_t entry_bytes;
+  alignas(128) std::uint8_t memory[entries * 128] = {};
+  std::uint32_t records[2] = {};
+  alignas(64) std::uint8_t page[64] = {};
+  SendRig sends{Transport::rc};
+  std::uint32_t receive_records[2] = {};
+  alignas(64) std::uint8_t receives[4 * 32] = {};
+  ibvexp::NumberTable<Endpoint> table;
+  Endpoint endpoint;
+  ibv_qp qp{};
+  ibv_srq srq{};
+  CompletionQueue queue;
+  std::uint32_t produced = 0;
+
+  explicit PollRig(std::uint32_t bytes = 64) : entry_bytes(bytes) {
+    for (std::uint32_t i = 0; i < entries; ++i) cqe(i)[63] = 0xf0;
+    mlx5dv_cq of{};
+    of.buf = memory;
+    of.dbrec = records;
+    of.cqe_cnt = entries;
+    of.cqe_size = entry_bytes;
+    of.cqn = 0x77;
+    of.cq_uar = page;
+    open(queue, of);
+    queue.endpoints = &table;
+    mlx5dv_qp qp_of{};
+    qp_of.dbrec = sends.records;
+    qp_of.sq = {sends.memory, SendRig::blocks, 64};
+    qp_of.rq = {receives, 4, 32};
+    qp_of.bf = {sends.page, 512};
+    QpFacts facts;
+    facts.number = number;
+    facts.granted = {4, 4, 4, 2, 100};
+    open(endpoint.send, qp_of, facts);
+    open(endpoint.receive, qp_of, facts);
+    endpoint.send.select(true);
+    endpoint.set_user_index(user_index);
+    endpoint.qp = &qp;
+    endpoint.set_flags();
+    table.set(user_index, &endpoint);
+  }
+
+  std::uint8_t *cqe(std::uint32_t index) {
+    return memory + (index % entries + 1) * entry_bytes - 64;
+  }
+
+  struct Fields {
+    std::uint8_t opcode = 0;
+    std::uint16_t counter = 0;
+    std::uint32_t bytes = 0;
+    std::uint8_t send_opcode = 0;
+    std::uint32_t index = user_index;
+    std::uint8_t format = 0;
+    std::uint32_t imm = 0;     // as a number
+    std::uint32_t source = 0;  // with flags
+    std::uint8_t syndrome = 0, vendor = 0;
+    std::uint64_t timestamp = 0;
+  };
+  std::uint8_t *add(const Fields &f) {
+    std::uint8_t *at = cqe(produced);
+    std::memset(at, 0, 63);
+    at[17] = 0x85;
+    store(at + 22, be(std::uint16_t{0x1234}));
+    store(at + 24, be(f.source));
+    store(at + 32, be(f.index | 0xee000000u) & ~0xeeu);
+    store(at + 36, be(f.imm));
+    store(at + 44, be(f.bytes));
+    store(at + 48, be(f.timestamp));
+    if (f.syndrome != 0) {
+      at[54] = f.vendor;
+      at[55] = f.syndrome;
+    }
+    store(at + 56, be(std::uint32_t{f.send_opcode} << 24 | number));
+    store(at + 60, be(f.counter));
+    at[63] = static_cast<std::uint8_t>(f.opcode << 4 | f.format << 2 | (produced / entries & 1));
+    ++produced;
+    return at;
+  }
+
+  void post_sends(int count) {
+    for (int i = 0; i < count; ++i) {
+      Request wr(IBV_WR_SEND, IBV_SEND_SIGNALED);
+      wr.wr_id = 100 + static_cast<std::uint64_t>(i);
+      REQUIRE(endpoint.send.post(endpoint.send, &wr, nullptr) == 0);
+    }
+  }
+  int post_receives(int count, std::uint64_t first = 200, std::vector<ibv_sge> list = {}) {
+    for (int i = 0; i < count; ++i) {
+      ibv_recv_wr wr{};
+      wr.wr_id = first + static_cast<std::uint64_t>(i);
+      wr.sg_list = list.data();
+      wr.num_sge = static_cast<int>(list.size());
+      if (const int error = post_receive(endpoint.receive, &wr, nullptr)) return error;
+    }
+    return 0;
+  }
+  std::uint32_t consumed() const { return be(records[0]); }
+};
+
+// In every size that a release had, and one that none had; nothing is written
+// beyond.
+template <class Check>
+void each_size(const PollRig::Fields &fields, bool receive, Check check) {
+  for (const std::uint32_t size : {88u, 104u, 96u, 48u}) {
+    CAPTURE(size);
+    PollRig rig;
+    rig.post_sends(1);
+    rig.post_receives(1);
+    rig.add(fields);
+    Bytes memory(2 * size + 64, 0xa5);
+    auto *wc = reinterpret_cast<ibv_exp_wc *>(memory.data());
+    REQUIRE(poll(rig.queue, 2, wc, size) == 1);
+    CHECK(Bytes(memory.begin() + size, memory.end()) == Bytes(size + 64, 0xa5));
+    ibv_exp_wc whole{};
+    std::memcpy(static_cast<void *>(&whole), wc, std::min<std::size_t>(size, sizeof(whole)));
+    CHECK(whole.wr_id == (receive ? 200 : 100));
+    CHECK(whole.qp_num == number);
+    if (size > 80) CHECK(whole.qp == &rig.qp);
+    check(whole, size);
+    CHECK(rig.consumed() == 1);
+  }
+}
+
+std::uint64_t qp_flag() { return IBV_EXP_WC_QP; }
+
+}  // namespace
+
+TEST_CASE("engine: completions of requests") {
+  struct Row {
+    std::uint8_t opcode;
+    int wc;
+    std::uint32_t bytes;
+  };
+  const Row rows[] = {{0x0a, IBV_WC_SEND, 0},       {0x0b, IBV_WC_SEND, 0},
+                      {0x01, IBV_WC_SEND, 0},       {0x08, IBV_WC_RDMA_WRITE, 0},
+                      {0x09, IBV_WC_RDMA_WRITE, 0}, {0x10, IBV_WC_RDMA_READ, 77},
+                      {0x11, IBV_WC_COMP_SWAP, 8},  {0x12, IBV_WC_FETCH_ADD, 8}};
+  for (const Row &row : rows) {
+    CAPTURE(int{row.opcode});
+    PollRig::Fields fields;
+    fields.send_opcode = row.opcode;
+    fields.bytes = 77;
+    each_size(fields, false, [&](const ibv_exp_wc &wc, std::uint32_t size) {
+      CHECK(wc.status == IBV_WC_SUCCESS);
+      CHECK(int{wc.exp_opcode} == row.wc);
+      CHECK(wc.byte_len == row.bytes);
+      if (size > 80) CHECK(wc.exp_wc_flags == qp_flag());
+    });
+    PollRig rig;
+    rig.post_sends(1);
+    rig.add(fields);
+    ibv_wc wc{};
+    REQUIRE(poll(rig.queue, 1, &wc) == 1);
+    CHECK(wc.wr_id == 100);
+    CHECK(int{wc.opcode} == row.wc);
+    if (row.bytes != 0) CHECK(wc.byte_len == row.bytes);
+    CHECK(wc.qp_num == number);
+    CHECK(rig.endpoint.send.done == 1);
+  }
+}
+
+TEST_CASE("engine: completions of messages") {
+  struct Row {
+    std::uint8_t opcode;
+    int wc;
+    unsigned flags;
+    std::uint64_t exp_flags;
+    std::uint32_t imm;  // as it lies in memory
+  };
+  const Row rows[] = {
+      {1, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM, IBV_EXP_WC_WITH_IMM, be(0x01020304u)},
+      {2, IBV_WC_RECV, 0, 0, 0},
+      {3, IBV_WC_RECV, IBV_WC_WITH_IMM, IBV_EXP_WC_WITH_IMM, be(0x01020304u)},
+      {4, IBV_WC_RECV, IBV_WC_WITH_INV, IBV_EXP_WC_WITH_INV, 0x01020304},
+  };
+  for (const Row &row : rows) {
+    CAPTURE(int{row.opcode});
+    PollRig::Fields fields;
+    fields.opcode = row.opcode;
+    fields.bytes = 99;
+    fields.imm = 0x01020304;
+    fields.source = 0x15654321;  // with GRH, service level 5
+    each_size(fields, true, [&](const ibv_exp_wc &wc, std::uint32_t size) {
+      CHECK(int{wc.exp_opcode} == row.wc);
+      CHECK(wc.byte_len == 99);
+      CHECK(wc.imm_data == row.imm);
+      CHECK(wc.src_qp == 0x654321);
+      CHECK(wc.sl == 5);
+      CHECK(wc.slid == 0x1234);
+      CHECK(wc.dlid_path_bits == 5);
+      CHECK(wc.pkey_index == 0x0304);
+      std::uint64_t flags = row.exp_flags | IBV_EXP_WC_QP | IBV_EXP_WC_GRH | IBV_EXP_WC_WITH_SL |
+                            IBV_EXP_WC_WITH_SLID;
+      // 3.x and 4.0 have another bit for it.
+      if (size == 88 && row.opcode == 4) flags |= std::uint64_t{IBV_EXP_START_FLAG} << 2;
+      if (size > 80) CHECK(wc.exp_wc_flags == flags);
+    });
+    PollRig rig;
+    rig.post_receives(1);
+    rig.add(fields);
+    ibv_wc wc{};
+    REQUIRE(poll(rig.queue, 1, &wc) == 1);
+    CHECK(wc.wr_id == 200);
+    CHECK(wc.wc_flags == (row.flags | IBV_WC_GRH));
+    CHECK(wc.byte_len == 99);
+    if (row.flags != 0) CHECK(wc.imm_data == row.imm);
+    CHECK(rig.endpoint.receive.counters->tail == 1);
+  }
+}
+
+TEST_CASE("engine: an empty queue, and one that goes round") {
+  for (const std::uint32_t bytes : {64u, 128u}) {
+    CAPTURE(bytes);
+    PollRig rig(bytes);
+    ibv_wc wc[8];
+    CHECK(poll(rig.queue, 8, wc) == 0);
+    for (std::uint64_t round = 0; round < 11; ++round) {
+      rig.post_sends(3);
+      for (int i = 0; i < 3; ++i) {
+        PollRig::Fields fields;
+        fields.send_opcode = 0x0a;
+        fields.counter = static_cast<std::uint16_t>(3 * round + i);
+        rig.add(fields);
+      }
+      REQUIRE(poll(rig.queue, 2, wc) == 2);
+      REQUIRE(poll(rig.queue, 8, wc + 2) == 1);
+      CHECK(wc[0].wr_id == 100);
+      CHECK(wc[2].wr_id == 102);
+      CHECK(rig.consumed() == 3 * round + 3);
+      CHECK(poll(rig.queue, 8, wc) == 0);
+    }
+  }
+}
+
+TEST_CASE("engine: the index goes on behind 24 and 32 bits") {
+  PollRig rig;
+  for (const std::uint32_t from : {0xfffffcu, 0xfffffffcu}) {
+    rig.queue.release(from);
+    rig.produced = from;
+    for (std::uint32_t i = 0; i < 4; ++i) rig.cqe(i)[63] = 0xf0;
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      PollRig::Fields fields;
+      fields.opcode = 2;
+      rig.post_receives(1, i);
+      rig.add(fields);
+      ibv_wc wc{};
+      REQUIRE(poll(rig.queue, 1, &wc) == 1);
+      CHECK(wc.wr_id == i);
+      CHECK(rig.consumed() == ((from + i + 1) & 0xffffff));
+    }
+  }
+}
+
+TEST_CASE("engine: failed and flushed requests") {
+  PollRig rig;
+  rig.post_sends(2);
+  rig.post_receives(1);
+  PollRig::Fields send, receive;
+  send.opcode = 13;
+  send.counter = 1;  // the first was silent
+  send.send_opcode = 0x0a;
+  send.syndrome = 0x13;
+  send.vendor = 0x88;
+  receive.opcode = 14;
+  receive.syndrome = 0x05;
+  rig.add(send);
+  rig.add(receive);
+  ibv_exp_wc wc[2];
+  REQUIRE(poll(rig.queue, 2, wc, sizeof(wc[0])) == 2);
+  CHECK(wc[0].wr_id == 101);
+  CHECK(wc[0].status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(wc[0].vendor_err == 0x88);
+  CHECK(wc[0].qp == &rig.qp);
+  CHECK(wc[0].qp_num == number);
+  CHECK(rig.endpoint.send.done == 2);
+  CHECK(wc[1].wr_id == 200);
+  CHECK(wc[1].status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(rig.endpoint.receive.room() == 4);
+}
+
+TEST_CASE("engine: data inside completions") {
+  Bytes front(20), back(44);
+  const std::vector<ibv_sge> list{piece_of(front), piece_of(back)};
+  const Bytes data = counted(40);
+  for (const std::uint8_t format : {1, 2}) {
+    CAPTURE(int{format});
+    PollRig rig(128);
+    REQUIRE(rig.post_receives(1, 200, list) == 0);
+    PollRig::Fields fields;
+    fields.opcode = 2;
+    fields.format = format;
+    fields.bytes = format == 1 ? 32 : 40;
+    std::uint8_t *at = rig.add(fields);
+    const std::uint32_t length = fields.bytes;
+    const std::uint8_t kept[32] = {};
+    static_cast<void>(kept);
+    if (format == 1) std::memcpy(at, data.data(), 16);  // what does not hide a field
+    else std::memcpy(at - 64, data.data(), length);
+    ibv_wc wc{};
+    REQUIRE(poll(rig.queue, 1, &wc) == 1);
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    CHECK(wc.byte_len == length);
+    CHECK(Bytes(front.begin(), front.begin() + 16) == Bytes(data.begin(), data.begin() + 16));
+    if (format == 2)
+      CHECK(Bytes(back.begin(), back.begin() + 20) == Bytes(data.begin() + 20, data.end()));
+  }
+  // The answer to a read, whose entry passes the end of the ring.
+  PollRig rig(128);
+  *rig.endpoint.send.posted = 7;
+  Request wr(IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, {{1, 1, 1}, piece_of(front), piece_of(back)});
+  std::uint8_t first = 0;
+  wr.pieces[0].addr = reinterpret_cast<std::uintptr_t>(&first);
+  REQUIRE(rig.endpoint.send.post(rig.endpoint.send, &wr, nullptr) == 0);
+  PollRig::Fields fields;
+  fields.format = 2;
+  fields.counter = 7;
+  fields.bytes = 40;
+  fields.send_opcode = 0x10;
+  std::memcpy(rig.add(fields) - 64, data.data(), 40);
+  ibv_wc wc{};
+  REQUIRE(poll(rig.queue, 1, &wc) == 1);
+  CHECK(wc.byte_len == 40);
+  CHECK(first == 1);
+  CHECK(front == Bytes(data.begin() + 1, data.begin() + 21));
+}
+
+TEST_CASE("engine: a shared receive queue") {
+  PollRig rig;
+  alignas(64) std::uint8_t memory[4 * 64] = {};
+  std::uint32_t record = 0;
+  for (std::uint16_t i = 0; i < 4; ++i)
+    store(memory + 64 * i + 2, be(static_cast<std::uint16_t>(i + 1)));
+  mlx5dv_srq of{};
+  of.buf = memory;
+  of.dbrec = &record;
+  of.stride = 64;
+  of.head = 0;
+  of.tail = 3;
+  SharedQueue shared;
+  open(shared, of, 3, 3);
+  rig.endpoint.shared = &shared;
+  rig.endpoint.srq = &rig.srq;
+  rig.endpoint.set_flags();
+
+  ibv_sge pieces[2] = {{0x10, 1, 2}, {0x20, 3, 4}};
+  ibv_recv_wr wr[4] = {};
+  for (int i = 0; i < 4; ++i) {
+    wr[i].wr_id = static_cast<std::uint64_t>(300 + i);
+    wr[i].sg_list = pieces;
+    wr[i].num_sge = i % 3;
+    wr[i].next = i < 3 ? &wr[i + 1] : nullptr;
+  }
+  ibv_recv_wr *bad = nullptr;
+  CHECK(post_receive(shared, wr, &bad) == ENOMEM);
+  CHECK(bad == &wr[3]);
+  CHECK(be(record) == 3);
+  CHECK(Bytes(memory + 64 + 16, memory + 64 + 48) == pointer(0x10, 1, 2) + end_of_list());
+  CHECK(Bytes(memory + 128 + 16, memory + 192) ==
+        pointer(0x10, 1, 2) + pointer(0x20, 3, 4) + end_of_list());
+
+  // They complete in any order, and are posted again in that order.
+  for (const std::uint16_t index : {std::uint16_t{1}, std::uint16_t{0}}) {
+    PollRig::Fields fields;
+    fields.opcode = 2;
+    fields.counter = index;
+    rig.add(fields);
+  }
+  ibv_exp_wc wc[2];
+  REQUIRE(poll(rig.queue, 2, wc, sizeof(wc[0])) == 2);
+  CHECK(wc[0].wr_id == 301);
+  CHECK(wc[1].wr_id == 300);
+  CHECK(wc[0].srq == &rig.srq);
+  CHECK((wc[0].exp_wc_flags & (IBV_EXP_WC_QP | IBV_EXP_WC_SRQ)) ==
+        (std::uint64_t{IBV_EXP_WC_QP} | IBV_EXP_WC_SRQ));
+  CHECK(shared.counters->head == 3);
+  CHECK(shared.counters->tail == 0);
+  wr[0].next = nullptr;
+  CHECK(post_receive(shared, wr, &bad) == 0);
+  CHECK(shared.counters->head == 1);
+  wr[0].num_sge = 4;
+  CHECK(post_receive(shared, wr, &bad) == EINVAL);
+}
+
+TEST_CASE("engine: receive requests") {
+  PollRig rig;
+  std::vector<ibv_sge> list{{0x10, 1, 2}, {0x30, 0, 4}};
+  REQUIRE(rig.post_receives(1, 200, list) == 0);
+  // A piece without bytes takes no place.
+  CHECK(Bytes(rig.receives, rig.receives + 32) == pointer(0x10, 1, 2) + end_of_list());
+  list[1].length = 5;
+  REQUIRE(rig.post_receives(1, 200, list) == 0);
+  CHECK(Bytes(rig.receives + 32, rig.receives + 64) == pointer(0x10, 1, 2) + pointer(0x30, 5, 4));
+  CHECK(be(rig.sends.records[0]) == 2);
+  CHECK(rig.post_receives(1, 200, {list[0], list[0], list[0]}) == EINVAL);
+  CHECK(rig.post_receives(2, 200, list) == 0);
+  CHECK(rig.post_receives(1, 200, list) == ENOMEM);
+  CHECK(be(rig.sends.records[0]) == 4);
+  // What the device is told wraps at 16 bits.
+  *rig.endpoint.receive.counters = {0xffff, 0xffff};
+  CHECK(rig.post_receives(1, 200, list) == 0);
+  CHECK(be(rig.sends.records[0]) == 0);
+  // The receive queue of a raw packet queue pair is told of nothing before RTR.
+  rig.endpoint.receive.reset();
+  ibv_qp frames{};
+  frames.state = IBV_QPS_INIT;
+  rig.endpoint.receive.held_for = &frames;
+  rig.sends.records[0] = 0;
+  CHECK(rig.post_receives(1, 200, list) == 0);
+  CHECK(rig.sends.records[0] == 0);
+  frames.state = IBV_QPS_RTR;
+  rig.endpoint.receive.ring();
+  CHECK(be(rig.sends.records[0]) == 1);
+}
+
+TEST_CASE("engine: completions of a queue that went hide nothing") {
+  PollRig rig;
+  rig.post_receives(1);
+  PollRig::Fields stranger, own;
+  stranger.index = 5;
+  own.opcode = 2;
+  rig.add(stranger);
+  rig.add(own);
+  ibv_wc wc{};
+  REQUIRE(poll(rig.queue, 1, &wc) == 1);
+  CHECK(wc.wr_id == 200);
+  CHECK(rig.consumed() == 2);
+}
+
+TEST_CASE("engine: a queue is cleaned of one that is reset") {
+  for (const std::uint32_t bytes : {64u, 128u}) {
+    CAPTURE(bytes);
+    PollRig rig(bytes);
+    Endpoint other;
+    std::uint64_t ids[4] = {1, 2, 3, 4};
+    other.set_user_index(9);
+    other.receive.mask = 3;
+    other.receive.ids = std::make_unique<std::uint64_t[]>(4);
+    std::copy(ids, ids + 4, other.receive.ids.get());
+    rig.table.set(9, &other);
+    // From the third slot on, over the end.
+    rig.queue.release(2);
+    rig.produced = 2;
+    PollRig::Fields mine, others;
+    mine.opcode = others.opcode = 2;
+    others.index = 9;
+    rig.add(mine);
+    others.bytes = 11;
+    rig.add(others);
+    rig.add(mine);
+    others.bytes = 12;
+    rig.add(others);
+    clean(rig.queue, rig.endpoint);
+    CHECK(*rig.queue.consumed == 4);
+    CHECK(rig.consumed() == 4);
+    ibv_wc wc[4];
+    REQUIRE(poll(rig.queue, 4, wc) == 2);
+    CHECK(wc[0].byte_len == 11);
+    CHECK(wc[1].byte_len == 12);
+    CHECK(rig.consumed() == 6);
+    // Nothing left to do.
+    clean(rig.queue, rig.endpoint);
+    CHECK(rig.consumed() == 6);
+  }
+}
+
+TEST_CASE("engine: arming") {
+  PollRig rig;
+  rig.queue.release(0x1000005);
+  *rig.queue.arm_count = 6;
+  arm(rig.queue, true);
+  CHECK(be(rig.records[1]) == 0x21000005);
+  CHECK(Bytes(rig.page + 0x20, rig.page + 0x28) == big(0x2100000500000077, 8));
+  arm(rig.queue, false);
+  CHECK(be(rig.records[1]) == 0x20000005);
+}
+
+TEST_CASE("engine: time stamps") {
+  PollRig rig;
+  rig.queue.stamps = Stamps::cycles;
+  rig.post_receives(1);
+  rig.post_sends(1);
+  PollRig::Fields fields;
+  fields.opcode = 2;
+  fields.timestamp = 0x123456789a;
+  rig.add(fields);
+  fields.opcode = 0;
+  fields.send_opcode = 0x0a;
+  rig.add(fields);
+  ibv_exp_wc wc[2];
+  REQUIRE(poll(rig.queue, 2, wc, sizeof(wc[0])) == 2);
+  for (const ibv_exp_wc &each : wc) {
+    CHECK(each.timestamp == 0x123456789a);
+    CHECK((each.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) != 0);
+    CHECK((each.exp_wc_flags & (IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID)) == 0);
+  }
+}

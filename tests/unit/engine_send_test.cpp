@@ -1,0 +1,341 @@
+// Send requests as the device reads them, byte by byte, from both layouts.
+#include "engine_rig.h"
+
+#include <cerrno>
+
+using namespace engine_rig;
+
+namespace {
+
+// Posts in the base layout, then the same in the legacy one: the images and the
+// doorbells are to be equal.
+Bytes image(Transport transport, Request &wr, std::size_t bytes, std::uint32_t from = 0,
+            QpFacts facts = {}) {
+  SendRig base(transport, facts), exp(transport, facts);
+  base.advance(from);
+  exp.advance(from);
+  REQUIRE(base.post(&wr) == 0);
+  ibv_exp_send_wr legacy = to_exp(wr);
+  REQUIRE(exp.post(&legacy) == 0);
+  CHECK(base.at(from, bytes) == exp.at(from, bytes));
+  CHECK(base.record() == exp.record());
+  CHECK(base.rung() == exp.rung());
+  // The doorbell repeats the head of the entry.
+  CHECK(exp.rung() == exp.at(from, 8));
+  CHECK(exp.queue.sent[from & 7].wr_id == wr.wr_id);
+  return exp.at(from, bytes);
+}
+
+constexpr std::uint8_t signaled = 8, solicited = 2, fenced = 0x80;
+
+struct alignas(8) AddressHandle {
+  ibv_ah ah{};
+  std::uint8_t vector[48];
+  AddressHandle() { std::iota(vector, vector + 48, std::uint8_t{0x40}); }
+};
+
+Bytes vector_with(const AddressHandle &handle, const Bytes &key, std::uint32_t to) {
+  return key + big(to | 0x80000000u, 4) + Bytes(handle.vector + 12, handle.vector + 48);
+}
+
+}  // namespace
+
+TEST_CASE("engine: requests of connected queue pairs") {
+  const std::vector<ibv_sge> one{{0x1000, 64, 0xabc}};
+  const Bytes data = pointer(0x1000, 64, 0xabc);
+
+  SECTION("send") {
+    Request wr(IBV_WR_SEND, IBV_SEND_SIGNALED, one);
+    CHECK(image(Transport::rc, wr, 32) == control(0, 0x0a, 2, signaled) + data);
+  }
+  SECTION("send with immediate data, which is in network order already") {
+    Request wr(IBV_WR_SEND_WITH_IMM, IBV_SEND_SOLICITED, one);
+    wr.imm_data = be(0x01020304u);
+    CHECK(image(Transport::rc, wr, 32) == control(0, 0x0b, 2, solicited, 0x01020304) + data);
+    CHECK(image(Transport::uc, wr, 32) == control(0, 0x0b, 2, solicited, 0x01020304) + data);
+  }
+  SECTION("send that invalidates a key, which is not") {
+    Request wr(IBV_WR_SEND_WITH_INV, 0, one);
+    wr.invalidate_rkey = 0x01020304;
+    CHECK(image(Transport::rc, wr, 32) == control(0, 0x01, 2, 0, 0x01020304) + data);
+  }
+  SECTION("write") {
+    Request wr(IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_FENCE, one);
+    wr.rdma(0xfedcba9876543210, 0x55);
+    const Bytes expected =
+        control(0, 0x08, 3, signaled | fenced) + remote(0xfedcba9876543210, 0x55) + data;
+    CHECK(image(Transport::rc, wr, 48) == expected);
+    CHECK(image(Transport::uc, wr, 48) == expected);
+  }
+  SECTION("write with immediate data") {
+    Request wr(IBV_WR_RDMA_WRITE_WITH_IMM, 0, one);
+    wr.imm_data = be(9u);
+    wr.rdma(1, 2);
+    CHECK(image(Transport::rc, wr, 48) == control(0, 0x09, 3, 0, 9) + remote(1, 2) + data);
+  }
+  SECTION("read: inline data mean nothing") {
+    Request wr(IBV_WR_RDMA_READ, IBV_SEND_SIGNALED | IBV_SEND_INLINE, one);
+    wr.rdma(1, 2);
+    CHECK(image(Transport::rc, wr, 48) == control(0, 0x10, 3, signaled) + remote(1, 2) + data);
+  }
+  SECTION("atomics bring eight bytes, whatever the piece says") {
+    Request wr(IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED, one);
+    wr.wr.atomic = {0x20, 0x11, 0x22, 0x33};
+    CHECK(image(Transport::rc, wr, 64) == control(0, 0x11, 4, signaled) + remote(0x20, 0x33) +
+                                              big(0x22, 8) + big(0x11, 8) +
+                                              pointer(0x1000, 8, 0xabc));
+    wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    CHECK(image(Transport::rc, wr, 64) == control(0, 0x12, 4, signaled) + remote(0x20, 0x33) +
+                                              big(0x11, 8) + zeros(8) + pointer(0x1000, 8, 0xabc));
+  }
+  SECTION("nothing to send") {
+    Request wr(IBV_WR_SEND, 0);
+    CHECK(image(Transport::rc, wr, 16) == control(0, 0x0a, 1, 0));
+    Request empty(IBV_WR_SEND, 0, {{0x1000, 0, 1}});
+    CHECK(image(Transport::rc, empty, 16) == control(0, 0x0a, 1, 0));
+    Request empty_inline(IBV_WR_SEND, IBV_SEND_INLINE, {{0x1000, 0, 1}});
+    CHECK(image(Transport::rc, empty_inline, 16) == control(0, 0x0a, 1, 0));
+  }
+  SECTION("a queue pair that signals everything") {
+    QpFacts facts;
+    facts.all_signaled = true;
+    Request wr(IBV_WR_SEND, 0, one);
+    CHECK(image(Transport::rc, wr, 32, 0, facts) == control(0, 0x0a, 2, signaled) + data);
+  }
+}
+
+TEST_CASE("engine: several pieces, over the end of the ring") {
+  Request wr(IBV_WR_RDMA_WRITE, 0, {{0x10, 1, 1}, {0x20, 0, 2}, {0x30, 3, 3}, {0x40, 4, 4}});
+  wr.rdma(5, 6);
+  // The last block of the ring: the fifth segment is the first of the ring.
+  CHECK(image(Transport::rc, wr, 80, 7) == control(7, 0x08, 5, 0) + remote(5, 6) +
+                                               pointer(0x10, 1, 1) + pointer(0x30, 3, 3) +
+                                               pointer(0x40, 4, 4));
+}
+
+TEST_CASE("engine: inline data") {
+  const Bytes a = counted(20), b = counted(50, 100);
+  Request wr(IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, {piece_of(a), piece_of(b)});
+  wr.rdma(5, 6);
+  const Bytes expected =
+      control(7, 0x08, 2 + 5, 0) + remote(5, 6) + big(0x80000000u | 70, 4) + a + b;
+  SECTION("over the end of the ring") { CHECK(image(Transport::rc, wr, 106, 7) == expected); }
+  SECTION("whole, through a register of its own") {
+    QpFacts facts;
+    facts.own_register = true;
+    SendRig rig(Transport::rc, facts);
+    rig.advance(7);
+    REQUIRE(rig.post(&wr) == 0);
+    CHECK(rig.rung(0, 106) == expected);
+    CHECK(rig.record() == 9);
+    rig.finish();
+    // The other half, and only the entry's head of one that is nothing more.
+    Request plain(IBV_WR_SEND, 0);
+    REQUIRE(rig.post(&plain) == 0);
+    CHECK(rig.rung(512) == rig.at(9, 8));
+    CHECK(rig.rung(520, 8) == zeros(8));
+  }
+  SECTION("too much of it") {
+    const Bytes much(101);
+    Request long_one(IBV_WR_SEND, IBV_SEND_INLINE, {piece_of(much)});
+    SendRig rig(Transport::rc);
+    ibv_send_wr *bad = nullptr;
+    CHECK(rig.post(&long_one, &bad) == ENOMEM);
+    CHECK(bad == &long_one);
+    CHECK(rig.record() == 0);
+  }
+}
+
+TEST_CASE("engine: datagrams, XRC and DC") {
+  AddressHandle handle;
+  const std::vector<ibv_sge> one{{0x1000, 64, 0xabc}};
+  const Bytes data = pointer(0x1000, 64, 0xabc);
+
+  SECTION("UD, from the last block on") {
+    Request wr(IBV_WR_SEND_WITH_IMM, IBV_SEND_SIGNALED, one);
+    wr.imm_data = be(3u);
+    wr.wr.ud = {&handle.ah, 0x654321, 0x80010000};
+    CHECK(image(Transport::ud, wr, 80, 7) ==
+          control(7, 0x0b, 5, signaled, 3) +
+              vector_with(handle, big(0x80010000, 4) + zeros(4), 0x654321) + data);
+  }
+  SECTION("XRC: an atomic fills a block") {
+    Request wr(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, one);
+    wr.qp_type.xrc.remote_srqn = 0x777;
+    wr.wr.atomic = {0x20, 0x11, 0x22, 0x33};
+    CHECK(image(Transport::xrc, wr, 80, 7) == control(7, 0x12, 5, 0) + big(0x777, 4) + zeros(12) +
+                                                  remote(0x20, 0x33) + big(0x11, 8) + zeros(8) +
+                                                  pointer(0x1000, 8, 0xabc));
+  }
+  SECTION("DC: only the legacy layout has a place for the destination") {
+    Request wr(IBV_WR_RDMA_WRITE, 0, one);
+    wr.rdma(5, 6);
+    SendRig rig(Transport::dc);
+    CHECK(rig.post(&wr) == EINVAL);
+    ibv_exp_send_wr exp = to_exp(wr);
+    exp.dc = {&handle.ah, 0x0102030405060708, 0x987654};
+    rig.advance(7);
+    REQUIRE(rig.post(&exp) == 0);
+    CHECK(rig.at(7, 96) == control(7, 0x08, 6, 0) +
+                               vector_with(handle, big(0x0102030405060708, 8), 0x987654) +
+                               remote(5, 6) + data);
+    exp.dc.ah = nullptr;
+    CHECK(rig.post(&exp) == EINVAL);
+  }
+}
+
+TEST_CASE("engine: frames") {
+  const Bytes frame = counted(64);
+  const auto address = reinterpret_cast<std::uintptr_t>(frame.data());
+  const auto ethernet = [&](std::uint8_t checksums, std::size_t bytes) {
+    return zeros(4) + Bytes{checksums} + zeros(7) + big(bytes, 2) +
+           Bytes(frame.begin(), frame.begin() + 18);
+  };
+  QpFacts facts;
+  facts.checksums = true;
+
+  SECTION("the header lies in the entry") {
+    Request wr(IBV_WR_SEND, IBV_SEND_SIGNALED, {piece_of(frame)});
+    CHECK(image(Transport::raw_packet, wr, 64) ==
+          control(0, 0x0a, 4, signaled) + ethernet(0, 18) + pointer(address + 18, 46, 7));
+  }
+  SECTION("with checksums") {
+    Request wr(IBV_WR_SEND, IBV_SEND_IP_CSUM, {piece_of(frame)});
+    CHECK(image(Transport::raw_packet, wr, 64, 0, facts) ==
+          control(0, 0x0a, 4, 0) + ethernet(0xc0, 18) + pointer(address + 18, 46, 7));
+    SendRig rig(Transport::raw_packet);
+    CHECK(rig.post(&wr) == EINVAL);
+  }
+  SECTION("in pieces shorter than the header") {
+    Request wr(IBV_WR_SEND, 0, {{address, 10, 7}, {address + 10, 20, 8}, {address + 30, 5, 9}});
+    CHECK(image(Transport::raw_packet, wr, 80) == control(0, 0x0a, 5, 0) + ethernet(0, 18) +
+                                                      pointer(address + 18, 12, 8) +
+                                                      pointer(address + 30, 5, 9));
+  }
+  SECTION("inline") {
+    Request wr(IBV_WR_SEND, IBV_SEND_INLINE, {piece_of(frame)});
+    CHECK(image(Transport::raw_packet, wr, 48 + 4 + 46) ==
+          control(0, 0x0a, 3 + 4, 0) + ethernet(0, 18) + big(0x80000000u | 46, 4) +
+              Bytes(frame.begin() + 18, frame.end()));
+  }
+  SECTION("nothing that short is a frame") {
+    Request wr(IBV_WR_SEND, 0, {{address, 13, 7}});
+    SendRig rig(Transport::raw_packet);
+    CHECK(rig.post(&wr) == EINVAL);
+  }
+}
+
+TEST_CASE("engine: what is refused, and what is posted before it") {
+  const std::vector<ibv_sge> one{{0x1000, 64, 0xabc}};
+  Request first(IBV_WR_SEND, 0, one), second(IBV_WR_SEND, 0, one), third(IBV_WR_SEND, 0, one);
+  first.next = &second;
+  second.next = &third;
+
+  const auto check_prefix = [&](Transport transport, int error) {
+    SendRig rig(transport);
+    ibv_send_wr *bad = nullptr;
+    CHECK(rig.post(&first, &bad) == error);
+    CHECK(bad == &second);
+    CHECK(rig.record() == 1);
+    CHECK(rig.rung() == rig.at(0, 8));
+    // And in the other layout.
+    SendRig exp(transport);
+    ibv_exp_send_wr chain[3] = {to_exp(first), to_exp(second), to_exp(third)};
+    chain[0].next = &chain[1];
+    chain[1].next = &chain[2];
+    ibv_exp_send_wr *exp_bad = nullptr;
+    CHECK(exp.post(chain, &exp_bad) == error);
+    CHECK(exp_bad == &chain[1]);
+    CHECK(exp.record() == 1);
+  };
+
+  SECTION("too many pieces") {
+    const std::vector<ibv_sge> five(5, one[0]);
+    second.sg_list = const_cast<ibv_sge *>(five.data());
+    second.num_sge = 5;
+    check_prefix(Transport::rc, ENOMEM);
+  }
+  SECTION("less than none") {
+    second.num_sge = -1;
+    check_prefix(Transport::rc, EINVAL);
+  }
+  SECTION("a piece longer than a message") {
+    const ibv_sge long_one{0x1000, 0x80000001u, 1};
+    second.sg_list = const_cast<ibv_sge *>(&long_one);
+    check_prefix(Transport::rc, EINVAL);
+  }
+  SECTION("a read over UC") {
+    second.opcode = IBV_WR_RDMA_READ;
+    check_prefix(Transport::uc, EINVAL);
+  }
+  SECTION("an unknown opcode") {
+    second.opcode = static_cast<ibv_wr_opcode>(0x7fffffff);
+    check_prefix(Transport::rc, EINVAL);
+  }
+  SECTION("checksums where there are no packets") {
+    second.send_flags = IBV_SEND_IP_CSUM;
+    check_prefix(Transport::rc, EINVAL);
+  }
+  SECTION("a full queue") {
+    SendRig rig(Transport::rc);
+    CHECK(rig.post(&first) == 0);
+    ibv_send_wr *bad = nullptr;
+    CHECK(rig.post(&first, &bad) == ENOMEM);
+    CHECK(bad == &second);
+    CHECK(rig.record() == 4);
+    CHECK(rig.post(&first, &bad) == ENOMEM);
+    CHECK(bad == &first);
+    // The last entry that is in flight is as it was.
+    CHECK(rig.at(3, 32) == control(3, 0x0a, 2, 0) + pointer(0x1000, 64, 0xabc));
+    rig.queue.done = 1;
+    CHECK(rig.post(&first, &bad) == ENOMEM);
+    CHECK(bad == &second);
+  }
+  SECTION("a queue pair that cannot send yet") {
+    SendRig rig(Transport::rc);
+    rig.queue.select(false);
+    ibv_send_wr *bad = nullptr;
+    CHECK(rig.post(&first, &bad) == EINVAL);
+    CHECK(bad == &first);
+    CHECK(rig.record() == 0);
+  }
+  SECTION("flags of the legacy layout: refused where known, ignored otherwise") {
+    SendRig rig(Transport::rc);
+    rig.queue.refused_flags = IBV_EXP_SEND_WITH_CALC;
+    ibv_exp_send_wr wr = to_exp(third);
+    wr.exp_send_flags = std::uint64_t{1} << 60 | IBV_EXP_SEND_SIGNALED;
+    CHECK(rig.post(&wr) == 0);
+    CHECK(rig.at(0, 32) == control(0, 0x0a, 2, signaled) + pointer(0x1000, 64, 0xabc));
+    wr.exp_send_flags = IBV_EXP_SEND_WITH_CALC;
+    CHECK(rig.post(&wr) == ENOTSUP);
+  }
+}
+
+TEST_CASE("engine: counters wrap") {
+  SendRig rig(Transport::rc);
+  rig.queue.count = rig.queue.done = 0xfffffffe;
+  rig.advance(0xfffffffe);
+  Request wr(IBV_WR_SEND, 0, {{0x1000, 64, 0xabc}});
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    REQUIRE(rig.post(&wr) == 0);
+    CHECK(rig.at(6 + i, 16) == control(0xfffe + i, 0x0a, 2, 0));
+  }
+  CHECK(rig.record() == 2);
+  CHECK(rig.post(&wr) == ENOMEM);
+  rig.queue.done = 1;
+  CHECK(rig.post(&wr) == 0);
+}
+
+TEST_CASE("engine: the entry behind a key change waits") {
+  SendRig rig(Transport::rc);
+  Request wr(IBV_WR_SEND, 0);
+  rig.queue.fence = 0x20;
+  REQUIRE(rig.post(&wr) == 0);
+  REQUIRE(rig.post(&wr) == 0);
+  CHECK(rig.at(0, 16) == control(0, 0x0a, 1, 0x20));
+  CHECK(rig.at(1, 16) == control(1, 0x0a, 1, 0));
+  rig.queue.fence = 0x20;
+  wr.send_flags = IBV_SEND_FENCE;
+  REQUIRE(rig.post(&wr) == 0);
+  CHECK(rig.at(2, 16) == control(2, 0x0a, 1, fenced));
+}
