@@ -9,10 +9,11 @@
 namespace {
 
 constexpr char usage[] =
-    "usage: ibvexp-matrix [--json] [--output FILE | --check FILE]\n"
+    "usage: ibvexp-matrix [--json | --guide] [--output FILE | --check FILE]\n"
     "\n"
     "Prints the compatibility matrix made from the tables of this library.\n"
     "  --json         JSON instead of Markdown\n"
+    "  --guide        the rows of the migration guide instead of the matrix\n"
     "  --output FILE  write it to FILE instead of standard output\n"
     "  --check FILE   say whether FILE is what would be written; exit 1 if not\n";
 
@@ -52,7 +53,7 @@ int write(const std::string &path, const std::string &text) {
 }  // namespace
 
 int main(int argc, char **argv) {
-  bool json = false;
+  bool json = false, guide = false;
   std::string output, reference;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -62,6 +63,7 @@ int main(int argc, char **argv) {
       return 0;
     }
     if (arg == "--json") json = true;
+    else if (arg == "--guide") guide = true;
     else if (takes_file && i + 1 < argc) (arg == "--output" ? output : reference) = argv[++i];
     else {
       std::cerr << usage;
@@ -70,7 +72,8 @@ int main(int argc, char **argv) {
   }
   if (!output.empty() && !reference.empty()) return fail("--output and --check exclude each other");
 
-  const std::string text = json ? ibvexp::tool::matrix_json() : ibvexp::tool::matrix_markdown();
+  using namespace ibvexp::tool;
+  const std::string text = guide ? guide_markdown() : json ? matrix_json() : matrix_markdown();
   if (!reference.empty()) return check(reference, text);
   if (!output.empty()) return write(output, text);
   std::cout << text << std::flush;

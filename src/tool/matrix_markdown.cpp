@@ -3,60 +3,11 @@
 
 #include "table/compat.h"
 #include "table/compat_rules.h"  // a build makes this file, so it checks the tables
+#include "tool/markdown.h"
 #include "tool/matrix_count.h"
-
-#include <cctype>
-#include <initializer_list>
 
 namespace ibvexp::tool {
 namespace {
-
-std::string escaped(std::string_view text, std::string_view special) {
-  std::string out;
-  for (const char c : text) {
-    if (special.find(c) != std::string_view::npos) out += '\\';
-    out += c;
-  }
-  return out;
-}
-
-// A bar would end the table cell, asterisks would set off the text between them.
-std::string cell(std::string_view text) { return escaped(text, "|*"); }
-
-std::string code(std::string_view text) {
-  return text.empty() ? std::string() : "`" + escaped(text, "|") + "`";
-}
-
-// Heading -> fragment, as GitHub forms it.
-std::string anchor(std::string_view heading) {
-  std::string out;
-  for (const char c : heading) {
-    const auto u = static_cast<unsigned char>(c);
-    if (std::isalnum(u) != 0) out += static_cast<char>(std::tolower(u));
-    else if (c == ' ' || c == '-') out += '-';
-  }
-  return out;
-}
-
-void line(std::string &out, std::initializer_list<std::string> cells) {
-  for (const auto &c : cells) out += "| " + c + (c.empty() ? "" : " ");
-  out += "|\n";
-}
-
-std::string_view words(Verdict v) {
-  switch (v) {
-    case Verdict::noop: return "no-op";
-    case Verdict::query_only: return "query only";
-    default: return name_of(v);
-  }
-}
-
-std::string verdict(const Answer &a) {
-  std::string out(words(a.verdict));
-  if (a.verdict == Verdict::query_only && a.target.empty()) out = "never reported";
-  if (is_switch(a.beyond)) out += " (" + code(name_of(a.beyond)) + ")";
-  return out;
-}
 
 std::string release(int version) {
   return version == 0 ? std::string() : "v" + std::to_string(version);
@@ -224,9 +175,9 @@ std::string matrix_markdown() {
       "point\n"
       "  or request is refused with ENOTSUP, such a bit is not reported.\n"
       "- **Since**: first rdma-core release with the target; v12 is the first of all.\n"
-      "- **Refusal**: how the verb fails, in its own convention. **Migration rows**: ids of the "
-      "rows\n"
-      "  of the migration guide.\n\n";
+      "- **Refusal**: how the verb fails, in its own convention. **Migration rows**: rows of "
+      "Mellanox's\n"
+      "  migration guide, [listed here](docs/migration-rows.md).\n\n";
   write_summary(out);
   write_families(out);
   write_switches(out);

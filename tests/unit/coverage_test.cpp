@@ -1,6 +1,7 @@
 // Nothing of the legacy API is without a row, and no row speaks of something
 // that does not exist.
 #include "table/compat.h"
+#include "table/guide.h"
 #include "facts.h"
 
 #include <catch.h>
@@ -45,6 +46,28 @@ TEST_CASE("every migration row is carried by a table row") {
   for (const auto &row : rows) {
     INFO(row.name);
     CHECK(covered.count(row.name) > 0);
+  }
+}
+
+TEST_CASE("the guide's rows and verdicts are listed in its order") {
+  const auto facts = facts_of("migration_verdicts");
+  REQUIRE(facts.size() == guide_rows.size());
+  // In the order of GuideVerdict.
+  constexpr const char *words[] = {"supported", "replaced", "default", "deprecated",
+                                   "not-supported"};
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    const auto verdict = static_cast<std::size_t>(guide_rows[i].verdict);
+    CHECK(facts[i].name == guide_rows[i].id);
+    INFO(facts[i].name);
+    CHECK(facts[i].detail == words[verdict]);
+  }
+}
+
+TEST_CASE("each row of the guide is of one of its features") {
+  for (const GuideRow &row : guide_rows) {
+    INFO(row.id);
+    CHECK(std::count_if(guide_features.begin(), guide_features.end(),
+                        [&](const GuideFeature &f) { return f.prefix == row.prefix(); }) == 1);
   }
 }
 

@@ -37,6 +37,13 @@ std::string migration_rows(const Json &table) {
   return out;
 }
 
+std::string migration_verdicts(const Json &table) {
+  std::string out = "# Rows of migration-table.json: id and the guide's verdict.\n";
+  for (const Json &row : table)
+    out += row["id"].get<std::string>() + " " + row["verdict"].get<std::string>() + "\n";
+  return out;
+}
+
 std::string entry_points(const Json &verbs) {
   std::string out = "# Entry points of verbs.json: name and kind.\n";
   for (const Json &e : verbs["entry_points"])
@@ -108,8 +115,10 @@ int main(int argc, char **argv) {
   }
 
   const Json verbs = load(source / "spec" / "verbs.json");
+  const Json guide = load(source / "spec" / "migration-table.json");
   const std::pair<const char *, std::string> files[] = {
-      {"migration_rows.txt", migration_rows(load(source / "spec" / "migration-table.json"))},
+      {"migration_rows.txt", migration_rows(guide)},
+      {"migration_verdicts.txt", migration_verdicts(guide)},
       {"entry_points.txt", entry_points(verbs)},
       {"slots.txt", slots(verbs)},
       {"constants.txt", constants(verbs)},

@@ -1,5 +1,6 @@
 // The generated matrix shows what the tables say.
 #include "table/compat.h"
+#include "table/guide.h"
 #include "tool/matrix.h"
 
 #include <catch.h>
@@ -46,6 +47,18 @@ TEST_CASE("migration rows are shown") {
       INFO(id);
       CHECK(has(text, "`" + std::string(id) + "`"));
     });
+}
+
+TEST_CASE("each row of the guide leads to the matrix") {
+  const std::string guide = tool::guide_markdown(), matrix = tool::matrix_markdown();
+  for (const GuideRow &row : guide_rows) {
+    INFO(row.id);
+    const std::size_t at = guide.find("| `" + std::string(row.id) + "` |");
+    REQUIRE(at != std::string::npos);
+    const std::string cells = guide.substr(at, guide.find('\n', at) - at);
+    CHECK(has(cells, "](../compat-matrix.md#"));
+    CHECK(has(matrix, "`" + std::string(row.id) + "`"));
+  }
 }
 
 TEST_CASE("tables are rectangular") {
