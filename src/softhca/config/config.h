@@ -29,7 +29,7 @@ struct DeviceConfig {
   Model model = Model::connectx6;
   u64 node_guid = 0;
   std::vector<PortConfig> ports;
-  std::set<std::string> hide;  // capability names taken away, see README
+  std::set<std::string> hide;  // capability names taken away, see docs/softhca-config.md
 };
 
 // One injected fault. `match` names what it applies to; it fires for the
