@@ -1,6 +1,7 @@
 #include "translate/verbs/srq.h"
 
 #include "trace/diagnose.h"
+#include "translate/convert/srq_convert.h"
 
 #include <cerrno>
 
@@ -37,23 +38,6 @@ Result<void> check(const ibv_context *context, const ibv_exp_create_srq_attr *at
   if (attr->cq->context != context) return invalid(creating, "cq", 0, "of another context");
   if (attr->xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
   return {};
-}
-
-// (modern <- exp)
-ibv_srq_init_attr_ex to_modern(const ibv_exp_create_srq_attr &from) {
-  ibv_srq_init_attr_ex to{};
-  to.srq_context = from.base.srq_context;
-  to.attr = from.base.attr;
-  to.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-  to.pd = from.pd;
-  to.srq_type = IBV_SRQT_BASIC;
-  if (from.srq_type == IBV_EXP_SRQT_XRC) {
-    to.comp_mask |= IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_XRCD;
-    to.srq_type = IBV_SRQT_XRC;
-    to.cq = from.cq;
-    to.xrcd = from.xrcd;
-  }
-  return to;
 }
 
 }  // namespace
