@@ -78,4 +78,17 @@ constexpr FeatureBits bits_of() {
   return detail::bits<owner>;
 }
 
+// The bits of an enum that requests may carry and that ask for something: a
+// conversion has to do it. Not what only a switch allows, and not no-ops.
+template <Literal owner>
+consteval std::uint64_t accepted() {
+  std::uint64_t out = 0;
+  for (const FeatureBit &b : bits_of<owner>()) {
+    const Verdict verdict = effective(row(b.id).answer).verdict;
+    if (verdict == Verdict::native || verdict == Verdict::translated || verdict == Verdict::partial)
+      out |= b.bit;
+  }
+  return out;
+}
+
 }  // namespace ibvexp

@@ -28,7 +28,7 @@ constexpr ibv_qp_type to_modern_type(ibv_qp_type type) {
 
 // Initiators receive nothing. Programs fill that part in nevertheless, and the
 // kernel refuses it; the completion queue it wants.
-inline void set_type(ModernQpInit &to, ibv_qp_type type) {
+constexpr void set_type(ModernQpInit &to, ibv_qp_type type) {
   to.attr.qp_type = to_modern_type(type);
   if (to.attr.qp_type != IBV_QPT_DRIVER) return;
   to.attr.srq = nullptr;
@@ -54,8 +54,29 @@ inline ModernQpInit to_modern(const ibv_qp_init_attr &from, ibv_pd *pd) {
   return to;
 }
 
+// (modern <- exp) Not the bits of ibv_qp_create_flags. Left out: ATOMIC_BE_REPLY,
+// since replies come in the device's order anyway, and UMR, which is how the queue
+// pair is made (lane/open.h).
+constexpr std::uint32_t to_modern_create_flags(std::uint32_t exp_flags) {
+  std::uint32_t flags = 0;
+  if ((exp_flags & IBV_EXP_QP_CREATE_SCATTER_FCS) != 0) flags |= IBV_QP_CREATE_SCATTER_FCS;
+  if ((exp_flags & IBV_EXP_QP_CREATE_RX_END_PADDING) != 0)
+    flags |= IBV_QP_CREATE_PCI_WRITE_END_PADDING;
+  return flags;
+}
+
+// (mlx5dv <- exp)
+constexpr std::uint32_t to_dv_create_flags(std::uint32_t exp_flags) {
+  std::uint32_t flags = 0;
+  if ((exp_flags & IBV_EXP_QP_CREATE_PACKET_BASED_CREDIT_MODE) != 0)
+    flags |= MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
+  if ((exp_flags & IBV_EXP_QP_CREATE_TUNNEL_OFFLOADS) != 0)
+    flags |= MLX5DV_QP_CREATE_TUNNEL_OFFLOADS;
+  return flags;
+}
+
 // (modern <- exp)
-inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
+constexpr ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
   ModernQpInit to{};
   ibv_qp_init_attr_ex &attr = to.attr;
   const auto has = [&](ibv_exp_qp_init_attr_comp_mask bit) { return (from.comp_mask & bit) != 0; };
@@ -96,18 +117,10 @@ inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
     attr.rx_hash_conf.rx_hash_fields_mask = hash.rx_hash_fields_mask;
   }
 
-  // Not the bits of ibv_qp_create_flags. Left out: ATOMIC_BE_REPLY, since
-  // replies come in the device's order anyway.
   if (has(IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS)) {
-    const auto flag = [&](ibv_exp_qp_create_flags f) { return (from.exp_create_flags & f) != 0; };
-    if (flag(IBV_EXP_QP_CREATE_SCATTER_FCS)) attr.create_flags |= IBV_QP_CREATE_SCATTER_FCS;
-    if (flag(IBV_EXP_QP_CREATE_RX_END_PADDING))
-      attr.create_flags |= IBV_QP_CREATE_PCI_WRITE_END_PADDING;
+    attr.create_flags |= to_modern_create_flags(from.exp_create_flags);
     if (attr.create_flags != 0) attr.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    if (flag(IBV_EXP_QP_CREATE_PACKET_BASED_CREDIT_MODE))
-      to.dv.create_flags |= MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
-    if (flag(IBV_EXP_QP_CREATE_TUNNEL_OFFLOADS))
-      to.dv.create_flags |= MLX5DV_QP_CREATE_TUNNEL_OFFLOADS;
+    to.dv.create_flags |= to_dv_create_flags(from.exp_create_flags);
     if (to.dv.create_flags != 0) {
       to.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
       to.needs_dv = true;
@@ -119,7 +132,7 @@ inline ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
 }
 
 // (modern <- exp) Up to bit 20 the masks coincide.
-inline int to_modern_qp_mask(std::uint64_t exp_mask) {
+constexpr int to_modern_qp_mask(std::uint64_t exp_mask) {
   constexpr std::uint64_t common = (std::uint64_t{IBV_EXP_QP_DEST_QPN} << 1) - 1;
   static_assert(int{IBV_EXP_QP_STATE} == IBV_QP_STATE &&
                 int{IBV_EXP_QP_DEST_QPN} == IBV_QP_DEST_QPN);

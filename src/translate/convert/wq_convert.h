@@ -21,7 +21,7 @@ constexpr std::uint32_t to_modern_wq_flags(std::uint64_t exp_flags, std::uint32_
 }
 
 // (modern <- exp) Members count where comp_mask says so.
-inline ibv_wq_init_attr to_modern(const ibv_exp_wq_init_attr &from) {
+constexpr ibv_wq_init_attr to_modern(const ibv_exp_wq_init_attr &from) {
   const auto has = [&](std::uint32_t bit) { return (from.comp_mask & bit) != 0; };
   ibv_wq_init_attr to{};
   to.wq_context = from.wq_context;
@@ -38,7 +38,7 @@ inline ibv_wq_init_attr to_modern(const ibv_exp_wq_init_attr &from) {
 }
 
 // (modern <- exp) comp_mask stays 0 without multi-packet entries.
-inline mlx5dv_wq_init_attr to_modern_strides(const ibv_exp_wq_init_attr &from) {
+constexpr mlx5dv_wq_init_attr to_modern_strides(const ibv_exp_wq_init_attr &from) {
   mlx5dv_wq_init_attr to{};
   if ((from.comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) == 0) return to;
   to.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
@@ -53,7 +53,7 @@ static_assert(int{IBV_EXP_WQS_RESET} == IBV_WQS_RESET && int{IBV_EXP_WQS_RDY} ==
               int{IBV_EXP_WQS_ERR} == IBV_WQS_ERR && int{IBV_EXP_WQS_UNKNOWN} == IBV_WQS_UNKNOWN);
 
 // (modern <- exp)
-inline ibv_wq_attr to_modern(const ibv_exp_wq_attr &from) {
+constexpr ibv_wq_attr to_modern(const ibv_exp_wq_attr &from) {
   ibv_wq_attr to{};
   if ((from.attr_mask & IBV_EXP_WQ_ATTR_STATE) != 0) {
     to.attr_mask |= IBV_WQ_ATTR_STATE;
