@@ -26,6 +26,7 @@ namespace ibvexp {
   X(ibv_query_srq, "IBVERBS_1.1")       \
   X(ibv_destroy_srq, "IBVERBS_1.1")     \
   X(ibv_dereg_mr, "IBVERBS_1.1")        \
+  X(ibv_create_cq, "IBVERBS_1.1")       \
   X(ibv_destroy_cq, "IBVERBS_1.1")      \
   X(mlx5dv_open_device, "MLX5_1.7")
 

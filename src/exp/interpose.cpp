@@ -105,6 +105,10 @@ IBVEXP_INTERPOSED int ibv_close_device(ibv_context *context) {
 // Inlines of legacy programs come here when a request has nothing experimental
 // but its protection domain, and legacy QP types with them.
 IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
+  if (pd == nullptr) {
+    errno = invalid(EntryId::ibv_exp_create_qp, "pd", 0, "must not be null").code;
+    return nullptr;
+  }
   try {
     // Null, or a context of an old provider: rdma-core answers as it always did.
     ContextState *state = nullptr;
@@ -125,6 +129,21 @@ IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask
 
 IBVEXP_INTERPOSED int ibv_destroy_qp(ibv_qp *qp) {
   return translate::destroy_qp(find_state(qp->context), qp);
+}
+
+// What a program later asks an interface family for has to be known as a queue.
+IBVEXP_INTERPOSED ibv_cq *ibv_create_cq(ibv_context *context, int cqe, void *cq_context,
+                                        ibv_comp_channel *channel, int comp_vector) {
+  ibv_cq *cq = real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
+  if (cq == nullptr) return nullptr;
+  try {
+    translate::enter_created(find_state(context), cq);
+    return cq;
+  } catch (...) {
+    real().ibv_destroy_cq(cq);
+    errno = detail::error_of_exception();
+  }
+  return nullptr;
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
@@ -203,6 +222,9 @@ IBVEXP_FORWARD_1_0(int, ibv_close_device, (void *context), context)
 IBVEXP_FORWARD_1_0(void *, ibv_create_qp, (void *pd, void *attr), pd, attr)
 IBVEXP_FORWARD_1_0(int, ibv_modify_qp, (void *qp, void *attr, int mask), qp, attr, mask)
 IBVEXP_FORWARD_1_0(int, ibv_destroy_qp, (void *qp), qp)
+IBVEXP_FORWARD_1_0(void *, ibv_create_cq,
+                   (void *context, int cqe, void *cq_context, void *channel, int comp_vector),
+                   context, cqe, cq_context, channel, comp_vector)
 IBVEXP_FORWARD_1_0(int, ibv_destroy_cq, (void *cq), cq)
 IBVEXP_FORWARD_1_0(int, ibv_resize_cq, (void *cq, int cqe), cq, cqe)
 IBVEXP_FORWARD_1_0(int, ibv_get_cq_event, (void *channel, void **cq, void **context), channel, cq,

@@ -12,7 +12,7 @@ NODES = {"exp_1_0": "IBVERBS_EXP_1.0", "ibverbs_1_1": "IBVERBS_1.1", "rdmacm_1_0
 
 # In front of rdma-core's own. The 1.0 forms are passed on.
 TWO_AGES = ("ibv_get_device_list", "ibv_open_device", "ibv_close_device", "ibv_create_qp",
-            "ibv_modify_qp", "ibv_destroy_qp", "ibv_destroy_cq", "ibv_resize_cq",
+            "ibv_modify_qp", "ibv_destroy_qp", "ibv_create_cq", "ibv_destroy_cq", "ibv_resize_cq",
             "ibv_get_cq_event", "ibv_dereg_mr", "ibv_get_async_event", "ibv_ack_async_event",
             "ibv_modify_srq", "ibv_query_srq", "ibv_destroy_srq")
 INTERPOSED = {f"{name}@@IBVERBS_1.1" for name in TWO_AGES}

@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs_exp.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -71,6 +72,22 @@ constexpr Opcode to_modern_opcode(int opcode, ibv_qp_type type) {
 
 constexpr bool is_atomic(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+// More pieces than any send queue entry holds.
+inline constexpr int most_pieces = 64;
+
+// Of a request whose opcode has data: 0, or why the list of its pieces cannot be
+// followed.
+template <class Wr>
+int judge_pieces(const Wr &wr) {
+  if (wr.num_sge == 0) return 0;
+  if (wr.num_sge < 0 || wr.sg_list == nullptr) return EINVAL;
+  return wr.num_sge > most_pieces ? ENOMEM : 0;
+}
+
+constexpr bool has_data(ibv_wr_opcode opcode) {
+  return opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW;
 }
 
 inline std::uint64_t inline_bytes(const ibv_exp_send_wr &wr) {

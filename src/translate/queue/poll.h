@@ -50,7 +50,7 @@ void move_completions(ContextState &state, const CqState *own, int count, ibv_ex
 [[gnu::always_inline]] inline Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc,
                                                   std::uint32_t wc_size) {
   // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
-  if (wc_size < sizeof(ibv_wc)) [[unlikely]]
+  if (wc_size < sizeof(ibv_wc) || wc == nullptr) [[unlikely]]
     return Error{EINVAL};
 
   ContextState *state = attached(cq->context);

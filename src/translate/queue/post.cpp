@@ -82,6 +82,12 @@ int judge_frame(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode)
 int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opcode &opcode) {
   if ((wr.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 && !has_checksums(type)) [[unlikely]]
     return EINVAL;
+  if (has_data(opcode.modern)) {
+    if (const int fault = judge_pieces(wr); fault != 0) [[unlikely]]
+      return fault;
+    if (type == IBV_QPT_UD && wr.wr.ud.ah == nullptr) [[unlikely]]
+      return EINVAL;
+  }
   if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) [[unlikely]] {
     if (known == nullptr) opcode.lane = Lane::alone;
     else if (inline_bytes(wr) > known->max_inline_data)

@@ -18,6 +18,8 @@ inline bool is_simple(const ibv_exp_send_wr &wr, const QpState &known) {
       IBV_EXP_SEND_FENCE | IBV_EXP_SEND_SIGNALED | IBV_EXP_SEND_SOLICITED;
   const auto opcode = static_cast<unsigned>(wr.exp_opcode);
   if (opcode >= 32 || (known.simple_opcodes >> opcode & 1) == 0) return false;
+  if (wr.sg_list == nullptr ? wr.num_sge != 0 : wr.num_sge < 0) return false;
+  if (known.datagram && wr.wr.ud.ah == nullptr) return false;
   if ((wr.exp_send_flags & ~plain) == 0) return true;
   return (wr.exp_send_flags & ~(plain | IBV_EXP_SEND_INLINE)) == 0 && wr.num_sge == 1 &&
          wr.sg_list->length <= known.max_inline_data;

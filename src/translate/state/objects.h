@@ -6,6 +6,7 @@
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -63,6 +64,7 @@ struct LegacySrq {
 struct DeviceMemory {
   ibv_exp_dm handle{};  // first: its address is the object's
   ibv_dm *dm = nullptr;
+  std::size_t length = 0;  // asked for
 };
 
 // Registered room for the entries of a UMR that does not carry them inline.

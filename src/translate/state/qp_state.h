@@ -20,6 +20,7 @@ struct QpState {
   bool atomics = false;               // the device has them
   bool no_windows = false;            // MLX5_SHUT_UP_MW
   bool sq_sig_all = false;
+  bool datagram = false;   // requests name an address handle
   bool raw = false;        // receives frames
   bool checksums = false;  // of raw packets: the device fills them in
   std::uint16_t max_tso_header = 0;

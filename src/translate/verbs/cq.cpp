@@ -115,12 +115,19 @@ Result<ibv_cq *> make_plain(ibv_context *context, int cqe, void *cq_context,
                             ibv_comp_channel *channel, int comp_vector) {
   const int kept = errno;
   errno = 0;
-  ibv_cq *cq = ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
+  ibv_cq *cq = real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
   const int reason = errno != 0 ? errno : EINVAL;
   errno = kept;
   if (cq == nullptr) return Error{reason};
+  ContextState *state = find_state(context);
+  try {
+    enter_created(state, cq);
+  } catch (...) {
+    real().ibv_destroy_cq(cq);
+    throw;
+  }
   // One of this address may have been destroyed behind our back.
-  if (ContextState *state = find_state(context)) direct::forget_cq(*state, cq, cq->handle);
+  if (state != nullptr) direct::forget_cq(*state, cq, cq->handle);
   return cq;
 }
 
@@ -163,10 +170,12 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   if (extras.ring()) fresh.poll.store(poll_extended, std::memory_order_relaxed);
   try {
     const std::lock_guard guard(state.mutex);
+    state.completion_queues.insert(cq);
     enter_cq(state, cq, fresh);
   } catch (...) {
     real().ibv_destroy_cq(cq);
     const std::lock_guard guard(state.mutex);
+    state.completion_queues.erase(cq);
     state.cq_pool.give_back(fresh);
     throw;
   }
@@ -264,23 +273,32 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
   return {};
 }
 
+void enter_created(ContextState *state, ibv_cq *cq) {
+  if (state == nullptr) return;
+  const std::lock_guard guard(state->mutex);
+  state->completion_queues.insert(cq);
+}
+
 int destroy_cq(ContextState *state, ibv_cq *cq) {
   // Out of the table first: the handle may be given out again at once.
   CqState *entry = find_cq(state, cq);
   const std::uint32_t handle = cq->handle;
-  if (entry != nullptr) {
+  decltype(state->completion_queues)::node_type known;
+  if (state != nullptr) {
     const std::lock_guard guard(state->mutex);
-    state->cqs.set(handle, nullptr);
+    if (entry != nullptr) state->cqs.set(handle, nullptr);
+    known = state->completion_queues.extract(cq);
   }
   std::optional<DomainUse> domain;
   if (state != nullptr) domain.emplace(*state).take(cq);
   const int result = real().ibv_destroy_cq(cq);
   if (result != 0 && domain && *domain) domain->keep(cq);
   if (result == 0 && state != nullptr) direct::forget_cq(*state, cq, handle);
-  if (entry != nullptr) {
+  if (state != nullptr) {
     const std::lock_guard guard(state->mutex);
-    if (result == 0) state->cq_pool.give_back(*entry);
-    else state->cqs.set(handle, entry);
+    if (entry != nullptr && result == 0) state->cq_pool.give_back(*entry);
+    if (entry != nullptr && result != 0) state->cqs.set(handle, entry);
+    if (result != 0 && known) state->completion_queues.insert(std::move(known));
   }
   return result;
 }

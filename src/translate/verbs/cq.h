@@ -19,6 +19,9 @@ Result<ibv_cq *> create_cq(ibv_context *context, int cqe, ibv_comp_channel *chan
 
 Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask);
 
+// A queue that a base verb created. Throws bad_alloc.
+void enter_created(ContextState *state, ibv_cq *cq);
+
 // Returns what ibv_destroy_cq() returns. state is null for a context that cannot
 // be attached.
 int destroy_cq(ContextState *state, ibv_cq *cq);

@@ -28,7 +28,7 @@ using Owned = std::unique_ptr<T, Release<release>>;
 int create_one(ContextState &state) {
   const Owned<ibv_pd, free_pd> pd(ibv_alloc_pd(state.context));
   const Owned<ibv_cq, free_cq> cq(
-      pd != nullptr ? ibv_create_cq(state.context, 1, nullptr, nullptr, 0) : nullptr);
+      pd != nullptr ? real().ibv_create_cq(state.context, 1, nullptr, nullptr, 0) : nullptr);
   if (cq == nullptr) return errno != 0 ? errno : ENOMEM;
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = cq.get();

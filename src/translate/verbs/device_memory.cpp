@@ -11,13 +11,20 @@ constexpr EntryId allocating = EntryId::ibv_exp_alloc_dm;
 constexpr EntryId freeing = EntryId::ibv_exp_free_dm;
 constexpr EntryId copying = EntryId::ibv_exp_memcpy_dm;
 
-}  // namespace
+struct Whole {
+  ibv_dm *dm;  // null: not ours
+  std::size_t length;
+};
 
-ibv_dm *find_dm(ContextState &state, const ibv_exp_dm *dm) {
+Whole find_whole(ContextState &state, const ibv_exp_dm *dm) {
   const std::lock_guard guard(state.mutex);
   const DeviceMemory *known = state.device_memory.find(dm);
-  return known != nullptr ? known->dm : nullptr;
+  return known != nullptr ? Whole{known->dm, known->length} : Whole{};
 }
+
+}  // namespace
+
+ibv_dm *find_dm(ContextState &state, const ibv_exp_dm *dm) { return find_whole(state, dm).dm; }
 
 Result<ibv_exp_dm *> alloc_dm(ibv_context *context, ibv_exp_alloc_dm_attr *attr) {
   if (attr == nullptr) return invalid(allocating, "attributes", 0, "must not be null");
@@ -35,6 +42,7 @@ Result<ibv_exp_dm *> alloc_dm(ibv_context *context, ibv_exp_alloc_dm_attr *attr)
   if (made->dm == nullptr) return keep.reason();
   made->handle.context = context;
   made->handle.handle = made->dm->handle;
+  made->length = attr->length;
   ibv_dm *dm = made->dm;
   try {
     const std::lock_guard guard(state->mutex);
@@ -68,9 +76,16 @@ Result<void> memcpy_dm(ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr) {
   if (attr->comp_mask != 0) return invalid(copying, "comp_mask", attr->comp_mask, "unknown bits");
   ContextState *state = find_state(dm->context);
   if (state == nullptr) return Error{ENOTSUP};
-  ibv_dm *modern = find_dm(*state, dm);
+  const Whole whole = find_whole(*state, dm);
+  ibv_dm *modern = whole.dm;
   if (modern == nullptr) return invalid(copying, "dm", 0, "not allocated here, or freed");
   if (attr->host_addr == nullptr) return invalid(copying, "host_addr", 0, "must not be null");
+  // libmlx5 compares the sum, which may wrap; the answer is its own.
+  if (attr->length > whole.length || attr->dm_offset > whole.length - attr->length) {
+    static_cast<void>(
+        invalid(copying, "dm_offset", attr->dm_offset, "the end is beyond the memory"));
+    return Error{EFAULT};
+  }
 
   KeepErrno keep;
   int error;

@@ -31,6 +31,9 @@ Result<void> check_spec(const ibv_exp_flow_spec &spec) {
     return invalid(creating, "specification", spec.hdr.type, "no such type");
   if (spec.hdr.size < shape.legacy_size)
     return invalid(creating, "size of a specification", spec.hdr.size, "less than its type has");
+  // It says where the next one begins: programs may lay them out as an array.
+  if (spec.hdr.size > sizeof(ibv_exp_flow_spec))
+    return invalid(creating, "size of a specification", spec.hdr.size, "more than any type has");
   return {};
 }
 

@@ -85,9 +85,6 @@ Refusal check(const ibv_context *context, const ibv_exp_query_intf_params *param
   if (const Refusal flags = check_family_flags(*params); flags.error != 0) return flags;
   if (params->obj == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "must not be null");
-  // All three kinds of objects begin with their context.
-  if (*static_cast<ibv_context *const *>(params->obj) != context)
-    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "of another context");
   if (!mlx5dv_is_supported(context->device))
     return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, "intf", params->intf, "for mlx5 only");
   return fine;
@@ -99,9 +96,33 @@ Refusal to_refusal(Error error) {
           error.code};
 }
 
+// What a program passes as object may be anything: it is not looked into unless its
+// address is known.
+bool is_qp(ContextState &state, const void *object) {
+  bool found = false;
+  const std::lock_guard guard(state.mutex);
+  state.qp_pool.for_each([&](const QpState &known) {
+    found = found || known.qp.load(std::memory_order_relaxed) == object;
+  });
+  return found;
+}
+
+// Like queue pairs, those that a base verb created past this library are not known.
+bool is_cq(ContextState &state, const void *object) {
+  const std::lock_guard guard(state.mutex);
+  return state.completion_queues.contains(static_cast<const ibv_cq *>(object));
+}
+
+const WorkQueue *wq_of(ContextState &state, const void *object) {
+  const std::lock_guard guard(state.mutex);
+  for (const WorkQueue *wq : state.work_queues)
+    if (static_cast<const ibv_exp_wq *>(wq) == object) return wq;
+  return nullptr;
+}
+
 Refusal query_qp(ContextState &state, ibv_qp *qp, direct::FamilyChoice choice, void *&family) {
-  if (find_qp(&state, qp) == nullptr)
-    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no queue pair of this library");
+  if (!is_qp(state, qp) || find_qp(&state, qp) == nullptr)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no queue pair of this context");
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_RAW_PACKET)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: qp_type", qp->qp_type,
                   "the family is for RC, UC and RAW_PACKET");
@@ -118,6 +139,8 @@ Refusal query_qp(ContextState &state, ibv_qp *qp, direct::FamilyChoice choice, v
 }
 
 Refusal query_cq(ContextState &state, ibv_cq *cq, direct::FamilyChoice choice, void *&family) {
+  if (!is_cq(state, cq))
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no completion queue of this context");
   if (const auto owned = direct::own(state, cq); !owned) return to_refusal(owned.failure());
   family = const_cast<ibv_exp_cq_family_v1 *>(direct::cq_family(choice));
   return fine;
@@ -125,9 +148,9 @@ Refusal query_cq(ContextState &state, ibv_cq *cq, direct::FamilyChoice choice, v
 
 Refusal query_wq(ContextState &state, const void *object, direct::FamilyChoice choice,
                  void *&family) {
-  const WorkQueue *wq = find_wq(static_cast<const ibv_exp_wq *>(object));
+  const WorkQueue *wq = wq_of(state, object);
   if (wq == nullptr)
-    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no work queue of this library");
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no work queue of this context");
   if (const auto owned = direct::own(state, wq->cq); !owned) return to_refusal(owned.failure());
   family = const_cast<ibv_exp_wq_family *>(direct::wq_family(choice));
   return fine;
@@ -139,13 +162,20 @@ Refusal query(ibv_context *context, const ibv_exp_query_intf_params *params, voi
   if (state == nullptr) return {IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, ENOTSUP};
   direct::FamilyChoice choice;
   choice.checked = (params->flags & IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS) != 0;
-  switch (params->intf) {
-    case IBV_EXP_INTF_QP_BURST:
-      return query_qp(*state, static_cast<ibv_qp *>(params->obj), choice, family);
-    case IBV_EXP_INTF_CQ:
-      return query_cq(*state, static_cast<ibv_cq *>(params->obj), choice, family);
-    default: return query_wq(*state, params->obj, choice, family);
+  const Refusal outcome = [&] {
+    switch (params->intf) {
+      case IBV_EXP_INTF_QP_BURST:
+        return query_qp(*state, static_cast<ibv_qp *>(params->obj), choice, family);
+      case IBV_EXP_INTF_CQ:
+        return query_cq(*state, static_cast<ibv_cq *>(params->obj), choice, family);
+      default: return query_wq(*state, params->obj, choice, family);
+    }
+  }();
+  if (family != nullptr) {
+    const std::lock_guard guard(state->mutex);
+    ++state->families[family];
   }
+  return outcome;
 }
 
 }  // namespace
@@ -160,10 +190,19 @@ Result<void *> query_intf(ibv_context *context, ibv_exp_query_intf_params *param
   return family;
 }
 
-Result<void> release_intf(ibv_context *, void *, ibv_exp_release_intf_params *params) {
-  // The tables are constant, and programs release what they never obtained.
+Result<void> release_intf(ibv_context *context, void *intf, ibv_exp_release_intf_params *params) {
   if (params != nullptr && params->comp_mask != 0)
     return invalid(releasing, "comp_mask", params->comp_mask, "unknown bits");
+  // Programs release what they never obtained.
+  if (intf == nullptr) return {};
+  ContextState *state = find_state(context);
+  if (state == nullptr) return Error{ENOTSUP};
+  // The tables are constant: all there is of an obtained one is that it was.
+  const std::lock_guard guard(state->mutex);
+  const auto held = state->families.find(intf);
+  if (held == state->families.end())
+    return invalid(releasing, "intf", 0, "not obtained in this context, or released");
+  if (--held->second == 0) state->families.erase(held);
   return {};
 }
 

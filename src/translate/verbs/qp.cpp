@@ -62,6 +62,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   entry.atomics = atomics;
   entry.simple_opcodes = simple_opcodes(qp->qp_type, atomics);
   entry.lane.no_windows = entry.no_windows = no_windows;
+  entry.datagram = qp->qp_type == IBV_QPT_UD;
   entry.sq_sig_all = modern.attr.sq_sig_all != 0;
   entry.srq = qp->srq;
   entry.send_cq = qp->send_cq;
@@ -347,6 +348,7 @@ Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
 }
 
 Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr) {
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
   if (attr->srq != nullptr && is_legacy(attr->srq))
     return invalid(creating, "srq", attr->srq->handle,
                    "senders name a queue of XRC, not receivers");
@@ -360,6 +362,8 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
     if (qp == nullptr) return keep.reason();
     return qp;
   }
+  if (const auto queues = check_queues(creating, pd->context, *attr); !queues)
+    return queues.failure();
   ModernQpInit modern = to_modern(*attr, pd);
   const auto made = create_and_remember(*state, modern, 0);
   if (made) attr->cap = modern.attr.cap;

@@ -10,10 +10,13 @@
 
 namespace ibvexp::translate {
 
-inline Result<void> check_queues(EntryId entry, const ibv_context *context,
-                                 const ibv_exp_qp_init_attr &attr) {
+// Attr: ibv_exp_qp_init_attr, or the ibv_qp_init_attr of the base verb.
+template <class Attr>
+Result<void> check_queues(EntryId entry, const ibv_context *context, const Attr &attr) {
   const bool target = attr.qp_type == IBV_QPT_XRC_RECV;
-  const bool scaling = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0;
+  bool scaling = false;
+  if constexpr (requires { attr.rx_hash_conf; })
+    scaling = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0;
   // Initiators that receive nothing.
   const bool sends_only = attr.qp_type == IBV_QPT_XRC_SEND || attr.qp_type == IBV_EXP_QPT_DC_INI;
   if (!target && !scaling) {

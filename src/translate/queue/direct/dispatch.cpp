@@ -56,7 +56,8 @@ int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
     error =
-        qp->state == IBV_QPS_RESET || wr->num_sge < 0
+        qp->state == IBV_QPS_RESET || wr->num_sge < 0 ||
+                (wr->num_sge != 0 && wr->sg_list == nullptr)
             ? EINVAL
             : put_receive(queue, wr->sg_list, static_cast<std::uint32_t>(wr->num_sge), wr->wr_id);
     if (error != 0) [[unlikely]] {

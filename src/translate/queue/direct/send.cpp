@@ -1,5 +1,7 @@
 #include "translate/queue/direct/send.h"
 
+#include "translate/convert/wr_convert.h"
+
 namespace ibvexp::direct {
 
 namespace {
@@ -122,7 +124,7 @@ int put_send(Endpoint &endpoint, const ibv_sge *list, std::uint32_t count, std::
 int put_request(Endpoint &endpoint, const ibv_send_wr &wr) {
   Operation op;
   if (!to_operation(wr, endpoint.qp->qp_type, op)) return EOPNOTSUPP;
-  if (wr.num_sge < 0) return EINVAL;
+  if (const int fault = translate::judge_pieces(wr); fault != 0) return fault;
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
   const Gather data(wr.sg_list, static_cast<std::uint32_t>(wr.num_sge));
   // Inline data means nothing to what fetches data.

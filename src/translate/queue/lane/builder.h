@@ -11,8 +11,7 @@
 
 namespace ibvexp::lane {
 
-// More pieces than any send queue entry holds.
-inline constexpr int most_pieces = 64;
+using translate::most_pieces;
 
 // 0, or what the legacy provider answered.
 inline int judge(const Lane &lane, const ibv_exp_send_wr &wr, ibv_wr_opcode opcode) {
@@ -21,6 +20,12 @@ inline int judge(const Lane &lane, const ibv_exp_send_wr &wr, ibv_wr_opcode opco
   if (static_cast<std::uint32_t>(wr.num_sge) > lane.max_send_sge || wr.num_sge > most_pieces)
       [[unlikely]]
     return ENOMEM;
+  if (translate::has_data(opcode)) {
+    if (wr.num_sge != 0 && wr.sg_list == nullptr) [[unlikely]]
+      return EINVAL;
+    if (lane.qp_type() == IBV_QPT_UD && wr.wr.ud.ah == nullptr) [[unlikely]]
+      return EINVAL;
+  }
   if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0 &&
       translate::inline_bytes(wr) > lane.max_inline_data) [[unlikely]]
     return ENOMEM;

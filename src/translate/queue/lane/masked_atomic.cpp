@@ -56,6 +56,7 @@ int write_masked_atomic(const Lane &lane, const ibv_exp_send_wr &wr, Special &sp
   if (atomic.log_arg_sz < log_least || atomic.log_arg_sz > log_most) return EINVAL;
   if (wr.num_sge < 0) return EINVAL;
   if (static_cast<std::uint32_t>(wr.num_sge) > lane.max_send_sge) return ENOMEM;
+  if (wr.num_sge != 0 && wr.sg_list == nullptr) return EINVAL;
 
   RawWqe &wqe = special.wqe;
   wqe.begin(swaps ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA,
