@@ -97,7 +97,8 @@ struct ContextState {
   std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
   std::map<std::string, std::string> environment;
   std::unordered_set<translate::WorkQueue *> work_queues;
-  std::unordered_set<const void *> handles;              // objects of ours that programs hold
+  std::unordered_set<const void *> handles;  // objects of ours that programs hold
+  Retired<AnyObject> retired_handles;
   std::unordered_set<const ibv_cq *> completion_queues;  // all that were seen being created
   std::unordered_map<const void *, unsigned> families;   // obtained, and how often
   Handles<DcTarget> targets;

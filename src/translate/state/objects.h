@@ -6,13 +6,35 @@
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace ibvexp {
+
+// The last objects of a kind that were destroyed. A program that uses one once more,
+// or destroys it twice, is to be told so: that takes its memory, in which the
+// context is found. Serialised by the owner.
+template <class Owner>
+class Retired {
+ public:
+  void keep(Owner gone) { last_[next_++ % last_.size()] = std::move(gone); }
+
+ private:
+  std::array<Owner, 16> last_;
+  std::size_t next_ = 0;
+};
+
+// Memory of an object of any kind, and how it is freed.
+struct FreeAny {
+  void (*free)(void *) = nullptr;
+  void operator()(void *object) const { free(object); }
+};
+using AnyObject = std::unique_ptr<void, FreeAny>;
 
 // Objects handed out, by the address that the program knows. A handle that was
 // destroyed, or never came from here, is not found. Serialised by the owner.
@@ -36,8 +58,10 @@ class Handles {
   using Node = typename std::unordered_map<const void *, std::unique_ptr<T>>::node_type;
   Node take(const void *handle) { return objects_.extract(handle); }
   void put_back(Node node) { objects_.insert(std::move(node)); }
+  void retire(Node node) { retired_.keep(std::move(node)); }
 
  private:
+  Retired<Node> retired_;
   std::unordered_map<const void *, std::unique_ptr<T>> objects_;
 };
 

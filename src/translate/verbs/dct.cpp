@@ -178,6 +178,7 @@ Result<void> destroy_dct(ibv_exp_dct *dct) {
   const std::lock_guard guard(state->mutex);
   if (error == 0) {
     if (entry != nullptr) state->qp_pool.give_back(*entry);
+    state->targets.retire(std::move(gone));
     return {};
   }
   if (entry != nullptr) state->qps.set(dct->dct_num, entry);

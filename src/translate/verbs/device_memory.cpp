@@ -65,8 +65,11 @@ Result<void> free_dm(ibv_exp_dm *dm) {
   if (!gone) return invalid(freeing, "dm", 0, "not allocated here, or freed");
   KeepErrno keep;
   const int error = ibv_free_dm(gone.mapped()->dm);
-  if (error == 0) return {};
   const std::lock_guard guard(state->mutex);
+  if (error == 0) {
+    state->device_memory.retire(std::move(gone));
+    return {};
+  }
   state->device_memory.put_back(std::move(gone));
   return Error{positive(error)};
 }

@@ -102,11 +102,10 @@ Result<void> destroy_flow(ibv_exp_flow *flow) {
   const int error = ibv_destroy_flow(rule->real);
   errno = kept;
   if (error != 0) return Error{error < 0 ? -error : error};
-  {
-    const std::lock_guard guard(state->mutex);
-    state->handles.erase(rule);
-  }
-  delete rule;
+  const std::lock_guard guard(state->mutex);
+  state->handles.erase(rule);
+  state->retired_handles.keep(
+      AnyObject(rule, {[](void *gone) { delete static_cast<Rule *>(gone); }}));
   return {};
 }
 

@@ -101,7 +101,8 @@ int destroy_key(ContextState &state, IndirectKey &key) {
     state.keys.set(index, &key);
     return error;
   }
-  std::free(&key);
+  const std::lock_guard guard(state.mutex);
+  state.retired_handles.keep(AnyObject(&key, {std::free}));
   return 0;
 }
 
@@ -165,11 +166,12 @@ Result<void> dealloc_mkey_list_memory(ibv_exp_mkey_list_container *memory) {
   if (!gone) return invalid(freeing, "mem", 0, "not allocated here, or freed");
   KeepErrno keep;
   const int error = real().ibv_dereg_mr(gone.mapped()->mr);
+  const std::lock_guard guard(state->mutex);
   if (error == 0) {
     std::free(gone.mapped()->entries);
+    state->key_lists.retire(std::move(gone));
     return {};
   }
-  const std::lock_guard guard(state->mutex);
   state->key_lists.put_back(std::move(gone));
   return Error{positive(error)};
 }

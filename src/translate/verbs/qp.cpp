@@ -155,6 +155,10 @@ Result<void> check_rx_hash(const ibv_context *context, const ibv_exp_qp_init_att
     return invalid(creating, "rx_hash_conf.rwq_ind_tbl", 0, "no table of this context");
   if (attr.send_cq != nullptr || attr.recv_cq != nullptr || attr.srq != nullptr)
     return invalid(creating, "rx_hash_conf", 0, "such a queue pair has neither CQ nor SRQ");
+  // rdma-core would look for the CQ of the sends.
+  if (attr.cap.max_send_wr != 0)
+    return invalid(creating, "cap.max_send_wr", attr.cap.max_send_wr,
+                   "such a queue pair sends nothing");
   return {};
 }
 

@@ -96,11 +96,13 @@ Result<void> destroy_res_domain(ibv_context *context, ibv_exp_res_domain *domain
       return invalid(destroying, "res_dom", known->uses, "objects still use it");
     gone = state->res_domains.take(domain);
   }
-  if (gone.mapped()->td == nullptr) return {};
   KeepErrno keep;
-  const int error = ibv_dealloc_td(gone.mapped()->td);
-  if (error == 0) return {};
+  const int error = gone.mapped()->td != nullptr ? ibv_dealloc_td(gone.mapped()->td) : 0;
   const std::lock_guard guard(state->mutex);
+  if (error == 0) {
+    state->res_domains.retire(std::move(gone));
+    return {};
+  }
   state->res_domains.put_back(std::move(gone));
   return Error{positive(error)};
 }

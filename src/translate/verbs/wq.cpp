@@ -253,7 +253,9 @@ Result<void> destroy_wq(ibv_exp_wq *wq) {
     return Error{positive(error)};
   }
   leave(state, *ours);
-  delete ours;
+  const std::lock_guard guard(state.mutex);
+  state.retired_handles.keep(
+      AnyObject(ours, {[](void *gone) { delete static_cast<WorkQueue *>(gone); }}));
   return {};
 }
 
@@ -318,11 +320,10 @@ Result<void> destroy_rwq_ind_table(ibv_exp_rwq_ind_table *table) {
   errno = kept;
   if (error != 0) return Error{positive(error)};
   ContextState &state = *find_state(ours->context);
-  {
-    const std::lock_guard guard(state.mutex);
-    state.handles.erase(ours);
-  }
-  delete ours;
+  const std::lock_guard guard(state.mutex);
+  state.handles.erase(ours);
+  state.retired_handles.keep(
+      AnyObject(ours, {[](void *gone) { delete static_cast<IndirectionTable *>(gone); }}));
   return {};
 }
 
