@@ -20,7 +20,7 @@ _ibvexp() {
 		doctor--device) COMPREPLY=($(compgen -W soft -- "$cur")); return ;;
 		run--trace | run--report | audit--json | audit--sarif | audit--html) _filedir; return ;;
 		audit--fail-on)
-			COMPREPLY=($(compgen -W 'fine partial beyond unsupported' -- "$cur"))
+			COMPREPLY=($(compgen -W 'refused switch private any' -- "$cur"))
 			return ;;
 		audit--color) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
 	esac

@@ -15,6 +15,7 @@ namespace ibvexp::tool {
 inline constexpr int exit_ok = 0;
 inline constexpr int exit_findings = 1;  // what --fail-on names was found
 inline constexpr int exit_trouble = 2;   // wrong usage, or input that could not be read
+// Both at once are 3.
 
 // What the chosen subcommand does; returns the exit status.
 using Action = std::function<int()>;

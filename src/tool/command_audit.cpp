@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +26,7 @@ struct AuditOptions {
   audit::Options audit;
   std::string json, sarif, html;
   std::string colour = "auto";
-  std::string fail_on;
+  std::vector<std::string> fail_on;
   bool quiet = false;
 };
 
@@ -62,6 +63,18 @@ void gather_killed(const std::vector<std::string> &paths) {
   }
 }
 
+// Whether something was found that --fail-on calls by that name. What cannot run at
+// all counts as each of them.
+bool has(const audit::Report &report, std::string_view what) {
+  for (const audit::FileReport &f : report.files) {
+    if (!f.uses.empty() && !f.cannot_run.empty()) return true;
+    for (const audit::Use &u : f.uses)
+      if (what == "any" || what == name_of(u.severity) || u.severity == audit::Severity::impossible)
+        return true;
+  }
+  return false;
+}
+
 int run(const AuditOptions &o) {
   gather_killed(o.audit.paths);
   audit::Report report;
@@ -78,13 +91,9 @@ int run(const AuditOptions &o) {
   const bool taken = o.json == "-" || o.sarif == "-" || o.html == "-";
   if (!taken && !o.quiet) write("-", audit::as_table(report, use_colour(o.colour)));
 
-  if (report.errors() != 0) return exit_trouble;
-  if (!o.fail_on.empty())
-    for (std::size_t i = 0; i < std::size(audit::severity_names); ++i)
-      if (audit::severity_names[i] == o.fail_on && report.worst() &&
-          *report.worst() >= static_cast<audit::Severity>(i))
-        return exit_findings;
-  return exit_ok;
+  const bool found = std::any_of(o.fail_on.begin(), o.fail_on.end(),
+                                 [&](const std::string &what) { return has(report, what); });
+  return (found ? exit_findings : exit_ok) | (report.errors() != 0 ? exit_trouble : exit_ok);
 }
 
 }  // namespace
@@ -109,12 +118,19 @@ void add_audit(CLI::App &app, Action &action) {
       ->allow_extra_args(false);
   sub->add_option("-j,--jobs", o->audit.threads, "Threads (one per processor)")->type_name("N");
   sub->add_option("--fail-on", o->fail_on,
-                  "Exit with 1 if something of this severity or worse is used")
-      ->check(CLI::IsMember({"fine", "partial", "beyond", "unsupported"}));
+                  "Exit with 1 if that is found: refused (whatever is switched on), switch "
+                  "(refused unless switched on), private (layouts), any (use of the API); what "
+                  "cannot run counts as each; several, separated by commas")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"refused", "switch", "private", "any"}))
+      ->type_name("WHAT");
   sub->add_option("--color", o->colour, "Colours in the table")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
-  sub->footer("Exit status: 0, or 1 with --fail-on, or 2 if an input could not be read.");
+  sub->footer(
+      "Exit status: 0; 1 if --fail-on found something; 2 if an input could not be read; 3 if "
+      "both.");
   sub->callback([&action, o] { action = [o] { return run(*o); }; });
 }
 

@@ -27,12 +27,13 @@ constexpr std::size_t largest_source = std::size_t{256} << 20;
 
 struct Job {
   std::string path;
-  bool named;  // by the user, so it has to be audited somehow
+  std::size_t input;  // of Report::inputs
+  bool named;         // by the user, so it has to be audited somehow
 };
 
 class Auditor {
  public:
-  explicit Auditor(const Options &options) : options_(options) {}
+  explicit Auditor(const Options &options) : options_(options) { report_.inputs = options.paths; }
 
   Report run(const Progress &progress) {
     const auto start = std::chrono::steady_clock::now();
@@ -43,7 +44,7 @@ class Auditor {
     for (unsigned i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
     {
       std::jthread walker([this] {
-        for (const std::string &path : options_.paths) walk(path);
+        for (std::size_t i = 0; i < options_.paths.size(); ++i) walk(options_.paths[i], i);
         const std::scoped_lock lock(mutex_);
         walking_ = false;
         wake_.notify_all();
@@ -70,13 +71,13 @@ class Auditor {
   }
 
  private:
-  void add(const fs::path &path, bool named) {
+  void add(const fs::path &path, std::size_t input, bool named) {
     const std::scoped_lock lock(mutex_);
     // Libraries are reached by many ways.
     std::error_code failed;
     const fs::path real = fs::canonical(path, failed);
     if (!seen_.insert(failed ? path.string() : real.string()).second) return;
-    jobs_.push_back({path.string(), named});
+    jobs_.push_back({path.string(), input, named});
     ++known_;
     wake_.notify_one();
   }
@@ -96,7 +97,7 @@ class Auditor {
                options_.exclude.end();
   }
 
-  void walk(const fs::path &path) {
+  void walk(const fs::path &path, std::size_t input) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (status.type() == fs::file_type::not_found) {
@@ -104,11 +105,11 @@ class Auditor {
       return fail(path, link ? "dangling link" : "no such file or directory");
     }
     if (error) return fail(path, error.message());
-    if (!fs::is_directory(status)) return add(path, true);
-    walk_folder(path);
+    if (!fs::is_directory(status)) return add(path, input, true);
+    walk_folder(path, input);
   }
 
-  void walk_folder(const fs::path &folder) {
+  void walk_folder(const fs::path &folder, std::size_t input) {
     std::error_code error;
     fs::directory_iterator entries(folder, error);
     if (error) return fail(folder, error.message());
@@ -116,12 +117,12 @@ class Auditor {
       std::error_code failed;
       const bool link = e.is_symlink(failed);
       if (!link && e.is_directory(failed)) {
-        if (!excluded(e.path())) walk_folder(e.path());
+        if (!excluded(e.path())) walk_folder(e.path(), input);
       } else if (link && !fs::exists(e.path(), failed)) {
         // Of no interest unless it would have been read.
         if (kind_by_name(e.path().native()) != FileKind::other) fail(e.path(), "dangling link");
       } else if (e.is_regular_file(failed)) {
-        add(e.path(), false);
+        add(e.path(), input, false);
       }
     }
   }
@@ -158,6 +159,8 @@ class Auditor {
   FileReport audit(const Job &job) {
     FileReport report;
     report.path = job.path;
+    report.input = job.input;
+    report.named = job.named;
     try {
       audit(job, report);
     } catch (const std::exception &e) {
@@ -172,8 +175,12 @@ class Auditor {
     if (text.starts_with("\177ELF")) {
       report.kind = FileKind::binary;
       audit_binary(job.path, report);
-      if (options_.recursive)
-        for (const std::string &library : find_libraries(job.path, report)) add(library, false);
+      if (options_.recursive) {
+        std::vector<std::string> libraries = find_libraries(job.path, report);
+        for (const std::string &library : libraries) add(library, job.input, false);
+        const std::scoped_lock lock(mutex_);
+        report_.loads[job.path] = std::move(libraries);
+      }
       return;
     }
     if (looks_like_trace(text)) {
@@ -208,13 +215,6 @@ class Auditor {
 std::size_t Report::errors() const {
   return static_cast<std::size_t>(std::count_if(
       files.begin(), files.end(), [](const FileReport &f) { return !f.error.empty(); }));
-}
-
-std::optional<Severity> Report::worst() const {
-  std::optional<Severity> out;
-  for (const FileReport &f : files)
-    for (const Use &u : f.uses) out = std::max(out.value_or(Severity::fine), u.subject->severity);
-  return out;
 }
 
 Report run(const Options &options, const Progress &progress) {

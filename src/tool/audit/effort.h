@@ -31,13 +31,15 @@ constexpr Effort effort_of(const Answer &a) {
   return Effort::adapt;
 }
 
+// What becomes of a request by that name. A partial row counts as fine: what it
+// refuses has rows of its own, and they count where a program asks for it.
 constexpr Severity severity_of(const Answer &a) {
-  switch (a.verdict) {
-    case Verdict::unsupported: return Severity::unsupported;
-    case Verdict::beyond: return Severity::beyond;
-    case Verdict::partial: return Severity::partial;
-    default: return Severity::fine;
-  }
+  const Effective now = effective(a);
+  const bool told = now.verdict == Verdict::query_only;
+  if (told && !reportable(a)) return Severity::absent;
+  if (now.verdict != Verdict::unsupported) return Severity::fine;
+  if (effective(a, true).verdict != Verdict::unsupported) return Severity::by_switch;
+  return a.refusal == 0 ? Severity::absent : Severity::refused;
 }
 
 }  // namespace ibvexp::audit

@@ -4,21 +4,25 @@
 #include "table/compat.h"
 
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace ibvexp::audit {
 
-// How much a use hurts. In CI, --fail-on names the least one that fails.
+// What becomes of one use, the mildest first.
 enum class Severity : std::uint8_t {
-  fine,         // works, or needs nothing
-  partial,      // some requests are refused
-  beyond,       // refused unless switched on with IBVEXP_BEYOND
-  unsupported,  // refused, or cannot work at all
+  fine,        // works, or needs nothing
+  absent,      // a bit or field that is never reported: the program does without
+  unknown,     // no release has the name
+  by_switch,   // refused unless IBVEXP_BEYOND switches it on
+  refused,     // refused, whatever is switched on
+  layout,      // reads private structures of the legacy libmlx5
+  impossible,  // the program cannot run with it
 };
-inline constexpr std::string_view severity_names[] = {"fine", "partial", "beyond", "unsupported"};
+inline constexpr std::string_view severity_names[] = {"fine",    "absent",  "unknown",   "switch",
+                                                      "refused", "private", "impossible"};
 constexpr std::string_view name_of(Severity s) {
   return severity_names[static_cast<std::size_t>(s)];
 }
@@ -35,9 +39,10 @@ struct Subject {
   std::string_view family;   // title
   std::string_view replacement;
   std::string_view note;
-  Severity severity = Severity::fine;
+  Severity severity = Severity::fine;  // of a request by that name
   Effort effort = Effort::none;
-  bool planned = false;  // not what callers get yet
+  bool planned = false;          // not what callers get yet
+  std::string_view switch_name;  // of IBVEXP_BEYOND, if that serves it
 };
 
 enum class Evidence : std::uint8_t {
@@ -60,13 +65,29 @@ constexpr std::string_view name_of(Evidence e) {
 struct Use {
   const Subject *subject;
   Evidence evidence;
+  Severity severity = Severity::fine;
   std::uint32_t line = 0;  // source line, if known
   std::uint32_t column = 0;
   std::uint64_t address = 0;  // in binaries
+  std::int64_t offset = -1;   // of the address in the function `where`, -1 if not known
   std::uint64_t count = 1;    // in traces
-  std::string where;          // function, or source file of a binary's code
+  std::string where;          // function; in traces the program
+  std::string source;         // of a binary's code, which `line` is in
   std::string detail;
 };
+
+// Asking whether the build finds a name is no request.
+constexpr Severity severity_of(const Subject &s, Evidence e) {
+  return e == Evidence::probe ? Severity::fine : s.severity;
+}
+
+inline Use make_use(const Subject &s, Evidence e) {
+  Use out{};
+  out.subject = &s;
+  out.evidence = e;
+  out.severity = severity_of(s, e);
+  return out;
+}
 
 enum class FileKind : std::uint8_t { source, build_file, binary, trace, other };
 inline constexpr std::string_view file_kind_names[] = {"source", "build file", "binary", "trace",
@@ -77,21 +98,28 @@ constexpr std::string_view name_of(FileKind k) {
 
 struct FileReport {
   std::string path;
+  std::size_t input = 0;  // which of Report::inputs it was reached from
+  bool named = false;     // itself, not a folder that it is in
   FileKind kind = FileKind::other;
   std::vector<Use> uses;
   std::vector<std::string> notes;
   std::string header_release;          // of the header a binary was compiled with
   std::vector<std::string> libraries;  // that a binary loads
+  std::string layout;                  // 3.x or 4.x, of the private structures it reads
+  std::string cannot_run;              // why a preloaded library cannot reach a binary
+  bool program = false;                // a binary that can be started
   std::string error;                   // why it could not be read
 };
 
 struct Report {
-  std::vector<FileReport> files;  // those with something to tell
+  std::vector<std::string> inputs;  // as the user named them
+  std::vector<FileReport> files;    // those with something to tell
+  // Files of libraries by the binary that loads them, if they are audited as well.
+  std::map<std::string, std::vector<std::string>> loads;
   std::size_t sources = 0, build_files = 0, binaries = 0, traces = 0, skipped = 0;
   double seconds = 0;
 
   std::size_t errors() const;
-  std::optional<Severity> worst() const;  // none without a use
 };
 
 }  // namespace ibvexp::audit

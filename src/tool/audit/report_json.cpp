@@ -1,6 +1,7 @@
 // The audit for programs.
 #include "tool/audit/outputs.h"
 #include "tool/audit/totals.h"
+#include "tool/audit/verdict.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -20,17 +21,38 @@ Json subject_json(const Subject &s) {
           {"effort", name_of(s.effort)},
           {"family", s.family},
           {"replacement", s.replacement},
-          {"note", s.note}};
+          {"note", s.note},
+          {"switch", s.switch_name}};
 }
 
 Json use_json(const Use &u, std::size_t subject) {
-  Json out{{"subject", subject}, {"evidence", name_of(u.evidence)}};
+  Json out{
+      {"subject", subject}, {"evidence", name_of(u.evidence)}, {"severity", name_of(u.severity)}};
   if (u.line != 0) out["line"] = u.line;
   if (u.column != 0) out["column"] = u.column;
   if (u.address != 0) out["address"] = fmt::format("{:#x}", u.address);
+  if (u.offset >= 0) out["offset"] = u.offset;
+  if (!u.source.empty()) out["source"] = u.source;
   if (u.evidence == Evidence::trace) out["count"] = u.count;
   if (!u.where.empty()) out["where"] = u.where;
   if (!u.detail.empty()) out["detail"] = u.detail;
+  return out;
+}
+
+Json program_json(const Program &p) {
+  Json out{{"name", p.name},
+           {"kind", name_of(p.kind)},
+           {"standing", name_of(p.standing)},
+           {"verdict", p.sentence}};
+  if (!p.switches.empty()) out["switches"] = p.switches;
+  if (!p.layout.empty()) out["layout"] = p.layout;
+  if (!p.command.empty()) out["command"] = p.command;
+  out["reasons"] = Json::array();
+  for (const Reason &r : p.reasons)
+    out["reasons"].push_back({{"name", r.subject->name},
+                              {"severity", name_of(r.severity)},
+                              {"count", r.count},
+                              {"places", r.places}});
   return out;
 }
 
@@ -38,7 +60,7 @@ Json use_json(const Use &u, std::size_t subject) {
 
 std::string as_json(const Report &report) {
   const Totals t = totals(report);
-  Json out{{"format", "ibvexp-audit"}, {"version", 1}};
+  Json out{{"format", "ibvexp-audit"}, {"version", 2}};
   out["read"] = {{"sources", report.sources},   {"build_files", report.build_files},
                  {"binaries", report.binaries}, {"traces", report.traces},
                  {"other", report.skipped},     {"errors", report.errors()}};
@@ -48,6 +70,8 @@ std::string as_json(const Report &report) {
   for (std::size_t i = 0; i < t.by_effort.size(); ++i)
     counts["effort"][std::string(effort_names[i])] = t.by_effort[i];
   out["counts"] = std::move(counts);
+  out["programs"] = Json::array();
+  for (const Program &p : judge(report)) out["programs"].push_back(program_json(p));
   out["subjects"] = Json::array();
   std::unordered_map<const Subject *, std::size_t> ids;
   Json files = Json::array();
@@ -55,6 +79,7 @@ std::string as_json(const Report &report) {
     Json file{{"path", f.path}, {"kind", name_of(f.kind)}};
     if (!f.error.empty()) file["error"] = f.error;
     if (!f.header_release.empty()) file["header"] = f.header_release;
+    if (!f.layout.empty()) file["layout"] = f.layout;
     if (!f.libraries.empty()) file["libraries"] = f.libraries;
     if (!f.notes.empty()) file["notes"] = f.notes;
     file["uses"] = Json::array();

@@ -13,12 +13,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string_view level(Severity s) {
-  switch (s) {
-    case Severity::unsupported: return "error";
-    case Severity::beyond:
-    case Severity::partial: return "warning";
-    case Severity::fine: break;
-  }
+  if (s >= Severity::refused) return "error";
+  if (s >= Severity::unknown) return "warning";
   return "note";
 }
 
@@ -67,7 +63,7 @@ Json result(const FileReport &f, const Use &u, std::size_t rule_index) {
   if (!u.detail.empty()) text += fmt::format(" {}.", u.detail);
   return {{"ruleId", s.name},
           {"ruleIndex", rule_index},
-          {"level", level(s.severity)},
+          {"level", level(u.severity)},
           {"message", {{"text", text}}},
           {"locations", Json::array({location(f, u)})}};
 }

@@ -1,6 +1,7 @@
 // The audit as text: uses by file, then the sums.
 #include "tool/audit/outputs.h"
 #include "tool/audit/totals.h"
+#include "tool/audit/verdict.h"
 
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@ class Table {
   explicit Table(bool colour) : colour_(colour) {}
 
   std::string make(const Report &report) {
+    for (const Program &p : judge(report)) program(p);
     for (const FileReport &f : report.files)
       if (f.error.empty()) file(f);
     summary(report);
@@ -31,13 +33,34 @@ class Table {
   }
 
   std::string severity(Severity s, int width = 0) const {
-    constexpr std::string_view colours[] = {"32", "33", "35", "31"};
+    constexpr std::string_view colours[] = {"32", "36", "36", "33", "31", "35", "1;31"};
+    static_assert(std::size(colours) == std::size(severity_names));
     return paint(colours[static_cast<std::size_t>(s)], fmt::format("{:<{}}", name_of(s), width));
+  }
+
+  // The verdict, what it rests on, and what to type.
+  void program(const Program &p) {
+    constexpr std::string_view colours[] = {"2", "1;32", "1;33", "1;33", "1;35", "1;31"};
+    static_assert(std::size(colours) == std::size(standing_names));
+    print("{}: {}\n", paint("1", p.name),
+          paint(colours[static_cast<std::size_t>(p.standing)], p.sentence));
+    constexpr std::size_t most = 8;
+    std::size_t width = 0;
+    for (const Reason &r : p.reasons) width = std::max(width, r.subject->name.size());
+    for (std::size_t i = 0; i < std::min(most, p.reasons.size()); ++i) {
+      const Reason &r = p.reasons[i];
+      print("  {} {:<{}}  {}{}\n", severity(r.severity, 10), r.subject->name, width,
+            fmt::join(r.places, ", "), r.count > r.places.size() ? ", ..." : "");
+    }
+    if (p.reasons.size() > most) print("  and {} more, below\n", p.reasons.size() - most);
+    if (!p.command.empty()) print("  $ {}\n", p.command);
+    print("\n");
   }
 
   static std::string position(const Use &u) {
     if (u.address != 0)
-      return fmt::format("{:#x}{}{}", u.address, u.where.empty() ? "" : " in ", u.where);
+      return fmt::format("{:#x}{}{}{}", u.address, u.where.empty() ? "" : " in ", u.where,
+                         u.source.empty() ? "" : fmt::format(" ({}:{})", u.source, u.line));
     if (u.evidence == Evidence::trace) return fmt::format("{} calls", u.count);
     if (u.line != 0) return std::to_string(u.line);
     return std::string(name_of(u.evidence));
@@ -53,21 +76,22 @@ class Table {
     std::vector<const Use *> uses;
     for (const Use &u : f.uses) uses.push_back(&u);
     const auto key = [](const Use *u) {
-      return std::tuple(-static_cast<int>(u->subject->severity), u->subject->name);
+      return std::tuple(-static_cast<int>(u->severity), u->subject->name);
     };
     std::stable_sort(uses.begin(), uses.end(),
                      [&](const Use *a, const Use *b) { return key(a) < key(b); });
     for (std::size_t i = 0; i < uses.size();) {
       const Subject &s = *uses[i]->subject;
+      const Severity worst = uses[i]->severity;
       std::string positions;
       std::string detail;
       bool hint = false;
-      for (; i < uses.size() && uses[i]->subject == &s; ++i) {
+      for (; i < uses.size() && uses[i]->subject == &s && uses[i]->severity == worst; ++i) {
         positions += (positions.empty() ? "" : ", ") + position(*uses[i]);
         hint = uses[i]->evidence == Evidence::hint;
         if (uses[i]->evidence == Evidence::trace) detail = uses[i]->detail;
       }
-      print("  {} {:<38} {:<12} {}{}\n", severity(s.severity, 11), s.name,
+      print("  {} {:<38} {:<12} {}{}\n", severity(worst, 11), s.name,
             s.planned ? std::string(s.verdict) + "*" : std::string(s.verdict),
             hint                                                           ? "at "
             : f.kind == FileKind::source || f.kind == FileKind::build_file ? "line "

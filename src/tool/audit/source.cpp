@@ -33,25 +33,17 @@ class Scanner {
   Scanner(std::string_view text, FileReport &report) : text_(text), report_(report) {}
 
   void source() {
-    while (at_ < text_.size()) {
-      const char c = text_[at_];
-      if (c == '\n') next_line();
-      else if (c == '/' && peek(1) == '/') skip_line_comment();
-      else if (c == '/' && peek(1) == '*') skip_block_comment();
-      else if (c == '"') string();
-      else if (c == '\'') character();
-      else if (c == '#' && begins_line_) directive();
-      else if (is_word(c)) word(in_condition_ ? Evidence::probe : Evidence::code);
-      else {
-        if (c == '\\' && peek(1) == '\n') {
-          ++at_;  // the directive goes on
-          newline();
-          continue;
-        }
-        if (c != ' ' && c != '\t' && c != '\r') begins_line_ = false;
-        ++at_;
-      }
+    read();
+    // A member counts in files that use the API: others may have one of that name.
+    if (report_.uses.empty()) return;
+    for (const auto &[subject, place] : members_) {
+      report_.uses.push_back(make_use(*subject, Evidence::code));
+      report_.uses.back().line = place.first;
+      report_.uses.back().column = place.second;
     }
+    std::stable_sort(report_.uses.begin(), report_.uses.end(), [](const Use &a, const Use &b) {
+      return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+    });
   }
 
   // Comments of a build file start with # or dnl, as whole lines.
@@ -74,6 +66,28 @@ class Scanner {
   }
 
  private:
+  void read() {
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '\n') next_line();
+      else if (c == '/' && peek(1) == '/') skip_line_comment();
+      else if (c == '/' && peek(1) == '*') skip_block_comment();
+      else if (c == '"') string();
+      else if (c == '\'') character();
+      else if (c == '#' && begins_line_) directive();
+      else if (is_word(c)) word(in_condition_ ? Evidence::probe : Evidence::code);
+      else {
+        if (c == '\\' && peek(1) == '\n') {
+          ++at_;  // the directive goes on
+          newline();
+          continue;
+        }
+        if (c != ' ' && c != '\t' && c != '\r') begins_line_ = false;
+        ++at_;
+      }
+    }
+  }
+
   char peek(std::size_t n) const { return at_ + n < text_.size() ? text_[at_ + n] : '\0'; }
 
   void newline() {
@@ -186,6 +200,8 @@ class Scanner {
     if (const Subject *s = subject_of(w)) {
       // Only programs name an environment variable as a word of its own.
       if (evidence == Evidence::string || is_name_of_api(w)) add(*s, evidence, start, "");
+    } else if (const Subject *m = member(w, start)) {
+      members_.push_back({m, {line_, static_cast<std::uint32_t>(start - line_start_ + 1)}});
     } else if (is_experimental(w)) {
       if (evidence != Evidence::string) add(unknown_name(w), evidence, start, "");
     } else if (w.starts_with("ibv_mlx5_exp_get_")) {
@@ -195,6 +211,13 @@ class Scanner {
     } else if (evidence == Evidence::probe && w == "mlx5_hw") {
       add(private_layout(), evidence, start, "mlx5_hw.h");
     }
+  }
+
+  // A structure member that has a row, by its name behind a point or an arrow.
+  const Subject *member(std::string_view w, std::size_t start) const {
+    const bool reached =
+        start > 0 && (text_[start - 1] == '.' || (start > 1 && text_.substr(start - 2, 2) == "->"));
+    return reached ? refused_member(w) : nullptr;
   }
 
   static bool is_name_of_api(std::string_view w) {
@@ -218,14 +241,13 @@ class Scanner {
                              "A macro that the build defines when it finds the API.",
                              Severity::fine,
                              Effort::adapt,
-                             false};
+                             false,
+                             {}};
     return any;
   }
 
   void add(const Subject &s, Evidence evidence, std::size_t start, std::string detail) {
-    Use use{};
-    use.subject = &s;
-    use.evidence = evidence;
+    Use use = make_use(s, evidence);
     use.line = line_;
     use.column = static_cast<std::uint32_t>(start - line_start_ + 1);
     use.detail = std::move(detail);
@@ -234,6 +256,7 @@ class Scanner {
 
   std::string_view text_;
   FileReport &report_;
+  std::vector<std::pair<const Subject *, std::pair<std::uint32_t, std::uint32_t>>> members_;
   std::size_t at_ = 0;
   std::size_t line_start_ = 0;
   std::uint32_t line_ = 1;

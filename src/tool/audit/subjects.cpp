@@ -21,12 +21,21 @@ std::string_view words(Verdict v) {
 }
 
 Subject make(std::string_view name, Family family, const Answer &a) {
-  return {name,   words(a.verdict), info(family).title, a.target,
-          a.note, severity_of(a),   effort_of(a),       a.state == State::planned};
+  Subject out{name,           words(a.verdict), info(family).title,        a.target, a.note,
+              severity_of(a), effort_of(a),     a.state == State::planned, {}};
+  if (is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done)
+    out.switch_name = name_of(a.beyond);
+  return out;
 }
 
-// What the headers have beside rows: types, macros. They have no answer of their
-// own and are as good as the verb whose name begins theirs.
+// What nobody exports stops a program that asks for it.
+Subject make(const Entry &e) {
+  Subject out = make(e.name, e.family, e.answer);
+  if (e.door == Door::absent) out.severity = Severity::impossible;
+  return out;
+}
+
+// What the headers have beside rows: types, macros. To name one asks for nothing.
 Subject make_part(std::string_view name, const Subjects &rows) {
   Subject out{name,
               "part of the API",
@@ -35,15 +44,14 @@ Subject make_part(std::string_view name, const Subjects &rows) {
               "A type or macro: see the verbs that take it.",
               Severity::fine,
               Effort::adapt,
-              false};
+              false,
+              {}};
   std::size_t longest = 0;
   for (const Entry &e : entries) {
     if (e.name.size() <= longest || !name.starts_with(e.name)) continue;
     longest = e.name.size();
     const Subject &verb = rows.at(e.name);
     out.family = verb.family;
-    out.severity = verb.severity;
-    out.planned = verb.planned;
   }
   if (longest == 0)
     for (const Feature &f : features)
@@ -60,7 +68,7 @@ constexpr std::string_view api_names[] = {
 
 Subjects make_all() {
   Subjects out;
-  for (const Entry &e : entries) out.emplace(e.name, make(e.name, e.family, e.answer));
+  for (const Entry &e : entries) out.emplace(e.name, make(e));
   for (const Feature &f : features)
     if (f.kind != Kind::modern && f.kind != Kind::application)
       out.emplace(f.name, make(f.name, f.family, f.answer));
@@ -81,6 +89,23 @@ const Subject *subject_of(std::string_view name) {
   return it == all.end() ? nullptr : &it->second;
 }
 
+const Subject *refused_member(std::string_view name) {
+  constexpr std::size_t least = 5;  // "task" is anybody's
+  static const std::unordered_map<std::string_view, const Subject *> all = [] {
+    std::unordered_map<std::string_view, const Subject *> out;
+    for (const Feature &f : features) {
+      const std::size_t dot = f.name.rfind('.');
+      if (f.kind != Kind::field || dot == std::string_view::npos) continue;
+      const Subject *s = subject_of(f.name);
+      const std::string_view member = f.name.substr(dot + 1);
+      if (s->severity >= Severity::by_switch && member.size() >= least) out.emplace(member, s);
+    }
+    return out;
+  }();
+  const auto it = all.find(name);
+  return it == all.end() ? nullptr : it->second;
+}
+
 const Subject &private_layout() {
   static const Subject s{
       "mlx5_hw.h",
@@ -90,9 +115,10 @@ const Subject &private_layout() {
       "The header reads structures inside the legacy libmlx5 by their layout. No library can serve "
       "that: such code must be rebuilt on mlx5dv. Where the program has other transports, restrict "
       "it to those.",
-      Severity::unsupported,
+      Severity::layout,
       Effort::rework,
-      false};
+      false,
+      {}};
   return s;
 }
 
@@ -104,9 +130,10 @@ const Subject &old_lookup() {
                          "Compiled with headers of MLNX_OFED 2.x, which look for the table "
                          "elsewhere: every call would "
                          "find none. Must be rebuilt.",
-                         Severity::unsupported,
+                         Severity::impossible,
                          Effort::adapt,
-                         false};
+                         false,
+                         {}};
   return s;
 }
 
@@ -118,9 +145,10 @@ const Subject &provider_plugin() {
                          "A provider of the legacy libibverbs. Today's libibverbs does not load "
                          "it, and applications do "
                          "not need it.",
-                         Severity::unsupported,
+                         Severity::impossible,
                          Effort::replace,
-                         false};
+                         false,
+                         {}};
   return s;
 }
 
@@ -136,9 +164,10 @@ const Subject &unknown_name(std::string_view name) {
                   "Not in the tables",
                   "",
                   "No release of MLNX_OFED that the tables cover has this name.",
-                  Severity::partial,
+                  Severity::unknown,
                   Effort::adapt,
-                  false};
+                  false,
+                  {}};
   }
   return it->second;
 }

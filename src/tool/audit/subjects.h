@@ -9,6 +9,10 @@ namespace ibvexp::audit {
 // returns lives as long as the process.
 const Subject *subject_of(std::string_view name);
 
+// A member of the API's structures that is refused where it is used; null for
+// others, and for names that any structure may have.
+const Subject *refused_member(std::string_view name);
+
 // Whether the name would be one of the API, had the tables a row for it.
 bool is_experimental(std::string_view name);
 

@@ -20,7 +20,7 @@ inline Totals totals(const Report &report) {
   for (const FileReport &f : report.files) {
     if (!f.uses.empty()) ++out.files;
     for (const Use &u : f.uses) {
-      const auto severity = static_cast<std::size_t>(u.subject->severity);
+      const auto severity = static_cast<std::size_t>(u.severity);
       ++out.uses;
       ++out.by_severity[severity];
       ++out.by_effort[static_cast<std::size_t>(u.subject->effort)];

@@ -27,9 +27,10 @@ std::string describe(const Json &note) {
 void add_row(const Json &process, const Json &row, FileReport &report) {
   const std::string name = row.at("name");
   const Subject *subject = subject_of(name);
-  Use use{};
-  use.subject = subject != nullptr ? subject : &unknown_name(name);
-  use.evidence = Evidence::trace;
+  Use use = make_use(subject != nullptr ? *subject : unknown_name(name), Evidence::trace);
+  // What happened counts, not what the row says about all requests of that name.
+  if (row.at("refusals").get<std::uint64_t>() == 0) use.severity = Severity::fine;
+  else if (use.severity == Severity::fine) use.severity = Severity::refused;
   use.count = row.at("calls");
   use.where = process.at("program");
   use.detail = std::to_string(row.at("successes").get<std::uint64_t>()) + " successes, " +

@@ -6,6 +6,9 @@
 #include "tool/audit/binary/releases.h"
 #include "tool/audit/subjects.h"
 
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -48,13 +51,6 @@ class Names {
   std::map<std::uint64_t, std::string> functions_;
 };
 
-Use use_of(const Subject &s, Evidence evidence) {
-  Use use{};
-  use.subject = &s;
-  use.evidence = evidence;
-  return use;
-}
-
 class Audit {
  public:
   Audit(const ElfImage &image, FileReport &report)
@@ -85,7 +81,7 @@ class Audit {
       add_site(s);
     }
     report_.header_release = header_release(found);
-    if (old) report_.uses.push_back(use_of(old_lookup(), Evidence::slot_call));
+    if (old) report_.uses.push_back(make_use(old_lookup(), Evidence::slot_call));
     if (!found.sites.empty())
       report_.notes.push_back(
           "flags and opcodes are a lower bound; code that is there need not be run");
@@ -93,30 +89,37 @@ class Audit {
 
   void add_site(const SlotSite &s) {
     Use use =
-        use_of(subject_of_slot(s.from_end), s.called ? Evidence::slot_call : Evidence::slot_load);
+        make_use(subject_of_slot(s.from_end), s.called ? Evidence::slot_call : Evidence::slot_load);
     use.address = s.address;
     use.detail = "slot " + slot_name(s.from_end);
     if (!s.called &&
         (use.subject->name == "ibv_exp_post_send" || use.subject->name == "ibv_exp_poll_cq"))
       use.detail += ", perhaps for ibv_exp_get_provider_func";
-    const Place place = debug_.place_of(s.address);
-    use.where = place.function.empty() ? names_.at(s.function) : place.function;
-    if (place.line > 0) {
-      use.line = static_cast<std::uint32_t>(place.line);
-      use.detail += ", " + place.file + ":" + std::to_string(place.line);
-    }
+    locate(use, s.function);
     const Subject &verb = *use.subject;
-    const std::string where = use.where;
-    report_.uses.push_back(std::move(use));
+    report_.uses.push_back(use);
     for (const Hint &h : hints_of(verb.name, s.arguments)) {
       const Subject *subject = subject_of(h.constant);
       if (subject == nullptr) continue;
-      Use hint = use_of(*subject, Evidence::hint);
-      hint.address = s.address;
-      hint.where = where;
+      Use hint = use;
+      hint.subject = subject;
+      hint.evidence = Evidence::hint;
+      hint.severity = severity_of(*subject, Evidence::hint);
       hint.detail = std::string(h.field);
       report_.uses.push_back(std::move(hint));
     }
+  }
+
+  // Function and line, as far as names are left.
+  void locate(Use &use, std::uint64_t function) const {
+    const std::string symbol = names_.at(function);
+    const Place place = debug_.place_of(use.address);
+    use.where = place.function.empty() ? symbol : place.function;
+    if (!symbol.empty() && use.where == symbol)
+      use.offset = static_cast<std::int64_t>(use.address - function);
+    if (place.line <= 0) return;
+    use.line = static_cast<std::uint32_t>(place.line);
+    use.source = place.file;
   }
 
   // Names that only the legacy libraries have. Those which today's have as well
@@ -131,9 +134,9 @@ class Audit {
                           (e != nullptr && e->family == Family::xrc);
       if (!legacy || name.starts_with("ibv_exp_cmd_")) continue;
       const Subject *s = subject_of(name);
-      report_.uses.push_back(use_of(s != nullptr ? *s : unknown_name(name), Evidence::import));
+      report_.uses.push_back(make_use(s != nullptr ? *s : unknown_name(name), Evidence::import));
     }
-    if (provider) report_.uses.push_back(use_of(provider_plugin(), Evidence::import));
+    if (provider) report_.uses.push_back(make_use(provider_plugin(), Evidence::import));
   }
 
   // Only names betray them: the code reads plain structures.
@@ -144,7 +147,7 @@ class Audit {
     for (const NamedAddress &s : image_.symbols())
       if (s.name.starts_with("ibv_mlx5_exp_get_")) how = "has " + s.name;
     if (how.empty()) return;
-    Use use = use_of(private_layout(), Evidence::debug_info);
+    Use use = make_use(private_layout(), Evidence::debug_info);
     use.detail = how;
     report_.uses.push_back(std::move(use));
   }
@@ -155,11 +158,31 @@ class Audit {
   DebugInfo debug_;
 };
 
+// Why nothing can be preloaded, empty if something can.
+std::string obstacle(const std::string &path, const ElfImage &image) {
+  if (!image.is_x86_64())
+    return std::string(image.machine()) + " code cannot use the library, which is x86-64";
+  if (image.is_static())
+    return "it is statically linked: nothing can be preloaded into it; link it dynamically";
+  struct stat st {};
+  if (stat(path.c_str(), &st) != 0) return {};
+  const char *gains = (st.st_mode & S_ISUID) != 0   ? "is set-user-ID"
+                      : (st.st_mode & S_ISGID) != 0 ? "is set-group-ID"
+                      : getxattr(path.c_str(), "security.capability", nullptr, 0) > 0
+                          ? "has file capabilities"
+                          : nullptr;
+  if (gains == nullptr) return {};
+  return std::string("it ") + gains +
+         ": the dynamic linker preloads nothing into such programs; run a copy without it";
+}
+
 }  // namespace
 
 void audit_binary(const std::string &path, FileReport &report) {
   const ElfImage image(path);
   report.libraries = image.needed();
+  report.program = image.is_program();
+  report.cannot_run = obstacle(path, image);
   if (image.segments().empty() && image.is_x86_64()) {
     report.notes.push_back(
         "an object file, which is not linked yet: audit what it becomes part of");

@@ -49,7 +49,7 @@ ElfImage::ElfImage(const std::string &path) : path_(path) {
       throw InputError("damaged ELF file: no usable header");
     machine_ = machine_name(header.e_machine, header.e_ident[EI_CLASS]);
     x86_64_ = header.e_machine == EM_X86_64 && header.e_ident[EI_CLASS] == ELFCLASS64;
-    program_ = header.e_type == ET_EXEC;
+    program_ = fixed_ = header.e_type == ET_EXEC;
     entry_ = header.e_entry;
     if (header.e_shoff > file_size_)
       throw InputError("truncated ELF file: it ends in front of its section headers");
@@ -78,7 +78,7 @@ void ElfImage::read_segments() {
     GElf_Phdr p;
     if (gelf_getphdr(elf_, static_cast<int>(i), &p) == nullptr)
       throw InputError("damaged ELF file: program header " + std::to_string(i) + " is missing");
-    if (p.p_type == PT_INTERP) program_ = true;
+    if (p.p_type == PT_INTERP) program_ = interpreted_ = true;
     if (p.p_type == PT_DYNAMIC) dynamic = p.p_vaddr;
     if (p.p_type == PT_GNU_EH_FRAME) eh_frame_hdr_ = p.p_vaddr;
     if (p.p_type != PT_LOAD) continue;
@@ -103,6 +103,7 @@ void ElfImage::read_dynamic(std::uint64_t address) {
       case DT_NEEDED: needed.push_back(d.d_un.d_val); break;
       case DT_RPATH:
       case DT_RUNPATH: paths.push_back(d.d_un.d_val); break;
+      case DT_FLAGS_1: pie_ = (d.d_un.d_val & DF_1_PIE) != 0; break;
       case DT_STRTAB: strings = d.d_un.d_ptr; break;
       case DT_SYMTAB: symbols = d.d_un.d_ptr; break;
       case DT_HASH: hash = d.d_un.d_ptr; break;

@@ -44,6 +44,8 @@ class ElfImage {
   bool is_x86_64() const { return x86_64_; }
   std::string_view machine() const { return machine_; }
   bool is_program() const { return program_; }  // has an interpreter or a fixed address
+  // A program without a dynamic linker.
+  bool is_static() const { return !interpreted_ && (fixed_ || pie_); }
   std::uint64_t entry() const { return entry_; }
 
   const std::vector<Segment> &segments() const { return segments_; }
@@ -73,6 +75,7 @@ class ElfImage {
   Elf *elf_ = nullptr;
   std::uint64_t file_size_ = 0;
   bool x86_64_ = false, program_ = false;
+  bool interpreted_ = false, fixed_ = false, pie_ = false;
   std::string machine_;
   std::uint64_t entry_ = 0, eh_frame_hdr_ = 0;
   std::vector<Segment> segments_;

@@ -1,0 +1,49 @@
+// Will it run? One verdict per program, from what it asks for. A program is a
+// binary, a source tree that was named, or an executable that a trace is about.
+#pragma once
+
+#include "tool/audit/report.h"
+
+namespace ibvexp::audit {
+
+// The worst that is true of a program; the sentence tells the rest.
+enum class Standing : std::uint8_t {
+  unused,    // no experimental verbs
+  runs,      // everything it asks for is served
+  switches,  // everything is served once switches are set
+  refused,   // runs, and some requests are refused
+  layouts,   // reads private structures of the legacy libmlx5
+  cannot,    // does not run
+};
+inline constexpr std::string_view standing_names[] = {"unused",  "runs",    "switches",
+                                                      "refused", "private", "cannot"};
+constexpr std::string_view name_of(Standing s) {
+  return standing_names[static_cast<std::size_t>(s)];
+}
+
+// One name that the verdict rests on.
+struct Reason {
+  const Subject *subject;
+  Severity severity;
+  std::size_t count = 0;            // uses
+  std::vector<std::string> places;  // file:line or function+offset, the first few
+};
+
+struct Program {
+  std::string name;
+  FileKind kind = FileKind::other;
+  Standing standing = Standing::unused;
+  std::string sentence;
+  std::vector<Reason> reasons;        // the worst first
+  std::vector<std::string> switches;  // of IBVEXP_BEYOND
+  std::string layout;                 // release of private layouts: 3.x or 4.x
+  std::string command;                // to type, empty if none helps
+};
+
+// Those with something to tell, and binaries that were named.
+std::vector<Program> judge(const Report &report);
+
+// Where a use is, as a person or an editor would write it.
+std::string place_of(const FileReport &file, const Use &use);
+
+}  // namespace ibvexp::audit

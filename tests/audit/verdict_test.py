@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Will it run? The verdicts of ibvexp audit, by what programs ask for.
+
+    verdict_test.py IBVEXP SOURCE_ROOT
+"""
+
+import json
+import subprocess
+import sys
+import unittest
+
+from audit_case import ROOT, Audit, audit
+
+REQUEST = """
+    #include <string.h>
+    #include <infiniband/verbs_exp.h>
+    int request(struct ibv_qp *qp) {
+        struct ibv_exp_send_wr wr, *bad;
+        memset(&wr, 0, sizeof(wr));
+        wr.exp_opcode = OPCODE;
+        wr.exp_send_flags = IBV_EXP_SEND_SIGNALED;
+        return ibv_exp_post_send(qp, &wr, &bad);
+    }
+    int main(int argc, char **argv) { return argc < 9 ? 0 : request((struct ibv_qp *)argv[1]); }
+"""
+INCLUDE = ("-I", ROOT / "include")
+
+
+class Sources(Audit):
+    def judge(self, text):
+        source = self.file("app/a.c", text)
+        report, done = self.report(source.parent)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.program(report, source.parent), source
+
+    def test_everyday_verbs_run(self):
+        """What verbs refuse for other callers is not held against this one."""
+        verdict, _ = self.judge("struct ibv_exp_qp_init_attr a;\nqp = ibv_exp_create_qp(c, &a);\n"
+                                "ibv_exp_modify_qp(qp, &b, IBV_EXP_QP_STATE); ibv_exp_post_send(qp, &w, &bad);\n"
+                                "ibv_exp_create_cq(c, 1, 0, 0, 0, &q); ibv_exp_poll_cq(cq, 1, wc, sizeof(wc));\n"
+                                "ibv_exp_reg_mr(&in);\n")
+        self.assertEqual(verdict["standing"], "runs")
+        self.assertEqual(verdict["verdict"], "runs")
+        self.assertEqual(verdict["reasons"], [])
+        self.assertEqual(verdict["command"], "ibvexp run -- PROGRAM")
+
+    def test_refused_requests_are_named_with_their_places(self):
+        verdict, source = self.judge("ibv_exp_create_qp(c, &a);\n a.flags |= IBV_EXP_QP_CREATE_MANAGED_SEND;\n"
+                                     "b.flags = IBV_EXP_QP_CREATE_MANAGED_SEND;\nibv_exp_post_task(c, &t, &bad);\n")
+        self.assertEqual(verdict["standing"], "refused")
+        self.assertEqual(verdict["verdict"], "runs, but 2 requests will be refused: "
+                                             "IBV_EXP_QP_CREATE_MANAGED_SEND, ibv_exp_post_task")
+        flag, verb = verdict["reasons"]
+        self.assertEqual(flag["places"], [f"{source}:2", f"{source}:3"])
+        self.assertEqual(flag["count"], 2)
+        self.assertEqual(verb["places"], [f"{source}:4"])
+
+    def test_switches_are_named(self):
+        verdict, _ = self.judge("wr.exp_opcode = IBV_EXP_WR_NOP;\n"
+                                "wr.exp_opcode = IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP;\n")
+        self.assertEqual(verdict["standing"], "switches")
+        self.assertEqual(verdict["verdict"], "runs with switches: IBVEXP_BEYOND=masked_atomics,nop")
+        self.assertEqual(verdict["command"], "ibvexp run --beyond masked_atomics,nop -- PROGRAM")
+
+    def test_a_switch_that_does_nothing_yet_is_not_offered(self):
+        verdict, _ = self.judge("t = IBV_EXP_SRQT_TAG_MATCHING;\n")
+        self.assertEqual(verdict["standing"], "refused")
+        self.assertNotIn("switches", verdict)
+
+    def test_refused_fields_count_as_requests(self):
+        verdict, source = self.judge("struct ibv_exp_qp_attr a;\na.flow_entropy = 3;\n"
+                                     "ibv_exp_modify_qp(qp, &a, m);\n")
+        self.assertEqual(verdict["reasons"][0]["name"], "ibv_exp_qp_attr.flow_entropy")
+        self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:2"])
+
+    def test_the_same_member_of_something_else_does_not(self):
+        report, _ = self.report(self.file("b/b.c", "a.flow_entropy = 3;\n"))
+        self.assertEqual(report["programs"], [])
+        report, _ = self.report(self.file("c/c.c", "flow_entropy = ibv_exp_poll_cq(c);\n"))
+        self.assertEqual(self.program(report)["standing"], "runs")
+
+    def test_what_is_never_reported_is_told_from_what_works(self):
+        verdict, _ = self.judge("if (attr.exp_device_cap_flags & IBV_EXP_DEVICE_DC_INFO) x();\n")
+        self.assertEqual(verdict["standing"], "runs")
+        report, _ = self.report(self.folder / "app")
+        self.assertEqual(report["counts"]["severity"]["absent"], 1)
+        self.assertEqual(report["counts"]["severity"]["fine"], 0)
+
+    def test_asking_whether_a_name_exists_is_no_request(self):
+        self.file("app/configure.ac", "AC_CHECK_DECLS([IBV_EXP_WR_CQE_WAIT])\n")
+        verdict, _ = self.judge("#ifdef IBV_EXP_WR_CQE_WAIT\n#endif\nibv_exp_poll_cq(c);\n")
+        self.assertEqual(verdict["standing"], "runs")
+
+    def test_private_layouts(self):
+        verdict, source = self.judge("#include <infiniband/mlx5_hw.h>\nibv_exp_poll_cq(c);\n")
+        self.assertEqual(verdict["standing"], "private")
+        self.assertIn("needs private layouts", verdict["verdict"])
+        self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:1"])
+
+    def test_files_that_are_named_are_one_program(self):
+        one, two = self.file("one.c", "ibv_exp_poll_cq(c);\n"), self.file("two.c", "ibv_exp_post_task(c, t, b);\n")
+        report, _ = self.report(one, two)
+        self.assertEqual(self.program(report)["name"], "2 files")
+
+    def test_the_verdict_stands_on_top(self):
+        source = self.file("a.c", "ibv_exp_post_task(c, &t, &bad);\n")
+        lines = audit(source).stdout.splitlines()
+        self.assertEqual(lines[0], f"{source}: runs, but 1 request will be refused: ibv_exp_post_task")
+        self.assertIn(f"{source}:1", lines[1])
+        self.assertEqual(lines[2], "  $ ibvexp run -- PROGRAM")
+
+
+class Binaries(Audit):
+    def judge(self, *arguments):
+        report, done = self.report(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.program(report, arguments[-1])
+
+    def test_everyday_verbs_run(self):
+        program = self.compile("app", REQUEST, "-DOPCODE=IBV_EXP_WR_SEND", *INCLUDE)
+        verdict = self.judge(program)
+        self.assertEqual(verdict["verdict"], "runs")
+        self.assertEqual(verdict["command"], f"ibvexp run -- {program}")
+
+    def test_what_is_asked_for_decides(self):
+        program = self.compile("app", REQUEST, "-DOPCODE=IBV_EXP_WR_CQE_WAIT", *INCLUDE)
+        verdict = self.judge(program)
+        self.assertEqual(verdict["standing"], "refused")
+        self.assertEqual([r["name"] for r in verdict["reasons"]], ["IBV_EXP_WR_CQE_WAIT"])
+        self.assertRegex(verdict["reasons"][0]["places"][0], r"^0x[0-9a-f]+$")
+
+    def test_evidence_names_function_offset_and_line_where_they_are_left(self):
+        source = self.file("app.cpp", REQUEST.replace("int request", "__attribute__((noinline)) int request"))
+        program = self.folder / "app"
+        subprocess.run(["g++", "-O2", "-g", "-w", "-fno-ipa-cp", "-DOPCODE=IBV_EXP_WR_NOP", *INCLUDE, source, "-o",
+                        program, "-libverbs"], check=True)
+        place = self.judge(program)["reasons"][0]["places"][0]
+        self.assertRegex(place, r"request.*\(.*app\.cpp:9\)")
+        subprocess.run(["strip", "-g", program], check=True)
+        self.assertRegex(self.judge(program)["reasons"][0]["places"][0], r"^_Z7requestP6ibv_qp.*\+0x[0-9a-f]+$")
+
+    def test_switches(self):
+        program = self.compile("my app", REQUEST, "-DOPCODE=IBV_EXP_WR_NOP", *INCLUDE)
+        verdict = self.judge(program)
+        self.assertEqual(verdict["standing"], "switches")
+        self.assertEqual(verdict["command"], f"ibvexp run --beyond nop -- '{program}'")
+
+    def test_static_programs_cannot(self):
+        """Only the call is needed, so libibverbs itself is left out."""
+        source = self.file("a.c", "typedef int (*slot)(void *, void *);\n#define WORD(p) (*(unsigned long *)(p))\n"
+                                  "int main(int n, char **context) { char *c = context[n];\n"
+                                  "char *end = c - WORD(c - 8) + 328; if (WORD(end - 8) < 16) return 38;\n"
+                                  "slot s = *(slot *)(end - 16); return s ? s(c, 0) : 38; }\n")
+        for kind in ("-static", "-static-pie"):
+            program = self.folder / "static"
+            subprocess.run(["gcc", "-O2", kind, source, "-o", program], check=True)
+            verdict = self.judge(program)
+            self.assertEqual(verdict["standing"], "cannot", kind)
+            self.assertIn("cannot run, because it is statically linked", verdict["verdict"])
+            self.assertNotIn("command", verdict)
+        subprocess.run(["gcc", "-O2", source, "-o", program], check=True)
+        self.assertEqual(self.judge(program)["standing"], "runs")
+        program.chmod(0o4755)
+        self.assertIn("set-user-ID", self.judge(program)["verdict"])
+
+    def test_nothing_experimental(self):
+        program = self.compile("app", "int main() { return 0; }")
+        self.assertEqual(self.judge(program)["standing"], "unused")
+
+    def test_libraries_count_with_recursive(self):
+        library = self.compile("libapp.so", REQUEST, "-DOPCODE=IBV_EXP_WR_CQE_WAIT", "-shared", "-fPIC", *INCLUDE)
+        middle = self.compile("libmiddle.so", "", "-shared", "-Wl,--no-as-needed", library, "-Wl,-rpath,$ORIGIN")
+        program = self.compile("app", "int main() { return 0; }", "-Wl,--no-as-needed", middle, "-Wl,-rpath,$ORIGIN",
+                               "-Wl,-rpath-link," + str(self.folder))
+        self.assertEqual(self.judge(program)["standing"], "unused")
+        verdict = self.judge("--recursive", program)
+        self.assertEqual(verdict["standing"], "refused")
+        self.assertEqual(verdict["command"], f"ibvexp run -- {program}")
+
+
+class Traces(Audit):
+    def judge(self, *rows):
+        row = {"kind": "entry", "family": "x", "verdict": "partial", "calls": 1, "successes": 0, "refusals": 0,
+               "failures": 0}
+        process = {"id": "h-1", "program": "/bin/app", "notes": [], "rows": [{**row, **r} for r in rows]}
+        trace = self.file("t.json", json.dumps({"format": "ibvexp-trace", "version": 1, "processes": [process]}))
+        report, done = self.report(trace)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.program(report, "/bin/app")
+
+    def test_what_was_not_refused_runs(self):
+        verdict = self.judge({"name": "ibv_exp_post_send"}, {"name": "ibv_exp_arm_dct"})
+        self.assertEqual(verdict["verdict"], "runs")
+
+    def test_what_was_refused_counts(self):
+        verdict = self.judge({"name": "ibv_exp_post_send", "refusals": 1},
+                             {"name": "IBV_EXP_WR_CQE_WAIT", "refusals": 1})
+        self.assertEqual(verdict["verdict"], "runs, but 1 request was refused: IBV_EXP_WR_CQE_WAIT")
+
+    def test_a_verb_that_refused_counts_where_nothing_tells_why(self):
+        verdict = self.judge({"name": "ibv_exp_post_send", "refusals": 1})
+        self.assertEqual(verdict["verdict"], "runs, but 1 request was refused: ibv_exp_post_send")
+
+    def test_switches(self):
+        verdict = self.judge({"name": "IBV_EXP_WR_NOP", "refusals": 2})
+        self.assertEqual(verdict["command"], "ibvexp run --beyond nop -- /bin/app")
+
+    def test_an_answer_that_was_left_out_is_no_refusal(self):
+        verdict = self.judge({"name": "IBV_EXP_DEVICE_ATTR_TUNNELED_ATOMIC", "refusals": 1})
+        self.assertEqual(verdict["verdict"], "runs")
+
+
+class FailOn(Audit):
+    def test_classes(self):
+        files = {"any": "ibv_exp_create_qp(c, &a);\n", "switch": "o = IBV_EXP_WR_NOP;\n",
+                 "refused": "ibv_exp_poll_dc_info(c, e, 1, 1);\n", "private": "#include <mlx5_hw.h>\n"}
+        for kind, text in files.items():
+            source = self.file(f"{kind}.c", text)
+            for level in files:
+                expected = 1 if level in (kind, "any") else 0
+                self.assertEqual(audit("--fail-on", level, source).returncode, expected, (kind, level))
+        both = audit("--fail-on", "switch,refused", self.folder / "refused.c")
+        self.assertEqual(both.returncode, 1)
+        self.assertEqual(audit("--fail-on", "nonsense", self.folder).returncode, 2)
+
+    def test_findings_and_errors_are_both_told(self):
+        source = self.file("a.c", "ibv_exp_poll_dc_info(c, e, 1, 1);\n")
+        self.assertEqual(audit("--fail-on", "refused", source, self.folder / "none").returncode, 3)
+        self.assertEqual(audit(source, self.folder / "none").returncode, 2)
+
+
+unittest.main(argv=[sys.argv[0]], verbosity=1)
