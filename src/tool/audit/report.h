@@ -46,18 +46,21 @@ struct Subject {
 };
 
 enum class Evidence : std::uint8_t {
-  code,        // source code
-  string,      // a name in a string, as dlsym() is given
-  probe,       // a build file or a preprocessor condition asks for it
-  slot_call,   // machine code that calls through the operation table
-  slot_load,   // machine code that loads a slot without calling it
-  hint,        // a value that machine code puts into a request
-  import,      // an undefined symbol
-  debug_info,  // DWARF
-  trace,       // it happened
+  code,         // source code
+  string,       // a name in a string, as dlsym() is given
+  probe,        // a build file or a preprocessor condition asks for it
+  slot_call,    // machine code that calls through the operation table
+  slot_load,    // machine code that loads a slot without calling it
+  hint,         // a value that machine code puts into a request
+  import,       // an undefined symbol
+  layout,       // machine code that reads private structures
+  source_name,  // the name of a source file in data
+  debug_info,   // DWARF
+  trace,        // it happened
 };
 inline constexpr std::string_view evidence_names[] = {
-    "code", "string", "probe", "slot call", "slot load", "hint", "import", "debug info", "trace"};
+    "code",   "string",      "probe",       "slot call",  "slot load", "hint",
+    "import", "layout read", "source name", "debug info", "trace"};
 constexpr std::string_view name_of(Evidence e) {
   return evidence_names[static_cast<std::size_t>(e)];
 }

@@ -58,10 +58,10 @@ class Audit {
 
   void run() {
     imports();
-    private_layouts();
     if (!image_.is_x86_64()) {
       report_.notes.push_back(std::string(image_.machine()) +
                               " code is not analysed: only names were looked at");
+      private_layouts(names_verbs(image_));
       return;
     }
     dispatch();
@@ -80,7 +80,13 @@ class Audit {
       old = old || s.old_lookup;
       add_site(s);
     }
+    private_layouts(!found.sites.empty() || names_verbs(image_));
+    layouts(found);
     report_.header_release = header_release(found);
+    const bool reads_private =
+        std::any_of(report_.uses.begin(), report_.uses.end(),
+                    [](const Use &u) { return u.severity == Severity::layout; });
+    if (reads_private) report_.layout = layout_release(found);
     if (old) report_.uses.push_back(make_use(old_lookup(), Evidence::slot_call));
     if (!found.sites.empty())
       report_.notes.push_back(
@@ -139,17 +145,62 @@ class Audit {
     if (provider) report_.uses.push_back(make_use(provider_plugin(), Evidence::import));
   }
 
-  // Only names betray them: the code reads plain structures.
-  void private_layouts() {
-    std::string how;
-    if (debug_.present() && debug_.source_files().contains("mlx5_hw.h"))
-      how = "mlx5_hw.h contributed to it";
+  // What is left by name: debug information, symbols, and names of source files,
+  // which assertions and logs keep.
+  void private_layouts(bool of_verbs) {
     for (const NamedAddress &s : image_.symbols())
-      if (s.name.starts_with("ibv_mlx5_exp_get_")) how = "has " + s.name;
-    if (how.empty()) return;
-    Use use = make_use(private_layout(), Evidence::debug_info);
-    use.detail = how;
+      if (s.name.starts_with("ibv_mlx5_exp_get_")) {
+        add_private(Evidence::debug_info, "has " + s.name);
+        break;
+      }
+    if (!of_verbs) return;
+    if (debug_.present() && debug_.source_files().contains("mlx5_hw.h"))
+      add_private(Evidence::debug_info, "mlx5_hw.h contributed to it");
+    for (const std::string_view name : {"mlx5_hw.h", "ib_mlx5_hw.c", "ib_mlx5_hw.cpp"})
+      if (const std::string path = source_name(name); !path.empty())
+        add_private(Evidence::source_name, "compiled from " + path);
+  }
+
+  void add_private(Evidence evidence, std::string detail) {
+    Use use = make_use(private_layout(), evidence);
+    use.detail = std::move(detail);
     report_.uses.push_back(std::move(use));
+  }
+
+  // A string of constant data that is the path of that file, empty without.
+  std::string source_name(std::string_view file) const {
+    for (const Segment &s : image_.segments()) {
+      if (s.writable) continue;
+      const std::string_view bytes(reinterpret_cast<const char *>(s.bytes.data()), s.bytes.size());
+      const std::string end = std::string(file) + '\0';
+      for (std::size_t at = 0; (at = bytes.find(end, at)) != std::string_view::npos; ++at) {
+        constexpr std::size_t longest = 512;
+        std::size_t start = at;
+        while (start > 0 && at - start < longest && bytes[start - 1] > ' ' &&
+               bytes[start - 1] < '\x7f')
+          --start;
+        const bool whole = start == 0 || bytes[start - 1] == '\0';
+        if (whole && (start == at || bytes[at - 1] == '/'))
+          return std::string(bytes.substr(start, at + file.size() - start));
+      }
+    }
+    return {};
+  }
+
+  void layouts(const Dispatch &found) {
+    constexpr std::string_view names[] = {"queue pair", "completion queue", "SRQ", "work queue"};
+    for (const LayoutSite &s : found.layouts) {
+      Use use = make_use(private_layout(), Evidence::layout);
+      use.address = s.address;
+      locate(use, s.function);
+      std::string members;
+      for (const std::string_view m : s.members)
+        members += (members.empty() ? "" : ", ") + std::string(m);
+      const std::string_view release = s.release.name();
+      use.detail = std::string(names[static_cast<std::size_t>(s.object)]) + ": " + members +
+                   (release.empty() ? "" : ", as " + std::string(release) + " has them");
+      report_.uses.push_back(std::move(use));
+    }
   }
 
   const ElfImage &image_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tool/audit/binary/elf_image.h"
+#include "tool/audit/binary/layouts.h"
 
 #include <map>
 
@@ -38,10 +39,15 @@ struct MaskComplaint {
 struct Dispatch {
   std::vector<SlotSite> sites;
   std::vector<MaskComplaint> complaints;
-  std::size_t functions = 0;  // all there are
+  std::vector<LayoutSite> layouts;  // looked for if the image has to do with verbs
+  std::size_t functions = 0;        // all there are
   std::size_t evaluated = 0;
   std::size_t code_bytes = 0;
 };
+
+// Whether it names the libraries or imports their functions. Plug-ins may do neither,
+// and call verbs through slots all the same.
+bool names_verbs(const ElfImage &image);
 
 // x86-64 only.
 Dispatch find_dispatch(const ElfImage &image);

@@ -96,6 +96,7 @@ void ElfImage::read_dynamic(std::uint64_t address) {
   if (gelf_getclass(elf_) != ELFCLASS64) return;
   const auto bytes = at(address);
   std::uint64_t strings = 0, symbols = 0, hash = 0, gnu_hash = 0, rela = 0, rela_size = 0;
+  std::uint64_t plt = 0, plt_size = 0;
   std::vector<std::uint64_t> needed, paths;
   Elf64_Dyn d;
   for (std::uint64_t i = 0; read(bytes, i, d) && d.d_tag != DT_NULL; ++i) {
@@ -109,6 +110,8 @@ void ElfImage::read_dynamic(std::uint64_t address) {
       case DT_HASH: hash = d.d_un.d_ptr; break;
       case DT_GNU_HASH: gnu_hash = d.d_un.d_ptr; break;
       case DT_RELA: rela = d.d_un.d_ptr; break;
+      case DT_JMPREL: plt = d.d_un.d_ptr; break;
+      case DT_PLTRELSZ: plt_size = d.d_un.d_val; break;
       case DT_RELASZ: rela_size = d.d_un.d_val; break;
       default: break;
     }
@@ -136,6 +139,8 @@ void ElfImage::read_dynamic(std::uint64_t address) {
       symbols_.push_back(
           {std::string(name), s.st_value, s.st_size, ELF64_ST_TYPE(s.st_info) == STT_FUNC});
   }
+  read_import_words(plt, plt_size, symbols, strings);
+  read_import_words(rela, rela_size, symbols, strings);
   if (rela == 0) return;
   const auto relocations = at(rela);
   Elf64_Rela r;
@@ -143,6 +148,27 @@ void ElfImage::read_dynamic(std::uint64_t address) {
     if (ELF64_R_TYPE(r.r_info) == R_X86_64_RELATIVE &&
         executable_at(static_cast<std::uint64_t>(r.r_addend)))
       code_pointers_.push_back(static_cast<std::uint64_t>(r.r_addend));
+}
+
+void ElfImage::read_import_words(std::uint64_t relocations, std::uint64_t size,
+                                 std::uint64_t symbols, std::uint64_t strings) {
+  if (relocations == 0) return;
+  const auto bytes = at(relocations);
+  const auto table = at(symbols);
+  Elf64_Rela r;
+  Elf64_Sym s;
+  for (std::uint64_t i = 0; i < size / sizeof r && read(bytes, i, r); ++i) {
+    const auto type = ELF64_R_TYPE(r.r_info);
+    if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
+    if (!read(table, ELF64_R_SYM(r.r_info), s) || s.st_shndx != SHN_UNDEF) continue;
+    if (const std::string_view name = text_at(strings + s.st_name); !name.empty())
+      import_words_.emplace(r.r_offset, name);
+  }
+}
+
+std::string_view ElfImage::import_at(std::uint64_t address) const {
+  const auto it = import_words_.find(address);
+  return it == import_words_.end() ? std::string_view() : it->second;
 }
 
 // Only for the names of local symbols; all else comes from program headers.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -57,6 +58,9 @@ class ElfImage {
   const std::vector<std::string> &needed() const { return needed_; }
   const std::string &run_path() const { return run_path_; }
   const std::vector<std::string> &imports() const { return imports_; }
+  // The name that the dynamic linker resolves into a word of the image; empty for
+  // others.
+  std::string_view import_at(std::uint64_t address) const;
   const std::vector<NamedAddress> &symbols() const { return symbols_; }
   // Where relative relocations point to inside of code.
   const std::vector<std::uint64_t> &code_pointers() const { return code_pointers_; }
@@ -69,6 +73,8 @@ class ElfImage {
   void read_segments();
   void read_dynamic(std::uint64_t address);
   void read_sections();
+  void read_import_words(std::uint64_t relocations, std::uint64_t size, std::uint64_t symbols,
+                         std::uint64_t strings);
 
   std::string path_;
   int fd_ = -1;
@@ -83,6 +89,7 @@ class ElfImage {
   std::string run_path_;
   std::vector<NamedAddress> symbols_;
   std::vector<std::uint64_t> code_pointers_;
+  std::map<std::uint64_t, std::string_view> import_words_;
 };
 
 }  // namespace ibvexp::audit

@@ -150,6 +150,21 @@ bool inside_of(const std::vector<Function> &sorted, std::uint64_t address) {
 
 }  // namespace
 
+std::uint64_t linkage_word(const ElfImage &image, std::uint64_t stub) {
+  auto b = image.at(stub);
+  std::uint64_t at = stub;
+  const auto skip = [&](std::size_t n) {
+    b = b.subspan(n);
+    at += n;
+  };
+  if (b.size() >= 4 && b[0] == 0xf3 && b[1] == 0x0f && b[2] == 0x1e && b[3] == 0xfa) skip(4);
+  if (!b.empty() && b[0] == 0xf2) skip(1);
+  if (b.size() < 6 || b[0] != 0xff || b[1] != 0x25) return 0;
+  std::int32_t distance;
+  std::memcpy(&distance, b.data() + 2, sizeof distance);
+  return at + 6 + static_cast<std::uint64_t>(std::int64_t{distance});
+}
+
 Functions::Functions(const ElfImage &image) {
   std::vector<Function> known = FrameTable(image).read();
   std::vector<std::uint64_t> starts;

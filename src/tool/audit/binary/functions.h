@@ -24,6 +24,10 @@ class Functions {
   std::vector<Function> all_;  // sorted, disjoint
 };
 
+// The word that a stub of the procedure linkage table jumps through; 0 for what is
+// no such stub.
+std::uint64_t linkage_word(const ElfImage &image, std::uint64_t stub);
+
 // Calls fn(address of the instruction, target, is it a call) for everything that
 // looks like a direct call or jump with a 32-bit distance into code. Reads bytes,
 // not instructions: a few of them are none.

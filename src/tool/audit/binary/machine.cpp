@@ -34,6 +34,7 @@ Value Machine::address_of(const Instruction &, const Operand &m) {
 
 Value Machine::load(const Instruction &insn, Value address, unsigned size) {
   if (address == unknown) return unknown;
+  observer_.touch(insn, address, size, false);
   const Cell *cell = state.memory.find(address);
   if (size == 8) {
     observer_.access(insn, address);
@@ -48,6 +49,7 @@ Value Machine::load(const Instruction &insn, Value address, unsigned size) {
 
 void Machine::store(const Instruction &insn, Value address, Value v, unsigned size) {
   if (address == unknown) return;
+  observer_.touch(insn, address, size, true);
   if (size == 8) observer_.access(insn, address);
   state.memory.store(address, v, static_cast<std::uint8_t>(size));
 }
@@ -95,6 +97,7 @@ void Machine::touch_memory_operands(const Instruction &insn) {
     if (op.kind != Operand::Kind::memory) continue;
     const Value address = address_of(insn, op);
     if (address == unknown) continue;
+    observer_.touch(insn, address, op.size, i == 0);
     if (op.size == 8) observer_.access(insn, address);
     if (i == 0 && state.memory.find(address) != nullptr)
       state.memory.store(address, unknown, op.size);

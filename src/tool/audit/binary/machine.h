@@ -25,6 +25,8 @@ class Observer {
   virtual ~Observer() = default;
   // An 8-byte access to memory at an address that is known to some extent.
   virtual void access(const Instruction &at, Value address) = 0;
+  // Any access to memory at an address that is known to some extent.
+  virtual void touch(const Instruction &, Value /*address*/, unsigned /*size*/, bool /*write*/) {}
   // A comparison of two 8-byte values.
   virtual void compare(const Instruction &at, Value a, Value b) = 0;
   // Before a call or a jump out of the function. target is the address called, as

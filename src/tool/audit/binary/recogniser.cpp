@@ -1,10 +1,12 @@
 #include "tool/audit/binary/recogniser.h"
 
 #include "tool/audit/binary/anchors.h"
+#include "table/compat.h"
 
 #include <capstone/capstone.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace ibvexp::audit {
 namespace {
@@ -21,6 +23,8 @@ constexpr int max_rounds = 6;
 // Parts of a function that lie apart.
 constexpr std::size_t max_parts = 8;
 constexpr int furthest_field = 512;
+// Of the private structures.
+constexpr std::uint64_t furthest_member = 1023;
 
 // Listens to one function.
 class Listener final : public Observer {
@@ -33,6 +37,17 @@ class Listener final : public Observer {
   void access(const Instruction &at, Value address) override {
     if (const auto t = values_.as_table(address); t && plausible(t->offset))
       seen.accesses.push_back({*t, at.address, false, {}});
+  }
+
+  void touch(const Instruction &at, Value address, unsigned size, bool write) override {
+    const Values::Linear &l = values_.linear(address);
+    for (std::uint32_t i = 0; i < l.count; ++i)
+      if (const Symbol &s = values_.at(l.terms[i].symbol); s.kind == Symbol::Kind::load)
+        seen.followed.insert(static_cast<Value>(s.a));
+    if (write || l.count != 1 || l.terms[0].factor != 1 || l.constant > furthest_member ||
+        values_.in_frame(address))
+      return;
+    seen.reads.push_back({address, static_cast<std::uint8_t>(size), at.address});
   }
 
   void compare(const Instruction &, Value a, Value b) override {
@@ -49,6 +64,9 @@ class Listener final : public Observer {
       if (const auto t = values_.as_table(static_cast<Value>(s->a)); t && plausible(t->offset))
         seen.accesses.push_back({*t, at.address, true, arguments(state)});
     look_for_complaint(state);
+    // rax of a call that is not followed.
+    const Value result = values_.symbol({Symbol::Kind::defined, at.address, rax});
+    seen.created.push_back({result, recogniser_.imported(target), at.address});
     const Function *f = recogniser_.local_function(target);
     if (f == nullptr) return;
     bool hands_table = false;
@@ -109,6 +127,15 @@ class Listener final : public Observer {
 };
 
 }  // namespace
+
+std::string_view Recogniser::imported(Value target) const {
+  if (const auto stub = values_.as_constant(target))
+    return image_.import_at(linkage_word(image_, *stub));
+  const Symbol *s = values_.as_symbol(target);
+  if (s == nullptr || s->kind != Symbol::Kind::load) return {};
+  const auto word = values_.as_constant(static_cast<Value>(s->a));
+  return word ? image_.import_at(*word) : std::string_view();
+}
 
 const Function *Recogniser::local_function(Value target) const {
   const auto address = values_.as_constant(target);
@@ -215,7 +242,9 @@ void Recogniser::evaluate(std::size_t index, const State &entry, bool own_entry)
     }
   }
   for (const auto &h : listener.seen.handed_on) handed_on_.push_back(h);
+  const std::size_t first_site = dispatch_.sites.size();
   report(f, listener.seen);
+  if (own_entry) report_layouts(f, listener.seen, first_site);
 }
 
 // Rule of confirmation: the same function compares the table's size, at table + z,
@@ -236,6 +265,53 @@ void Recogniser::report(const Function &f, const Sightings &seen) {
                                  t.at.offset != modern_size_word, a.arguments});
       break;
     }
+  }
+}
+
+namespace {
+
+// The object that a verb, or the slot of one, creates.
+std::optional<LayoutObject> object_of(std::string_view verb) {
+  constexpr std::pair<std::string_view, LayoutObject> all[] = {
+      {"ibv_create_qp", LayoutObject::qp},     {"ibv_create_cq", LayoutObject::cq},
+      {"ibv_create_srq", LayoutObject::srq},   {"ibv_exp_create_qp", LayoutObject::qp},
+      {"ibv_exp_create_cq", LayoutObject::cq}, {"ibv_exp_create_srq", LayoutObject::srq},
+      {"ibv_exp_create_wq", LayoutObject::wq}};
+  for (const auto &[name, object] : all)
+    if (verb == name) return object;
+  return {};
+}
+
+// The verb of a slot, empty for what is no function.
+std::string_view verb_of_slot(int from_end) {
+  constexpr int size = static_cast<int>(slots.size() * sizeof(void *));
+  if (from_end > size) return {};
+  return slots[static_cast<std::size_t>(size - from_end) / sizeof(void *)].entry;
+}
+
+}  // namespace
+
+void Recogniser::report_layouts(const Function &f, const Sightings &seen, std::size_t first_site) {
+  std::vector<TypedPointer> typed;
+  const auto add = [&](Value pointer, std::string_view verb) {
+    if (const auto object = object_of(verb))
+      typed.push_back({values_.linear(pointer).terms[0].symbol, *object});
+  };
+  for (const Sightings::Created &c : seen.created) {
+    add(c.pointer, c.verb);
+    for (std::size_t i = first_site; i < dispatch_.sites.size(); ++i)
+      if (dispatch_.sites[i].called && dispatch_.sites[i].address == c.site)
+        add(c.pointer, verb_of_slot(dispatch_.sites[i].from_end));
+  }
+  std::vector<FieldRead> reads;
+  for (const Sightings::Read &r : seen.reads) {
+    const Values::Linear &l = values_.linear(r.address);
+    reads.push_back({l.terms[0].symbol, static_cast<std::int64_t>(l.constant), r.size, r.site,
+                     seen.followed.contains(r.address)});
+  }
+  for (LayoutSite &site : find_layouts(std::move(reads), typed)) {
+    site.function = f.start;
+    dispatch_.layouts.push_back(std::move(site));
   }
 }
 
@@ -269,6 +345,23 @@ void Recogniser::evaluate_handed_on() {
   }
 }
 
+bool names_verbs(const ElfImage &image) {
+  const auto any = [](const std::vector<std::string> &names, auto &&...starts) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string &n) { return (n.starts_with(starts) || ...); });
+  };
+  return any(image.needed(), "libibverbs.so", "librdmacm.so", "libmlx5.so") ||
+         any(image.imports(), "ibv_", "rdma_");
+}
+
+void Recogniser::evaluate_layouts() {
+  const auto &all = functions_.all();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (may_read_layouts(image_.at(all[i].start).first(all[i].end - all[i].start)) &&
+        evaluated_.insert(i).second)
+      evaluate(i, entry_state(values_), true);
+}
+
 Dispatch Recogniser::run() {
   const auto &all = functions_.all();
   dispatch_.functions = all.size();
@@ -280,6 +373,9 @@ Dispatch Recogniser::run() {
     if (looks_up_[i] && evaluated_.insert(i).second) evaluate(i, entry_state(values_), true);
   evaluate_callers();
   evaluate_handed_on();
+  // Of others, whatever looks like a private structure is none.
+  if (dispatch_.sites.empty() && !names_verbs(image_)) dispatch_.layouts.clear();
+  else evaluate_layouts();
 
   auto &sites = dispatch_.sites;
   const auto key = [](const SlotSite &s) { return std::tuple(s.address, s.from_end, !s.called); };

@@ -29,8 +29,22 @@ struct Sightings {
     Value limit;
   };
   std::vector<Access> accesses;
+  struct Read {
+    Value address;
+    std::uint8_t size;
+    std::uint64_t site;
+  };
+  // A pointer that a verb returned.
+  struct Created {
+    Value pointer;
+    std::string_view verb;  // by name, or by the slot that is called at the site
+    std::uint64_t site;
+  };
   std::vector<SizeTest> size_tests;
   std::vector<MaskComplaint> complaints;
+  std::vector<Read> reads;
+  std::vector<Created> created;
+  std::set<Value> followed;  // addresses of words that are used as addresses
 
   std::vector<std::pair<Value, Value>> tests() const {
     std::vector<std::pair<Value, Value>> out;
@@ -51,6 +65,9 @@ class Recogniser {
   const Function *local_function(Value target) const;
   std::size_t index(const Function &f) const { return functions_.index(f); }
 
+  // Name of the imported function that a call reaches, empty for any other.
+  std::string_view imported(Value target) const;
+
   Values &values() { return values_; }
   const ElfImage &image() const { return image_; }
 
@@ -66,7 +83,9 @@ class Recogniser {
   const Summary &summarise(std::size_t index);
   Summary clobbers(std::size_t index);
   void report(const Function &f, const Sightings &seen);
+  void report_layouts(const Function &f, const Sightings &seen, std::size_t first_site);
   void evaluate_handed_on();
+  void evaluate_layouts();
 
   const ElfImage &image_;
   Functions functions_;

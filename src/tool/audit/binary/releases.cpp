@@ -44,10 +44,8 @@ Set with_mask(const MaskComplaint &c) {
   return known_verb ? out : Set().set();
 }
 
-}  // namespace
-
-std::string header_release(const Dispatch &dispatch) {
-  if (dispatch.sites.empty()) return {};
+// None is left for a header of nobody's release.
+Set possible_releases(const Dispatch &dispatch) {
   Set possible;
   possible.set();
   bool old = false;
@@ -64,6 +62,30 @@ std::string header_release(const Dispatch &dispatch) {
     const Set narrowed = possible & with_mask(c);
     if (narrowed.any()) possible = narrowed;  // a header of nobody's release otherwise
   }
+  return possible;
+}
+
+}  // namespace
+
+std::string layout_release(const Dispatch &dispatch) {
+  // What is read where only one release has it decides.
+  int read_3x = 0, read_4x = 0;
+  for (const LayoutSite &s : dispatch.layouts) {
+    read_3x += s.release.name() == "3.x" ? 1 : 0;
+    read_4x += s.release.name() == "4.x" ? 1 : 0;
+  }
+  if (read_3x != read_4x) return read_3x > read_4x ? "3.x" : "4.x";
+  if (dispatch.sites.empty()) return {};
+  const Set possible = possible_releases(dispatch);
+  Set older;
+  for (std::size_t i = 0; i < releases.size(); ++i) older[i] = releases[i].name < "4";
+  if (possible.none()) return {};
+  return (possible & ~older).none() ? "3.x" : (possible & older).none() ? "4.x" : "";
+}
+
+std::string header_release(const Dispatch &dispatch) {
+  if (dispatch.sites.empty()) return {};
+  const Set possible = possible_releases(dispatch);
   if (possible.none()) return "none of the MLNX_OFED releases";
   std::size_t first = 0, last = releases.size() - 1;
   while (!possible[first]) ++first;

@@ -1,0 +1,171 @@
+#include "tool/audit/binary/layouts.h"
+
+#include <algorithm>
+#include <array>
+#include <bitset>
+#include <map>
+#include <optional>
+
+namespace ibvexp::audit {
+namespace {
+
+struct Field {
+  LayoutObject object;
+  std::string_view member;
+  int size;
+  int at_3x, at_4x;
+};
+constexpr auto fields = std::to_array<Field>({
+#define IBVEXP_LAYOUT_FIELD(object, member, size, at_3x, at_4x) \
+  {LayoutObject::object, #member, size, at_3x, at_4x},
+#include "tool/audit/binary/layouts.def"
+});
+
+struct Shape {
+  LayoutObject object;
+  int public_size;  // what lies in front of it is anybody's to read
+  int container;    // bytes from the private structure to the public one in it
+  int least;        // members that must be read, of a pointer of unknown type
+  bool follows;     // and one of them is a pointer that is followed
+};
+// Pointers to the private structure itself occur as well: programs keep them.
+constexpr auto shapes = std::to_array<Shape>({
+    {LayoutObject::qp, 160, 8, 5, true},
+    {LayoutObject::cq, 128, 0, 4, true},
+    {LayoutObject::srq, 176, 8, 5, false},
+    {LayoutObject::wq, 64, 16, 5, false},
+});
+constexpr int least_of_known_type = 2;
+constexpr int largest_offset = 1024;
+
+// Whether a load of `size` bytes at `offset` reads the member at `at`. A wider one
+// counts if it begins with the member or ends with it: two neighbours in one load.
+bool reads(const FieldRead &r, int offset, int at, int size) {
+  if (offset == at) return r.size == size || (size == 4 && r.size < 4);
+  return false;
+}
+
+bool reads_two(const FieldRead &r, int offset, int at, int size) {
+  if (r.size != 8 || size != 4 || (at != offset && at != offset + 4)) return false;
+  // Only where the neighbour is a member of its own.
+  const int other = at == offset ? offset + 4 : offset;
+  return std::any_of(fields.begin(), fields.end(), [&](const Field &f) {
+    return f.size == 4 && (f.at_3x == other || f.at_4x == other);
+  });
+}
+
+struct Match {
+  std::vector<std::string_view> members;
+  LayoutRelease release;
+  int strange = 0;        // loads behind the public part that are no members
+  bool followed = false;  // a member that is a pointer is used as one
+  std::uint64_t first = ~std::uint64_t{0};
+};
+
+Match match(const Shape &shape, int shift, std::span<const FieldRead> all) {
+  Match out;
+  std::vector<char> known(all.size(), 0);
+  for (const Field &f : fields) {
+    if (f.object != shape.object) continue;
+    bool in_3x = false, in_4x = false, followed = false;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const int offset = static_cast<int>(all[i].offset) - shift;
+      const bool a =
+          reads(all[i], offset, f.at_3x, f.size) || reads_two(all[i], offset, f.at_3x, f.size);
+      const bool b =
+          reads(all[i], offset, f.at_4x, f.size) || reads_two(all[i], offset, f.at_4x, f.size);
+      if (!a && !b) continue;
+      known[i] = 1;
+      in_3x = in_3x || a;
+      in_4x = in_4x || b;
+      followed = followed || (f.size == 8 && all[i].followed);
+      out.first = std::min(out.first, all[i].site);
+    }
+    if (!in_3x && !in_4x) continue;
+    out.members.push_back(f.member);
+    out.followed = out.followed || followed;
+    if (f.at_3x == f.at_4x) continue;
+    out.release.read_3x += in_3x ? 1 : 0;
+    out.release.read_4x += in_4x ? 1 : 0;
+  }
+  std::bitset<largest_offset> strange;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const int offset = static_cast<int>(all[i].offset) - shift;
+    if (known[i] == 0 && offset >= shape.public_size && offset < largest_offset)
+      strange.set(static_cast<std::size_t>(offset));
+  }
+  out.strange = static_cast<int>(strange.count());
+  return out;
+}
+
+// Those who parse completions themselves need no more of a queue than its buffer
+// and its size, and nothing else has both of that size at those distances.
+bool is_ring(const Match &m) {
+  const auto has = [&](std::string_view member) {
+    return std::find(m.members.begin(), m.members.end(), member) != m.members.end();
+  };
+  return m.followed && m.strange == 0 && has("buf_a.buf") && has("cq_log_size");
+}
+
+// Members that only one release has at that place count for the one that has more.
+int weight(const Match &m) {
+  const int both = std::min(m.release.read_3x, m.release.read_4x);
+  return static_cast<int>(m.members.size()) - both;
+}
+
+}  // namespace
+
+bool may_read_layouts(std::span<const std::uint8_t> code) {
+  // Displacements of 32 bits, whatever instruction they belong to.
+  std::bitset<largest_offset> seen;
+  for (std::size_t i = 0; i + 4 <= code.size(); ++i)
+    if (code[i + 3] == 0 && code[i + 2] == 0 && code[i + 1] < 4)
+      seen.set(static_cast<std::size_t>(code[i] | code[i + 1] << 8));
+  if (seen.count() < static_cast<std::size_t>(least_of_known_type)) return false;
+  for (const Shape &s : shapes)
+    for (const int shift : {0, s.container}) {
+      int count = 0;
+      for (const Field &f : fields)
+        if (f.object == s.object && f.at_4x > 127 &&
+            (seen[static_cast<std::size_t>(f.at_3x + shift)] ||
+             seen[static_cast<std::size_t>(f.at_4x + shift)]))
+          ++count;
+      if (count >= least_of_known_type) return true;
+    }
+  return false;
+}
+
+std::vector<LayoutSite> find_layouts(std::vector<FieldRead> reads,
+                                     std::span<const TypedPointer> typed) {
+  std::vector<LayoutSite> out;
+  std::stable_sort(reads.begin(), reads.end(),
+                   [](const FieldRead &a, const FieldRead &b) { return a.base < b.base; });
+  for (auto at = reads.begin(); at != reads.end();) {
+    const auto end =
+        std::find_if(at, reads.end(), [&](const FieldRead &r) { return r.base != at->base; });
+    const std::span<const FieldRead> all(at, end);
+    std::optional<LayoutObject> type;
+    for (const TypedPointer &t : typed)
+      if (t.base == at->base) type = t.object;
+    std::optional<LayoutSite> best;
+    for (const Shape &shape : shapes) {
+      if (type && *type != shape.object) continue;
+      for (const int shift : {0, shape.container}) {
+        // What a verb returned is the public structure.
+        if (type && shift != 0) continue;
+        const Match m = match(shape, shift, all);
+        const int found = weight(m);
+        const bool ring = is_ring(m);
+        if (!ring && found < (type ? least_of_known_type : shape.least)) continue;
+        if (!type && !ring && ((shape.follows && !m.followed) || m.strange > found)) continue;
+        if (best && best->members.size() >= m.members.size()) continue;
+        best = LayoutSite{m.first, 0, shape.object, m.members, m.release};
+      }
+    }
+    if (best) out.push_back(std::move(*best));
+    at = end;
+  }
+  return out;
+}
+
+}  // namespace ibvexp::audit
