@@ -97,6 +97,18 @@ class Sources(Audit):
         self.assertIn("needs private layouts", verdict["verdict"])
         self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:1"])
 
+    def test_names_that_a_program_declares_itself_are_its_own(self):
+        self.file("app/own.h", "static inline int ibv_exp_frobnicate(int x) { return x; }\n")
+        verdict, _ = self.judge("ibv_exp_poll_cq(c); ibv_exp_frobnicate(1); ibv_exp_strange(2);\n")
+        report, _ = self.report(self.folder / "app")
+        self.assertEqual({s["name"] for s in report["subjects"] if s["severity"] == "unknown"}, {"ibv_exp_strange"})
+        self.assertEqual(verdict["standing"], "runs")
+
+    def test_a_copy_of_the_headers_asks_for_nothing(self):
+        self.file("app/verbs_exp.h", (ROOT / "include/infiniband/verbs_exp.h").read_text())
+        verdict, _ = self.judge("ibv_exp_poll_cq(c);\n")
+        self.assertEqual(verdict["reasons"], [])
+
     def test_files_that_are_named_are_one_program(self):
         one, two = self.file("one.c", "ibv_exp_poll_cq(c);\n"), self.file("two.c", "ibv_exp_post_task(c, t, b);\n")
         report, _ = self.report(one, two)
@@ -208,6 +220,13 @@ class Traces(Audit):
     def test_an_answer_that_was_left_out_is_no_refusal(self):
         verdict = self.judge({"name": "IBV_EXP_DEVICE_ATTR_TUNNELED_ATOMIC", "refusals": 1})
         self.assertEqual(verdict["verdict"], "runs")
+
+
+class Unreadable(Audit):
+    def test_no_all_clear_for_what_could_not_be_read(self):
+        done = audit(self.folder / "none")
+        self.assertIn("No experimental verbs in what could be read.", done.stdout)
+        self.assertIn("No experimental verbs.", audit(self.file("a.c", "int x;\n")).stdout)
 
 
 class FailOn(Audit):

@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -63,6 +64,7 @@ class Auditor {
       wake_.notify_all();
     }
     workers.clear();
+    leave_own_names();
     std::sort(report_.files.begin(), report_.files.end(),
               [](const FileReport &a, const FileReport &b) { return a.path < b.path; });
     report_.seconds =
@@ -138,12 +140,29 @@ class Auditor {
       FileReport report = audit(job);
       lock.lock();
       count(report);
-      if (!report.uses.empty() || !report.error.empty() ||
+      if (!report.uses.empty() || !report.error.empty() || !report.declared.empty() ||
           (job.named && report.kind == FileKind::binary))
         report_.files.push_back(std::move(report));
       ++done_;
       if (done_ == known_) wake_main_.notify_one();
     }
+  }
+
+  // Names like the API's that a source tree declares are the program's own.
+  void leave_own_names() {
+    std::map<std::size_t, std::set<std::string_view>> declared;
+    for (const FileReport &f : report_.files)
+      for (const std::string &name : f.declared) declared[f.input].insert(name);
+    for (FileReport &f : report_.files) {
+      const auto own = declared.find(f.input);
+      if (own == declared.end()) continue;
+      std::erase_if(f.uses, [&](const Use &u) {
+        return u.severity == Severity::unknown && own->second.contains(u.subject->name);
+      });
+    }
+    std::erase_if(report_.files, [](const FileReport &f) {
+      return f.kind == FileKind::source && f.uses.empty() && f.error.empty();
+    });
   }
 
   void count(const FileReport &report) {
@@ -197,7 +216,7 @@ class Auditor {
     }
     if (text.size() > largest_source) throw InputError("larger than 256 MB: not read as source");
     if (report.kind == FileKind::build_file) audit_build_file(text, report);
-    else audit_source(text, report);
+    else audit_source(job.path, text, report);
   }
 
   const Options &options_;

@@ -47,6 +47,7 @@ struct Subject {
 
 enum class Evidence : std::uint8_t {
   code,         // source code
+  declaration,  // source code that declares the name
   string,       // a name in a string, as dlsym() is given
   probe,        // a build file or a preprocessor condition asks for it
   slot_call,    // machine code that calls through the operation table
@@ -59,8 +60,8 @@ enum class Evidence : std::uint8_t {
   trace,        // it happened
 };
 inline constexpr std::string_view evidence_names[] = {
-    "code",   "string",      "probe",       "slot call",  "slot load", "hint",
-    "import", "layout read", "source name", "debug info", "trace"};
+    "code", "declaration", "string",      "probe",       "slot call",  "slot load",
+    "hint", "import",      "layout read", "source name", "debug info", "trace"};
 constexpr std::string_view name_of(Evidence e) {
   return evidence_names[static_cast<std::size_t>(e)];
 }
@@ -79,9 +80,9 @@ struct Use {
   std::string detail;
 };
 
-// Asking whether the build finds a name is no request.
+// Asking whether the build finds a name, or declaring it, is no request.
 constexpr Severity severity_of(const Subject &s, Evidence e) {
-  return e == Evidence::probe ? Severity::fine : s.severity;
+  return e == Evidence::probe || e == Evidence::declaration ? Severity::fine : s.severity;
 }
 
 inline Use make_use(const Subject &s, Evidence e) {
@@ -106,6 +107,7 @@ struct FileReport {
   FileKind kind = FileKind::other;
   std::vector<Use> uses;
   std::vector<std::string> notes;
+  std::vector<std::string> declared;   // names like the API's that a source has itself
   std::string header_release;          // of the header a binary was compiled with
   std::vector<std::string> libraries;  // that a binary loads
   std::string layout;                  // 3.x or 4.x, of the private structures it reads

@@ -112,7 +112,7 @@ class Table {
     if (report.errors() != 0) print("; {} could not be read", report.errors());
     print(".\n");
     if (t.uses == 0) {
-      print("No experimental verbs.\n");
+      print("No experimental verbs{}.\n", report.errors() != 0 ? " in what could be read" : "");
       return;
     }
     print("{} uses in {} files:", t.uses, t.files);

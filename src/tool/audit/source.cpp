@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace ibvexp::audit {
 namespace {
@@ -28,9 +29,25 @@ bool is_build_switch(std::string_view word) {
   return word.find("IBV_EXP_") != std::string_view::npos && !word.starts_with("IBV_EXP_");
 }
 
+enum class Language : std::uint8_t { c, rust, go };
+
+Language language_of(std::string_view path) {
+  return path.ends_with(".rs")   ? Language::rust
+         : path.ends_with(".go") ? Language::go
+                                 : Language::c;
+}
+
+// Words behind which a name is used, not declared.
+bool begins_expression(std::string_view word) {
+  static constexpr std::array words{"return", "case", "goto", "else", "do",  "sizeof", "typeof",
+                                    "throw",  "in",   "and",  "or",   "not", "defined"};
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 class Scanner {
  public:
-  Scanner(std::string_view text, FileReport &report) : text_(text), report_(report) {}
+  Scanner(std::string_view text, Language language, FileReport &report)
+      : text_(text), language_(language), report_(report) {}
 
   void source() {
     read();
@@ -72,9 +89,10 @@ class Scanner {
       if (c == '\n') next_line();
       else if (c == '/' && peek(1) == '/') skip_line_comment();
       else if (c == '/' && peek(1) == '*') skip_block_comment();
+      else if (c == '`' && language_ == Language::go) quoted_lines('`');
       else if (c == '"') string();
       else if (c == '\'') character();
-      else if (c == '#' && begins_line_) directive();
+      else if (c == '#' && begins_line_ && language_ == Language::c) directive();
       else if (is_word(c)) word(in_condition_ ? Evidence::probe : Evidence::code);
       else {
         if (c == '\\' && peek(1) == '\n') {
@@ -82,10 +100,21 @@ class Scanner {
           newline();
           continue;
         }
-        if (c != ' ' && c != '\t' && c != '\r') begins_line_ = false;
+        if (c != ' ' && c != '\t' && c != '\r') {
+          begins_line_ = false;
+          last_ = c;
+          follow(c);
+        }
         ++at_;
       }
     }
+  }
+
+  // Bodies of enumerations, where names are declared.
+  void follow(char c) {
+    if (c == '{') in_enum_ = std::exchange(enum_ahead_, false);
+    else if (c == '}') in_enum_ = false;
+    else if (c == ';' || c == '(' || c == ')') enum_ahead_ = false;
   }
 
   char peek(std::size_t n) const { return at_ + n < text_.size() ? text_[at_ + n] : '\0'; }
@@ -100,14 +129,25 @@ class Scanner {
     newline();
     begins_line_ = true;
     in_condition_ = false;
+    defines_ = false;
+    // What a directive ended with does not go on.
+    if (std::exchange(in_directive_, false)) last_ = '\n';
   }
 
   void skip_line_comment() {
+    if (is_preamble()) {
+      at_ += 2;
+      return;
+    }
     const std::size_t end = text_.find('\n', at_);
     at_ = end == std::string_view::npos ? text_.size() : end;
   }
 
   void skip_block_comment() {
+    if (is_preamble()) {
+      at_ += 2;
+      return;
+    }
     at_ += 2;
     while (at_ < text_.size() && !(text_[at_] == '*' && peek(1) == '/')) {
       if (text_[at_] == '\n') newline();
@@ -116,14 +156,55 @@ class Scanner {
     at_ = std::min(at_ + 2, text_.size());
   }
 
+  // In Go, comments in front of `import "C"` are C.
+  bool is_preamble() {
+    if (language_ != Language::go) return false;
+    if (preamble_end_ == std::string_view::npos) preamble_end_ = find_preamble_end();
+    return at_ >= preamble_start_ && at_ < preamble_end_;
+  }
+
+  std::size_t find_preamble_end() {
+    const std::size_t import = text_.find("\nimport \"C\"");
+    if (import == std::string_view::npos) return 0;
+    // Back over lines that are comments or belong to one.
+    std::size_t start = import;
+    if (text_.substr(0, import).ends_with("*/")) {
+      start = std::min(text_.rfind("/*", import), import);
+    } else {
+      while (start > 0) {
+        const std::size_t line = text_.rfind('\n', start - 1) + 1;
+        if (text_.substr(line, 2) != "//") break;
+        start = line == 0 ? 0 : line - 1;
+      }
+    }
+    preamble_start_ = start;
+    return import;
+  }
+
+  // A string over several lines, in which nothing is escaped.
+  void quoted_lines(char quote) {
+    begins_line_ = false;
+    ++at_;
+    while (at_ < text_.size() && text_[at_] != quote) {
+      if (text_[at_] == '\n') newline();
+      else ++at_;
+    }
+    ++at_;
+  }
+
   // Strings that are just a name are found too: dlsym() and setenv() are given them.
   void string() {
     begins_line_ = false;
-    const bool raw = at_ > 0 && text_[at_ - 1] == 'R';
-    if (raw) return raw_string();
+    last_ = '"';
+    if (language_ == Language::c && at_ > 0 && text_[at_ - 1] == 'R') return raw_string();
+    if (language_ == Language::rust && at_ > 0 && (text_[at_ - 1] == '#' || text_[at_ - 1] == 'r'))
+      return raw_rust_string();
     const std::size_t open = at_++;
-    while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\n') {
-      if (text_[at_] == '\\' && peek(1) != '\0') {
+    while (at_ < text_.size() && text_[at_] != '"' &&
+           (text_[at_] != '\n' || language_ == Language::rust)) {
+      if (text_[at_] == '\n') {
+        newline();
+      } else if (text_[at_] == '\\' && peek(1) != '\0') {
         if (peek(1) == '\n') {
           ++at_;
           newline();
@@ -160,6 +241,19 @@ class Scanner {
     at_ = std::min(end + close.size(), text_.size());
   }
 
+  // r"...", r#"..."#: ends with as many marks as stand in front.
+  void raw_rust_string() {
+    std::size_t marks = 0;
+    while (marks < at_ && text_[at_ - 1 - marks] == '#') ++marks;
+    const std::string close = "\"" + std::string(marks, '#');
+    const std::size_t end = std::min(text_.find(close, at_ + 1), text_.size());
+    while (at_ < end) {
+      if (text_[at_] == '\n') newline();
+      else ++at_;
+    }
+    at_ = std::min(end + close.size(), text_.size());
+  }
+
   // Also the mark between digits, which opens nothing.
   void character() {
     begins_line_ = false;
@@ -180,7 +274,56 @@ class Scanner {
     const std::string_view name = text_.substr(start, at_ - start);
     in_condition_ = name == "if" || name == "ifdef" || name == "ifndef" || name == "elif" ||
                     name == "elifdef" || name == "elifndef";
+    defines_ = name == "define";
+    in_directive_ = true;
     if (name == "include") include();
+    else if (name == "if") open_condition();
+    else if (name == "ifdef" || name == "ifndef") constant_.push_back('?');
+    else if (name.starts_with("el")) alternative();
+    else if (name == "endif" && !constant_.empty()) constant_.pop_back();
+  }
+
+  // '0' or '1' for a condition that is just that, '?' for any other.
+  void open_condition() {
+    const std::size_t end = std::min(text_.find('\n', at_), text_.size());
+    std::string_view rest = text_.substr(at_, end - at_);
+    rest = rest.substr(0, std::min(rest.find("/*"), rest.find("//")));
+    std::string bare;
+    for (const char c : rest)
+      if (std::string_view(" \t\r()").find(c) == std::string_view::npos) bare += c;
+    const char value = bare == "0" || bare == "false"  ? '0'
+                       : bare == "1" || bare == "true" ? '1'
+                                                       : '?';
+    constant_.push_back(value);
+    if (value == '0') skip_disabled();
+  }
+
+  // Of `#if 1`, nothing else counts; of `#if 0`, it does.
+  void alternative() {
+    if (!constant_.empty() && constant_.back() == '1') skip_disabled();
+  }
+
+  // Up to the directive that ends this part, which is read then.
+  void skip_disabled() {
+    int depth = 0;
+    while (at_ < text_.size()) {
+      const std::size_t end = std::min(text_.find('\n', at_), text_.size());
+      at_ = end;
+      if (at_ == text_.size()) return;
+      next_line();
+      std::size_t i = at_;
+      const auto blank = [&] {
+        while (i < text_.size() && (text_[i] == ' ' || text_[i] == '\t')) ++i;
+      };
+      blank();
+      if (i >= text_.size() || text_[i] != '#') continue;
+      ++i;
+      blank();
+      const std::string_view name = text_.substr(i, 5);
+      if (name.starts_with("if")) ++depth;
+      else if (depth == 0 && (name.starts_with("el") || name == "endif")) return;
+      else if (name == "endif") --depth;
+    }
   }
 
   void include() {
@@ -196,14 +339,27 @@ class Scanner {
     const std::size_t start = at_;
     while (at_ < text_.size() && is_word(text_[at_])) ++at_;
     const std::string_view w = text_.substr(start, at_ - start);
-    if (w.size() < 5) return;
+    if (evidence == Evidence::code && declares()) evidence = Evidence::declaration;
+    if (w.size() >= 5) name(w, evidence, start);
+    enum_ahead_ = enum_ahead_ || w == "enum";
+    defines_ = false;
+    last_ = 'w';
+    last_word_ = w;
+  }
+
+  void name(std::string_view w, Evidence evidence, std::size_t start) {
+    // C.struct_ibv_exp_x
+    if (language_ == Language::go && w.starts_with("struct_")) w.remove_prefix(7);
     if (const Subject *s = subject_of(w)) {
       // Only programs name an environment variable as a word of its own.
       if (evidence == Evidence::string || is_name_of_api(w)) add(*s, evidence, start, "");
+    } else if (const Subject *c = bound_constant(w)) {
+      add(*c, evidence, start, "");
     } else if (const Subject *m = member(w, start)) {
       members_.push_back({m, {line_, static_cast<std::uint32_t>(start - line_start_ + 1)}});
     } else if (is_experimental(w)) {
-      if (evidence != Evidence::string) add(unknown_name(w), evidence, start, "");
+      if (evidence == Evidence::declaration) report_.declared.emplace_back(w);
+      else if (evidence != Evidence::string) add(unknown_name(w), evidence, start, "");
     } else if (w.starts_with("ibv_mlx5_exp_get_")) {
       add(private_layout(), evidence, start, std::string(w));
     } else if (evidence == Evidence::probe && is_build_switch(w)) {
@@ -211,6 +367,28 @@ class Scanner {
     } else if (evidence == Evidence::probe && w == "mlx5_hw") {
       add(private_layout(), evidence, start, "mlx5_hw.h");
     }
+  }
+
+  // Whether the word that was just read is declared there: a macro, an enumerator,
+  // a function. A file that brings the API's declarations asks for nothing.
+  bool declares() const {
+    if (defines_) return true;
+    if (in_enum_ && (last_ == '{' || last_ == ',')) return true;
+    if (language_ == Language::rust || language_ == Language::go) {
+      static constexpr std::array words{"fn", "const", "static", "type", "mod", "func", "var"};
+      return last_ == 'w' && std::find(words.begin(), words.end(), last_word_) != words.end();
+    }
+    std::size_t next = at_;
+    while (next < text_.size() && (text_[next] == ' ' || text_[next] == '\t')) ++next;
+    if (next >= text_.size() || text_[next] != '(') return false;
+    return (last_ == 'w' || last_ == '*') && !begins_expression(last_word_);
+  }
+
+  // Generated bindings put the enumeration in front: ibv_exp_x_IBV_EXP_Y.
+  static const Subject *bound_constant(std::string_view w) {
+    const std::size_t at = w.find("_IBV_EXP_");
+    return at == std::string_view::npos || !w.starts_with("ibv_") ? nullptr
+                                                                  : subject_of(w.substr(at + 1));
   }
 
   // A structure member that has a row, by its name behind a point or an arrow.
@@ -255,6 +433,7 @@ class Scanner {
   }
 
   std::string_view text_;
+  Language language_;
   FileReport &report_;
   std::vector<std::pair<const Subject *, std::pair<std::uint32_t, std::uint32_t>>> members_;
   std::size_t at_ = 0;
@@ -262,6 +441,12 @@ class Scanner {
   std::uint32_t line_ = 1;
   bool begins_line_ = true;
   bool in_condition_ = false;
+  bool in_directive_ = false, defines_ = false;
+  bool in_enum_ = false, enum_ahead_ = false;
+  char last_ = '\n';  // the last character that means something, 'w' of a word
+  std::string_view last_word_;
+  std::vector<char> constant_;  // of conditions that are open
+  std::size_t preamble_start_ = 0, preamble_end_ = std::string_view::npos;
 };
 
 }  // namespace
@@ -279,7 +464,7 @@ FileKind kind_by_name(std::string_view path) {
   const std::string_view suffix = name.substr(dot + 1);
   static constexpr std::array sources{"c",   "h",   "cc", "hh",  "cpp", "hpp", "cxx", "hxx",
                                       "c++", "h++", "C",  "H",   "inl", "inc", "ipp", "tcc",
-                                      "cu",  "cuh", "i",  "def", "pyx", "pxd"};
+                                      "cu",  "cuh", "i",  "def", "pyx", "pxd", "rs",  "go"};
   static constexpr std::array build_suffixes{"m4", "ac", "cmake", "mk", "am", "mak"};
   if (std::find(sources.begin(), sources.end(), suffix) != sources.end()) return FileKind::source;
   if (std::find(build_suffixes.begin(), build_suffixes.end(), suffix) != build_suffixes.end())
@@ -287,12 +472,12 @@ FileKind kind_by_name(std::string_view path) {
   return FileKind::other;
 }
 
-void audit_source(std::string_view text, FileReport &report) {
-  if (is_worth_reading(text)) Scanner(text, report).source();
+void audit_source(std::string_view path, std::string_view text, FileReport &report) {
+  if (is_worth_reading(text)) Scanner(text, language_of(path), report).source();
 }
 
 void audit_build_file(std::string_view text, FileReport &report) {
-  if (is_worth_reading(text)) Scanner(text, report).build_file();
+  if (is_worth_reading(text)) Scanner(text, Language::c, report).build_file();
 }
 
 }  // namespace ibvexp::audit

@@ -2,6 +2,7 @@
 
 #include "tool/audit/effort.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -35,31 +36,35 @@ Subject make(const Entry &e) {
   return out;
 }
 
+struct TypeName {
+  std::string_view beginning;
+  Family family;
+};
+constexpr TypeName types[] = {
+#define IBVEXP_TYPE(beginning, family) {#beginning, Family::family},
+#include "types.def"
+};
+
 // What the headers have beside rows: types, macros. To name one asks for nothing.
-Subject make_part(std::string_view name, const Subjects &rows) {
-  Subject out{name,
-              "part of the API",
-              "Types and macros",
-              "",
-              "A type or macro: see the verbs that take it.",
-              Severity::fine,
-              Effort::adapt,
-              false,
-              {}};
-  std::size_t longest = 0;
-  for (const Entry &e : entries) {
-    if (e.name.size() <= longest || !name.starts_with(e.name)) continue;
-    longest = e.name.size();
-    const Subject &verb = rows.at(e.name);
-    out.family = verb.family;
-  }
-  if (longest == 0)
-    for (const Feature &f : features)
-      if (f.owner == name) {
-        out.family = info(f.family).title;
-        break;
-      }
-  return out;
+Subject make_part(std::string_view name) {
+  std::string stem(name.substr(std::string_view("ibv_exp_").size()));
+  std::transform(stem.begin(), stem.end(), stem.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  const TypeName *best = nullptr;
+  for (const TypeName &t : types)
+    if (stem.starts_with(t.beginning) &&
+        (best == nullptr || t.beginning.size() > best->beginning.size()))
+      best = &t;
+  return {name,
+          "part of the API",
+          best != nullptr ? info(best->family).title : "Types and macros",
+          "",
+          "A type or macro: see the verbs that take it.",
+          Severity::fine,
+          Effort::adapt,
+          false,
+          {}};
 }
 
 constexpr std::string_view api_names[] = {
@@ -73,7 +78,7 @@ Subjects make_all() {
     if (f.kind != Kind::modern && f.kind != Kind::application)
       out.emplace(f.name, make(f.name, f.family, f.answer));
   for (const std::string_view name : api_names)
-    if (!out.contains(name)) out.emplace(name, make_part(name, out));
+    if (!out.contains(name)) out.emplace(name, make_part(name));
   return out;
 }
 
