@@ -42,7 +42,7 @@ struct TypeName {
 };
 constexpr TypeName types[] = {
 #define IBVEXP_TYPE(beginning, family) {#beginning, Family::family},
-#include "types.def"
+#include "tool/audit/types.def"
 };
 
 // What the headers have beside rows: types, macros. To name one asks for nothing.
