@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Lets each mutant live once and sees whether a test notices.
+
+    hunt.py LIST BUILD [--only PATTERN] [--jobs N] [--goal PERCENT]
+
+BUILD is a build of the tree that mutate.py wrote. A mutant is killed when one of
+its tests fails, crashes or hangs; the tests are those of its family, run in the
+order of the list until one does. First all of them are run without a mutant, and
+have to pass. Prints each survivor and the score, and fails below the goal. A
+mutant that the list expects to survive, with a reason, counts as a survivor.
+"""
+
+import argparse
+import fnmatch
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import mutate  # noqa: E402
+
+# How much longer than without a mutant a test may take.
+PATIENCE = 4
+AT_LEAST_SECONDS = 10
+AT_MOST_SECONDS = 120
+
+
+class Test:
+    def __init__(self, known):
+        self.name = known["name"]
+        self.command = known["cmd"]
+        self.environment = known["env"]
+        self.folder = known["workdir"]
+        self.seconds = AT_MOST_SECONDS
+
+    fabrics = itertools.count()
+
+    def fails(self, mutant):
+        environment = dict(os.environ, **self.environment, IBVEXP_MUTANT=str(mutant))
+        # Two of a kind run at the same time.
+        if "SOFTHCA_FABRIC" in environment:
+            environment["SOFTHCA_FABRIC"] = f"mutant-{os.getpid()}-{next(Test.fabrics)}"
+        process = subprocess.Popen(self.command, env=environment, cwd=self.folder,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            return process.wait(timeout=self.seconds) not in (0, 77)
+        except subprocess.TimeoutExpired:
+            return True
+        finally:
+            try:
+                os.killpg(process.pid, 9)
+            except ProcessLookupError:
+                pass
+            process.wait()
+
+
+def tests_of(build):
+    told = subprocess.run(["meson", "introspect", "--tests", str(build)], check=True,
+                          capture_output=True, text=True).stdout
+    return {t["name"]: Test(t) for t in json.loads(told)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("list")
+    parser.add_argument("build")
+    parser.add_argument("--only", default="*", help="names of mutants, as a pattern")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--goal", type=float, default=95)
+    options = parser.parse_args()
+
+    mutants = [m for m in mutate.load(options.list) if fnmatch.fnmatch(m["name"], options.only)]
+    known = tests_of(options.build)
+    wanted = {name for m in mutants for name in m["tests"]}
+    if missing := wanted - known.keys():
+        print("no such test:", *sorted(missing), file=sys.stderr)
+        return 2
+
+    def settle(name):
+        test = known[name]
+        start = time.monotonic()
+        failed = test.fails(0)
+        taken = time.monotonic() - start
+        test.seconds = min(AT_MOST_SECONDS, max(AT_LEAST_SECONDS, PATIENCE * taken))
+        return name if failed else None
+
+    start = time.monotonic()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        if broken := [name for name in pool.map(settle, sorted(wanted)) if name]:
+            print("fails without a mutant:", *broken, file=sys.stderr)
+            return 2
+
+        said = threading.Lock()
+
+        def hunt(mutant):
+            killer = next((t for t in mutant["tests"] if known[t].fails(mutant["number"])), None)
+            with said:
+                if killer:
+                    print(f"{mutant['number']:4} killed by {killer}: {mutant['name']}", flush=True)
+                else:
+                    why = f" ({mutant['survives']})" if mutant["survives"] else ""
+                    print(f"{mutant['number']:4} SURVIVES: {mutant['name']}{why}", flush=True)
+            return killer is not None
+
+        killed = list(pool.map(hunt, mutants))
+
+    unexpected = [m for m, dead in zip(mutants, killed) if not dead and not m["survives"]]
+    score = 100 * sum(killed) / max(1, len(killed))
+    print(f"{sum(killed)} of {len(killed)} mutants killed ({score:.1f} %) "
+          f"in {time.monotonic() - start:.0f} s; {len(unexpected)} survivors without a reason")
+    return 0 if score >= options.goal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
