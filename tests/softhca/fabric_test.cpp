@@ -6,6 +6,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <set>
+#include <sstream>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -46,27 +47,28 @@ bool nothing(Fabric &f) {
   return !f.receive(h, p);
 }
 
-// Standard error while it lives, as a string.
+// What goes to standard error while it lives. A pipe: it needs neither a file
+// nor a descriptor more when it is looked at.
 class Captured {
  public:
   Captured() {
-    std::snprintf(path_, sizeof path_, "/tmp/softhca-test-XXXXXX");
-    const int fd = mkstemp(path_);
+    if (pipe2(ends_, O_NONBLOCK | O_CLOEXEC) != 0) std::abort();
     saved_ = dup(2);
-    dup2(fd, 2);
-    close(fd);
+    dup2(ends_[1], 2);
   }
   ~Captured() {
     restore();
-    unlink(path_);
+    close(ends_[0]);
+    close(ends_[1]);
   }
   int lines_with(const char *text) {
     restore();
-    FILE *f = std::fopen(path_, "r");
-    char line[1024];
+    std::string all(65536, 0);
+    const ssize_t bytes = read(ends_[0], all.data(), all.size());
+    all.resize(bytes > 0 ? static_cast<size_t>(bytes) : 0);
+    std::istringstream lines(all);
     int n = 0;
-    while (std::fgets(line, sizeof line, f) != nullptr) n += std::strstr(line, text) != nullptr;
-    std::fclose(f);
+    for (std::string line; std::getline(lines, line);) n += line.find(text) != std::string::npos;
     return n;
   }
 
@@ -78,7 +80,7 @@ class Captured {
     }
     saved_ = -1;
   }
-  char path_[64];
+  int ends_[2];
   int saved_;
 };
 
@@ -412,11 +414,10 @@ TEST_CASE("a damaged ring is dropped with one line and heals", "[fabric]") {
   introduce(*a, *b);
   REQUIRE(send(*a, 2, 0, 100) == Reserve::ok);
   REQUIRE(take(*b, 0, 1));
-  FileIdentity identity;
-  REQUIRE(live_identity(n.directory(), 2, identity));
-  Control *control = map_control(n.directory(), 2, identity);
-  u8 *segment = map_segment(n.directory(), 2, identity, 1, ring, false);
-  REQUIRE(control != nullptr);
+  PeerSlot peer;
+  REQUIRE(map_control(n.directory(), 2, peer));
+  Control *control = peer.control;
+  u8 *segment = map_segment(peer.memory, 1, ring, false);
   REQUIRE(segment != nullptr);
   const u64 good = control->rings[1].head.load();
   const u8 *frame = segment + good;
@@ -486,9 +487,10 @@ TEST_CASE("random garbage in a ring never crashes the receiver", "[fabric]") {
   introduce(*a, *b);
   REQUIRE(send(*a, 2, 0, 0) == Reserve::ok);
   REQUIRE(take(*b, 0, 1));
-  FileIdentity identity;
-  Control *control = map_control(n.directory(), 2, identity);
-  u8 *segment = map_segment(n.directory(), 2, identity, 1, ring, false);
+  PeerSlot peer;
+  REQUIRE(map_control(n.directory(), 2, peer));
+  Control *control = peer.control;
+  u8 *segment = map_segment(peer.memory, 1, ring, false);
   Captured quiet;
   u32 random = 12345;
   const auto next = [&] { return random = random * 1664525 + 1013904223, random >> 8; };
@@ -731,18 +733,235 @@ TEST_CASE("programs that close all descriptors stay connected", "[fabric]") {
   f->leave(false);
 }
 
-TEST_CASE("limits on file size refuse instead of killing", "[fabric]") {
-  FabricName n;
-  Child child([&]() -> int {
-    const rlimit limit{1 << 20, 1 << 20};
-    setrlimit(RLIMIT_FSIZE, &limit);
-    Captured log;
-    return Fabric::join(n.name, ring) == nullptr && errno == EFBIG ? 0 : 1;
-  });
-  CHECK(child.status() == 0);
+namespace {
+
+// Two members that talk to each other, and a third process that has both their
+// memories mapped and does there what it likes.
+struct Victims {
+  FabricName name;
+  Fabric *a = Fabric::join(name.name, ring), *b = Fabric::join(name.name, ring);
+
+  Victims() {
+    introduce(*a, *b);
+    introduce(*b, *a);
+    REQUIRE(send(*a, 2, 0, 100) == Reserve::ok);
+    REQUIRE(take(*b, 0, 1));
+  }
+  ~Victims() {
+    a->leave(false);
+    b->leave(false);
+  }
+
+  // Both go on as ever; what arrives may be anything, but it is there.
+  u32 exchange(u32 rounds) {
+    u32 sum = 0;
+    for (u32 i = 0; i < rounds; ++i)
+      for (auto [from, to] : {std::pair{a, b}, std::pair{b, a}}) {
+        u64 position = 0;
+        if (send(*from, to->slot(), i, size_of_message(i), &position) == Reserve::ok)
+          sum += from->consumed(to->slot(), position);
+        const PacketHeader *h;
+        const u8 *p;
+        while (to->receive(h, p)) {
+          for (u32 k = 0; k < h->payload; ++k) sum += p[k];
+          to->release();
+        }
+        if (i % 64 == 0) to->wait(1000);
+        u16 list[8];
+        sum += to->multicast_slots(list, 8) + to->ethernet_slots(list, 8);
+      }
+    return sum;
+  }
+
+  // Whether both directions carry what they are given, after a while.
+  bool healed() {
+    int good = 0;
+    const auto start = std::chrono::steady_clock::now();
+    for (u32 i = 1; good < 20 && seconds_since(start) < 10; ++i) {
+      send(*a, 2, i, 700);
+      send(*b, 1, i, 700);
+      b->wait(100'000);
+      a->wait(100'000);
+      bool both = true;
+      for (auto [to, from] : {std::pair{b, u16{1}}, std::pair{a, u16{2}}}) {
+        const PacketHeader *h;
+        const u8 *p;
+        bool found = false;
+        while (to->receive(h, p)) {
+          found |= h->src_slot == from && h->payload == 700 && intact(*h, p, i);
+          to->release();
+        }
+        both &= found;
+      }
+      good = both ? good + 1 : 0;
+    }
+    return good == 20;
+  }
+};
+
+u32 *words_of(Control *c) { return reinterpret_cast<u32 *>(c); }
+constexpr u32 control_words = sizeof(Control) / 4;
+// The words that mean something to the two: all but those of other slots.
+bool of_the_two(u32 word) {
+  constexpr u32 before = offsetof(Control, rings) / 4, each = sizeof(RingMeta) / 4;
+  return word < before + 4 * each || word % each == 0;
 }
 
-TEST_CASE("without shared memory left there is no peer, and no SIGBUS", "[fabric]") {
+}  // namespace
+
+TEST_CASE("one scribbled word, whichever it is, stops nobody", "[fabric]") {
+  Victims v;
+  PeerSlot a, b;
+  REQUIRE(map_control(v.name.directory(), 1, a));
+  REQUIRE(map_control(v.name.directory(), 2, b));
+  Captured quiet;
+  const u32 values[] = {0, 1, 13, 64, 0x7fffffff, ~0u, ring, 0xfffffff3};
+  for (u32 word = 0; word < control_words; ++word) {
+    if (!of_the_two(word)) continue;
+    const u32 value = values[word * 7 % std::size(values)];
+    __atomic_store_n(words_of(a.control) + word, value, __ATOMIC_SEQ_CST);
+    __atomic_store_n(words_of(b.control) + word, value ^ word % 3, __ATOMIC_SEQ_CST);
+    v.exchange(3);
+  }
+  CHECK(v.healed());
+  // Each of the words of one ring with each of the values, by itself.
+  const u32 first = (offsetof(Control, rings) + sizeof(RingMeta)) / 4;
+  for (u32 word = 0; word < first + sizeof(RingMeta) / 4; ++word) {
+    if (word >= offsetof(Control, rings) / 4 && word < first) continue;
+    for (const u32 value : values) {
+      __atomic_store_n(words_of(b.control) + word, value, __ATOMIC_SEQ_CST);
+      v.exchange(2);
+    }
+  }
+  CHECK(v.healed());
+  munmap(a.control, control_bytes);
+  munmap(b.control, control_bytes);
+}
+
+TEST_CASE("a position spoilt before the first record leads nowhere else", "[fabric]") {
+  FabricName n;
+  Fabric *a = Fabric::join(n.name, ring), *b = Fabric::join(n.name, ring);
+  Fabric::Slot room;
+  REQUIRE(a->reserve(2, 64, room) == Reserve::full);  // announced
+  PeerSlot peer;
+  REQUIRE(map_control(n.directory(), 2, peer));
+  Captured quiet;
+  const PacketHeader *h;
+  const u8 *p;
+  SECTION("when the owner has seen it") { b->receive(h, p); }
+  SECTION("before") {}
+  peer.control->rings[1].head.store(ring - 3);
+  b->receive(h, p);
+  Reserve r = Reserve::full;
+  for (int i = 0; i < 100 && (r = a->reserve(2, 64, room)) == Reserve::full; ++i) b->receive(h, p);
+  REQUIRE(r == Reserve::ok);
+  CHECK(reinterpret_cast<uintptr_t>(room.header) % cache_line == 0);
+  munmap(peer.control, control_bytes);
+  a->leave(false);
+  b->leave(false);
+}
+
+TEST_CASE("a hostile peer scribbles over everything all the time", "[fabric]") {
+  Victims v;
+  Child hostile([&]() -> int {
+    PeerSlot peers[2];
+    u8 *segments[2];
+    for (u16 k = 0; k < 2; ++k) {
+      if (!map_control(v.name.directory(), static_cast<u16>(k + 1), peers[k])) return 1;
+      segments[k] = map_segment(peers[k].memory, static_cast<u16>(2 - k), ring, false);
+      if (segments[k] == nullptr) return 2;
+    }
+    Child::report(1);
+    u32 random = 99;
+    const auto next = [&] { return random = random * 1664525 + 1013904223, random >> 7; };
+    for (;;) {
+      const u32 k = next() % 2;
+      u32 word = next() % control_words;
+      while (!of_the_two(word)) word = next() % control_words;
+      const u32 value = next() % 2 ? next() << 7 : next() % 5 * 64;
+      __atomic_store_n(words_of(peers[k].control) + word, value, __ATOMIC_RELAXED);
+      const u32 at = next() % (ring / 4);
+      __atomic_store_n(reinterpret_cast<u32 *>(segments[k]) + at,
+                       next() % 2 ? next() : u32{RecordFrame::data}, __ATOMIC_RELAXED);
+      if (next() % 16 == 0) usleep(10);
+    }
+  });
+  Captured quiet;
+  REQUIRE(hostile.hear() == 1);
+  for (int i = 0; i < 20; ++i) v.exchange(500);
+  hostile.kill9();
+  CHECK(v.healed());
+}
+
+TEST_CASE("shrinking the files of a fabric hurts nobody", "[fabric]") {
+  Victims v;
+  for (u16 slot : {u16{1}, u16{2}}) {
+    const std::string path = slot_path(v.name.directory(), slot);
+    REQUIRE(truncate(path.c_str(), 0) == 0);
+  }
+  v.exchange(100);
+  CHECK(v.healed());
+  PeerSlot peer;
+  CHECK_FALSE(map_control(v.name.directory(), 2, peer));
+  CHECK(errno == EPROTO);
+
+  // What they say is believed only if it is true of the memory.
+  Fabric *c = Fabric::join(v.name.name, ring);
+  SlotRecord record;
+  REQUIRE(read_slot(v.name.directory(), 3, record));
+  const int fd = open(slot_path(v.name.directory(), 3).c_str(), O_RDWR);
+  for (const u32 ring_bytes : {2 * ring, max_ring_bytes, ring + 64, 0u, 1u, ~0u}) {
+    SlotRecord lie = record;
+    lie.ring_bytes = ring_bytes;
+    REQUIRE(pwrite(fd, &lie, sizeof lie, 0) == sizeof lie);
+    CHECK_FALSE(map_control(v.name.directory(), 3, peer));
+    CHECK(errno == EPROTO);
+  }
+  close(fd);
+  c->leave(false);
+}
+
+TEST_CASE("memory goes with its last user, however that one ends", "[fabric]") {
+  FabricName n;
+  Fabric *f = Fabric::join(n.name, ring);
+  Child child([&] { return idle_member(n.name); });
+  REQUIRE(child.hear() == 2);
+  PeerSlot peer;
+  REQUIRE(map_control(n.directory(), 2, peer));
+  munmap(peer.control, control_bytes);
+  child.kill9();
+  CHECK(map_segment(peer.memory, 1, ring, false) == nullptr);
+  CHECK(errno == ESRCH);
+  f->leave(false);
+}
+
+TEST_CASE("limits are named", "[fabric]") {
+  FabricName n;
+  const std::string directory = n.directory();
+  // Joins under a limit; whether it worked, and what was said about it.
+  const auto join = [&](__rlimit_resource resource, rlim_t limit, const char *name, int error) {
+    Child child([&]() -> int {
+      const rlimit both{limit, limit};
+      Captured log;
+      setrlimit(resource, &both);
+      Fabric *f = Fabric::join(n.name, ring);
+      const int got = errno;
+      if (error == 0) return f != nullptr ? 0 : 1;
+      if (f != nullptr || got != error) return 2;
+      return log.lines_with(name) == 1 ? 0 : 3;
+    });
+    return child.status();
+  };
+  CHECK(join(RLIMIT_FSIZE, 1 << 20, "", 0) == 0);  // memory is no file
+  CHECK(join(RLIMIT_FSIZE, 8, "RLIMIT_FSIZE is 8 bytes", EFBIG) == 0);
+  CHECK(join(RLIMIT_NOFILE, 3, "RLIMIT_NOFILE is 3 descriptors", EMFILE) == 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  CHECK(join(RLIMIT_AS, 64 << 20, "RLIMIT_AS is 67108864 bytes", ENOMEM) == 0);
+#endif
+  CHECK(join(RLIMIT_CPU, RLIM_INFINITY, "", 0) == 0);
+}
+
+TEST_CASE("a file system without room says so", "[fabric]") {
   FabricName n;
   constexpr int not_possible_here = 77;
   const auto on_tmpfs = [&](const char *options, const std::function<int()> &body) {
@@ -757,23 +976,28 @@ TEST_CASE("without shared memory left there is no peer, and no SIGBUS", "[fabric
     if (status == not_possible_here) WARN("cannot mount a small tmpfs here");
     else CHECK(status == 0);
   };
-  SECTION("not even for the control file") {
-    on_tmpfs("size=20k",
-             [&] { return Fabric::join(n.name, ring) == nullptr && errno == ENOSPC ? 0 : 1; });
-  }
-  SECTION("not for a ring") {
-    // Two control files and one ring fit, a second ring does not.
-    on_tmpfs("size=240k", [&] {
-      Fabric *a = Fabric::join(n.name, ring), *b = Fabric::join(n.name, ring);
-      if (a == nullptr || b == nullptr) return 2;
-      introduce(*a, *b);
-      if (send(*a, 2, 0, burst_bytes) != Reserve::ok || !take(*b, 0, 1)) return 3;
+  SECTION("not for a slot") {
+    on_tmpfs("size=4k", [&] {
+      const std::string directory = n.directory();
+      const int fd = open((directory + "/filler").c_str(), O_WRONLY | O_CREAT, 0600);
+      if (write(fd, "x", 1) != 1) return 3;
       Captured log;
-      for (int i = 0; i < 100; ++i)
-        if (send(*b, 1, 0, 10) != Reserve::no_peer) return 4;
-      for (u32 i = 0; i < 100; ++i)
-        if (send(*a, 2, i, burst_bytes) != Reserve::ok || !take(*b, i, 1)) return 5;
-      return log.lines_with("no shared memory") == 1 ? 0 : 6;
+      if (Fabric::join(n.name, ring) != nullptr || errno != ENOSPC) return 1;
+      return log.lines_with("No space left") == 1 ? 0 : 2;
+    });
+  }
+  SECTION("little is enough for many: rings lie elsewhere") {
+    on_tmpfs("size=64k", [&] {
+      Fabric *members[4];
+      for (Fabric *&m : members)
+        if ((m = Fabric::join(n.name, ring)) == nullptr) return 2;
+      for (u16 from = 1; from <= 4; ++from)
+        for (u16 to = 1; to <= 4; ++to) {
+          introduce(*members[from - 1], *members[to - 1]);
+          if (send(*members[from - 1], to, 7, burst_bytes) != Reserve::ok) return 3;
+          if (!take(*members[to - 1], 7, from)) return 4;
+        }
+      return 0;
     });
   }
 }

@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "model/device.h"
 #include "wire/slot_file.h"
@@ -25,6 +26,8 @@ namespace {
 // Its holder writes a few records; a stopped one must not stop the fabric.
 constexpr int lock_patience_ms = 2000;
 constexpr u32 table_version = 1;
+// More than all ports of all slots: a longer file is not of our making.
+constexpr u64 max_records = 1u << 20;
 // As net.ipv4.ip_local_port_range has it by default.
 constexpr u16 first_ephemeral = 32768, last_ephemeral = 60999;
 
@@ -84,9 +87,8 @@ class Table {
 
   // Writes a changed record. 0 or errno.
   int put(const Record &r) {
-    const auto at = static_cast<off_t>(static_cast<size_t>(&r - records_.data()) * sizeof r);
-    const ssize_t n = pwrite(fd_, &r, sizeof r, at);
-    return n == static_cast<ssize_t>(sizeof r) ? 0 : n < 0 ? errno : ENOSPC;
+    const auto at = static_cast<u64>(&r - records_.data()) * sizeof r;
+    return write_all(fd_, &r, sizeof r, at);
   }
   int add(Record r) {
     const auto it = std::find_if(records_.begin(), records_.end(),
@@ -128,6 +130,7 @@ class Table {
   int load() {
     struct stat st;
     if (fstat(fd_, &st) != 0) return errno;
+    if (static_cast<u64>(st.st_size) > max_records * sizeof(Record)) return EPROTO;
     records_.resize(static_cast<size_t>(st.st_size) / sizeof(Record));
     const size_t bytes = records_.size() * sizeof(Record);
     if (bytes != 0 && pread(fd_, records_.data(), bytes, 0) != static_cast<ssize_t>(bytes))

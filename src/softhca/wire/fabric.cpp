@@ -8,10 +8,13 @@
 #include <cstring>
 #include <ctime>
 #include <linux/futex.h>
+#include <memory>
+#include <mutex>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "wire/layout.h"
 #include "wire/slot_file.h"
@@ -47,6 +50,12 @@ void ring_bell(Control &c) {
   syscall(SYS_futex, &c.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// The same without a look at words that somebody may have spoilt.
+void ring_bell_loudly(Control &c) {
+  c.bell.fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, &c.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 void mark_active(Control &c, u16 sender) {
   const u64 bit = u64{1} << sender % 64;
   auto &word = c.active[sender / 64];
@@ -59,6 +68,7 @@ struct Outgoing {
   Control *control = nullptr;
   u8 *data = nullptr;  // our segment; null until the first record
   FileIdentity identity;
+  i32 memory = 0;
   u32 ring_bytes = 0;
   u32 generation = 0;
   bool ready = false;  // the receiver listens to our generation
@@ -82,10 +92,15 @@ struct Incoming {
 
 struct Fabric::State {
   std::string directory;
+  OwnSlot own;
   u16 slot = 0;
+  u32 ring_bytes = 0;
   Control *control = nullptr;
-  FileIdentity identity;
   std::atomic<bool> woken{false};
+  // What the shared words of these names are, whatever they hold.
+  std::atomic<u32> multicast_groups{0}, flow_rules{0};
+  std::mutex sleepers_mutex;
+  u32 sleepers = 0;
   std::array<Outgoing, max_slots> out{};
   std::array<Incoming, max_slots> in{};
 
@@ -102,6 +117,9 @@ struct Fabric::State {
 
   bool connect(u16 dst);
   bool open_segment(u16 dst);
+  void announce(u16 dst);
+  void remind(u16 dst);
+  bool read_tail(u16 dst);
   void drop(u16 dst);
   bool verify(u16 dst);
   bool usable(u16 dst);
@@ -112,6 +130,8 @@ struct Fabric::State {
   void discard(u16 src, u64 head, const char *why);
   void note_quiet(u16 src, u32 limit);
   bool something_pending() const;
+  void count_sleepers(int change);
+  void publish_interest();
   u32 interested(u16 *list, u32 capacity, std::atomic<u32> Control::*count);
 };
 
@@ -121,16 +141,27 @@ bool Fabric::State::connect(u16 dst) {
   Outgoing &o = out[dst];
   const u64 now = now_ns();
   if (now < o.retry_at) return false;
-  o.control = map_control(directory, dst, o.identity);
-  if (o.control == nullptr) {
-    o.retry_at = now + (errno == ESRCH ? retry_missing_ns : retry_failed_ns);
-    if (errno != ESRCH && !o.complained) {
+  PeerSlot peer;
+  if (!map_control(directory, dst, peer)) {
+    const int error = errno;
+    o.retry_at = now + (error == ESRCH ? retry_missing_ns : retry_failed_ns);
+    if (error != ESRCH && !o.complained) {
       o.complained = true;
-      SOFTHCA_LOG(warn, "fabric: cannot map slot %u: %s", dst, strerror(errno));
+      if (error == EXDEV)
+        SOFTHCA_LOG(warn,
+                    "fabric: slot %u is a process of another IPC namespace (a container?): it "
+                    "cannot be reached",
+                    dst);
+      else
+        SOFTHCA_LOG(warn, "fabric: cannot map slot %u: %s%s", dst, strerror(error),
+                    limit_behind(error).text);
     }
     return false;
   }
-  o.ring_bytes = o.control->ring_bytes;
+  o.control = peer.control;
+  o.identity = peer.identity;
+  o.memory = peer.memory;
+  o.ring_bytes = peer.ring_bytes;
   o.check_at = coarse_now_ns() + check_alive_ns;
   return true;
 }
@@ -139,36 +170,75 @@ bool Fabric::State::open_segment(u16 dst) {
   Outgoing &o = out[dst];
   const u64 now = now_ns();
   if (now < o.retry_at) return false;
-  o.data = map_segment(directory, dst, o.identity, slot, o.ring_bytes, true);
+  o.data = map_segment(o.memory, slot, o.ring_bytes, true);
   if (o.data == nullptr) {
     const int error = errno;
-    if (error == ESRCH || error == ENOENT) {
+    if (error == ESRCH) {
       drop(dst);
       return false;
     }
     o.retry_at = now + retry_failed_ns;
     if (!o.complained) {
       o.complained = true;
-      SOFTHCA_LOG(warn, "fabric: no shared memory for a ring to slot %u: %s", dst, strerror(error));
+      SOFTHCA_LOG(warn, "fabric: no shared memory for a ring to slot %u: %s%s", dst,
+                  strerror(error), limit_behind(error).text);
     }
     return false;
   }
-  // Continue where the former sender in our slot stopped and tell the owner,
-  // who forgets what that one left behind.
+  o.complained = false;
+  announce(dst);
+  return true;
+}
+
+// Tells the owner of a new sender, who continues where the former one stopped
+// and whose leftovers are forgotten.
+void Fabric::State::announce(u16 dst) {
+  Outgoing &o = out[dst];
   RingMeta &ring = o.control->rings[slot];
   ring.head.store(align_up(ring.head.load(std::memory_order_relaxed), cache_line),
                   std::memory_order_relaxed);
-  u32 generation = static_cast<u32>(now) ^ static_cast<u32>(getpid()) << 16;
+  u32 generation = static_cast<u32>(now_ns()) ^ static_cast<u32>(getpid()) << 16;
   while (generation == 0 || generation == ring.generation.load(std::memory_order_relaxed) ||
          generation == ring.confirmed.load(std::memory_order_relaxed))
     ++generation;
   o.generation = generation;
   o.ready = false;
-  o.complained = false;
   ring.generation.store(generation, std::memory_order_seq_cst);
   mark_active(*o.control, slot);
   ring_bell(*o.control);
-  return true;
+}
+
+// Every now and then while sending: repairs what we own of the words that say
+// there is something to take, and wakes the owner, who repairs the others. All
+// of this is for nothing unless a broken process wrote where it should not.
+void Fabric::State::remind(u16 dst) {
+  Outgoing &o = out[dst];
+  if (o.data == nullptr) return;
+  RingMeta &ring = o.control->rings[slot];
+  if (ring.generation.load(std::memory_order_relaxed) != o.generation)
+    ring.generation.store(o.generation, std::memory_order_seq_cst);
+  if (o.ready && ring.head.load(std::memory_order_relaxed) != o.head)
+    ring.head.store(o.head, std::memory_order_seq_cst);
+  if (ring.tail.load(std::memory_order_relaxed) == o.head &&
+      ring.confirmed.load(std::memory_order_relaxed) == o.generation)
+    return;
+  mark_active(*o.control, slot);
+  ring_bell_loudly(*o.control);
+}
+
+// How far the owner has come. False when that is impossible: then we begin anew.
+bool Fabric::State::read_tail(u16 dst) {
+  Outgoing &o = out[dst];
+  const u64 tail = o.control->rings[slot].tail.load(std::memory_order_acquire);
+  if (o.head - tail <= o.ring_bytes) {
+    o.tail = tail;
+    return true;
+  }
+  if (!o.complained)
+    SOFTHCA_LOG(error, "fabric: the ring to slot %u is unusable (tail); beginning anew", dst);
+  o.complained = true;
+  announce(dst);
+  return false;
 }
 
 void Fabric::State::drop(u16 dst) {
@@ -184,9 +254,9 @@ void Fabric::State::drop(u16 dst) {
 bool Fabric::State::verify(u16 dst) {
   Outgoing &o = out[dst];
   FileIdentity found;
-  if (o.control->closed.load(std::memory_order_acquire) == 0 &&
-      live_identity(directory, dst, found) && found == o.identity) {
+  if (live_identity(directory, dst, found) && found == o.identity) {
     o.check_at = coarse_now_ns() + check_alive_ns;
+    remind(dst);
     return true;
   }
   drop(dst);
@@ -213,9 +283,9 @@ Fabric::Reserve Fabric::reserve(u16 dst, u32 payload, Slot &room) {
   RingMeta &ring = o.control->rings[s.slot];
   if (!o.ready) {
     if (ring.confirmed.load(std::memory_order_acquire) != o.generation) return Reserve::full;
+    o.head = align_up(ring.head.load(std::memory_order_relaxed), cache_line);
+    if (!s.read_tail(dst)) return Reserve::full;
     o.ready = true;
-    o.head = ring.head.load(std::memory_order_relaxed);
-    o.tail = ring.tail.load(std::memory_order_acquire);
   }
 
   const u32 need = record_bytes(payload);
@@ -223,8 +293,7 @@ Fabric::Reserve Fabric::reserve(u16 dst, u32 payload, Slot &room) {
   const u32 skip = o.ring_bytes - at < need ? o.ring_bytes - at : 0;
   const u64 end = o.head + skip + need;
   if (end - o.tail > o.ring_bytes) {
-    o.tail = ring.tail.load(std::memory_order_acquire);
-    if (end - o.tail > o.ring_bytes) return Reserve::full;
+    if (!s.read_tail(dst) || end - o.tail > o.ring_bytes) return Reserve::full;
   }
   u8 *record = o.data + at;
   if (skip != 0) {
@@ -260,7 +329,7 @@ bool Fabric::consumed(u16 dst, u64 position) {
   Outgoing &o = s.out[dst];
   // A position ahead of us was given out for a former mapping.
   if (!o.ready || position > o.head) return true;
-  if (o.tail < position) o.tail = o.control->rings[s.slot].tail.load(std::memory_order_acquire);
+  if (o.tail < position && !s.read_tail(dst)) return true;  // lost with all the rest
   if (o.tail >= position) return true;
   return coarse_now_ns() >= o.check_at && !s.verify(dst);
 }
@@ -310,7 +379,6 @@ void Fabric::State::discard(u16 src, u64 head, const char *why) {
 // broken, and a broken peer must look like a lossy wire.
 bool Fabric::State::next_record(u16 src, u64 head, const u8 *&payload) {
   Incoming &i = in[src];
-  const u32 ring_bytes = control->ring_bytes;
   for (;;) {
     const u64 used = head - i.tail;
     if (used == 0) return false;
@@ -357,9 +425,10 @@ bool Fabric::State::poll(u16 src, const u8 *&payload) {
   if (i.data == nullptr) {
     // Kept from then on. Without descriptors or address space the ring is a
     // lossy wire rather than a stalled one.
-    i.data = map_segment(directory, slot, identity, src, control->ring_bytes, false);
+    i.data = map_segment(own.memory, src, ring_bytes, false);
     if (i.data == nullptr) {
-      discard(src, head, strerror(errno));
+      const int error = errno;
+      discard(src, head, (std::string(strerror(error)) + limit_behind(error).text).c_str());
       return false;
     }
   }
@@ -375,8 +444,14 @@ void Fabric::State::note_quiet(u16 src, u32 limit) {
   const u64 bit = u64{1} << src % 64;
   control->active[src / 64].fetch_and(~bit, std::memory_order_seq_cst);
   RingMeta &ring = control->rings[src];
-  if (ring.head.load(std::memory_order_seq_cst) != i.tail ||
-      ring.generation.load(std::memory_order_seq_cst) != i.generation)
+  // What a broken process may have spoilt of ours: its sender waits for it.
+  if (ring.tail.load(std::memory_order_relaxed) != i.tail)
+    ring.tail.store(i.tail, std::memory_order_release);
+  if (ring.confirmed.load(std::memory_order_relaxed) != i.generation)
+    ring.confirmed.store(i.generation, std::memory_order_release);
+  const u32 generation = ring.generation.load(std::memory_order_seq_cst);
+  if (generation != i.generation ||
+      (generation != 0 && ring.head.load(std::memory_order_seq_cst) != i.tail))
     control->active[src / 64].fetch_or(bit, std::memory_order_seq_cst);
 }
 
@@ -441,27 +516,44 @@ bool Fabric::State::something_pending() const {
     u64 bits = control->active[w].load(std::memory_order_seq_cst);
     for (; bits != 0; bits &= bits - 1) {
       const RingMeta &ring = control->rings[w * 64 + static_cast<size_t>(std::countr_zero(bits))];
-      if (ring.head.load(std::memory_order_seq_cst) != ring.tail.load(std::memory_order_acquire) ||
-          ring.generation.load(std::memory_order_seq_cst) !=
-              ring.confirmed.load(std::memory_order_acquire))
+      const u32 generation = ring.generation.load(std::memory_order_seq_cst);
+      if (generation != ring.confirmed.load(std::memory_order_acquire)) return true;
+      if (generation != 0 &&
+          ring.head.load(std::memory_order_seq_cst) != ring.tail.load(std::memory_order_acquire))
         return true;
     }
   }
   return false;
 }
 
+void Fabric::State::count_sleepers(int change) {
+  const std::lock_guard lock(sleepers_mutex);
+  sleepers += static_cast<u32>(change);
+  control->sleeping.store(sleepers, std::memory_order_seq_cst);
+}
+
+void Fabric::State::publish_interest() {
+  const u32 groups = multicast_groups.load(std::memory_order_relaxed);
+  const u32 rules = flow_rules.load(std::memory_order_relaxed);
+  if (control->multicast_groups.load(std::memory_order_relaxed) != groups)
+    control->multicast_groups.store(groups, std::memory_order_release);
+  if (control->flow_rules.load(std::memory_order_relaxed) != rules)
+    control->flow_rules.store(rules, std::memory_order_release);
+}
+
 void Fabric::wait(u64 ns) {
   State &s = *s_;
   Control &c = *s.control;
+  s.publish_interest();
   c.rung.store(0, std::memory_order_seq_cst);
   const u32 seen = c.bell.load(std::memory_order_seq_cst);
-  c.sleeping.fetch_add(1, std::memory_order_seq_cst);
+  s.count_sleepers(1);
   if (!s.woken.load(std::memory_order_seq_cst) && !s.something_pending()) {
     const timespec timeout{static_cast<time_t>(ns / 1'000'000'000),
                            static_cast<long>(ns % 1'000'000'000)};
     futex_wait(c.bell, seen, ns == ~u64{0} ? nullptr : &timeout);
   }
-  c.sleeping.fetch_sub(1, std::memory_order_seq_cst);
+  s.count_sleepers(-1);
   s.woken.store(false, std::memory_order_seq_cst);
 }
 
@@ -477,31 +569,23 @@ Fabric *Fabric::join(const std::string &name, u32 ring_bytes) {
   ring_bytes = round_up_pow2(std::clamp(ring_bytes, min_ring_bytes, max_ring_bytes));
   std::string directory = fabric_directory(name);
   if (directory.empty()) return nullptr;
-  u16 slot = 0;
-  Control *control = claim_slot(directory, ring_bytes, slot);
-  if (control == nullptr) return nullptr;
-  auto *s = new State;
+  auto s = std::make_unique<State>();
+  if (!claim_slot(directory, ring_bytes, s->own)) return nullptr;
   s->directory = std::move(directory);
-  s->slot = slot;
-  s->control = control;
-  if (!live_identity(s->directory, slot, s->identity)) {  // removed behind our back
-    munmap(control, control_bytes);
-    delete s;
-    errno = EIO;
-    return nullptr;
-  }
-  return new Fabric(s);
+  s->slot = s->own.number;
+  s->ring_bytes = ring_bytes;
+  s->control = s->own.control;
+  return new Fabric(s.release());
 }
 
 void Fabric::leave(bool forked) {
   // A forked child inherits none of the mappings: see slot_file.h.
   if (!forked) {
     s_->control->closed.store(1, std::memory_order_release);
-    unlink(slot_path(s_->directory, s_->slot).c_str());
     for (u16 dst = 0; dst < max_slots; ++dst) s_->drop(dst);
     for (Incoming &i : s_->in)
-      if (i.data != nullptr) munmap(i.data, s_->control->ring_bytes);
-    munmap(s_->control, control_bytes);
+      if (i.data != nullptr) munmap(i.data, s_->ring_bytes);
+    leave_slot(s_->directory, s_->own);
   }
   delete s_;
   delete this;
@@ -510,10 +594,14 @@ void Fabric::leave(bool forked) {
 u16 Fabric::slot() const { return s_->slot; }
 
 void Fabric::set_multicast_groups(u32 n) {
-  s_->control->multicast_groups.store(n, std::memory_order_release);
+  s_->multicast_groups.store(n, std::memory_order_relaxed);
+  s_->publish_interest();
 }
 
-void Fabric::set_flow_rules(u32 n) { s_->control->flow_rules.store(n, std::memory_order_release); }
+void Fabric::set_flow_rules(u32 n) {
+  s_->flow_rules.store(n, std::memory_order_relaxed);
+  s_->publish_interest();
+}
 
 u32 Fabric::multicast_slots(u16 *list, u32 capacity) {
   return s_->interested(list, capacity, &Control::multicast_groups);

@@ -1,9 +1,12 @@
-// What a process's control file looks like: one Control at the start, then one
-// ring segment per possible sender, sparse until that sender turns up.
+// What a process shares: its slot's file, which says where its memory is, and
+// that memory: one Control at the start, then one ring segment per possible
+// sender, without pages until that sender turns up.
 //
-// Every field says who writes it. Only the owner of the file and, for its own
+// Every field says who writes it. Only the owner of the memory and, for its own
 // ring, the sender ever store to a line; the bitmap and the bell are the only
-// words that several processes modify, always atomically.
+// words that several processes modify, always atomically. That is how it is
+// meant: a broken peer may store anything anywhere, so a word read from here is
+// a hint until it has been checked, and is read once.
 #pragma once
 
 #include <atomic>
@@ -14,7 +17,7 @@
 namespace softhca {
 
 constexpr u32 control_magic = 0x53484341;  // "SHCA"
-constexpr u32 control_version = 2;
+constexpr u32 control_version = 3;
 constexpr u32 cache_line = 64;
 constexpr u32 min_ring_bytes = 64 * 1024;  // two bursts and a skip always fit
 constexpr u32 max_ring_bytes = 64 * 1024 * 1024;
@@ -31,8 +34,6 @@ struct RingMeta {
 static_assert(sizeof(RingMeta) == 2 * cache_line);
 
 struct Control {
-  u32 magic, version;  // owner, constant
-  u32 pid, ring_bytes;
   std::atomic<u32> closed;                        // owner: about to leave
   std::atomic<u32> multicast_groups;              // owner
   std::atomic<u32> flow_rules;                    // owner
@@ -50,7 +51,16 @@ constexpr u64 control_bytes = align_up(sizeof(Control), page_size);
 constexpr u64 segment_offset(u16 sender, u32 ring_bytes) {
   return control_bytes + u64{sender} * ring_bytes;
 }
-constexpr u64 control_file_bytes(u32 ring_bytes) { return segment_offset(max_slots, ring_bytes); }
+constexpr u64 memory_bytes(u32 ring_bytes) { return segment_offset(max_slots, ring_bytes); }
+
+// The content of a slot's file.
+struct SlotRecord {
+  u32 magic, version;
+  u32 pid;         // of the owner, for people
+  u32 ring_bytes;  // a power of two
+  i32 memory;      // System V identifier of the owner's memory
+  u32 reserved;
+};
 
 // A record: one line of framing, the packet header, the payload; contiguous
 // and padded to whole lines. A skip record fills the end of the ring when the

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <dirent.h>
 #include <fcntl.h>
@@ -11,10 +12,12 @@
 #include <string_view>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/log.h"
 
 namespace softhca {
@@ -67,29 +70,47 @@ bool owner_alive(int fd) {
 
 FileIdentity identity_of(const struct stat &st) { return {st.st_dev, st.st_ino}; }
 
-void *map_shared(int fd, u64 offset, u64 bytes) {
-  void *p =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
-  if (p == MAP_FAILED) return nullptr;
-  // A child must not keep its parent's lock or rings, nor fill core files.
+// A child must not keep its parent's lock or rings, nor fill core files.
+void keep_private(void *p, u64 bytes) {
   madvise(p, bytes, MADV_DONTFORK);
   madvise(p, bytes, MADV_DONTDUMP);
+}
+
+// Keeps the lock of the open file for as long as it is mapped.
+void *map_lock(int fd) {
+  void *p = mmap(nullptr, page_size, PROT_READ, MAP_SHARED, fd, 0);
+  if (p == MAP_FAILED) return nullptr;
+  keep_private(p, page_size);
   return p;
 }
 
-int reserve_bytes(int fd, u64 offset, u64 bytes) {
-  int e;
-  do {
-    e = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-  } while (e == EINTR);
-  return e;
+// Attaches to the whole and keeps a part: memory has no other way. By system
+// call, because programs with hooks on these functions keep books on memory.
+u8 *attach(i32 memory, u64 bytes, u64 offset, u64 kept) {
+  const long address = syscall(SYS_shmat, memory, nullptr, 0);
+  if (address == -1) return nullptr;
+  auto *whole = reinterpret_cast<u8 *>(address);
+  if (offset != 0) syscall(SYS_munmap, whole, offset);
+  if (offset + kept != bytes) syscall(SYS_munmap, whole + offset + kept, bytes - offset - kept);
+  keep_private(whole + offset, kept);
+  return whole + offset;
 }
 
-// Exceeding RLIMIT_FSIZE raises a signal whose default is death.
-bool size_permitted(u64 bytes) {
-  rlimit limit;
-  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-         bytes <= limit.rlim_cur;
+// 0 or the errno that tells what to do: ESRCH when the memory is gone.
+int memory_size(i32 memory, u64 &bytes) {
+  shmid_ds status;
+  if (shmctl(memory, IPC_STAT, &status) != 0)
+    return errno == EINVAL || errno == EIDRM ? ESRCH : errno;
+  bytes = status.shm_segsz;
+  return 0;
+}
+
+// What is reserved cannot fail to be touched. Kernels before 5.14 do not know
+// how; there a machine without memory ends processes as it always did.
+int reserve_pages(void *p, u64 bytes) {
+  constexpr int populate_write = 23;  // MADV_POPULATE_WRITE
+  if (madvise(p, bytes, populate_write) == 0 || errno == EINVAL) return 0;
+  return errno;
 }
 
 // The lock that makes claims one at a time. Not waited for without end: its
@@ -105,42 +126,59 @@ bool lock_claims(int fd) {
   return false;
 }
 
+// Memory of our own, gone when its last user is.
+int create_memory(u32 ring_bytes, OwnSlot &own) {
+  const u64 bytes = memory_bytes(ring_bytes);
+  own.memory = shmget(IPC_PRIVATE, bytes, IPC_CREAT | SHM_NORESERVE | 0600);
+  if (own.memory < 0) {
+    const int error = errno;
+    SOFTHCA_LOG(error, "fabric: no System V shared memory: %s%s", strerror(error),
+                error == ENOSPC   ? " (kernel.shmmni or kernel.shmall)"
+                : error == EINVAL ? " (kernel.shmmax)"
+                                  : limit_behind(error).text);
+    return error;
+  }
+  u8 *p = attach(own.memory, bytes, 0, control_bytes);
+  int error = p == nullptr ? errno : 0;
+  shmctl(own.memory, IPC_RMID, nullptr);
+  if (p != nullptr && (error = reserve_pages(p, control_bytes)) != 0) munmap(p, control_bytes);
+  if (error != 0) {
+    SOFTHCA_LOG(error, "fabric: %llu bytes of shared memory cannot be mapped: %s%s",
+                static_cast<unsigned long long>(bytes), strerror(error), limit_behind(error).text);
+    return error;
+  }
+  own.control = new (p) Control{};
+  return 0;
+}
+
 // Makes the file complete and locked under another name, so that whoever finds
 // it under its slot's name finds it usable.
-Control *create_slot_file(const std::string &directory, u16 slot, u32 ring_bytes) {
-  const u64 bytes = control_file_bytes(ring_bytes);
-  if (!size_permitted(bytes)) {
-    SOFTHCA_LOG(error, "fabric: RLIMIT_FSIZE is below the %llu bytes (sparse) of a control file",
-                static_cast<unsigned long long>(bytes));
-    errno = EFBIG;
-    return nullptr;
-  }
+int create_slot_file(const std::string &directory, u32 ring_bytes, OwnSlot &own) {
   const std::string fresh = directory + "/new";
   unlink(fresh.c_str());
   const Descriptor fd(open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd) return nullptr;
-  int error = 0;
-  void *p = nullptr;
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 ||
-      ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    error = errno;
-  else if ((error = reserve_bytes(fd.get(), 0, control_bytes)) == 0) {
-    p = map_shared(fd.get(), 0, control_bytes);
-    if (p == nullptr) error = errno;
+  const SlotRecord record{.magic = control_magic,
+                          .version = control_version,
+                          .pid = static_cast<u32>(getpid()),
+                          .ring_bytes = ring_bytes,
+                          .memory = own.memory,
+                          .reserved = 0};
+  struct stat st;
+  const auto fails = [&] {
+    if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return true;
+    if ((errno = write_all(fd.get(), &record, sizeof record, 0)) != 0) return true;
+    return fstat(fd.get(), &st) != 0 || (own.lock = map_lock(fd.get())) == nullptr ||
+           rename(fresh.c_str(), slot_path(directory, own.number).c_str()) != 0;
+  };
+  if (fails()) {
+    const int error = errno;
+    unlink(fresh.c_str());
+    SOFTHCA_LOG(error, "fabric: %s cannot be made: %s%s", slot_path(directory, own.number).c_str(),
+                strerror(error), limit_behind(error).text);
+    return error;
   }
-  if (error == 0) {
-    auto *control = new (p) Control{};
-    control->magic = control_magic;
-    control->version = control_version;
-    control->pid = static_cast<u32>(getpid());
-    control->ring_bytes = ring_bytes;
-    if (rename(fresh.c_str(), slot_path(directory, slot).c_str()) == 0) return control;
-    error = errno;
-    munmap(p, control_bytes);
-  }
-  unlink(fresh.c_str());
-  errno = error;
-  return nullptr;
+  own.identity = identity_of(st);
+  return 0;
 }
 
 Descriptor open_slot(const std::string &directory, u16 slot) {
@@ -186,10 +224,15 @@ void existing_slots(const std::string &directory, u64 (&bits)[max_slots / 64]) {
   closedir(dir);
 }
 
-Control *claim_slot(const std::string &directory, u32 ring_bytes, u16 &slot) {
-  const Descriptor claim(
-      open((directory + "/claim").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!claim || !lock_claims(claim.get())) return nullptr;
+bool claim_slot(const std::string &directory, u32 ring_bytes, OwnSlot &own) {
+  const std::string path = directory + "/claim";
+  const Descriptor claim(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!claim || !lock_claims(claim.get())) {
+    const int error = errno;
+    SOFTHCA_LOG(error, "fabric: %s: %s%s", path.c_str(), strerror(error), limit_behind(error).text);
+    errno = error;
+    return false;
+  }
 
   u64 taken[max_slots / 64];
   existing_slots(directory, taken);
@@ -202,70 +245,100 @@ Control *claim_slot(const std::string &directory, u32 ring_bytes, u16 &slot) {
     }
     free_slot = s;
   }
-  Control *control = nullptr;
-  if (free_slot != 0) control = create_slot_file(directory, free_slot, ring_bytes);
-  else errno = ENOSPC;
-  const int saved = errno;
+  own = OwnSlot{};
+  own.number = free_slot;
+  int error = 0;
+  if (free_slot == 0) {
+    error = ENOSPC;
+    SOFTHCA_LOG(error, "fabric: all %u slots of %s are taken", max_slots - 1, directory.c_str());
+  } else if ((error = create_memory(ring_bytes, own)) == 0 &&
+             (error = create_slot_file(directory, ring_bytes, own)) != 0) {
+    leave_slot(directory, own);
+  }
   flock(claim.get(), LOCK_UN);  // a child forked meanwhile shares the lock: closing is not enough
-  errno = saved;
-  slot = free_slot;
-  return control;
+  errno = error;
+  return error == 0;
 }
 
-Control *map_control(const std::string &directory, u16 slot, FileIdentity &identity) {
+void leave_slot(const std::string &directory, OwnSlot &own) {
+  if (own.lock != nullptr) {
+    unlink(slot_path(directory, own.number).c_str());
+    munmap(own.lock, page_size);
+  }
+  if (own.control != nullptr) munmap(own.control, control_bytes);
+  own = OwnSlot{};
+}
+
+namespace {
+
+bool read_record(int fd, SlotRecord &record) {
+  const ssize_t n = pread(fd, &record, sizeof record, 0);
+  const u32 ring = record.ring_bytes;
+  if (n == sizeof record && record.magic == control_magic && record.version == control_version &&
+      ring >= min_ring_bytes && ring <= max_ring_bytes && (ring & (ring - 1)) == 0)
+    return true;
+  errno = EPROTO;
+  return false;
+}
+
+}  // namespace
+
+bool read_slot(const std::string &directory, u16 slot, SlotRecord &record) {
+  const Descriptor fd = open_slot(directory, slot);
+  if (fd) return read_record(fd.get(), record);
+  if (errno == ENOENT) errno = ESRCH;
+  return false;
+}
+
+bool map_control(const std::string &directory, u16 slot, PeerSlot &peer) {
   const Descriptor fd = open_slot(directory, slot);
   struct stat st;
   if (!fd) {
     if (errno == ENOENT) errno = ESRCH;
-    return nullptr;
+    return false;
   }
-  if (fstat(fd.get(), &st) != 0) return nullptr;
+  if (fstat(fd.get(), &st) != 0) return false;
   if (!owner_alive(fd.get())) {
     errno = ESRCH;
-    return nullptr;
+    return false;
   }
-  // Reading beyond the end of a file is SIGBUS: look before mapping.
-  if (static_cast<u64>(st.st_size) < control_bytes) {
+  SlotRecord record;
+  u64 bytes = 0;
+  if (!read_record(fd.get(), record)) return false;
+  if (const int error = memory_size(record.memory, bytes)) {
+    // Alive, but its memory is not to be seen: a container that shares
+    // /dev/shm with us and not the IPC namespace.
+    errno = error == ESRCH && owner_alive(fd.get()) ? EXDEV : error;
+    return false;
+  }
+  if (bytes != memory_bytes(record.ring_bytes)) {
     errno = EPROTO;
-    return nullptr;
+    return false;
   }
-  void *p = map_shared(fd.get(), 0, control_bytes);
-  if (p == nullptr) return nullptr;
-  auto *control = static_cast<Control *>(p);
-  const u32 ring = control->ring_bytes;
-  if (control->magic != control_magic || control->version != control_version ||
-      ring < min_ring_bytes || ring > max_ring_bytes || (ring & (ring - 1)) != 0 ||
-      static_cast<u64>(st.st_size) < control_file_bytes(ring)) {
-    munmap(p, control_bytes);
-    errno = EPROTO;
-    return nullptr;
-  }
-  identity = identity_of(st);
-  return control;
+  u8 *p = attach(record.memory, bytes, 0, control_bytes);
+  if (p == nullptr) return false;
+  peer = {.control = reinterpret_cast<Control *>(p),
+          .memory = record.memory,
+          .ring_bytes = record.ring_bytes,
+          .pid = record.pid,
+          .identity = identity_of(st)};
+  return true;
 }
 
-u8 *map_segment(const std::string &directory, u16 slot, const FileIdentity &identity, u16 sender,
-                u32 ring_bytes, bool allocate) {
-  const Descriptor fd = open_slot(directory, slot);
-  struct stat st;
-  if (!fd || fstat(fd.get(), &st) != 0) return nullptr;
-  if (identity_of(st) != identity ||
-      static_cast<u64>(st.st_size) < control_file_bytes(ring_bytes)) {
-    errno = ESRCH;
-    return nullptr;
+u8 *map_segment(i32 memory, u16 sender, u32 ring_bytes, bool allocate) {
+  u64 bytes = 0;
+  int error = memory_size(memory, bytes);
+  if (error == 0 && bytes != memory_bytes(ring_bytes)) error = ESRCH;
+  u8 *p = nullptr;
+  if (error == 0 &&
+      (p = attach(memory, bytes, segment_offset(sender, ring_bytes), ring_bytes)) == nullptr)
+    error = errno == EINVAL || errno == EIDRM ? ESRCH : errno;
+  if (p != nullptr && allocate && (error = reserve_pages(p, ring_bytes)) != 0) {
+    munmap(p, ring_bytes);
+    p = nullptr;
   }
-  const u64 offset = segment_offset(sender, ring_bytes);
-  if (allocate) {
-    if (!size_permitted(offset + ring_bytes)) {
-      errno = EFBIG;
-      return nullptr;
-    }
-    if (const int e = reserve_bytes(fd.get(), offset, ring_bytes)) {
-      errno = e;
-      return nullptr;
-    }
-  }
-  return static_cast<u8 *>(map_shared(fd.get(), offset, ring_bytes));
+  errno = error;
+  return p;
 }
 
 bool live_identity(const std::string &directory, u16 slot, FileIdentity &identity) {

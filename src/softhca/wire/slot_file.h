@@ -1,9 +1,15 @@
 // The files of a fabric: who owns which slot, and is the owner alive.
 //
-// A slot's file is locked with flock() through the open file that the owner's
-// mapping keeps alive; no descriptor stays open, so a program that closes all
+// A slot's file is locked with flock() through the open file that a mapping of
+// the owner keeps alive; no descriptor stays open, so a program that closes all
 // its descriptors neither loses its slot nor makes us test a foreign one. The
 // mapping is not inherited by fork(), hence neither is the lock.
+//
+// The memory is a System V segment that is removed as soon as it is mapped. On
+// Linux others can still attach to it by its number while its owner has it,
+// nobody can shrink it below a mapping of somebody else as a file can be, it
+// goes when its last user goes, however that one ends, and it counts against
+// neither the size of /dev/shm nor RLIMIT_FSIZE.
 #pragma once
 
 #include <string>
@@ -24,19 +30,42 @@ struct FileIdentity {
 
 std::string slot_path(const std::string &directory, u16 slot);
 
-// Takes a free slot, removing what dead processes left in any slot. Returns
-// the mapped control block and sets `slot`; nullptr and errno on failure.
-Control *claim_slot(const std::string &directory, u32 ring_bytes, u16 &slot);
+// What the owner of a slot holds.
+struct OwnSlot {
+  u16 number = 0;
+  Control *control = nullptr;
+  i32 memory = 0;        // identifier, for map_segment()
+  void *lock = nullptr;  // a page of the slot's file that is never touched
+  FileIdentity identity;
+};
 
-// Maps the control block of the live process in `slot`; nullptr when there is
+// Takes a free slot, removing what dead processes left in any slot. False and
+// errno on failure, which is logged.
+bool claim_slot(const std::string &directory, u32 ring_bytes, OwnSlot &own);
+// Removes the file, then the memory and the lock.
+void leave_slot(const std::string &directory, OwnSlot &own);
+
+// The live process of another slot, as far as it was checked when it was mapped.
+struct PeerSlot {
+  Control *control = nullptr;
+  i32 memory = 0;
+  u32 ring_bytes = 0;
+  u32 pid = 0;
+  FileIdentity identity;
+};
+
+// Maps the control block of the live process in `slot`; false when there is
 // none (errno ESRCH) or it cannot be reached.
-Control *map_control(const std::string &directory, u16 slot, FileIdentity &identity);
+bool map_control(const std::string &directory, u16 slot, PeerSlot &peer);
 
-// Maps the segment of `sender` in the file of `slot`, which must still be
-// `identity`; with `allocate`, reserves its memory first so that touching it
-// cannot fail. nullptr and errno on failure (ESRCH: another file by now).
-u8 *map_segment(const std::string &directory, u16 slot, const FileIdentity &identity, u16 sender,
-                u32 ring_bytes, bool allocate);
+// Maps the segment of `sender` in somebody's memory; with `allocate`, reserves
+// its pages first so that touching it cannot fail. nullptr and errno on failure
+// (ESRCH: the owner is gone).
+u8 *map_segment(i32 memory, u16 sender, u32 ring_bytes, bool allocate);
+
+// What a slot's file says, without looking at its owner's memory. False when
+// there is no such file (ESRCH) or it makes no sense (EPROTO).
+bool read_slot(const std::string &directory, u16 slot, SlotRecord &record);
 
 // Identity of the live process in `slot`. False when there is none.
 bool live_identity(const std::string &directory, u16 slot, FileIdentity &identity);
