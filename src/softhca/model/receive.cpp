@@ -91,7 +91,7 @@ void address_fields(const Qp &qp, const Srq *srq, u16 counter, Cqe &cqe) {
 void describe_tagged(const ReceiveWqe &wqe, Cqe &cqe) {
   cqe.application(static_cast<u8>(wqe.tag), wqe.entry);
   if (wqe.matched() && wqe.tag != TagOutcome::expected && wqe.tag != TagOutcome::canceled)
-    std::copy(wqe.tag_header.begin(), wqe.tag_header.end(), cqe.raw);
+    std::copy_n(wqe.tag_header.begin(), 16, cqe.raw);
 }
 
 void write_receive(Qp &qp, const Srq *srq, Cqe &cqe, CqeOpcode opcode, bool solicited,

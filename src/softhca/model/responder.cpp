@@ -164,7 +164,7 @@ void do_send(Request &q) {
   CqeOpcode op = CqeOpcode::resp_send;
   if ((q.h.flags & packet_imm) != 0) op = CqeOpcode::resp_send_imm;
   if ((q.h.flags & packet_inv) != 0) op = CqeOpcode::resp_send_inv;
-  if (wqe.tag != TagOutcome::none) complete_tagged(q.qp, *srq, wqe, op, q.h, q.payload, r.received);
+  if (wqe.tag != TagOutcome::none) complete_tagged(q.qp, *srq, wqe, op, q.h, r.received);
   else
     complete_receive(q.qp, srq, wqe, op, q.h, r.received, in_cqe ? q.payload : nullptr,
                      in_cqe ? q.h.payload : 0);
@@ -380,6 +380,10 @@ void execute_in_order(Request &q) {
     // A message begins inside another one, or goes on without a beginning.
     return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   }
+  // Nor does it turn into another one on its way.
+  if (q.first()) r.xrc_srqn = q.h.xrc_srqn;
+  else if (q.opcode() != r.opcode || q.h.xrc_srqn != r.xrc_srqn)
+    return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   execute(q);
 }
 

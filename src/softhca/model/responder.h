@@ -27,9 +27,9 @@ struct ReceiveWqe {
 
   // Tag matching SRQ:
   TagOutcome tag = TagOutcome::none;
-  u16 entry = 0;         // of the tag list, if there was a match
-  u32 header_bytes = 0;  // at the start of the message, not delivered
-  std::array<u8, 16> tag_header{};
+  u16 entry = 0;                    // of the tag list, if there was a match
+  u32 header_bytes = 0;             // at the start of the message, not delivered
+  std::array<u8, 32> tag_header{};  // the first half goes into completions
 
   bool matched() const {
     return tag != TagOutcome::none && tag != TagOutcome::unexpected && tag != TagOutcome::untagged;
@@ -61,6 +61,7 @@ struct Responder {
   // The message being received.
   bool in_message = false;
   WqeOpcode opcode = WqeOpcode::nop;
+  u32 xrc_srqn = 0;
   u32 received = 0;
   ReceiveWqe wqe;
   SpanList target;  // RDMA WRITE

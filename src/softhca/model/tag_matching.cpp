@@ -43,9 +43,9 @@ bool can_read(const Qp &qp) {
 // Where a matched rendezvous goes: the device reads into the buffer if the
 // data fits; else software gets the headers and does it.
 void take_rendezvous(Qp &qp, const Srq &srq, const u8 *buffer, const PacketHeader &h,
-                     const u8 *payload, ReceiveWqe &out) {
+                     ReceiveWqe &out) {
   const Requester who{srq.pdn, qp.qpn};
-  const u32 length = load_be32(payload + length_at);
+  const u32 length = load_be32(out.tag_header.data() + length_at);
   resolve_scatter(buffer, 1, length, who, out);
   if (length <= out.capacity && can_read(qp)) {
     out.tag = TagOutcome::consumed;
@@ -59,15 +59,14 @@ void take_rendezvous(Qp &qp, const Srq &srq, const u8 *buffer, const PacketHeade
   out.tag = TagOutcome::software_rendezvous;
 }
 
-void take_entry(Qp &qp, const Srq &srq, u16 index, const PacketHeader &h, const u8 *payload,
+void take_entry(Qp &qp, const Srq &srq, u16 index, const PacketHeader &h, const u8 *header,
                 ReceiveWqe &out) {
   const TagList::Entry &entry = srq.tags->entries[index];
   out.reset();
   out.taken = true;
   out.entry = index;
-  std::copy_n(payload, tag_header_bytes, out.tag_header.begin());
-  if (payload[0] == header_rendezvous)
-    return take_rendezvous(qp, srq, entry.buffer.data(), h, payload, out);
+  std::copy_n(header, out.tag_header.size(), out.tag_header.begin());
+  if (header[0] == header_rendezvous) return take_rendezvous(qp, srq, entry.buffer.data(), h, out);
   resolve_scatter(entry.buffer.data(), 1, h.message_bytes - tag_header_bytes, {srq.pdn, qp.qpn},
                   out);
   out.header_bytes = tag_header_bytes;
@@ -81,9 +80,13 @@ void take_entry(Qp &qp, const Srq &srq, u16 index, const PacketHeader &h, const 
   out.tag = TagOutcome::expected;
 }
 
+// A rendezvous comes in one piece; what is longer, or lies about its length, is
+// a message like others.
 bool well_formed(const PacketHeader &h, u8 opcode) {
+  if (h.payload > h.message_bytes) return false;
   if (opcode == header_eager) return true;
-  return h.message_bytes >= rendezvous_header_bytes && h.message_bytes <= max_rendezvous_header;
+  return h.payload == h.message_bytes && (h.flags & packet_last) != 0 &&
+         h.payload >= rendezvous_header_bytes && h.payload <= max_rendezvous_header;
 }
 
 // Reads the data of a matched rendezvous; its header becomes the answer.
@@ -182,11 +185,14 @@ Syndrome execute_tag_operation(Qp &qp, const u8 *wqe, u32 ds) {
 }
 
 bool take_tagged(Qp &qp, Srq &srq, const PacketHeader &h, const u8 *payload, ReceiveWqe &out) {
-  const u8 opcode = h.payload >= tag_header_bytes ? payload[0] : u8{header_untagged};
+  // A copy: its sender may be broken and write to it again.
+  u8 header[rendezvous_header_bytes] = {};
+  std::memcpy(header, payload, std::min(h.payload, rendezvous_header_bytes));
+  const u8 opcode = h.payload >= tag_header_bytes ? header[0] : u8{header_untagged};
   const bool tagged = opcode == header_eager || opcode == header_rendezvous;
   if (tagged && well_formed(h, opcode)) {
-    if (const auto index = srq.tags->consume(load_be64(payload + tag_at))) {
-      take_entry(qp, srq, *index, h, payload, out);
+    if (const auto index = srq.tags->consume(load_be64(header + tag_at))) {
+      take_entry(qp, srq, *index, h, header, out);
       return true;
     }
   }
@@ -197,10 +203,11 @@ bool take_tagged(Qp &qp, Srq &srq, const PacketHeader &h, const u8 *payload, Rec
 }
 
 void complete_tagged(Qp &qp, Srq &srq, ReceiveWqe &wqe, CqeOpcode opcode, const PacketHeader &h,
-                     const u8 *payload, u32 bytes) {
+                     u32 bytes) {
   if (wqe.tag != TagOutcome::consumed) return complete_receive(qp, &srq, wqe, opcode, h, bytes);
-  complete_receive(qp, &srq, wqe, CqeOpcode::no_packet, h, load_be32(payload + length_at));
-  if (can_read(qp)) start_reading(qp, wqe, payload);
+  const u8 *header = wqe.tag_header.data();
+  complete_receive(qp, &srq, wqe, CqeOpcode::no_packet, h, load_be32(header + length_at));
+  if (can_read(qp)) start_reading(qp, wqe, header);
 }
 
 void complete_rendezvous(Qp &qp, SendWqe &w) {

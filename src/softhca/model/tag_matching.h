@@ -71,8 +71,7 @@ Syndrome execute_tag_operation(Qp &, const u8 *wqe, u32 ds);
 // goes. False when that is an SRQ WQE and none is posted.
 bool take_tagged(Qp &, Srq &, const PacketHeader &, const u8 *payload, ReceiveWqe &out);
 // Completes such a message: reports it, and starts reading for a rendezvous.
-void complete_tagged(Qp &, Srq &, ReceiveWqe &, CqeOpcode, const PacketHeader &, const u8 *payload,
-                     u32 bytes);
+void complete_tagged(Qp &, Srq &, ReceiveWqe &, CqeOpcode, const PacketHeader &, u32 bytes);
 // A work request of the device itself is done, or has failed.
 void complete_rendezvous(Qp &, SendWqe &);
 
