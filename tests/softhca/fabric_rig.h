@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "wire/directory.h"
 #include "wire/fabric.h"
 
 namespace rig {

@@ -976,6 +976,13 @@ TEST_CASE("a file system without room says so", "[fabric]") {
     if (status == not_possible_here) WARN("cannot mount a small tmpfs here");
     else CHECK(status == 0);
   };
+  SECTION("not even for a directory") {
+    on_tmpfs("nr_inodes=1", [&] {
+      Captured log;
+      if (Fabric::join(n.name, ring) != nullptr || errno != ENOSPC) return 1;
+      return log.lines_with("/dev/shm") == 1 ? 0 : 2;
+    });
+  }
   SECTION("not for a slot") {
     on_tmpfs("size=4k", [&] {
       const std::string directory = n.directory();

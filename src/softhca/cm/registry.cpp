@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "model/device.h"
+#include "wire/directory.h"
 #include "wire/slot_file.h"
 
 namespace softhca::cm {

@@ -7,6 +7,7 @@
 #include <new>
 #include <sstream>
 #include <string_view>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -212,6 +213,11 @@ void complete(Config &out) {
 }
 
 std::string read_file(const std::string &path) {
+  // A pipe would be read by the first process alone, or wait for a writer.
+  struct stat st;
+  if (stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode))
+    throw Refusal{"SOFTHCA_CONFIG: \"" + path +
+                  "\" is not a regular file; allowed: a readable file"};
   errno = 0;
   std::ifstream in(path);
   std::ostringstream text;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "config/identity.h"
 #include "engine/engine.h"
@@ -50,6 +51,8 @@ int Process::start() {
   fabric = Fabric::join(config().fabric, config().ring_bytes);
   if (fabric == nullptr) return errno != 0 ? errno : EIO;
   if (const int error = engine_start(); error != 0) {
+    SOFTHCA_LOG(error, "the device's thread cannot start: %s%s", strerror(error),
+                limit_behind(error).text);
     fabric->leave(false);
     fabric = nullptr;
     return error;

@@ -11,6 +11,7 @@
 #include "model/device.h"
 #include "preload/calls.h"
 #include "uverbs/file.h"
+#include "wire/directory.h"
 
 namespace softhca {
 
@@ -39,6 +40,9 @@ void in_child() {
     cm_forked();
   });
 }
+
+// Before main(), see leave_fabrics_at_exit().
+[[gnu::constructor]] void prepare_for_exit() { leave_fabrics_at_exit(); }
 
 }  // namespace
 

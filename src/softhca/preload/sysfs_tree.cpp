@@ -16,13 +16,14 @@
 #include <map>
 #include <memory>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "cm/file.h"
 #include "config/identity.h"
 #include "engine/engine.h"
 #include "umad/umad.h"
 #include "uverbs/file.h"
-#include "wire/fabric.h"
+#include "wire/directory.h"
 
 namespace softhca {
 
@@ -225,8 +226,7 @@ u64 content_hash(const std::vector<TreeEntry> &entries) {
 int write_file(const fs::path &path, const std::string &content) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
   if (fd < 0) return errno;
-  const ssize_t n = ::write(fd, content.data(), content.size());
-  const int error = n == static_cast<ssize_t>(content.size()) ? 0 : n < 0 ? errno : ENOSPC;
+  const int error = write_all(fd, content.data(), content.size(), 0);
   ::close(fd);
   return error;
 }
@@ -325,15 +325,15 @@ const char *sysfs_root() {
   try {
     const Config &c = config();
     const std::string directory = fabric_directory(c.fabric);
-    if (directory.empty()) {
-      SOFTHCA_LOG(error, "no directory for fabric %s: %m", c.fabric.c_str());
-      return nullptr;
-    }
+    if (directory.empty()) return nullptr;  // said
     std::vector<dev_t> numbers;
     for (u32 d = 0; d < uverbs_device_count(); ++d) numbers.push_back(uverbs_device_number(d));
     auto root = std::make_unique<std::string>(make_tree(directory, sysfs_entries(c, numbers)));
     if (root->empty()) {
-      SOFTHCA_LOG(error, "sysfs cannot be made below %s: %m", directory.c_str());
+      const int error = errno;
+      SOFTHCA_LOG(error, "sysfs cannot be made below %s: %s%s", directory.c_str(), strerror(error),
+                  limit_behind(error).text);
+      errno = error;
       return nullptr;
     }
     const std::string *none = nullptr;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/descriptor_table.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "uverbs/dispatch.h"
@@ -157,13 +158,17 @@ int uverbs_open(u32 index, int flags) {
   constexpr u64 bytes = u64{uverbs::bar_pages} * page_size;
   const u32 close_on_exec = (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0u;
   const int fd = static_cast<int>(syscall(SYS_memfd_create, "softhca-uverbs", close_on_exec));
-  if (fd < 0) return -1;
   void *bar = MAP_FAILED;
-  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0)
-    bar = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  {
+    const FileSizeErrors errors;
+    if (fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes)) == 0)
+      bar = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
   if (bar == MAP_FAILED) {
     const int error = errno;
-    close(fd);
+    SOFTHCA_LOG(error, "device %u: no memory file of %llu bytes: %s%s", index,
+                static_cast<unsigned long long>(bytes), strerror(error), limit_behind(error).text);
+    if (fd >= 0) close(fd);
     errno = error;
     return -1;
   }

@@ -16,6 +16,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "wire/directory.h"
 #include "wire/layout.h"
 #include "wire/slot_file.h"
 
@@ -575,11 +576,13 @@ Fabric *Fabric::join(const std::string &name, u32 ring_bytes) {
   s->slot = s->own.number;
   s->ring_bytes = ring_bytes;
   s->control = s->own.control;
+  remember_slot(s->directory, s->own);
   return new Fabric(s.release());
 }
 
 void Fabric::leave(bool forked) {
   // A forked child inherits none of the mappings: see slot_file.h.
+  forget_slot(s_->own);
   if (!forked) {
     s_->control->closed.store(1, std::memory_order_release);
     for (u16 dst = 0; dst < max_slots; ++dst) s_->drop(dst);

@@ -86,8 +86,4 @@ class Fabric {
   State *s_;
 };
 
-// Directory of the fabric's files, below /dev/shm or $TMPDIR, private to the
-// user; created on demand. Empty when none can be made (errno says why).
-std::string fabric_directory(const std::string &name);
-
 }  // namespace softhca

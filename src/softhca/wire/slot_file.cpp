@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <dirent.h>
@@ -44,19 +43,6 @@ class Descriptor {
  private:
   int fd_;
 };
-
-bool private_directory(const std::string &path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return false;
-  struct stat st;
-  if (lstat(path.c_str(), &st) != 0) return false;
-  // Below a world-writable directory somebody else may have been first.
-  if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid()) {
-    errno = EACCES;
-    return false;
-  }
-  if ((st.st_mode & 07777) != 0700 && chmod(path.c_str(), 0700) != 0) return false;
-  return access(path.c_str(), W_OK | X_OK) == 0;
-}
 
 // Only the owner holds the lock exclusively, so a shared one succeeds exactly
 // when the owner is dead; shared, so that testers do not mislead one another.
@@ -187,22 +173,6 @@ Descriptor open_slot(const std::string &directory, u16 slot) {
 
 }  // namespace
 
-std::string fabric_directory(const std::string &name) {
-  constexpr std::string_view allowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-  if (name.empty() || name.size() > 64 || name.find_first_not_of(allowed) != std::string::npos) {
-    errno = EINVAL;
-    return {};
-  }
-  const char *tmpdir = getenv("TMPDIR");
-  for (const char *base : {"/dev/shm", tmpdir, "/tmp"}) {
-    if (base == nullptr || *base == 0) continue;
-    std::string path = std::string(base) + "/softhca-" + std::to_string(geteuid()) + "-" + name;
-    if (private_directory(path)) return path;
-  }
-  return {};
-}
-
 std::string slot_path(const std::string &directory, u16 slot) {
   return directory + "/" + slot_prefix + std::to_string(slot);
 }
@@ -258,6 +228,13 @@ bool claim_slot(const std::string &directory, u32 ring_bytes, OwnSlot &own) {
   flock(claim.get(), LOCK_UN);  // a child forked meanwhile shares the lock: closing is not enough
   errno = error;
   return error == 0;
+}
+
+void abandon_slot(const std::string &directory, OwnSlot &own) {
+  own.control->closed.store(1, std::memory_order_release);
+  unlink(slot_path(directory, own.number).c_str());
+  munmap(own.lock, page_size);
+  own.lock = nullptr;
 }
 
 void leave_slot(const std::string &directory, OwnSlot &own) {

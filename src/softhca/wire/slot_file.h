@@ -44,6 +44,8 @@ struct OwnSlot {
 bool claim_slot(const std::string &directory, u32 ring_bytes, OwnSlot &own);
 // Removes the file, then the memory and the lock.
 void leave_slot(const std::string &directory, OwnSlot &own);
+// Only the file and the lock: the owner is about to end and still running.
+void abandon_slot(const std::string &directory, OwnSlot &own);
 
 // The live process of another slot, as far as it was checked when it was mapped.
 struct PeerSlot {
