@@ -10,13 +10,14 @@ _ibvexp() {
 		fi
 	done
 	if ((cword == 1)); then
-		COMPREPLY=($(compgen -W 'run audit doctor matrix --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run audit doctor fabric matrix --help --version' -- "$cur"))
 		return
 	fi
 	case ${words[1]}$prev in
 		run--device)
 			COMPREPLY=($(compgen -W "soft $(ls /sys/class/infiniband 2>/dev/null)" -- "$cur"))
 			return ;;
+		fabricfabric) COMPREPLY=($(compgen -W 'list clean' -- "$cur")); return ;;
 		doctor--device) COMPREPLY=($(compgen -W soft -- "$cur")); return ;;
 		run--trace | run--report | audit--json | audit--sarif | audit--html) _filedir; return ;;
 		audit--fail-on)

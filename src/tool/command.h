@@ -22,6 +22,7 @@ using Action = std::function<int()>;
 
 void add_audit(CLI::App &app, Action &action);
 void add_doctor(CLI::App &app, Action &action);
+void add_fabric(CLI::App &app, Action &action);
 void add_matrix(CLI::App &app, Action &action);
 void add_run(CLI::App &app, Action &action);
 

@@ -17,6 +17,7 @@ int main(int argc, char **argv) {
   add_audit(app, action);
   add_run(app, action);
   add_doctor(app, action);
+  add_fabric(app, action);
   add_matrix(app, action);
 
   try {

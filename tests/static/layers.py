@@ -35,6 +35,9 @@ PARTS = {
     },
 }
 
+# What a layer reads of another part, which knows nothing of it.
+SEAMS = {"tool": {"softhca/wire/listing.h"}}
+
 # Made by the build.
 GENERATED = {"report_template.h", "api_names.inc"}
 
@@ -90,7 +93,7 @@ def check_part(base, layers, files):
         for match in INCLUDE.finditer(text):
             wanted = match[1]
             line = f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
-            if wanted in GENERATED:
+            if wanted in GENERATED or wanted in SEAMS.get(own, ()):
                 continue
             if wanted not in files:
                 yield f'{line}: "{wanted}" is not written from {base.name}/, or does not exist'

@@ -19,6 +19,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "wire/listing.h"
 
 namespace softhca {
 

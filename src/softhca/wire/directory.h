@@ -7,7 +7,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "wire/slot_file.h"
 
@@ -30,22 +29,5 @@ void leave_fabrics_at_exit();
 // The slots that leave_fabrics() gives up.
 void remember_slot(const std::string &directory, OwnSlot &own);
 void forget_slot(OwnSlot &own);
-
-// For people and tools.
-struct FabricEntry {
-  std::string path;
-  std::string name;
-  unsigned uid = 0;
-  bool readable = false;  // ours to look into; nothing below is known otherwise
-  bool used = false;      // somebody holds its lock or a slot
-  struct Member {
-    u16 slot;
-    u32 pid;
-  };
-  std::vector<Member> members;  // live processes that have a device open
-};
-std::vector<FabricEntry> list_fabrics();
-// Removes a directory that nobody uses. False with errno; EBUSY: it is used.
-bool remove_fabric(const std::string &path);
 
 }  // namespace softhca
