@@ -134,6 +134,55 @@ static void links(void) {
   CHECK(realpath("/usr/../usr", path) && strcmp(path, "/usr") == 0);
 }
 
+// In listings of what else the machine has, and by bus address.
+static int listed(const char *directory, const char *name) {
+  DIR *dir = opendir(directory);
+  CHECK(dir);
+  int found = 0;
+  for (struct dirent *e; (e = readdir(dir));) found += !strcmp(e->d_name, name);
+  closedir(dir);
+  return found;
+}
+
+#define PCI "/sys/bus/pci/devices/5348:00:00.0"
+static void neighbourhood(void) {
+  char text[512] = "", path[PATH_MAX];
+  CHECK(listed("/sys/class", "infiniband") == 1);
+  CHECK(listed("/sys/class/", "infiniband_verbs") == 1);
+  CHECK(access("/sys/class/net", F_OK) != 0 || listed("/sys/class", "net") == 1);
+  CHECK(access("/sys/class/net/lo", F_OK) != 0 || listed("/sys/class/net", "lo") == 1);
+  CHECK(listed("/sys/bus/pci/devices", "5348:00:00.0") == 1);
+  CHECK(realpath(PCI, path) && strcmp(path, "/sys/devices/pci5348:00/5348:00:00.0") == 0);
+  CHECK(access(PCI "/vendor", R_OK) == 0 && access(PCI "/resource", R_OK) == 0);
+  int fd = open(PCI "/uevent", O_RDONLY);
+  CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+  close(fd);
+  CHECK(strstr(text, "\nPCI_SLOT_NAME=5348:00:00.0\n") && strstr(text, "DRIVER=mlx5_core\n"));
+  ssize_t n = readlink(PCI "/driver", path, sizeof path - 1);
+  CHECK(n > 0);
+  path[n] = 0;
+  CHECK(strcmp(strrchr(path, '/'), "/mlx5_core") == 0);
+
+  // The interface that the configuration gives to the port.
+  CHECK(realpath("/sys/class/net/softhca0/device", path));
+  CHECK(strcmp(path, "/sys/devices/pci5348:00/5348:00:00.0") == 0);
+  CHECK(listed("/sys/class/net/softhca0/device/infiniband", "mlx5_0") == 1);
+  REFUSED(access("/sys/class/net/softhca1/device", F_OK), ENOENT);
+}
+
+// Nodes are open to everybody, whoever made the fabric.
+static void permissions(void) {
+  REFUSED(access(NODE, X_OK), EACCES);
+  CHECK(eaccess("/dev/infiniband/rdma_cm", R_OK | W_OK) == 0);
+  pid_t pid = fork();
+  if (pid == 0) {
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) _exit(2);
+    _exit(access(NODE, R_OK | W_OK) == 0 && faccessat(AT_FDCWD, NODE, W_OK, 0) == 0 ? 0 : 1);
+  }
+  int child;
+  CHECK(pid > 0 && waitpid(pid, &child, 0) == pid && child == 0);
+}
+
 static int is_device(int fd) {
   struct stat st;
   return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode);
@@ -232,6 +281,8 @@ int main(void) {
   status();
   reading();
   links();
+  neighbourhood();
+  permissions();
   quiet();
   descriptors();
   sockets();

@@ -165,16 +165,30 @@ INTERPOSE(int, statx, int dir, const char *path, int flags, unsigned mask, struc
                  [&](const char *p) { return real_statx(dir, p, flags, mask, st); });
 }
 
-#define ACCESS(name)                                                                 \
-  INTERPOSE(int, name, const char *path, int mode) {                                 \
-    return with_path(path, -1, [&](const char *p) { return real_##name(p, mode); }); \
+// A node is open to everybody, as the rules of rdma-core make it: what lies in
+// its place is a file that nobody may write.
+template <class Call>
+int access_path(const char *path, int mode, Call call) {
+  if (!is_device_path(path)) [[likely]]
+    return call(path);
+  if (device_node(path) < 0 && umad_node(path) < 0 && !is_cm_node(path))
+    return with_redirected(path, -1, call);
+  if ((mode & ~(R_OK | W_OK | X_OK)) == 0 && (mode & X_OK) == 0) return 0;
+  errno = (mode & ~(R_OK | W_OK | X_OK)) != 0 ? EINVAL : EACCES;
+  return -1;
+}
+
+#define ACCESS(name)                                                                     \
+  INTERPOSE(int, name, const char *path, int mode) {                                     \
+    return access_path(path, mode, [&](const char *p) { return real_##name(p, mode); }); \
   }
 ACCESS(access)
 ACCESS(eaccess)
 ACCESS(euidaccess)
 
 INTERPOSE(int, faccessat, int dir, const char *path, int mode, int flags) {
-  return with_path(path, -1, [&](const char *p) { return real_faccessat(dir, p, mode, flags); });
+  return access_path(path, mode,
+                     [&](const char *p) { return real_faccessat(dir, p, mode, flags); });
 }
 
 INTERPOSE(ssize_t, readlink, const char *path, char *to, size_t size) {

@@ -3,7 +3,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
+#include "config/config.h"
 #include "preload/sysfs_tree.h"
 #include "umad/umad.h"
 #include "uverbs/file.h"
@@ -33,14 +35,32 @@ int umad_node(const char *path) { return node_number(path, "/dev/infiniband/umad
 
 bool is_cm_node(const char *path) { return std::strcmp(path, "/dev/infiniband/rdma_cm") == 0; }
 
+bool is_netdev_device(const char *rest) {
+  const char *slash = std::strchr(rest, '/');
+  if (slash == nullptr || std::strncmp(slash, "/device", 7) != 0 ||
+      (slash[7] != '/' && slash[7] != '\0'))
+    return false;
+  const std::string_view name(rest, static_cast<size_t>(slash - rest));
+  // The configuration is read once, with files of its own.
+  InsideDevice inside;
+  for (const DeviceConfig &d : config().devices)
+    for (const PortConfig &p : d.ports)
+      if (!p.netdev.empty() && p.netdev == name) return true;
+  return false;
+}
+
 Redirected::Redirected(const char *path) {
   const int saved = errno;
   const char *root = sysfs_root();
   if (!root) return;
   errno = saved;
-  const bool sysfs = path[1] == 's';
-  const int n = std::snprintf(buffer_, sizeof buffer_, "%s%s", root,
-                              path + (sysfs ? std::strlen("/sys") : 0));
+  constexpr std::string_view netdevs = "/sys/class/net/";
+  const bool netdev = std::strncmp(path, netdevs.data(), netdevs.size()) == 0;
+  const char *rest = netdev           ? path + netdevs.size()
+                     : path[1] == 's' ? path + std::strlen("/sys")
+                                      : path;
+  const int n =
+      std::snprintf(buffer_, sizeof buffer_, "%s%s%s", root, netdev ? "/netdev/" : "", rest);
   ok_ = n < static_cast<int>(sizeof buffer_);
   if (!ok_) errno = ENAMETOOLONG;
 }

@@ -10,23 +10,46 @@
 namespace softhca {
 
 struct PathPrefix {
+  enum class Rest : u8 {
+    any,
+    whole_name,  // nothing but '/' or the end may follow
+    listing,     // the directory alone: the tree has links to what else is there
+    netdev,      // <interface>/device of an interface that the configuration names
+  };
   const char *text;
   size_t length;
-  bool whole_name;  // nothing but '/' or the end may follow
+  Rest rest;
 };
 inline constexpr PathPrefix device_prefixes[] = {
-    {"/sys/class/infiniband", 21, false},  // also infiniband_verbs, infiniband_mad, ...
-    {"/sys/class/misc/rdma_cm", 23, true},
-    {"/sys/devices/pci5348:", 21, false},  // where its links lead, see sysfs_tree.cpp
-    {"/dev/infiniband", 15, true},
+    {"/sys/class/infiniband", 21, PathPrefix::Rest::any},  // infiniband_verbs, infiniband_mad, ...
+    {"/sys/class/misc/rdma_cm", 23, PathPrefix::Rest::whole_name},
+    {"/sys/devices/pci5348:", 21, PathPrefix::Rest::any},  // where its links lead, sysfs_tree.cpp
+    {"/sys/bus/pci/devices/5348:", 26, PathPrefix::Rest::any},
+    {"/dev/infiniband", 15, PathPrefix::Rest::whole_name},
+    {"/sys/class/net/", 15, PathPrefix::Rest::netdev},
+    {"/sys/bus/pci/devices", 20, PathPrefix::Rest::listing},
+    {"/sys/class", 10, PathPrefix::Rest::listing},
 };
+
+// Whether `rest` is <interface>/device, or below it, of one of ours.
+bool is_netdev_device(const char *rest);
+
+inline bool fits(const PathPrefix &p, const char *rest) {
+  switch (p.rest) {
+    case PathPrefix::Rest::any: return true;
+    case PathPrefix::Rest::whole_name: return *rest == '/' || *rest == '\0';
+    case PathPrefix::Rest::listing: return std::strspn(rest, "/") == std::strlen(rest);
+    case PathPrefix::Rest::netdev: return is_netdev_device(rest);
+  }
+  return false;
+}
 
 // Fast refusal of all other paths. The device's own accesses pass.
 inline bool is_device_path(const char *path) {
   if (!path || path[0] != '/') return false;
   for (const PathPrefix &p : device_prefixes)
     if (!std::strncmp(path, p.text, p.length)) [[unlikely]]
-      return (!p.whole_name || path[p.length] == '/' || path[p.length] == '\0') && !inside_device();
+      if (!inside_device() && fits(p, path + p.length)) return true;
   return false;
 }
 

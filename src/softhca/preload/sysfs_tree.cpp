@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -81,6 +82,9 @@ class TreeWriter {
     file("class/infiniband_mad/abi_version", "5");
     for (u32 d = 0; d < config_.devices.size(); ++d) device(d);
     for (u32 n = 0; n < umad_count(); ++n) umad(n);
+    neighbours("class", "/sys/class");
+    neighbours("class/misc", "/sys/class/misc");
+    neighbours("bus/pci/devices", "/sys/bus/pci/devices");
     return std::move(entries_);
   }
 
@@ -90,6 +94,21 @@ class TreeWriter {
   }
   void link(const std::string &path, const std::string &target) {
     entries_.push_back({TreeEntry::Kind::link, path, target});
+  }
+
+  // In a listing that ours is part of, what else this machine has.
+  void neighbours(const std::string &ours, const std::string &theirs) {
+    std::set<std::string> taken;
+    for (const TreeEntry &e : entries_)
+      if (e.path.compare(0, ours.size() + 1, ours + '/') == 0)
+        taken.insert(
+            e.path.substr(ours.size() + 1, e.path.find('/', ours.size() + 1) - ours.size() - 1));
+    std::set<std::string> names;
+    std::error_code ec;
+    for (const fs::directory_entry &entry : fs::directory_iterator(theirs, ec))
+      names.insert(entry.path().filename());
+    for (const std::string &name : names)
+      if (taken.count(name) == 0) link(ours + '/' + name, theirs + '/' + name);
   }
 
   void device(u32 d) {
@@ -102,8 +121,9 @@ class TreeWriter {
     const ModelIdentity &model = model_identity(dc.model);
 
     // What libibverbs matches a provider by; upper-case digits, "sv" follows.
-    file(pci + "/modalias", format("pci:v%08Xd%08Xsv%08Xsd%08Xbc02sc%02Xi00", pci_vendor,
-                                   model.part_id, pci_vendor, 8u, ethernet ? 0u : 7u));
+    const std::string alias = format("pci:v%08Xd%08Xsv%08Xsd%08Xbc02sc%02Xi00", pci_vendor,
+                                     model.part_id, pci_vendor, 8u, ethernet ? 0u : 7u);
+    file(pci + "/modalias", alias);
     file(pci + "/vendor", format("0x%04x", pci_vendor));
     file(pci + "/device", format("0x%04x", model.part_id));
     file(pci + "/subsystem_vendor", format("0x%04x", pci_vendor));
@@ -111,6 +131,20 @@ class TreeWriter {
     file(pci + "/class", ethernet ? "0x020000" : "0x020700");
     file(pci + "/revision", "0x00");
     file(pci + "/numa_node", "0");
+    // What programs read that go by bus addresses.
+    file(pci + "/uevent",
+         format("DRIVER=mlx5_core\nPCI_CLASS=%s\nPCI_ID=%04X:%04X\nPCI_SUBSYS_ID=%04X:0008\n",
+                ethernet ? "20000" : "20700", pci_vendor, model.part_id, pci_vendor) +
+             "PCI_SLOT_NAME=" + pci_address(d) + "\nMODALIAS=" + alias);
+    std::string regions;  // six of memory, the ROM and those of virtual functions: none
+    for (int i = 0; i < 13; ++i)
+      regions += std::string(i == 0 ? "" : "\n") +
+                 "0x0000000000000000 0x0000000000000000 0x0000000000000000";
+    file(pci + "/resource", regions);
+    link(pci + "/driver", "../../../bus/pci/drivers/mlx5_core");
+    link(pci + "/subsystem", "../../../bus/pci");
+    link("bus/pci/devices/" + pci_address(d), "../../../" + pci);
+    link("bus/pci/drivers/mlx5_core/" + pci_address(d), "../../../../" + pci);
     file(pci + "/local_cpus", cpu_mask());
     file(pci + "/local_cpulist", format("0-%ld", std::max(sysconf(_SC_NPROCESSORS_CONF), 1L) - 1));
 
@@ -134,8 +168,10 @@ class TreeWriter {
 
     for (u32 p = 1; p <= dc.ports.size(); ++p) {
       port(ib + "/ports/" + std::to_string(p), d, p);
-      if (const std::string &netdev = dc.ports[p - 1].netdev; !netdev.empty())
+      if (const std::string &netdev = dc.ports[p - 1].netdev; !netdev.empty()) {
         link(pci + "/net/" + netdev, "/sys/class/net/" + netdev);
+        link("netdev/" + netdev + "/device", "../../" + pci);
+      }
     }
   }
 

@@ -4,6 +4,8 @@
 //
 //   class/infiniband/<device>        -> devices/pci.../infiniband/<device>
 //   class/infiniband_verbs/uverbs<n> -> devices/pci.../infiniband_verbs/uverbs<n>
+//   bus/pci/devices/<address>        -> devices/pci...
+//   netdev/<interface>/device        -> devices/pci..., for /sys/class/net/<interface>/device
 //   dev/infiniband/uverbs<n>            placeholders for directory listings
 //
 // Symbolic links and PCI directories are laid out as the kernel does it, so
