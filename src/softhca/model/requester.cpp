@@ -236,6 +236,7 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
   if (w.solicited) h.flags |= packet_solicited;
   if (w.opcode == WqeOpcode::send_imm) h.flags |= packet_imm;
   h.payload = w.length;
+  h.psn = w.first_psn;
 
   if (!w.fanned_out) {
     w.fanned_out = true;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "model/device.h"
+#include "model/requester.h"
 #include "model/transmit.h"
 
 namespace softhca {
@@ -95,7 +96,10 @@ Requester remote_requester(const Request &q) {
   return {srq != nullptr ? srq->pdn : q.qp.pdn, q.qp.qpn};
 }
 
-void advance(Request &q) { q.r.expected_psn = psn_add(q.r.expected_psn, q.h.npsn); }
+void advance(Request &q) {
+  q.r.expected_psn = psn_add(q.r.expected_psn, q.h.npsn);
+  if (q.last()) ++q.r.message_number;
+}
 
 // Puts a small message into the CQE when the queue was created for that.
 bool fits_cqe(const Qp &qp, const Srq *srq, u32 bytes) {
@@ -230,6 +234,7 @@ void do_read(Request &q) {
   queue_read(q);
   if (q.r.nak_sent || q.qp.state == QpState::err || q.r.dead) return;
   q.r.expected_psn = psn_add(before, q.h.npsn);
+  ++q.r.message_number;
 }
 
 void queue_atomic_result(Request &q, u32 psn, const u8 *result, u8 bytes) {
@@ -394,16 +399,29 @@ bool push(Qp &qp, Responder &r) {
     h.src_qpn = qp.qpn;
     h.dst_qpn = r.peer_qpn;
     h.connection = r.connection;
+    h.service = r.service;
+    h.port = std::max<u8>(qp.attr.port, 1);
+    h.src_lid = r.own_lid;
+    h.dst_lid = r.peer_lid;
+    if (r.grh) h.flags |= packet_grh;
+    std::memcpy(h.sgid, r.own_gid, 16);
+    std::memcpy(h.dgid, r.peer_gid, 16);
+    h.message_bytes = r.message_number & 0xffffff;
     const u16 slot = slot_of_qpn(r.peer_qpn);
     if (next.kind == Response::Kind::read) {
       h.kind = PacketKind::read_response;
-      h.psn = next.psn;
       h.offset = next.base + next.offset;
       h.payload = std::min(next.length - next.offset, burst_bytes);
+      const u32 mtu = path_mtu_bytes(qp);
+      h.psn = psn_add(next.psn, std::min(next.offset / mtu, next.npsn - 1));
+      h.npsn = std::max<u32>((h.payload + mtu - 1) / mtu, 1);
+      if (next.offset == 0) h.flags |= packet_first;
+      if (next.offset + h.payload == next.length) h.flags |= packet_last;
       const Sent sent = transmit(slot, h, &next.spans, next.offset, nullptr);
       if (sent == Sent::full) return false;
       if (sent == Sent::fault) {
         h.kind = PacketKind::ack;
+        h.psn = next.psn;
         h.nak = Nak::remote_operation;
         h.payload = 0;
         (void)transmit(slot, h, nullptr, 0, nullptr);
@@ -450,6 +468,12 @@ void qp_receive_request(Qp &qp, const PacketHeader &h, const u8 *payload) {
     qp_event(qp, EventType::comm_est);
   }
   r->peer_qpn = h.src_qpn;
+  r->peer_lid = h.src_lid;
+  r->own_lid = h.src_lid != 0 ? h.dst_lid : u16{0};  // on Ethernet it is no address
+  std::memcpy(r->peer_gid, h.sgid, 16);
+  std::memcpy(r->own_gid, h.dgid, 16);
+  r->grh = (h.flags & packet_grh) != 0;
+  r->service = h.service;
   Request request{qp, *r, h, payload};
   execute_in_order(request);
 }

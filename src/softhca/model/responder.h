@@ -76,8 +76,11 @@ struct Responder {
 
   // Who asked: the way back.
   u32 peer_qpn = 0;
-  u16 peer_lid = 0;
-  u8 peer_gid[16] = {};
+  u16 peer_lid = 0, own_lid = 0;
+  u8 peer_gid[16] = {}, own_gid[16] = {};
+  bool grh = false;
+  Service service = Service::rc;
+  u32 message_number = 0;  // MSN: messages completed
 
   // DC target: one responder per initiator.
   std::unordered_map<u32, std::unique_ptr<Responder>> connections;

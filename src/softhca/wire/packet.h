@@ -60,7 +60,7 @@ struct PacketHeader {
   u32 psn;
   u32 npsn;            // number of PSNs this record stands for
   u32 payload;         // bytes behind the header
-  u32 message_bytes;   // length of the whole message (RETH length)
+  u32 message_bytes;   // length of the whole message (RETH length); answers: MSN
   u64 remote_address;  // of this burst's first byte
   u32 rkey;
   u32 imm;
