@@ -1,0 +1,438 @@
+#include "model/packets.h"
+
+#include <algorithm>
+#include <array>
+
+#include "config/identity.h"
+#include "model/prm.h"
+
+namespace softhca {
+
+namespace {
+
+constexpr u16 roce_port = 4791;
+constexpr u32 ether_bytes = 14, ipv4_bytes = 20, ipv6_bytes = 40, udp_bytes = 8, lrh_bytes = 8;
+constexpr u8 v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+// Opcodes of the BTH: the upper three bits are the service.
+enum Bth : u8 {
+  send_first = 0,
+  send_middle,
+  send_last,
+  send_last_imm,
+  send_only,
+  send_only_imm,
+  write_first,
+  write_middle,
+  write_last,
+  write_last_imm,
+  write_only,
+  write_only_imm,
+  read_request,
+  read_first,
+  read_middle,
+  read_last,
+  read_only,
+  acknowledge,
+  atomic_acknowledge,
+  compare_swap,
+  fetch_add,
+  send_last_inv = 22,
+  send_only_inv = 23,
+};
+
+u8 service_bits(Service s) {
+  switch (s) {
+    case Service::uc: return 0x20;
+    case Service::ud: return 0x60;
+    case Service::xrc: return 0xa0;
+    default: return 0x00;
+  }
+}
+
+class Writer {
+ public:
+  explicit Writer(Packet &to) : to_(to) {}
+  void be8(u32 v) { to_.push_back(static_cast<u8>(v)); }
+  void be16(u32 v) {
+    be8(v >> 8);
+    be8(v);
+  }
+  void be24(u32 v) {
+    be8(v >> 16);
+    be16(v);
+  }
+  void be32(u32 v) {
+    be16(v >> 16);
+    be16(v);
+  }
+  void be64(u64 v) {
+    be32(static_cast<u32>(v >> 32));
+    be32(static_cast<u32>(v));
+  }
+  void bytes(const void *p, size_t n) {
+    const u8 *b = static_cast<const u8 *>(p);
+    to_.insert(to_.end(), b, b + n);
+  }
+
+ private:
+  Packet &to_;
+};
+
+// The MAC address behind a GID: that of a configured port, or what addresses of
+// other hosts derive from (identity.h).
+std::array<u8, 6> mac_of(const u8 *gid) {
+  const Config &c = config();
+  for (u32 d = 0; d < c.devices.size(); ++d)
+    for (u32 p = 1; p <= c.devices[d].ports.size(); ++p)
+      for (const PortGid &own : port_gids(c, d, p))
+        if (std::equal(own.gid.begin(), own.gid.end(), gid)) return port_mac(c, d, p);
+  if (gid[0] == 0xff) return {0x33, 0x33, gid[12], gid[13], gid[14], gid[15]};
+  if (std::equal(v4_mapped, v4_mapped + 12, gid)) {
+    if (gid[12] >> 4 == 0xe)
+      return {0x01, 0x00, 0x5e, static_cast<u8>(gid[13] & 0x7f), gid[14], gid[15]};
+    return {0x02, 0x53, 0x48, gid[15], gid[13], gid[14]};
+  }
+  return {static_cast<u8>(gid[8] ^ 2), gid[9], gid[10], gid[13], gid[14], gid[15]};
+}
+
+// The payload of one packet of a burst: the smallest MTU that makes as many
+// packets of it as it has sequence numbers.
+u32 mtu_of(const PacketHeader &h) {
+  u32 mtu = 256;
+  while (mtu < 4096 && (h.payload + mtu - 1) / mtu > std::max<u32>(h.npsn, 1)) mtu *= 2;
+  return mtu;
+}
+
+// One transport packet: BTH, extended headers and payload, padded.
+struct Transport {
+  u8 opcode = 0;
+  bool solicited = false, wants_ack = false;
+  u32 psn = 0;
+  Packet extended;
+  const u8 *payload = nullptr;
+  u32 bytes = 0;
+};
+
+Packet bare(const PacketHeader &h, const Transport &t) {
+  Packet p;
+  Writer w(p);
+  const u32 pad = (4 - t.bytes % 4) % 4;
+  w.be8(t.opcode);
+  w.be8((t.solicited ? 0x80u : 0) | 0x40u | pad << 4);  // migrated, version 0
+  w.be16(h.pkey != 0 ? h.pkey : 0xffff);
+  w.be8(0);
+  w.be24(h.dst_qpn);
+  w.be8(t.wants_ack ? 0x80 : 0);
+  w.be24(t.psn);
+  w.bytes(t.extended.data(), t.extended.size());
+  w.bytes(t.payload, t.bytes);
+  for (u32 i = 0; i < pad; ++i) w.be8(0);
+  return p;
+}
+
+u16 ones_complement(const u8 *p, size_t n, u32 sum = 0) {
+  for (size_t i = 0; i < n; i += 2) sum += i + 1 < n ? load_be16(p + i) : u32{p[i]} << 8;
+  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<u16>(~sum);
+}
+
+void append_le32(Packet &p, u32 v) {
+  for (int i = 0; i < 4; ++i) p.push_back(static_cast<u8>(v >> 8 * i));
+}
+
+// What a switch of an Ethernet sees.
+Packet on_ethernet(const PacketHeader &h, const Packet &inner) {
+  Packet p;
+  Writer w(p);
+  const auto to = mac_of(h.dgid), from = mac_of(h.sgid);
+  const bool ipv4 = std::equal(v4_mapped, v4_mapped + 12, h.dgid);
+  const u32 udp_length = udp_bytes + static_cast<u32>(inner.size()) + 4;
+  w.bytes(to.data(), 6);
+  w.bytes(from.data(), 6);
+  w.be16(ipv4 ? 0x0800 : 0x86dd);
+  if (ipv4) {
+    w.be8(0x45);
+    w.be8(h.traffic_class);
+    w.be16(ipv4_bytes + udp_length);
+    w.be32(0x00004000);  // do not fragment
+    w.be8(h.hop_limit != 0 ? h.hop_limit : 64);
+    w.be8(17);
+    w.be16(0);
+    w.bytes(h.sgid + 12, 4);
+    w.bytes(h.dgid + 12, 4);
+    store_be16(p.data() + ether_bytes + 10, ones_complement(p.data() + ether_bytes, ipv4_bytes));
+  } else {
+    w.be32(6u << 28 | u32{h.traffic_class} << 20 | (h.flow_label & 0xfffff));
+    w.be16(udp_length);
+    w.be8(17);
+    w.be8(h.hop_limit != 0 ? h.hop_limit : 64);
+    w.bytes(h.sgid, 16);
+    w.bytes(h.dgid, 16);
+  }
+  const size_t udp_at = p.size();
+  // One flow, one port: switches spread flows by it.
+  w.be16(0xc000 | ((h.src_qpn ^ h.src_qpn >> 14 ^ h.dst_qpn) & 0x3fff));
+  w.be16(roce_port);
+  w.be16(udp_length);
+  w.be16(0);  // no checksum; IPv6 must have one
+  w.bytes(inner.data(), inner.size());
+  append_le32(p, invariant_crc(p, true));
+  if (!ipv4) {
+    u32 sum = 17 + udp_length;
+    for (size_t i = 0; i < 32; i += 2) sum += load_be16(p.data() + ether_bytes + 8 + i);
+    const u16 checksum = ones_complement(p.data() + udp_at, p.size() - udp_at, sum);
+    store_be16(p.data() + udp_at + 6, checksum != 0 ? checksum : 0xffff);
+  }
+  return p;
+}
+
+// From the local route header to the variant CRC.
+Packet on_infiniband(const PacketHeader &h, const Packet &inner) {
+  Packet p;
+  Writer w(p);
+  const bool global = (h.flags & packet_grh) != 0;
+  const size_t bytes = lrh_bytes + (global ? ipv6_bytes : 0) + inner.size() + 4;
+  w.be8(0);  // virtual lane 0, version 0
+  w.be8(u32{h.sl & 0xfu} << 4 | (global ? 3u : 2u));
+  w.be16(h.dst_lid);
+  w.be16(static_cast<u32>(bytes / 4));
+  w.be16(h.src_lid);
+  if (global) {
+    w.be32(6u << 28 | u32{h.traffic_class} << 20 | (h.flow_label & 0xfffff));
+    w.be16(static_cast<u32>(inner.size()) + 4);
+    w.be8(0x1b);
+    w.be8(h.hop_limit);
+    w.bytes(h.sgid, 16);
+    w.bytes(h.dgid, 16);
+  }
+  w.bytes(inner.data(), inner.size());
+  append_le32(p, invariant_crc(p, false));
+  const u16 crc = variant_crc(p);
+  p.push_back(static_cast<u8>(crc));
+  p.push_back(static_cast<u8>(crc >> 8));
+  return p;
+}
+
+Packet reth(u64 address, u32 rkey, u32 bytes) {
+  Packet p;
+  Writer w(p);
+  w.be64(address);
+  w.be32(rkey);
+  w.be32(bytes);
+  return p;
+}
+
+Packet aeth(u8 syndrome, u32 sequence) {
+  Packet p;
+  Writer w(p);
+  w.be8(syndrome);
+  w.be24(sequence);
+  return p;
+}
+
+u8 aeth_syndrome(const PacketHeader &h) {
+  switch (h.nak) {
+    case Nak::none: return 0x1f;  // no end-to-end credits
+    case Nak::rnr: return static_cast<u8>(0x20 | (h.timer & 0x1f));
+    case Nak::sequence: return 0x60;
+    case Nak::invalid_request: return 0x61;
+    case Nak::remote_access: return 0x62;
+    case Nak::remote_operation: break;
+  }
+  return 0x63;
+}
+
+// A SEND or an RDMA WRITE, cut into packets.
+std::vector<Transport> message(const PacketHeader &h, const u8 *payload) {
+  const auto op = static_cast<WqeOpcode>(h.opcode);
+  const bool write = op == WqeOpcode::rdma_write || op == WqeOpcode::rdma_write_imm;
+  const u32 mtu = mtu_of(h), count = std::max<u32>((h.payload + mtu - 1) / mtu, 1);
+  const bool imm = (h.flags & packet_imm) != 0, inv = (h.flags & packet_inv) != 0;
+  std::vector<Transport> out;
+  for (u32 i = 0; i < count; ++i) {
+    Transport t;
+    const bool first = i == 0 && (h.flags & packet_first) != 0;
+    const bool last = i + 1 == count && (h.flags & packet_last) != 0;
+    const u8 base = write ? write_first : send_first;
+    if (first && last) t.opcode = static_cast<u8>(base + 4 + imm);
+    else if (last) t.opcode = static_cast<u8>(base + 2 + imm);
+    else t.opcode = static_cast<u8>(base + (first ? 0 : 1));
+    if (last && inv) t.opcode = first ? send_only_inv : send_last_inv;
+    t.psn = psn_add(h.psn, i);
+    t.solicited = last && (h.flags & packet_solicited) != 0;
+    t.wants_ack = last && h.service != Service::uc;
+    t.payload = payload + i * mtu;
+    t.bytes = std::min(mtu, h.payload - i * mtu);
+    Writer w(t.extended);
+    if (h.service == Service::xrc) w.be32(h.xrc_srqn & 0xffffff);
+    if (write && first) {
+      const Packet r = reth(h.remote_address, h.rkey, h.message_bytes);
+      w.bytes(r.data(), r.size());
+    }
+    if (last && imm) w.bytes(&h.imm, 4);  // in network order as it is
+    if (last && inv) w.be32(h.imm);
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+std::vector<Transport> request(const PacketHeader &h, const u8 *payload) {
+  Transport t;
+  t.psn = h.psn;
+  t.wants_ack = true;
+  Writer w(t.extended);
+  switch (static_cast<WqeOpcode>(h.opcode)) {
+    case WqeOpcode::rdma_read: {
+      t.opcode = read_request;
+      if (h.service == Service::xrc) w.be32(h.xrc_srqn & 0xffffff);
+      const Packet r = reth(h.remote_address, h.rkey, h.message_bytes);
+      w.bytes(r.data(), r.size());
+      return {t};
+    }
+    case WqeOpcode::atomic_cs:
+    case WqeOpcode::atomic_fa: {
+      if (h.atomic_size != 8 || h.payload < 16) return {};  // extended atomics: not public
+      const bool swap = static_cast<WqeOpcode>(h.opcode) == WqeOpcode::atomic_cs;
+      t.opcode = swap ? compare_swap : fetch_add;
+      if (h.service == Service::xrc) w.be32(h.xrc_srqn & 0xffffff);
+      w.be64(h.remote_address);
+      w.be32(h.rkey);
+      w.bytes(payload, 16);  // swap or add, compare
+      return {t};
+    }
+    case WqeOpcode::masked_cs:
+    case WqeOpcode::masked_fa: return {};
+    default: return message(h, payload);
+  }
+}
+
+std::vector<Transport> response(const PacketHeader &h, const u8 *payload) {
+  const u32 mtu = mtu_of(h), count = std::max<u32>((h.payload + mtu - 1) / mtu, 1);
+  std::vector<Transport> out;
+  for (u32 i = 0; i < count; ++i) {
+    Transport t;
+    const bool first = i == 0 && (h.flags & packet_first) != 0;
+    const bool last = i + 1 == count && (h.flags & packet_last) != 0;
+    t.opcode = first && last ? read_only : first ? read_first : last ? read_last : read_middle;
+    t.psn = psn_add(h.psn, i);
+    t.payload = payload + i * mtu;
+    t.bytes = std::min(mtu, h.payload - i * mtu);
+    if (first || last) t.extended = aeth(0x1f, h.message_bytes);
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+std::vector<Transport> transport_of(const PacketHeader &h, const u8 *payload) {
+  switch (h.kind) {
+    case PacketKind::request: return request(h, payload);
+    case PacketKind::read_response: return response(h, payload);
+    case PacketKind::ack: {
+      Transport t;
+      t.opcode = acknowledge;
+      t.psn = h.psn;
+      t.extended = aeth(aeth_syndrome(h), h.message_bytes);
+      return {t};
+    }
+    case PacketKind::atomic_response: {
+      if (h.payload != 8) return {};
+      Transport t;
+      t.opcode = atomic_acknowledge;
+      t.psn = h.psn;
+      t.extended = aeth(0x1f, h.message_bytes);
+      u64 original;  // as the requester's memory holds it
+      std::memcpy(&original, payload, 8);
+      Writer(t.extended).be64(original);
+      return {t};
+    }
+    case PacketKind::datagram: {
+      Transport t;
+      const bool imm = (h.flags & packet_imm) != 0;
+      t.opcode = imm ? send_only_imm : send_only;
+      t.psn = h.psn;
+      t.solicited = (h.flags & packet_solicited) != 0;
+      t.payload = payload;
+      t.bytes = h.payload;
+      Writer w(t.extended);
+      w.be32(static_cast<u32>(h.key));
+      w.be32(h.src_qpn & 0xffffff);
+      if (imm) w.bytes(&h.imm, 4);
+      return {t};
+    }
+    default: return {};
+  }
+}
+
+constexpr std::array<u32, 256> crc32_table = [] {
+  std::array<u32, 256> table{};
+  for (u32 i = 0; i < 256; ++i) {
+    u32 c = i;
+    for (int k = 0; k < 8; ++k) c = c & 1 ? 0xedb88320 ^ c >> 1 : c >> 1;
+    table[i] = c;
+  }
+  return table;
+}();
+
+}  // namespace
+
+u32 invariant_crc(const Packet &packet, bool ethernet) {
+  // What may change on the way counts as ones.
+  Packet p = packet;
+  u32 crc = ~0u;
+  const auto add = [&crc](u8 byte) { crc = crc32_table[(crc ^ byte) & 0xff] ^ crc >> 8; };
+  size_t at = 0;
+  if (ethernet) {
+    for (int i = 0; i < 8; ++i) add(0xff);  // where the LRH would be
+    at = ether_bytes;
+    const bool ipv4 = p[at] >> 4 == 4;
+    if (ipv4) {
+      p[at + 1] = p[at + 8] = p[at + 10] = p[at + 11] = 0xff;
+    } else {
+      p[at] |= 0x0f;
+      p[at + 1] = p[at + 2] = p[at + 3] = p[at + 7] = 0xff;
+    }
+    const size_t udp = at + (ipv4 ? ipv4_bytes : ipv6_bytes);
+    p[udp + 6] = p[udp + 7] = 0xff;
+    p[udp + udp_bytes + 4] = 0xff;
+  } else {
+    const bool global = (p[1] & 3) == 3;
+    p[0] |= 0xf0;
+    if (global) {
+      p[lrh_bytes] |= 0x0f;
+      p[lrh_bytes + 1] = p[lrh_bytes + 2] = p[lrh_bytes + 3] = p[lrh_bytes + 7] = 0xff;
+    }
+    p[lrh_bytes + (global ? ipv6_bytes : 0) + 4] = 0xff;
+  }
+  for (; at < p.size(); ++at) add(p[at]);
+  return ~crc;
+}
+
+u16 variant_crc(const Packet &p) {
+  // x^16 + x^12 + x^3 + x + 1, least significant bit first.
+  u16 crc = 0xffff;
+  for (const u8 byte : p) {
+    crc = static_cast<u16>(crc ^ byte);
+    for (int k = 0; k < 8; ++k)
+      crc = static_cast<u16>((crc & 1) != 0 ? 0xd008 ^ crc >> 1 : crc >> 1);
+  }
+  return static_cast<u16>(~crc);
+}
+
+PacketTrain packets_of(const PacketHeader &h, const u8 *payload) {
+  PacketTrain train;
+  if (h.kind == PacketKind::ethernet) {
+    train.ethernet = true;
+    train.packets.emplace_back(payload, payload + h.payload);
+    return train;
+  }
+  train.ethernet = h.src_lid == 0;
+  for (Transport &t : transport_of(h, payload)) {
+    t.opcode |= service_bits(h.service);
+    const Packet inner = bare(h, t);
+    train.packets.push_back(train.ethernet ? on_ethernet(h, inner) : on_infiniband(h, inner));
+  }
+  return train;
+}
+
+}  // namespace softhca

@@ -1,0 +1,32 @@
+// Records of the wire as the packets that they stand for: RoCE v2 on Ethernet
+// ports, native InfiniBand on others. Layouts from the InfiniBand
+// specification, volume 1: chapter 9 (BTH and extended headers), 7 and 8 (LRH
+// and GRH), and annex A17 (RoCE v2).
+#pragma once
+
+#include <vector>
+
+#include "base/types.h"
+#include "wire/packet.h"
+
+namespace softhca {
+
+using Packet = std::vector<u8>;
+
+struct PacketTrain {
+  bool ethernet = false;  // otherwise native InfiniBand, from LRH to VCRC
+  std::vector<Packet> packets;
+};
+
+// All packets of a record, in order, with ICRC (and VCRC); none for what has no
+// counterpart on a real wire. A DC record shows as one of RC: the opcodes of
+// dynamic connections are not public.
+PacketTrain packets_of(const PacketHeader &, const u8 *payload);
+
+// The invariant CRC of a packet without its last four bytes, as the bytes to
+// append read as a little-endian number.
+u32 invariant_crc(const Packet &, bool ethernet);
+// The variant CRC of a native packet without its last two bytes, the same way.
+u16 variant_crc(const Packet &);
+
+}  // namespace softhca
