@@ -133,7 +133,7 @@ TEST_CASE("A refusal names the key, the value and what is allowed") {
     const char *message;
   } const cases[] = {
       {R"({"hots": 1})",
-       "hots: unknown key; allowed: log, fabric, host, ring_bytes, process_vm, inline_step, "
+       "hots: unknown key; allowed: log, fabric, host, pcap, ring_bytes, process_vm, inline_step, "
        "enforce_memlock, devices, faults"},
       {R"({"host": 0})", "host: 0 is not allowed; allowed: 1..250"},
       {R"({"host": 251})", "host: 251 is not allowed; allowed: 1..250"},

@@ -51,6 +51,7 @@ struct Config {
   LogLevel log = LogLevel::warn;
   std::string fabric = "default";  // processes of one fabric see one another
   u16 host = 1;                    // 1..250
+  std::string pcap;                // file that records what is sent; empty: none
   std::vector<DeviceConfig> devices;
   std::vector<FaultRule> faults;
   u32 ring_bytes = 256 * 1024;   // receive ring per pair of processes

@@ -111,6 +111,7 @@ bool plain_name(const std::string &s, size_t most) {
 }
 
 bool is_fabric_name(const std::string &s) { return plain_name(s, 64); }
+bool is_path(const std::string &s) { return s.size() < 4096; }
 bool is_device_name(const std::string &s) { return plain_name(s, 32); }
 bool is_netdev(const std::string &s) { return s.empty() || plain_name(s, 15); }
 bool is_ipv4(const std::string &s) {
@@ -224,6 +225,8 @@ const Fields<Config> &top_fields() {
            "\"default\"", "", "Processes of one fabric see one another"),
       number("host", &Config::host, 1, max_hosts, "1", "",
              "Emulated host; LID, GUIDs, MAC and IPv4 addresses derive from it"),
+      text("pcap", &Config::pcap, is_path, "\"\" or a file", "\"\"", "",
+           "pcapng file that what is sent is appended to"),
       number("ring_bytes", &Config::ring_bytes, 65536, 16777216, "262144", "",
              "Receive buffer per pair of processes; rounded up to a power of two"),
       boolean("process_vm", &Config::process_vm, "true",

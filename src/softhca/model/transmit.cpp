@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "fault/faults.h"
+#include "model/capture.h"
 #include "model/device.h"
 
 namespace softhca {
@@ -49,6 +50,8 @@ Sent send_now(u16 slot, const PacketHeader &header, const SpanList *spans, u64 o
     else if (!read_spans(*spans, offset, room.payload, header.payload))
       return Sent::fault;  // nothing is published: the room is simply reused
   }
+  if (capturing()) [[unlikely]]
+    capture(header, room.payload);
   const u64 at = fabric.commit(slot, room);
   if (position != nullptr) *position = at;
   return Sent::yes;
