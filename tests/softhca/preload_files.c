@@ -35,7 +35,7 @@
 #define NODE "/dev/infiniband/uverbs0"
 #define IBDEV "/sys/class/infiniband/mlx5_0"
 
-static int early_result;
+static int early_result;  // the interface of neighbourhood() shows that it was configured
 
 // Runs before the constructors of all libraries, ours included.
 static void early(void) {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
+#include <fcntl.h>
 #include <new>
-#include <sstream>
 #include <string_view>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -212,20 +211,31 @@ void complete(Config &out) {
   out.ring_bytes = bytes;
 }
 
+// By system calls alone: all of this may run before the constructors of the
+// C++ library. 0 or errno.
+int read_whole(const char *path, std::string &text) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return errno;
+  char piece[4096];
+  ssize_t n;
+  while ((n = ::read(fd, piece, sizeof piece)) > 0) text.append(piece, static_cast<size_t>(n));
+  const int error = n < 0 ? errno : 0;
+  close(fd);
+  return error;
+}
+
 std::string read_file(const std::string &path) {
   // A pipe would be read by the first process alone, or wait for a writer.
   struct stat st;
-  if (stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode))
-    throw Refusal{"SOFTHCA_CONFIG: \"" + path +
-                  "\" is not a regular file; allowed: a readable file"};
-  errno = 0;
-  std::ifstream in(path);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in || in.bad())
+  std::string text;
+  int error = stat(path.c_str(), &st) == 0 ? 0 : errno;
+  const bool regular = error != 0 || S_ISREG(st.st_mode);
+  if (error == 0 && regular) error = read_whole(path.c_str(), text);
+  if (error != 0 || !regular)
     throw Refusal{"SOFTHCA_CONFIG: \"" + path + "\" cannot be read (" +
-                  (errno ? strerror(errno) : "not a file") + "); allowed: a readable file"};
-  return text.str();
+                  (error != 0 ? strerror(error) : "not a regular file") +
+                  "); allowed: a readable file"};
+  return text;
 }
 
 void parse(const std::string &document, const std::vector<std::string> &env, Config &out) {
@@ -250,22 +260,38 @@ bool guarded(std::string &error, F body) {
   return false;
 }
 
+// Before the C library's constructors have run there is no environ yet.
+std::vector<std::string> environment() {
+  std::vector<std::string> env;
+  if (environ != nullptr) {
+    for (char **e = environ; *e != nullptr; ++e) env.emplace_back(*e);
+    return env;
+  }
+  std::string all;
+  (void)read_whole("/proc/self/environ", all);
+  for (size_t at = 0, end; (end = all.find('\0', at)) != std::string::npos; at = end + 1)
+    env.push_back(all.substr(at, end - at));
+  return env;
+}
+
 // The configuration decides what hardware there is: without a valid one
 // nothing sensible can be emulated. _exit, because the program may be inside
 // libibverbs with its locks held.
 const Config *load() {
-  const char *path = std::getenv("SOFTHCA_CONFIG");
+  const std::vector<std::string> env = environment();
+  constexpr std::string_view file = "SOFTHCA_CONFIG=";
+  std::string path;
+  for (const std::string &entry : env)
+    if (entry.starts_with(file)) path = entry.substr(file.size());
   std::string error;
   auto *loaded = new Config;
   const bool ok = guarded(error, [&] {
-    const std::string document = path && *path ? read_file(path) : "";
-    std::vector<std::string> env;
-    for (char **e = environ; e && *e; ++e) env.emplace_back(*e);
+    const std::string document = path.empty() ? "" : read_file(path);
     parse(document, env, *loaded);
   });
   if (!ok) {
     const bool about_variable = error.compare(0, env_prefix.size(), env_prefix) == 0;
-    const std::string where = path && *path && !about_variable ? std::string(path) + ": " : "";
+    const std::string where = !path.empty() && !about_variable ? path + ": " : "";
     // Not log_line(): the list of allowed values may be long.
     const std::string line = "softhca: invalid configuration: " + where + error + "\n";
     (void)!syscall(SYS_write, STDERR_FILENO, line.data(), line.size());
