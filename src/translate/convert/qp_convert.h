@@ -185,4 +185,11 @@ inline void to_initiator(ibv_qp_attr &attr, int &mask) {
   }
 }
 
+// (initiator <- any) Every request of an initiator names its own address. The one
+// that comes with RTR was never looked at, and programs leave it zero; the kernel
+// wants the queue pair's port there.
+inline void complete_address(ibv_qp_attr &attr, int mask, std::uint8_t port) {
+  if ((mask & IBV_QP_AV) != 0 && attr.ah_attr.port_num == 0) attr.ah_attr.port_num = port;
+}
+
 }  // namespace ibvexp::translate

@@ -23,6 +23,7 @@ struct QpState {
   bool datagram = false;   // requests name an address handle
   bool raw = false;        // receives frames
   bool checksums = false;  // of raw packets: the device fills them in
+  std::uint8_t port = 0;   // given on the way to INIT; 0: not seen
   std::uint16_t max_tso_header = 0;
   ibv_cq *send_cq = nullptr;
   ibv_cq *recv_cq = nullptr;

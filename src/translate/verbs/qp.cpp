@@ -63,6 +63,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   entry.simple_opcodes = simple_opcodes(qp->qp_type, atomics);
   entry.lane.no_windows = entry.no_windows = no_windows;
   entry.datagram = qp->qp_type == IBV_QPT_UD;
+  entry.port = 0;
   entry.sq_sig_all = modern.attr.sq_sig_all != 0;
   entry.srq = qp->srq;
   entry.send_cq = qp->send_cq;
@@ -418,25 +419,50 @@ void forget_requests(QpState &known, const ibv_qp_attr &attr, int mask) {
     known.lane.log.abandon();
 }
 
+// The port that an initiator was given, by whatever way.
+std::uint8_t port_of(const QpState &known, ibv_qp *qp) {
+  if (known.port != 0) return known.port;
+  ibv_qp_attr now{};
+  ibv_qp_init_attr unused{};
+  return ibv_query_qp(qp, &now, IBV_QP_PORT, &unused) == 0 ? now.port_num : 0;
+}
+
+// In the terms of an initiator. 0 or an errno value, which may be negative.
+int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
+  to_initiator(attr, mask);
+  if ((mask & IBV_QP_AV) == 0) return real().ibv_modify_qp(qp, &attr, mask);
+  if (attr.ah_attr.port_num == 0) complete_address(attr, mask, port_of(known, qp));
+  const int error = real().ibv_modify_qp(qp, &attr, mask);
+  if (error != EINVAL) return error;
+  // Kernels that take no address here, and addresses without a GID on Ethernet:
+  // nothing of it matters.
+  return real().ibv_modify_qp(qp, &attr, mask & ~IBV_QP_AV);
+}
+
+// Any queue pair, by whatever door. Not so for targets.
+int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
+  const int error = known != nullptr && known->lane.initiator && known->lane.active()
+                        ? modify_initiator(*known, qp, attr, mask)
+                        : real().ibv_modify_qp(qp, &attr, mask);
+  if (error != 0) return error;
+  if (known != nullptr) {
+    if ((mask & IBV_QP_PORT) != 0) known->port = attr.port_num;
+    forget_requests(*known, attr, mask);
+  }
+  after_modify(state, qp, attr, mask);
+  return 0;
+}
+
 }  // namespace
 
 int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   QpState *known = find_qp(state, qp);
-  if (known == nullptr || !known->lane.active()) {
-    const int error = real().ibv_modify_qp(qp, attr, mask);
-    if (error == 0) after_modify(state, qp, *attr, mask);
-    return error;
-  }
+  if (known == nullptr || !known->lane.active()) return modify_known(state, known, qp, *attr, mask);
   // The caller's structure may be the shorter one of the legacy age.
   ibv_qp_attr copy{};
   std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
   if ((mask & IBV_QP_RATE_LIMIT) != 0) copy.rate_limit = attr->rate_limit;
-  if (known->lane.initiator) to_initiator(copy, mask);
-  const int error = real().ibv_modify_qp(qp, &copy, mask);
-  if (error != 0) return error;
-  forget_requests(*known, copy, mask);
-  after_modify(state, qp, copy, mask);
-  return 0;
+  return modify_known(state, known, qp, copy, mask);
 }
 
 Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
@@ -459,23 +485,21 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
                      "bursts need a rate limit");
   }
 
-  QpState *known = find_qp(find_state(qp->context), qp);
+  ContextState *state = find_state(qp->context);
+  QpState *known = find_qp(state, qp);
   const bool initiator = known != nullptr && known->lane.initiator && known->lane.active();
   if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !initiator)
     return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
 
   ibv_qp_attr modern = to_modern(*attr);
   int modern_mask = to_modern_qp_mask(mask);
-  if (initiator) to_initiator(modern, modern_mask);
   // ibv_modify_qp_rate_limit() sets rate and burst in one step, in RTS.
   if (burst) modern_mask &= ~IBV_QP_RATE_LIMIT;
 
   KeepErrno keep;
   if (modern_mask != 0 || !burst) {
-    if (const int error = real().ibv_modify_qp(qp, &modern, modern_mask); error != 0)
-      return Error{error < 0 ? -error : error};
-    if (known != nullptr) forget_requests(*known, modern, modern_mask);
-    after_modify(find_state(qp->context), qp, modern, modern_mask);
+    if (const int error = modify_known(state, known, qp, modern, modern_mask); error != 0)
+      return Error{positive(error)};
   }
   if (burst) {
     ibv_qp_rate_limit_attr limit{};
