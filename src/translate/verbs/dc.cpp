@@ -35,7 +35,8 @@ int create_one(ContextState &state) {
   attr.cap.max_send_wr = attr.cap.max_send_sge = 1;
   attr.qp_type = static_cast<ibv_qp_type>(IBV_EXP_QPT_DC_INI);
   ModernQpInit modern = to_modern(attr, pd.get());
-  const Owned<ibv_qp, free_qp> qp(lane::create(state, modern, lane::Need::required, 0));
+  const Owned<ibv_qp, free_qp> qp(
+      lane::create(state, modern, lane::Need::required, 0, lane::Operations::all));
   return qp != nullptr ? 0 : errno != 0 ? errno : EINVAL;
 }
 

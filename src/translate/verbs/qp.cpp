@@ -4,6 +4,7 @@
 #include "base/real.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
+#include "translate/convert/legacy_inline.h"
 #include "translate/convert/qp_convert.h"
 #include "translate/convert/room.h"
 #include "translate/convert/wr_convert.h"
@@ -58,7 +59,8 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   if (lane::is_for(modern)) lane::install(state, qp->send_cq);
   const std::lock_guard guard(state.mutex);
   QpState &entry = state.qp_pool.take();
-  entry.max_inline_data = modern.attr.cap.max_inline_data;
+  entry.max_inline_data =
+      std::min(modern.attr.cap.max_inline_data, largest_inline_data(qp->qp_type));
   entry.atomics = atomics;
   entry.simple_opcodes = simple_opcodes(qp->qp_type, atomics);
   entry.lane.no_windows = entry.no_windows = no_windows;
@@ -275,20 +277,61 @@ bool scales(const ModernQpInit &modern) {
 }
 
 // raw_bytes: room for a raw entry in the send queue.
-ibv_qp *create(ContextState &state, ModernQpInit &modern, std::uint32_t raw_bytes) {
+ibv_qp *create(ContextState &state, ModernQpInit &modern, std::uint32_t raw_bytes,
+               lane::Operations reckoned) {
   ibv_context *context = state.context;
   const lane::Need need =
       scales(modern) ? lane::Need::none : lane::need(context, modern.attr.qp_type, raw_bytes);
   if (need != lane::Need::none) {
-    ibv_qp *qp = lane::create(state, modern, need, raw_bytes);
+    ibv_qp *qp = lane::create(state, modern, need, raw_bytes, reckoned);
     if (qp != nullptr || need == lane::Need::required || errno != EOPNOTSUPP) return qp;
     errno = 0;
+  }
+  // No builders: the set is for the size of an entry alone.
+  if (reckoned == lane::Operations::lean) {
+    ibv_qp_init_attr_ex attr = modern.attr;
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = lane::lean_operations(attr.qp_type);
+    mlx5dv_qp_init_attr dv = modern.dv;
+    ibv_qp *qp = mlx5dv_create_qp(context, &attr, &dv);
+    modern.attr.cap = attr.cap;
+    return qp;
   }
   if (modern.needs_dv) return mlx5dv_create_qp(context, &modern.attr, &modern.dv);
   // The inline would call our own wrapper.
   if (modern.attr.comp_mask == IBV_QP_INIT_ATTR_PD)
     return real().ibv_create_qp(modern.attr.pd, reinterpret_cast<ibv_qp_init_attr *>(&modern.attr));
   return ibv_create_qp_ex(context, &modern.attr);
+}
+
+// The same, with as much room for inline data as the legacy provider granted. First
+// in entries of the usual size; then in entries that are large enough for anything;
+// then, where larger entries are too many, with the room that was asked for.
+ibv_qp *create_roomy(ContextState &state, ModernQpInit &modern, std::uint32_t raw_bytes) {
+  using lane::Operations;
+  const ibv_qp_type type = modern.attr.qp_type;
+  const std::uint32_t granted = scales(modern) || !mlx5dv_is_supported(state.context->device)
+                                    ? 0
+                                    : legacy_inline_data(type, modern.attr.cap);
+  if (granted < modern.attr.cap.max_inline_data)
+    return create(state, modern, raw_bytes, Operations::all);
+
+  const auto attempt = [&](std::uint32_t inline_data, Operations reckoned) {
+    ModernQpInit asked = modern;
+    asked.attr.cap.max_inline_data = inline_data;
+    ibv_qp *qp = create(state, asked, raw_bytes, reckoned);
+    if (qp != nullptr) modern = asked;
+    return qp;
+  };
+  // Room in bytes that makes an entry of the lean set large enough for all others.
+  constexpr std::uint32_t roomy = 512;
+  ibv_qp *qp = attempt(granted, Operations::all);
+  if (qp == nullptr && errno == EINVAL && granted >= roomy && raw_bytes == 0 &&
+      lane::lean_operations(type) != 0)
+    qp = attempt(granted, Operations::lean);
+  if (qp == nullptr && errno == EINVAL && granted != modern.attr.cap.max_inline_data)
+    qp = attempt(modern.attr.cap.max_inline_data, Operations::all);
+  return qp;
 }
 
 Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
@@ -299,7 +342,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
   if (raw_bytes != 0 && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "max_inl_send_klms", raw_bytes, "for mlx5 only");
   KeepErrno keep;
-  ibv_qp *qp = create(state, modern, raw_bytes);
+  ibv_qp *qp = create_roomy(state, modern, raw_bytes);
   if (qp == nullptr) return keep.reason();
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return qp;

@@ -1,6 +1,7 @@
 #include "translate/queue/lane/open.h"
 
 #include "table/options.h"
+#include "translate/convert/legacy_inline.h"
 #include "translate/convert/room.h"
 
 #include <algorithm>
@@ -45,12 +46,13 @@ Need need(ibv_context *context, ibv_qp_type type, std::uint32_t raw_bytes) {
 }
 
 ibv_qp *create(ContextState &state, translate::ModernQpInit &modern, Need need,
-               std::uint32_t raw_bytes) {
+               std::uint32_t raw_bytes, Operations reckoned) {
   const ibv_qp_type type = modern.attr.qp_type;
   translate::ModernQpInit asked = modern;
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
   asked.attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  asked.attr.send_ops_flags = operations(type, atomics);
+  asked.attr.send_ops_flags =
+      reckoned == Operations::lean ? lean_operations(type) : operations(type, atomics);
   asked.attr.cap.max_inline_data =
       std::max(asked.attr.cap.max_inline_data, inline_data_for(type, raw_bytes));
   asked.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
@@ -88,7 +90,8 @@ void enter(Lane &lane, ibv_qp *qp, const translate::ModernQpInit &modern) {
   lane.signal_all = modern.attr.sq_sig_all != 0;
   lane.fence_raw = lane.fence_built = false;
   lane.max_send_sge = modern.attr.cap.max_send_sge;
-  lane.max_inline_data = modern.attr.cap.max_inline_data;
+  lane.max_inline_data =
+      std::min(modern.attr.cap.max_inline_data, translate::largest_inline_data(qp->qp_type));
   lane.max_umr_pieces = lane.raw ? modern.max_umr_pieces : 0;
   lane.ex = ex;
 }

@@ -18,6 +18,25 @@ enum class Need : std::uint8_t {
 // raw_bytes: the largest raw entry that the request itself announces, or 0.
 Need need(ibv_context *context, ibv_qp_type type, std::uint32_t raw_bytes);
 
+// What libmlx5 reckons entries for. It writes every operation of the type in any case:
+// the lean set leaves more room for inline data, and the others need an entry that has
+// room for them by that data alone.
+enum class Operations : std::uint8_t { all, lean };
+
+// The lean set, of connected types.
+constexpr std::uint64_t lean_operations(ibv_qp_type type) {
+  constexpr std::uint64_t writes = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                   IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE |
+                                   IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  switch (type) {
+    case IBV_QPT_UC: return writes;
+    case IBV_QPT_RC:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_DRIVER: return writes | IBV_QP_EX_WITH_RDMA_READ;
+    default: return 0;
+  }
+}
+
 // Whether create() made a queue pair of the lane.
 inline bool is_for(const translate::ModernQpInit &modern) {
   return (modern.attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
@@ -27,7 +46,7 @@ inline bool is_for(const translate::ModernQpInit &modern) {
 // for raw entries of that many bytes. modern.attr.cap is what was granted. Null and
 // errno. The lane itself is opened by enter(), with the queue pair's state.
 ibv_qp *create(ContextState &state, translate::ModernQpInit &modern, Need need,
-               std::uint32_t raw_bytes);
+               std::uint32_t raw_bytes, Operations reckoned);
 
 // Opens the lane of a queue pair from create(); leaves it closed if there are no
 // builders. Throws bad_alloc.
