@@ -18,17 +18,13 @@ namespace ibvexp {
 
 namespace detail {
 
-// The error shape of a row, for a function of return type R. A slot may differ
-// in type from the verb it serves (an int where the verb returns a pointer): it
-// tells the number and sets errno.
+// The error shape of a row, for a function of return type R, with errno in each of
+// them. A slot may differ in type from the verb it serves (an int where the verb
+// returns a pointer): it tells the number.
 template <EntryId id, class R, class... Args>
 R fail(int error, [[maybe_unused]] std::tuple<Args...> arguments) noexcept {
   constexpr Shape shape = row(id).shape;
-  constexpr bool sets_errno = shape == Shape::positive_and_errno ||
-                              shape == Shape::negative_and_errno || shape == Shape::minus_one ||
-                              shape == Shape::null_errno || shape == Shape::null_status ||
-                              shape == Shape::void_errno || shape == Shape::zero;
-  if constexpr (sets_errno) errno = error;
+  errno = error;
 
   if constexpr (shape == Shape::null_status) {
     auto *status = std::get<2>(arguments);
@@ -41,7 +37,7 @@ R fail(int error, [[maybe_unused]] std::tuple<Args...> arguments) noexcept {
   else if constexpr (std::is_pointer_v<R>) return nullptr;
   else if constexpr (shape == Shape::minus_one) return -1;
   else if constexpr (shape == Shape::zero) return 0;
-  else if constexpr (shape == Shape::negative || shape == Shape::negative_and_errno) return -error;
+  else if constexpr (shape == Shape::negative) return -error;
   else return error;
 }
 

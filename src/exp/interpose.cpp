@@ -155,7 +155,7 @@ IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
 IBVEXP_INTERPOSED int ibv_resize_cq(ibv_cq *cq, int cqe) {
   if (direct::is_owned(find_state(cq->context), cq)) {
     log(LogLevel::warn, "ibv_resize_cq: the queue is driven by an interface family");
-    return ENOTSUP;
+    return errno = ENOTSUP;
   }
   return real().ibv_resize_cq(cq, cqe);
 }

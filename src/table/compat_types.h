@@ -44,22 +44,21 @@ IBVEXP_NAMED_ENUM(Door, IBVEXP_DOORS)
 IBVEXP_NAMED_ENUM(Node, IBVEXP_NODES)
 
 // How an entry point tells failure. The legacy API has no single convention, and
-// compiled programs rely on the one of each verb.
-//   positive            returns the errno value, errno untouched
-//   positive_and_errno  returns the errno value and sets errno
-//   positive_bad        as positive, and the bad_ argument points at the culprit
-//   negative            returns the negated errno value, errno untouched
-//   negative_and_errno  returns the negated errno value and sets errno
-//   minus_one           returns -1 and sets errno
-//   null_errno          returns NULL and sets errno
-//   null_status         returns NULL and sets *status
-//   null                returns NULL
-//   void_errno          returns nothing and sets errno
-//   zero                returns 0
-//   no_symbol           cannot be called
-#define IBVEXP_SHAPES(X)                                                          \
-  X(positive) X(positive_and_errno) X(positive_bad) X(negative) X(negative_and_errno) \
-  X(minus_one) X(null_errno) X(null_status) X(null) X(void_errno) X(zero) X(no_symbol)
+// compiled programs rely on the one of each verb. errno is set in every shape: programs
+// print it whatever they were returned. A success leaves it alone.
+//   positive      returns the errno value
+//   positive_bad  as positive, and the bad_ argument points at the culprit
+//   negative      returns the negated errno value
+//   minus_one     returns -1
+//   null_errno    returns NULL
+//   null_status   returns NULL and sets *status
+//   null          returns NULL
+//   void_errno    returns nothing
+//   zero          returns 0
+//   no_symbol     cannot be called
+#define IBVEXP_SHAPES(X)                                                                   \
+  X(positive) X(positive_bad) X(negative) X(minus_one) X(null_errno) X(null_status) X(null) \
+  X(void_errno) X(zero) X(no_symbol)
 IBVEXP_NAMED_ENUM(Shape, IBVEXP_SHAPES)
 
 // What a feature row describes.

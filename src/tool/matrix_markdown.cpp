@@ -27,10 +27,8 @@ std::string refusal(const Entry &e) {
   std::string how;
   switch (e.shape) {
     case Shape::positive: how = name; break;
-    case Shape::positive_and_errno: how = name + ", errno too"; break;
     case Shape::positive_bad: how = name + ", bad pointer set"; break;
     case Shape::negative: how = "-" + name; break;
-    case Shape::negative_and_errno: how = "-" + name + ", errno too"; break;
     case Shape::minus_one: how = "-1, errno " + name; break;
     case Shape::null_errno: how = "NULL, errno " + name; break;
     case Shape::null_status: how = "NULL, status"; break;

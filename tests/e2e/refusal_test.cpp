@@ -82,17 +82,11 @@ std::tuple<Args...> plausible(Objects &objects, std::index_sequence<n...>) {
 
 // returns_pointer: a slot whose verb returns NULL may itself return a number.
 void check_shape(Shape shape, const Answer_ &got, int reason, bool returns_pointer) {
-  const bool sets_errno = shape == Shape::positive_and_errno ||
-                          shape == Shape::negative_and_errno || shape == Shape::minus_one ||
-                          shape == Shape::null_errno || shape == Shape::null_status ||
-                          shape == Shape::void_errno || shape == Shape::zero;
-  CHECK(got.error == (sets_errno ? reason : untouched));
+  CHECK(got.error == reason);
   switch (shape) {
     case Shape::positive:
-    case Shape::positive_and_errno:
     case Shape::positive_bad: CHECK(got.value == reason); break;
-    case Shape::negative:
-    case Shape::negative_and_errno: CHECK(got.value == -reason); break;
+    case Shape::negative: CHECK(got.value == -reason); break;
     case Shape::minus_one: CHECK(got.value == -1); break;
     case Shape::null_errno:
     case Shape::null_status:
