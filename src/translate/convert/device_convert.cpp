@@ -160,6 +160,12 @@ constexpr Part parts[] = {
       to.exp_device_cap_flags = exp_capabilities(from, reportable);
       return true;
     IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_CALC_CAP)
+      // Asked, and none of it. Programs that want to see their mask again ask for
+      // this among others, and read nothing of it.
+      to.calc_cap = {};
+      return true;
+    IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK)
       // A queue with timestamps is made by mlx5dv.
       to.timestamp_mask = from.attr.completion_timestamp_mask;
