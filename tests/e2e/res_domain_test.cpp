@@ -66,11 +66,49 @@ TEST_CASE("queues of a domain work [row:ibv_exp_create_res_domain][row:resdom_cr
     }
     CHECK(in.bytes == out.bytes);
   }
-#ifndef IBVEXP_EXTERN_CALLS
-  // Not while they are there.
-  CHECK(ibv_exp_destroy_res_domain(rig.context.get(), domain.get(), nullptr) == EINVAL);
-#endif
   rig.cq = rig.create_cq();
+}
+
+// More often than the device has doorbell pages: one that stays behind is missed.
+TEST_CASE("a domain is destroyed before what uses it [row:ibv_exp_destroy_res_domain]") {
+  Rig rig;
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_ATTR_MAX_CTX_RES_DOMAIN;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &device) == 0);
+  for (int turn = 0; turn < device.max_ctx_res_domain + 4; ++turn) {
+    Domain domain = create(rig.context.get(), IBV_EXP_THREAD_SINGLE, IBV_EXP_MSG_FORCE_LOW_LATENCY);
+    ibv_exp_cq_init_attr cq_attr{};
+    cq_attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_RES_DOMAIN;
+    cq_attr.res_domain = domain.get();
+    Cq cq(ibv_exp_create_cq(rig.context.get(), 64, nullptr, nullptr, 0, &cq_attr));
+    REQUIRE(cq);
+    Qp qp = create_in(rig, domain.get(), cq.get());
+    REQUIRE(qp);
+    ibv_exp_res_domain *const gone = domain.release();
+    CHECK(ibv_exp_destroy_res_domain(rig.context.get(), gone, nullptr) == 0);
+    if (turn == 0) {
+      // Nothing new is made in it, and it is not destroyed twice.
+      errno = 0;
+      CHECK(!create_in(rig, gone, cq.get()));
+      CHECK(errno == EINVAL);
+      CHECK(ibv_exp_destroy_res_domain(rig.context.get(), gone, nullptr) == EINVAL);
+      // What is there goes on working.
+      rig.cq.swap(cq);
+      rig.connect(qp.get(), qp->qp_num);
+      Buffer out(rig.pd.get(), size), in(rig.pd.get(), size);
+      std::iota(out.bytes.begin(), out.bytes.end(), std::uint8_t{3});
+      auto piece = out.piece(0, size);
+      auto wr = request(1, IBV_EXP_WR_RDMA_WRITE, &piece);
+      wr.wr.rdma.remote_addr = in.address();
+      wr.wr.rdma.rkey = in.mr->rkey;
+      ibv_exp_send_wr *bad = nullptr;
+      REQUIRE(ibv_exp_post_send(qp.get(), &wr, &bad) == 0);
+      CHECK(rig.completions(1)[0].status == IBV_WC_SUCCESS);
+      CHECK(in.bytes == out.bytes);
+      rig.cq.swap(cq);
+    }
+    qp.reset();  // before its completion queue, which is the last
+  }
 }
 
 // A library that is loaded at run time does not see queues go, and counts none.
@@ -105,7 +143,7 @@ TEST_CASE("work queues are made in a domain [row:resdom_create_wq]") {
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(rig.context.get(), 1, &port) == 0);
   if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return;
-  const Domain domain = create(rig.context.get(), IBV_EXP_THREAD_SINGLE);
+  Domain domain = create(rig.context.get(), IBV_EXP_THREAD_SINGLE);
   ibv_exp_wq_init_attr attr{};
   attr.wq_type = IBV_EXP_WQT_RQ;
   attr.max_recv_wr = 16;
@@ -117,9 +155,7 @@ TEST_CASE("work queues are made in a domain [row:resdom_create_wq]") {
   ibv_exp_wq *wq = ibv_exp_create_wq(rig.context.get(), &attr);
   REQUIRE(wq != nullptr);
   CHECK(wq->pd == rig.pd.get());
-#ifndef IBVEXP_EXTERN_CALLS
-  CHECK(ibv_exp_destroy_res_domain(rig.context.get(), domain.get(), nullptr) == EINVAL);
-#endif
+  CHECK(ibv_exp_destroy_res_domain(rig.context.get(), domain.release(), nullptr) == 0);
   CHECK(ibv_exp_destroy_wq(wq) == 0);
 }
 

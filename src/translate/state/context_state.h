@@ -108,6 +108,7 @@ struct ContextState {
   std::unordered_map<const ibv_srq *, LegacySrq *> shown_srqs;  // by rdma-core's queue
   Handles<KeyListMemory> key_lists;
   Handles<ResDomain> res_domains;
+  Handles<ResDomain> left_domains;  // destroyed, and still in use
   // Of the objects that were created with one.
   std::unordered_map<const void *, DomainShare> domain_shares;
 

@@ -54,11 +54,12 @@ class Handles {
   }
 
   // Out of the set, and back in when it could not be destroyed: neither
-  // allocates.
+  // allocates. Into another set only after room was made there.
   using Node = typename std::unordered_map<const void *, std::unique_ptr<T>>::node_type;
   Node take(const void *handle) { return objects_.extract(handle); }
   void put_back(Node node) { objects_.insert(std::move(node)); }
   void retire(Node node) { retired_.keep(std::move(node)); }
+  void make_room() { objects_.reserve(objects_.size() + 1); }  // throws bad_alloc
 
  private:
   Retired<Node> retired_;
@@ -111,6 +112,7 @@ struct ResDomain {
   ibv_exp_res_domain handle{};  // first
   ibv_td *td = nullptr;         // null: locks stay
   unsigned uses = 0;            // objects, and calls that are about to make one
+  bool destroyed = false;       // by the program: goes with its last user
   std::vector<Parent> parents;
 };
 

@@ -1,6 +1,7 @@
 #include "translate/verbs/res_domain.h"
 
 #include "base/keep_errno.h"
+#include "base/log.h"
 
 #include <algorithm>
 
@@ -92,9 +93,14 @@ Result<void> destroy_res_domain(ibv_context *context, ibv_exp_res_domain *domain
     const ResDomain *known = state->res_domains.find(domain);
     if (known == nullptr)
       return invalid(destroying, "res_dom", 0, "of another context, or destroyed");
-    if (known->uses != 0)
-      return invalid(destroying, "res_dom", known->uses, "objects still use it");
+    state->left_domains.make_room();
     gone = state->res_domains.take(domain);
+    // As the legacy provider had it: programs destroy the domain first.
+    if (known->uses != 0) {
+      gone.mapped()->destroyed = true;
+      state->left_domains.put_back(std::move(gone));
+      return {};
+    }
   }
   KeepErrno keep;
   const int error = gone.mapped()->td != nullptr ? ibv_dealloc_td(gone.mapped()->td) : 0;
@@ -185,9 +191,18 @@ void DomainUse::leave() noexcept {
     const KeepErrno keep;
     ibv_dealloc_pd(unused);
   }
-  const std::lock_guard guard(state_.mutex);
-  --share_.domain->uses;
-  share_ = {};
+  Handles<ResDomain>::Node last;
+  {
+    const std::lock_guard guard(state_.mutex);
+    ResDomain *domain = share_.domain;
+    share_ = {};
+    if (--domain->uses == 0 && domain->destroyed) last = state_.left_domains.take(domain);
+  }
+  if (!last || last.mapped()->td == nullptr) return;
+  const KeepErrno keep;
+  if (const int error = ibv_dealloc_td(last.mapped()->td); error != 0)
+    log(LogLevel::error, "a thread domain stays until the device is closed: errno %d",
+        positive(error));
 }
 
 }  // namespace ibvexp::translate
