@@ -80,6 +80,28 @@ TEST_CASE("reductions are told to be none [row:IBV_EXP_DEVICE_ATTR_CALC_CAP]") {
 }
 
 TEST_CASE(
+    "wide atomics are asked for, and plain ones granted [row:IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG]") {
+  Rig rig;
+  const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD);
+  auto attr = rig.qp_attr(type);
+  attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG;
+  attr.max_atomic_arg = GENERATE(16u, 64u, ~0u);
+  const Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(qp);
+  CHECK(attr.max_atomic_arg == 8);
+  if (type != IBV_QPT_RC) return;
+  // What cannot be served is refused where it is asked.
+  rig.connect(qp.get(), qp->qp_num);
+  Buffer memory(rig.pd.get(), 64);
+  auto piece = memory.piece(0, 16);
+  auto wr = request(1, IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD, &piece);
+  wr.exp_send_flags |= IBV_EXP_SEND_EXT_ATOMIC_INLINE;
+  ibv_exp_send_wr *bad = nullptr;
+  CHECK(ibv_exp_post_send(qp.get(), &wr, &bad) == ENOTSUP);
+  CHECK(bad == &wr);
+}
+
+TEST_CASE(
     "port attributes come as asked "
     "[row:ibv_exp_query_port][row:exp_link_layer_scif]") {
   const Context context = open_first();
@@ -216,10 +238,6 @@ TEST_CASE("queue pairs that cannot be had are refused [row:ibv_exp_create_qp]") 
     attr.qpg.qpg_type = IBV_EXP_QPG_PARENT;
   }
   SECTION("peer-direct") { attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_PEER_DIRECT; }
-  SECTION("wide atomics") {
-    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG;
-    attr.max_atomic_arg = 16;
-  }
   SECTION("port 0") {
     attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_PORT;
     reason = EINVAL;

@@ -37,12 +37,12 @@ bool contains(const std::string &text, const char *part) {
 TEST_CASE("a refusal tells once what was asked for and which switch serves it") {
   const auto refuse = [] {
     const Error error =
-        unsupported(EntryId::ibv_exp_create_qp, FeatureId::extatomic_create_qp_max_atomic_arg,
-                    "max_atomic_arg", 32);
+        unsupported(EntryId::ibv_exp_post_send, FeatureId::IBV_EXP_SEND_EXT_ATOMIC_INLINE,
+                    "exp_send_flags", 32);
     CHECK(error.code == ENOTSUP);
   };
   const std::string said = said_by(refuse);
-  CHECK(contains(said, "ibv_exp_create_qp: max_atomic_arg 0x20: "));
+  CHECK(contains(said, "ibv_exp_post_send: exp_send_flags 0x20: "));
   CHECK(contains(said, " IBVEXP_BEYOND=masked_atomics serves it.\n"));
   CHECK(said_by(refuse).empty());
 }
