@@ -392,6 +392,38 @@ TEST_CASE("pages come on demand, and before [row:ibv_exp_prefetch_mr]") {
   munmap(pages, length);
 }
 
+TEST_CASE("a hint about writing does not need the right to [row:IBV_EXP_PREFETCH_WRITE_ACCESS]") {
+  Pair p(IBV_QPT_RC);
+  std::vector<std::uint8_t> pages(1 << 16);
+  ibv_exp_reg_mr_in in{};
+  in.pd = p.pd.get();
+  in.addr = pages.data();
+  in.length = pages.size();
+  in.exp_access = IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_ON_DEMAND;
+  const Mr mr(ibv_exp_reg_mr(&in));
+  REQUIRE(mr);
+  ibv_exp_prefetch_attr hint{};
+  hint.addr = pages.data();
+  hint.length = pages.size();
+  hint.flags = IBV_EXP_PREFETCH_WRITE_ACCESS;
+  CHECK(ibv_exp_prefetch_mr(mr.get(), &hint) == 0);
+}
+
+// Element by element this would take for ever.
+TEST_CASE("a hint about all memory returns [row:ibv_exp_prefetch_mr]") {
+  Pair p(IBV_QPT_RC);
+  ibv_exp_reg_mr_in in{};
+  in.pd = p.pd.get();
+  in.length = IBV_EXP_IMPLICIT_MR_SIZE;
+  in.exp_access = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_ON_DEMAND;
+  const Mr mr(ibv_exp_reg_mr(&in));
+  REQUIRE(mr);
+  ibv_exp_prefetch_attr hint{};
+  hint.length = SIZE_MAX / 2;
+  hint.flags = GENERATE(0u, std::uint32_t{IBV_EXP_PREFETCH_WRITE_ACCESS});
+  CHECK(ibv_exp_prefetch_mr(mr.get(), &hint) == 0);
+}
+
 TEST_CASE("a hint about pinned memory is refused [row:ibv_exp_prefetch_mr]") {
   Pair p(IBV_QPT_RC);
   ibv_exp_prefetch_attr hint{};

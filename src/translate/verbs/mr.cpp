@@ -7,6 +7,7 @@
 #include "translate/verbs/device_memory.h"
 #include "translate/verbs/indirect_key.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -243,6 +244,17 @@ Result<void> rereg_mr(ibv_mr *mr, int flags, ibv_pd *pd, void *addr, std::size_t
   return Error{reason != 0 ? reason : EIO};
 }
 
+namespace {
+
+// Bytes. What cannot be told is not bounded.
+std::size_t host_memory() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || page <= 0) return SIZE_MAX;
+  return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
+}
+
+}  // namespace
+
 Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
   if (attr == nullptr) return invalid(prefetching, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0)
@@ -256,15 +268,22 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
   if (start < from || attr->length > mr->length || start - from > mr->length - attr->length)
     return Error{EFAULT};
 
-  const bool writes = (attr->flags & IBV_EXP_PREFETCH_WRITE_ACCESS) != 0;
+  bool writes = (attr->flags & IBV_EXP_PREFETCH_WRITE_ACCESS) != 0;
+  // A region of all memory may be named as a whole, which no host could hold.
+  const std::size_t end = std::min(attr->length, host_memory());
   // Longer ranges than one element can name are brought in piece by piece.
   constexpr std::size_t largest = std::size_t{1} << 30;
-  for (std::size_t done = 0; done < attr->length;) {
-    const std::size_t length = attr->length - done < largest ? attr->length - done : largest;
+  for (std::size_t done = 0; done < end;) {
+    const std::size_t length = std::min(end - done, largest);
     ibv_sge piece{start + done, static_cast<std::uint32_t>(length), mr->lkey};
     const int error = ibv_advise_mr(
         mr->pd, writes ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE : IBV_ADVISE_MR_ADVICE_PREFETCH, 0,
         &piece, 1);
+    // A hint about rights as well: the legacy kernel took it for any region.
+    if (error == EPERM && writes) {
+      writes = false;
+      continue;
+    }
     // A hint: what the kernel cannot do is not a failure of the request.
     if (error == EOPNOTSUPP || error == ENOSYS) return {};
     if (error == ENOENT) return invalid(prefetching, "mr", mr->lkey, "not an on-demand region");
