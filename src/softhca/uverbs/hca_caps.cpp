@@ -16,6 +16,7 @@ enum Type : u32 {
   ethernet_offloads = 1,
   odp = 2,
   atomic = 3,
+  qos = 0xc,
   device_memory = 0xf,
   general_2 = 0x20,
   last = 0x20
@@ -86,6 +87,7 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x20c, 1, c.dc);                         // dc_req_sctr_data_cqe
   p.set(0x215, 1, 1);                            // sctr_data_cqe
   p.set(0x21a, 1, c.dc);                         // dct
+  p.set(0x21b, 1, c.packet_pacing);              // qos
   p.set(0x21c, 1, c.raw_ethernet);               // eth_net_offloads
   p.set(0x21d, 1, link == LinkLayer::ethernet);  // roce
   p.set(0x21e, 1, c.atomics);                    // atomic
@@ -174,6 +176,17 @@ std::vector<u8> atomic_page(const Capabilities &c) {
   return p.take();
 }
 
+std::vector<u8> qos_page(const Capabilities &c) {
+  Page p;
+  if (!c.packet_pacing) return p.take();
+  p.set(0x00, 1, 1);                 // packet_pacing
+  p.set(0x05, 1, 1);                 // packet_pacing_burst_bound
+  p.set(0x06, 1, 1);                 // packet_pacing_typical_size
+  p.set(0x40, 32, c.max_rate_kbps);  // packet_pacing_max_rate
+  p.set(0x60, 32, c.min_rate_kbps);  // packet_pacing_min_rate
+  return p.take();
+}
+
 std::vector<u8> device_memory_page(const Capabilities &c) {
   Page p;
   if (!c.device_memory) return p.take();
@@ -199,6 +212,7 @@ std::vector<u8> hca_caps(const Device &device, u32 type) {
     case odp: return odp_page(device.caps);
     case atomic: return atomic_page(device.caps);
     case general_2: return general_page_2(device.caps);
+    case qos: return qos_page(device.caps);
     case device_memory: return device_memory_page(device.caps);
     default: break;
   }
