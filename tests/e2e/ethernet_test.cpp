@@ -262,7 +262,7 @@ TEST_CASE("sending is paced [row:IBV_EXP_QP_RATE_LIMIT]") {
   CHECK(pacing.qp_rate_limit_min > 0);
   CHECK(pacing.qp_rate_limit_max > pacing.qp_rate_limit_min);
   CHECK(ibv_is_qpt_supported(pacing.supported_qpts, IBV_QPT_RAW_PACKET));
-  CHECK(pacing.cap_flags == 0);  // [row:IBV_EXP_QP_SUPPORT_BURST]
+  CHECK(pacing.cap_flags == IBV_EXP_QP_SUPPORT_BURST);  // [row:IBV_EXP_QP_SUPPORT_BURST]
 
   RawQueue sender(rig), receiver(rig);
   const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));

@@ -25,7 +25,7 @@ DeviceFacts everything() {
   DeviceFacts facts;
   std::memset(static_cast<void *>(&facts), 0xff, sizeof(facts));
   facts.attr.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
-  facts.is_mlx5 = facts.scatter_to_cqe = true;
+  facts.is_mlx5 = facts.scatter_to_cqe = facts.paces_bursts = true;
   return facts;
 }
 

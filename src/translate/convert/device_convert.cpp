@@ -262,11 +262,12 @@ constexpr Part parts[] = {
       return to.tso_caps.max_tso != 0;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS)
-      // No flag for bursts: rdma-core does not say whether there are any.
       to.packet_pacing_caps = {};
       to.packet_pacing_caps.qp_rate_limit_min = from.attr.packet_pacing_caps.qp_rate_limit_min;
       to.packet_pacing_caps.qp_rate_limit_max = from.attr.packet_pacing_caps.qp_rate_limit_max;
       to.packet_pacing_caps.supported_qpts = from.attr.packet_pacing_caps.supported_qpts;
+      if (from.paces_bursts && reportable(FeatureId::IBV_EXP_QP_SUPPORT_BURST))
+        to.packet_pacing_caps.cap_flags = IBV_EXP_QP_SUPPORT_BURST;
       return to.packet_pacing_caps.qp_rate_limit_max != 0;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_SW_PARSING_CAPS)

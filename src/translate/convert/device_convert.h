@@ -14,6 +14,7 @@ struct DeviceFacts {
   mlx5dv_context dv;  // zeros on other devices
   bool is_mlx5;
   std::uint32_t masked_atomic_sizes;  // bit n: 1 << n bytes
+  bool paces_bursts;                  // known if pacing is asked for
   bool dc;                            // an initiator can be created
   // Reads and atomics under way over DC; zeros before rdma-core v47.
   std::uint64_t max_dc_target_reads, max_dc_initiator_reads;

@@ -5,7 +5,7 @@
 #include "translate/convert/device_convert.h"
 #include "translate/convert/port_convert.h"
 #include "translate/state/context_state.h"
-#include "translate/verbs/atomic_caps.h"
+#include "translate/verbs/hca_caps.h"
 #include "translate/verbs/dc.h"
 #include "translate/verbs/indirect_key.h"
 
@@ -83,6 +83,8 @@ Result<void> query_device(ibv_context *context, ibv_exp_device_attr *attr) {
         IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
     if (reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
       facts.masked_atomic_sizes = masked_atomic_sizes(context);
+    if ((attr->comp_mask & IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS) != 0)
+      facts.paces_bursts = paces_bursts(context);
     if (ContextState *state = find_state(context)) {
       facts.dc = (attr->comp_mask & about_dc) != 0 && has_dc(*state);
       facts.indirect_keys = (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(*state);

@@ -1,0 +1,49 @@
+#include "translate/verbs/hca_caps.h"
+
+#include <infiniband/mlx5dv.h>
+
+#include <array>
+#include <cstddef>
+
+namespace ibvexp::translate {
+
+namespace {
+
+enum class Page : std::uint32_t { atomics = 3, quality_of_service = 0xc };
+
+// Words of a page, in the device's byte order; zeros if it cannot be asked.
+using Words = std::array<__be32, 1024>;
+
+// QUERY_HCA_CAP, current values.
+Words query(ibv_context *context, Page page) {
+  constexpr std::uint32_t query_hca_cap = 0x100, current = 1;
+  struct {
+    std::array<__be32, 4> header;
+    Words page;
+  } out{};
+  std::array<__be32, 4> in{htobe32(query_hca_cap << 16),
+                           htobe32(static_cast<std::uint32_t>(page) << 1 | current)};
+  if (mlx5dv_devx_general_cmd(context, in.data(), sizeof(in), &out, sizeof(out)) != 0) return {};
+  return out.page;
+}
+
+}  // namespace
+
+std::uint32_t masked_atomic_sizes(ibv_context *context) {
+  constexpr std::uint32_t extended_compare_swap = 4, extended_fetch_add = 8;
+  // What a request can express: 4 to 32 bytes.
+  constexpr std::uint32_t expressible = 0x3c;
+  const Words page = query(context, Page::atomics);
+  const std::uint32_t operations = be32toh(page[4]);
+  const std::uint32_t connected = be32toh(page[5]), dc = be32toh(page[6]);
+  if ((operations & extended_compare_swap) == 0 || (operations & extended_fetch_add) == 0) return 0;
+  return connected & dc & expressible;
+}
+
+bool paces_bursts(ibv_context *context) {
+  constexpr std::uint32_t pacing = 1u << 31, burst_bound = 1u << 26, typical_size = 1u << 25;
+  constexpr std::uint32_t all = pacing | burst_bound | typical_size;
+  return (be32toh(query(context, Page::quality_of_service)[0]) & all) == all;
+}
+
+}  // namespace ibvexp::translate
