@@ -36,6 +36,7 @@ struct OwnedMemory {
 };
 
 using NativePost = decltype(ibv_context_ops::post_send);
+using NativePostReceive = decltype(ibv_context_ops::post_recv);
 using NativePoll = decltype(ibv_context_ops::poll_cq);
 using NativeBind = decltype(ibv_context_ops::bind_mw);
 
@@ -61,6 +62,11 @@ struct ContextState {
     NativeBind bind_mw;
   } native;
   bool lane_installed = false;
+
+  // Who takes the receives of queue pairs that are ready for them. The context's own
+  // pointer leads to receive_in_reset.h while a queue pair is in RESET.
+  std::atomic<NativePostReceive> post_recv;
+  unsigned in_reset = 0;  // queue pairs
 
   // The same of shared receive queues; null until there is one of legacy XRC. The
   // context's own pointers then lead to xrc_srq.h.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/state_pool.h"
+#include "translate/state/early_receives.h"
 #include "translate/state/lane.h"
 
 #include <infiniband/verbs_exp.h>
@@ -23,15 +24,19 @@ struct QpState {
   bool datagram = false;   // requests name an address handle
   bool raw = false;        // receives frames
   bool checksums = false;  // of raw packets: the device fills them in
+  bool in_reset = false;   // takes receives nevertheless: queue/receive_in_reset.h
   std::uint8_t port = 0;   // given on the way to INIT; 0: not seen
   std::uint16_t max_tso_header = 0;
   ibv_cq *send_cq = nullptr;
   ibv_cq *recv_cq = nullptr;
+  ibv_qp_cap granted{};
+  EarlyReceives early;
   lane::Lane lane;  // inactive for most
 
   void retire() noexcept {
     qp.store(nullptr, std::memory_order_relaxed);
     dct = nullptr;
+    early = {};
     lane.ex = nullptr;
   }
 };

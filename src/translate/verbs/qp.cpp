@@ -12,6 +12,7 @@
 #include "translate/queue/lane/extended_poll.h"
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/lane/open.h"
+#include "translate/queue/receive_in_reset.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/qp_queues_check.h"
 #include "translate/verbs/res_domain.h"
@@ -66,6 +67,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   entry.lane.no_windows = entry.no_windows = no_windows;
   entry.datagram = qp->qp_type == IBV_QPT_UD;
   entry.port = 0;
+  entry.granted = modern.attr.cap;
   entry.sq_sig_all = modern.attr.sq_sig_all != 0;
   entry.srq = qp->srq;
   entry.send_cq = qp->send_cq;
@@ -84,7 +86,11 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
     // A number that is taken was freed behind our back: its state goes back.
     QpState *stale = state.qps.find(qp->qp_num);
     state.qps.set(qp->qp_num, &entry);
-    if (stale != nullptr) state.qp_pool.give_back(*stale);
+    if (stale != nullptr) {
+      leave_reset(state, *stale);
+      state.qp_pool.give_back(*stale);
+    }
+    enter_reset(state, entry);
   } catch (...) {
     if (entry.raw) need_cq(state, entry.recv_cq).remove_raw(qp);
     state.qp_pool.give_back(entry);
@@ -437,6 +443,7 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   if (entry != nullptr) {
     const std::lock_guard guard(state->mutex);
     if (result == 0) {
+      leave_reset(*state, *entry);
       state->qp_pool.give_back(*entry);
     } else {
       state->qps.set(number, entry);
@@ -489,6 +496,7 @@ int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &a
   if (known != nullptr) {
     if ((mask & IBV_QP_PORT) != 0) known->port = attr.port_num;
     forget_requests(*known, attr, mask);
+    if ((mask & IBV_QP_STATE) != 0) after_reset(*state, *known, qp, attr.qp_state);
   }
   after_modify(state, qp, attr, mask);
   return 0;

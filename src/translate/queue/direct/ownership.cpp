@@ -6,6 +6,7 @@
 #include "translate/queue/direct/exp_poll.h"
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/operation.h"
+#include "translate/queue/receive_in_reset.h"
 #include "translate/state/context_state.h"
 #include "translate/state/work_queue.h"
 
@@ -272,12 +273,12 @@ Context &need_context(ContextState &state) {
     auto fresh = std::make_shared<Context>();
     ibv_context_ops &ops = state.context->ops;
     fresh->post_send = ops.post_send;
-    fresh->post_recv = ops.post_recv;
+    fresh->post_recv = state.post_recv.load(std::memory_order_relaxed);
     fresh->poll_cq = ops.poll_cq;
     fresh->req_notify_cq = ops.req_notify_cq;
     state.direct.set(fresh);
     replace(ops.post_send, &post_send);
-    replace(ops.post_recv, &post_recv);
+    translate::serve_receives(state, &post_recv);
     replace(ops.poll_cq, &poll_cq);
     replace(ops.req_notify_cq, &req_notify_cq);
   }
