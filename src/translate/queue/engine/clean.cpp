@@ -9,7 +9,7 @@ namespace {
 
 // The entry as the device wrote it: of 128 bytes the half in front, too.
 std::uint8_t *whole(const CompletionQueue &queue, std::uint32_t index, std::size_t &bytes) {
-  bytes = std::size_t{1} << queue.log_bytes;
+  bytes = queue.entry_bytes;
   return queue.entry(index) + direct::cqe_bytes - bytes;
 }
 

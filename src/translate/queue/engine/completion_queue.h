@@ -20,7 +20,7 @@ struct CompletionQueue {
   Lock lock;
   std::uint8_t *entries = nullptr;  // the halves of 64 bytes that matter
   std::uint32_t mask = 0;           // entries - 1
-  std::uint32_t log_bytes = 0;      // of an entry
+  std::uint32_t entry_bytes = 0;
   std::uint32_t log_entries = 0;
   std::uint32_t *consumed = &own_consumed;           // the program's own word; not masked
   std::uint32_t *record = nullptr;                   // [0]: consumed, [1]: armed
@@ -38,7 +38,7 @@ struct CompletionQueue {
   std::uint32_t own_arm_count = 0;
 
   std::uint8_t *entry(std::uint32_t index) const {
-    return entries + (std::size_t{index & mask} << log_bytes);
+    return entries + std::size_t{index & mask} * entry_bytes;
   }
   std::uint8_t owner(std::uint32_t index) const { return index >> log_entries & 1; }
 

@@ -48,7 +48,7 @@ void open(ReceiveQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
   set_threads(queue.lock, facts.single_threaded);
   if (of.rq.wqe_cnt == 0) return;
   queue.buffer = static_cast<std::uint8_t *>(of.rq.buf);
-  queue.log_bytes = log_of(of.rq.stride);
+  queue.entry_bytes = of.rq.stride;
   queue.mask = of.rq.wqe_cnt - 1;
   queue.ids = std::make_unique<std::uint64_t[]>(of.rq.wqe_cnt);
 }
@@ -57,7 +57,7 @@ void open(ReceiveQueue &queue, const mlx5dv_rwq &of, std::uint32_t max_pieces) {
   queue.buffer = static_cast<std::uint8_t *>(of.buf);
   queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
   queue.max_pieces = max_pieces;
-  queue.log_bytes = log_of(of.stride);
+  queue.entry_bytes = of.stride;
   queue.mask = of.wqe_cnt - 1;
   queue.ids = std::make_unique<std::uint64_t[]>(of.wqe_cnt);
 }
@@ -66,7 +66,7 @@ void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr,
           std::uint32_t max_pieces) {
   queue.buffer = static_cast<std::uint8_t *>(of.buf);
   queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
-  queue.log_bytes = log_of(of.stride);
+  queue.entry_bytes = of.stride;
   queue.max_pieces = max_pieces;
   queue.counters->head = static_cast<std::int32_t>(of.head);
   queue.counters->tail = static_cast<std::int32_t>(of.tail);
@@ -78,7 +78,7 @@ void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr,
 void open(CompletionQueue &queue, const mlx5dv_cq &of) {
   queue.entries = static_cast<std::uint8_t *>(of.buf) + (of.cqe_size - direct::cqe_bytes);
   queue.mask = of.cqe_cnt - 1;
-  queue.log_bytes = log_of(of.cqe_size);
+  queue.entry_bytes = of.cqe_size;
   queue.log_entries = log_of(of.cqe_cnt);
   queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
   queue.number = of.cqn;

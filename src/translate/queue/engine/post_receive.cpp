@@ -10,16 +10,24 @@ namespace ibvexp::engine {
 
 namespace {
 
-// Writes a scatter list into an entry with that many places. Pieces without bytes
-// take none.
-[[gnu::always_inline]] inline void put_list(std::uint8_t *at, std::uint32_t places,
+// Writes a scatter list into an entry that ends there. Pieces without bytes take no
+// place.
+[[gnu::always_inline]] inline void put_list(std::uint8_t *at, const std::uint8_t *end,
                                             const ibv_sge *piece, std::uint32_t count) {
-  std::uint8_t *const end = at + places * segment_bytes;
-  for (const ibv_sge *const last = piece + count; piece != last; ++piece) {
-    if (piece->length == 0) [[unlikely]]
-      continue;
-    write_data(at, piece->addr, piece->length, piece->lkey);
-    at += segment_bytes;
+  if (count == 1) [[likely]] {
+    const std::uint64_t sizes = size_and_key(*piece);
+    if (static_cast<std::uint32_t>(sizes) != 0) [[likely]] {
+      write_piece(at, piece->addr, sizes);
+      at += segment_bytes;
+    }
+  } else {
+    for (; count != 0; --count, ++piece) {
+      const std::uint64_t sizes = size_and_key(*piece);
+      if (static_cast<std::uint32_t>(sizes) == 0) [[unlikely]]
+        continue;
+      write_piece(at, piece->addr, sizes);
+      at += segment_bytes;
+    }
   }
   if (at != end) write_end(at);
 }
@@ -39,12 +47,12 @@ int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   const Guard guard(queue.lock);
   const std::uint32_t first = queue.counters->head;
   std::uint32_t head = first;
-  std::uint32_t room = queue.room();
+  std::uint32_t limit = queue.limit();
   int error = 0;
-  for (; wr != nullptr; wr = wr->next, ++head, --room) {
-    if (room == 0) [[unlikely]] {
-      room = queue.entries() - (head - relaxed(queue.counters->tail));
-      if (room == 0) {
+  for (; wr != nullptr; wr = wr->next) {
+    if (head == limit) [[unlikely]] {
+      limit = queue.limit();
+      if (head == limit) {
         error = ENOMEM;
         break;
       }
@@ -55,8 +63,10 @@ int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
       break;
     }
     const std::uint32_t slot = head & queue.mask;
-    put_list(queue.scatter(slot), queue.places(), wr->sg_list, pieces);
+    std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
+    put_list(entry + queue.skip, entry + queue.entry_bytes, wr->sg_list, pieces);
     queue.ids[slot] = wr->wr_id;
+    ++head;
   }
   if (head != first) [[likely]] {
     queue.counters->head = head;
@@ -69,25 +79,29 @@ int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
 
 int post_receive(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   const Guard guard(queue.lock);
+  const std::uint32_t bytes = queue.entry_bytes;
+  const auto tail = static_cast<std::uint32_t>(queue.counters->tail);
+  auto head = static_cast<std::uint32_t>(queue.counters->head);
   std::uint16_t posted = 0;
   int error = 0;
-  for (; wr != nullptr; wr = wr->next, ++posted) {
+  for (; wr != nullptr; wr = wr->next) {
     const auto pieces = static_cast<std::uint32_t>(wr->num_sge);
     if (pieces > queue.max_pieces) [[unlikely]] {
       error = EINVAL;
       break;
     }
-    const std::int32_t head = queue.counters->head;
-    if (head == queue.counters->tail) [[unlikely]] {
+    if (head == tail) [[unlikely]] {
       error = ENOMEM;
       break;
     }
-    const auto slot = static_cast<std::uint32_t>(head);
-    queue.ids[slot] = wr->wr_id;
-    queue.counters->head = SharedQueue::next_of(queue.entry(slot));
-    put_list(queue.scatter(slot), queue.places(), wr->sg_list, pieces);
+    queue.ids[head] = wr->wr_id;
+    std::uint8_t *const entry = queue.buffer + std::size_t{head} * bytes;
+    head = SharedQueue::next_of(entry);
+    put_list(entry + segment_bytes, entry + bytes, wr->sg_list, pieces);
+    ++posted;
   }
   if (posted != 0) [[likely]] {
+    queue.counters->head = static_cast<std::int32_t>(head);
     const auto counter = static_cast<std::uint16_t>(*queue.counter + posted);
     *queue.counter = counter;
     before_record();

@@ -19,8 +19,8 @@ struct ReceiveCounters {
 struct ReceiveQueue {
   Lock lock;
   std::uint8_t *buffer = nullptr;
-  std::uint32_t log_bytes = 0;   // of an entry
-  std::uint32_t mask = 0;        // entries - 1
+  std::uint32_t entry_bytes = 0;
+  std::uint32_t mask = ~0u;      // entries - 1; without entries nothing can be posted
   std::uint32_t max_pieces = 0;  // of a scatter list
   std::uint32_t skip = 0;        // bytes in front of the scatter list
   ReceiveCounters *counters = &own_counters;
@@ -37,12 +37,13 @@ struct ReceiveQueue {
   ReceiveCounters own_counters;
 
   std::uint32_t entries() const { return mask + 1; }
-  std::uint32_t room() const { return mask + 1 - (counters->head - relaxed(counters->tail)); }
+  // What head may not reach.
+  std::uint32_t limit() const { return mask + 1 + relaxed(counters->tail); }
   std::uint8_t *scatter(std::uint32_t index) const {
-    return buffer + (std::size_t{index & mask} << log_bytes) + skip;
+    return buffer + std::size_t{index & mask} * entry_bytes + skip;
   }
   // That fit in an entry.
-  std::uint32_t places() const { return ((1u << log_bytes) - skip) / segment_bytes; }
+  std::uint32_t places() const { return (entry_bytes - skip) / segment_bytes; }
 
   void ring();
   void reset() { *counters = {}; }

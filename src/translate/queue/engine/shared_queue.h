@@ -20,7 +20,7 @@ struct SharedCounters {
 struct SharedQueue {
   Lock lock;
   std::uint8_t *buffer = nullptr;
-  std::uint32_t log_bytes = 0;
+  std::uint32_t entry_bytes = 0;
   std::uint32_t max_pieces = 0;
   SharedCounters *counters = &own_counters;
   std::uint16_t *counter = &own_counter;  // entries posted: nobody else posts if it is 0
@@ -31,10 +31,10 @@ struct SharedQueue {
   std::uint16_t own_counter = 0;
 
   std::uint8_t *entry(std::uint32_t index) const {
-    return buffer + (std::size_t{index} << log_bytes);
+    return buffer + std::size_t{index} * entry_bytes;
   }
   std::uint8_t *scatter(std::uint32_t index) const { return entry(index) + segment_bytes; }
-  std::uint32_t places() const { return (1u << log_bytes) / segment_bytes - 1; }
+  std::uint32_t places() const { return entry_bytes / segment_bytes - 1; }
 
   // The number of the next entry: bytes 2 and 3 of the first segment.
   static std::uint16_t next_of(const std::uint8_t *entry) {
