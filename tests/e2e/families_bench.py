@@ -45,14 +45,8 @@ def instructions(path, program):
     return total
 
 
-def run(title):
-    """What was asked for, and the counts of each phase; or the exit status."""
-    parser = argparse.ArgumentParser(description=title)
-    parser.add_argument("--softhca", required=True)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("program")
-    args = parser.parse_args()
+def count(command, softhca, libraries, more):
+    """Instructions of each phase of a program on the software HCA."""
     if not shutil.which("valgrind"):
         print("valgrind is missing")
         sys.exit(77)
@@ -60,11 +54,11 @@ def run(title):
     counts = {}
     with tempfile.TemporaryDirectory() as place:
         out = os.path.join(place, "out")
-        env = dict(os.environ, LD_PRELOAD=f"{args.library}:{args.softhca}", SOFTHCA_FABRIC=fabric)
+        env = dict(os.environ, LD_PRELOAD=":".join([*libraries, softhca]), SOFTHCA_FABRIC=fabric,
+                   **more)
         done = subprocess.run(
             ["valgrind", "--tool=callgrind", "--collect-atstart=no", "--compress-strings=no",
-             "--compress-pos=no", "--fair-sched=yes", f"--callgrind-out-file={out}",
-             args.program],
+             "--compress-pos=no", "--fair-sched=yes", f"--callgrind-out-file={out}", *command],
             env=env, capture_output=True, text=True, check=False)
         shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{fabric}", ignore_errors=True)
         if done.returncode != 0:
@@ -75,9 +69,20 @@ def run(title):
                 trigger = re.search(r"desc: Trigger: Client Request: (\S+)", text.read())
             if trigger:
                 phase = trigger.group(1)
-                count = instructions(dump, os.path.basename(args.program))
-                counts[phase] = min(count, counts.get(phase, count))
-    return args, counts
+                found = instructions(dump, os.path.basename(command[0]))
+                counts[phase] = min(found, counts.get(phase, found))
+    return counts
+
+
+def run(title):
+    """What was asked for, and the counts of each phase; or the exit status."""
+    parser = argparse.ArgumentParser(description=title)
+    parser.add_argument("--softhca", required=True)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("program")
+    args = parser.parse_args()
+    return args, count([args.program], args.softhca, [args.library], {})
 
 
 def main():
