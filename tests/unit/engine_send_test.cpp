@@ -339,3 +339,76 @@ TEST_CASE("engine: the entry behind a key change waits") {
   REQUIRE(rig.post(&wr) == 0);
   CHECK(rig.at(2, 16) == control(2, 0x0a, 1, fenced));
 }
+
+TEST_CASE("engine: windows") {
+  ibv_context context{};
+  ibv_mr mr{};
+  mr.lkey = 0x77;
+  ibv_mw mw{};
+  mw.context = &context;
+  mw.rkey = 0x00abcd12;
+  SendRig base(Transport::rc), exp(Transport::rc);
+  base.queue.max_blocks = exp.queue.max_blocks = 4;
+
+  Request wr(IBV_WR_BIND_MW, IBV_SEND_SIGNALED);
+  wr.bind_mw.mw = &mw;
+  wr.bind_mw.rkey = 0x00abcd13;
+  wr.bind_mw.bind_info = {&mr, 0x5000, 0x100, IBV_ACCESS_REMOTE_WRITE};
+  ibv_exp_send_wr legacy = to_exp(wr);
+  legacy.bind_mw.mw = &mw;
+  legacy.bind_mw.rkey = 0x00abcd13;
+  legacy.bind_mw.bind_info = {};
+  legacy.bind_mw.bind_info.mr = &mr;
+  legacy.bind_mw.bind_info.addr = 0x5000;
+  legacy.bind_mw.bind_info.length = 0x100;
+  legacy.bind_mw.bind_info.exp_mw_access_flags = IBV_EXP_ACCESS_REMOTE_WRITE;
+
+  const auto post_both = [&] {
+    CHECK(base.post(&wr) == 0);
+    CHECK(exp.post(&legacy) == 0);
+    CHECK(base.at(0, 192) == exp.at(0, 192));
+    CHECK(base.rung() == exp.at(0, 8));
+    return exp.at(0, 192);
+  };
+  SECTION("of type 1 are bound to the tag that the request names, for any queue pair") {
+    mw.type = IBV_MW_TYPE_1;
+    const Bytes image = post_both();
+    CHECK(Bytes(image.begin(), image.begin() + 16) == control(0, 0x25, 12, signaled, 0x00abcd12));
+    // Inline, with a translation; four units of 16 bytes; which fields change.
+    CHECK(Bytes(image.begin() + 16, image.begin() + 24) ==
+          big(0x90, 1) + zeros(3) + big(4, 2) + zeros(2));
+    CHECK(Bytes(image.begin() + 68, image.begin() + 72) == big(0xffffff13, 4));
+    CHECK(Bytes(image.begin() + 128, image.begin() + 144) == pointer(0x5000, 0x100, 0x77));
+    CHECK(exp.queue.sent[0].meaning() == IBV_WC_BIND_MW);
+    CHECK(exp.queue.fence == 0x20);
+  }
+  SECTION("of type 2 to the queue pair") {
+    mw.type = IBV_MW_TYPE_2;
+    const Bytes image = post_both();
+    CHECK(Bytes(image.begin() + 68, image.begin() + 72) == big(number << 8 | 0x13, 4));
+    CHECK(image[16] == 0xb0);
+  }
+  SECTION("are invalidated without data") {
+    wr.opcode = IBV_WR_LOCAL_INV;
+    wr.invalidate_rkey = 0x00abcd12;
+    legacy.exp_opcode = IBV_EXP_WR_LOCAL_INV;
+    legacy.ex.invalidate_rkey = 0x00abcd12;
+    CHECK(base.post(&wr) == 0);
+    CHECK(exp.post(&legacy) == 0);
+    CHECK(base.at(0, 128) == exp.at(0, 128));
+    CHECK(exp.at(0, 16) == control(0, 0x25, 8, signaled, 0x00abcd12));
+    CHECK(exp.queue.sent[0].meaning() == IBV_WC_LOCAL_INV);
+    CHECK(*exp.queue.posted == 2);
+  }
+  SECTION("not where the entry would pass what the queue reckons with") {
+    mw.type = IBV_MW_TYPE_1;
+    exp.queue.max_blocks = 2;
+    CHECK(exp.post(&legacy) == ENOMEM);
+    CHECK(exp.record() == 0);
+  }
+  SECTION("not over datagrams") {
+    mw.type = IBV_MW_TYPE_1;
+    SendRig ud(Transport::ud);
+    CHECK(ud.post(&legacy) == EINVAL);
+  }
+}

@@ -7,6 +7,7 @@
 
 #include "translate/queue/send_refusal.h"
 #include "translate/convert/wr_convert.h"
+#include "translate/queue/lane/special.h"
 
 #include <cerrno>
 
@@ -36,6 +37,84 @@ std::uint32_t legacy_opcode(const ibv_exp_send_wr &wr) {
 
 bool has_checksums(Transport t) { return t == Transport::raw_packet || t == Transport::ud; }
 
+// A base request about windows in the legacy layout.
+ibv_exp_send_wr as_exp(const ibv_send_wr &wr) {
+  ibv_exp_send_wr exp{};
+  exp.wr_id = wr.wr_id;
+  exp.exp_opcode = static_cast<ibv_exp_wr_opcode>(wr.opcode);
+  exp.exp_send_flags = wr.send_flags & 0xf;
+  exp.ex.invalidate_rkey = wr.invalidate_rkey;
+  if (wr.opcode == IBV_WR_BIND_MW) {
+    const ibv_mw_bind_info &info = wr.bind_mw.bind_info;
+    exp.bind_mw.mw = wr.bind_mw.mw;
+    exp.bind_mw.rkey = wr.bind_mw.rkey;
+    exp.bind_mw.bind_info.mr = info.mr;
+    exp.bind_mw.bind_info.addr = info.addr;
+    exp.bind_mw.bind_info.length = info.length;
+    exp.bind_mw.bind_info.exp_mw_access_flags =
+        translate::to_exp_window_access(info.mw_access_flags);
+  }
+  return exp;
+}
+const ibv_exp_send_wr &as_exp(const ibv_exp_send_wr &wr) { return wr; }
+
+int write_special(const lane::Poster &poster, std::uint32_t opcode, const ibv_exp_send_wr &wr,
+                  lane::Special &special) {
+  switch (opcode) {
+    case IBV_EXP_WR_LOCAL_INV: return lane::write_local_invalidate(poster, wr, special);
+    case IBV_EXP_WR_BIND_MW: return lane::write_window(poster, wr, special);
+    default: break;
+  }
+  if (!translate::opcode_served(static_cast<int>(opcode)))
+    return translate::refuse_opcode(static_cast<int>(opcode));
+  switch (opcode) {
+    case IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP:
+    case IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD:
+      return lane::write_masked_atomic(poster, wr, special);
+    case IBV_EXP_WR_UMR_FILL:
+    case IBV_EXP_WR_UMR_INVALIDATE: return lane::write_umr(poster, wr, special);
+    case IBV_EXP_WR_NOP: return lane::write_nop(poster, wr, special);
+    default: return translate::refuse_opcode(static_cast<int>(opcode));
+  }
+}
+
+ibv_qp_type type_of(Transport transport) {
+  switch (transport) {
+    case Transport::uc: return IBV_QPT_UC;
+    case Transport::ud: return IBV_QPT_UD;
+    case Transport::raw_packet: return IBV_QPT_RAW_PACKET;
+    case Transport::xrc: return IBV_QPT_XRC_SEND;
+    case Transport::dc: return IBV_QPT_DRIVER;
+    default: return IBV_QPT_RC;
+  }
+}
+
+// Requests that change keys, and others without data in the usual places.
+int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &wr) {
+  const lane::Poster poster{.context = queue.qp != nullptr ? queue.qp->context : nullptr,
+                            .type = type_of(queue.transport),
+                            .number = queue.number >> 8,
+                            .initiator = queue.transport == Transport::dc,
+                            .no_windows = !queue.windows,
+                            .max_send_sge = queue.max_pieces,
+                            .max_bytes = queue.max_blocks * block_bytes,
+                            .max_umr_pieces = queue.max_umr_pieces};
+  lane::Special special;
+  if (const int fault = write_special(poster, opcode, wr, special); fault != 0) return fault;
+  EntryWriter entry(queue);
+  const std::size_t bytes = special.wqe.size();
+  if (!entry.fits(segments_of(bytes))) return ENOMEM;
+  const std::uint8_t *image = special.wqe.image();
+  if (bytes > segment_bytes) entry.copy(image + segment_bytes, bytes - segment_bytes);
+  entry.commit(image[3], image[0], wr.exp_send_flags, load<std::uint32_t>(image + 12), wr.wr_id,
+               special.meaning.opcode);
+  if (special.fence) entry.fence_next();
+  return 0;
+}
+
+// Not by the base verb's requests.
+bool is_legacy_only(std::uint32_t opcode) { return opcode > IBV_EXP_WR_SEND_WITH_INV; }
+
 template <class Wr>
 Other put(SendQueue &queue, const Wr &wr) {
   const std::uint64_t flags = flags_of(wr);
@@ -52,8 +131,8 @@ Other put(SendQueue &queue, const Wr &wr) {
     case IBV_EXP_WR_TSO:
       return {queue.transport == Transport::raw_packet ? put_segmented(queue, wr) : EINVAL};
     default:
-      return {std::is_same_v<Wr, ibv_send_wr> ? EINVAL
-                                              : translate::refuse_opcode(static_cast<int>(opcode))};
+      if (std::is_same_v<Wr, ibv_send_wr> && is_legacy_only(opcode)) return {EINVAL};
+      return {put_special(queue, opcode, as_exp(wr))};
   }
 }
 

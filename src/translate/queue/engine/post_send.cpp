@@ -124,6 +124,8 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
       form = shape(MLX5_OPCODE_SEND, header);
     } else {
       if constexpr (transport == Transport::ud) {
+        if (!is_ordinary(transport, opcode)) [[unlikely]]
+          goto other;
         write_address(at, wr->wr.ud.ah, be(wr->wr.ud.remote_qkey), wr->wr.ud.remote_qpn);
         at = wrapped(queue, at + sizeof(mlx5_wqe_av));
       } else if constexpr (transport == Transport::xrc) {

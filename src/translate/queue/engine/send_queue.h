@@ -67,11 +67,11 @@ struct SendQueue {
 
   std::uint64_t refused_flags = 0;   // of experimental requests
   std::uint32_t max_blocks = 0;      // of one entry
-  std::uint32_t max_units = 0;       // of a key change in an entry; 0: none may be posted
+  std::uint32_t max_umr_pieces = 0;  // of a key change in an entry; 0: none may be posted
   std::uint16_t max_tso_header = 0;  // bytes
   std::uint32_t max_tso = 0;         // bytes of data
-  bool masked_atomics = false, windows = true;
-  ibv_qp *qp = nullptr;  // the program's
+  bool windows = true;               // may be bound
+  ibv_qp *qp = nullptr;              // the program's
   std::uint32_t own_posted = 0;
 
   // Requests completed: written under the lock of the completion queue.

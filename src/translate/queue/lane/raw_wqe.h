@@ -38,6 +38,7 @@ class RawWqe {
   }
 
   std::size_t size() const { return size_; }
+  const std::uint8_t *image() const { return image_; }
   std::size_t room() const { return capacity - size_; }
 
   // Completes the control segment. flags: MLX5_WQE_CTRL_*.

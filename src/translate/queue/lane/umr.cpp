@@ -2,7 +2,6 @@
 // DC initiators neither: nothing of it goes to the wire.
 #include "translate/queue/lane/special.h"
 
-#include "translate/convert/room.h"
 #include "translate/queue/lane/key_entry.h"
 #include "translate/queue/lane/umr_layout.h"
 
@@ -59,13 +58,12 @@ int find_room(ContextState &state, const Umr &umr, const UmrLayout &layout, KeyL
 }
 
 // Behind the context: the units themselves, or where they are.
-int place_units(const Lane &lane, ContextState &state, const ibv_exp_send_wr &wr,
+int place_units(const Poster &poster, ContextState &state, const ibv_exp_send_wr &wr,
                 const UmrLayout &layout, RawWqe &wqe) {
   const Umr &umr = wr.ext_op.umr;
   if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) {
-    const std::size_t reserved = overhead(lane.qp_type()) + inline_header + lane.max_inline_data;
-    if (umr.num_mrs > lane.max_umr_pieces || layout.bytes() > wqe.room() ||
-        wqe.size() + layout.bytes() > reserved)
+    if (umr.num_mrs > poster.max_umr_pieces || layout.bytes() > wqe.room() ||
+        wqe.size() + layout.bytes() > poster.max_bytes)
       return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than max_inl_send_klms")
           .code;
     write_units(umr, layout, wqe.append(layout.bytes()));
@@ -85,11 +83,11 @@ int place_units(const Lane &lane, ContextState &state, const ibv_exp_send_wr &wr
 
 }  // namespace
 
-int write_umr(const Lane &lane, const ibv_exp_send_wr &wr, Special &special) {
-  ContextState *state = find_state(lane.ex->qp_base.context);
+int write_umr(const Poster &poster, const ibv_exp_send_wr &wr, Special &special) {
+  ContextState *state = find_state(poster.context);
   if (state == nullptr) return EINVAL;
   // Queue pairs that were not created for it, datagrams among them.
-  if (lane.max_umr_pieces == 0)
+  if (poster.max_umr_pieces == 0)
     return invalid(posting, "exp_opcode", static_cast<std::uint32_t>(wr.exp_opcode),
                    "the queue pair was not created with IBV_EXP_QP_CREATE_UMR")
         .code;
@@ -128,7 +126,7 @@ int write_umr(const Lane &lane, const ibv_exp_send_wr &wr, Special &special) {
   context.access_flags = key_rights(umr.exp_access);
   context.start_addr = htobe64(umr.base_addr);
   context.len = htobe64(layout.length);
-  return place_units(lane, *state, wr, layout, wqe);
+  return place_units(poster, *state, wr, layout, wqe);
 }
 
 }  // namespace ibvexp::lane
