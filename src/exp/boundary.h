@@ -65,6 +65,24 @@ R deliver(Answer answer) noexcept {
   else return answer.value();
 }
 
+template <class... Args>
+concept StartsWithContext = sizeof...(Args) > 0 &&
+                            requires(std::tuple_element_t<0, std::tuple<Args..., int>> first) {
+  context_of(first);
+};
+
+// Calls the handler, with the state of the context if it takes one. There is a
+// state: the call came through our table, or through a symbol, which has attached.
+template <EntryId id, class... Args>
+[[gnu::always_inline]] inline auto serve(Args... arguments) {
+  if constexpr (requires(ContextState & state) { handler<id>(state, arguments...); }) {
+    static_assert(StartsWithContext<Args...>, "whose state?");
+    return handler<id>(*attached(context_of(std::get<0>(std::tuple(arguments...)))), arguments...);
+  } else {
+    return handler<id>(arguments...);
+  }
+}
+
 inline int error_of_exception() noexcept {
   try {
     throw;
@@ -118,7 +136,7 @@ struct SlotCall {
         if (!switched_on(answer.beyond)) return refuse(unsupported(id).code, arguments...);
       }
       try {
-        const auto result = handler<id>(arguments...);
+        const auto result = detail::serve<id>(arguments...);
         if (result) [[likely]]
           return detail::deliver<R>(result);
         return detail::fail<id, R>(detail::told<counted>(result.error()), std::tuple(arguments...));
@@ -139,12 +157,6 @@ struct SlotCall {
   }
 };
 
-template <class... Args>
-concept StartsWithContext = sizeof...(Args) > 0 &&
-                            requires(std::tuple_element_t<0, std::tuple<Args..., int>> first) {
-  context_of(first);
-};
-
 // What programs call by name: anything may be null, and the context may not
 // have been seen before. Entry points that begin with something that has no
 // context check it themselves.
@@ -161,7 +173,7 @@ struct SymbolCall {
   }
 
   [[gnu::always_inline]] static inline R call(Args... arguments) noexcept {
-    if constexpr (StartsWithContext<Args...>) {
+    if constexpr (detail::StartsWithContext<Args...>) {
       if (const int error = prepare(std::get<0>(std::tuple(arguments...))); error != 0) [[unlikely]]
         return Inner::refuse(error, arguments...);
     }

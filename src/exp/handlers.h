@@ -35,11 +35,13 @@ template <EntryId>
 inline constexpr Unserved handler{};
 
 // The same name behind a slot and a symbol may have two parameter lists; the
-// arguments choose.
+// arguments choose. Whether the function takes the state of the context first is
+// for boundary.h to find out.
 #define IBVEXP_SERVES(entry, function)                       \
   template <>                                                \
   inline constexpr auto handler<EntryId::entry> =            \
-      [](auto... arguments) __attribute__((always_inline)) { \
+      [](auto &&...arguments) __attribute__((always_inline)) \
+          ->decltype(translate::function(arguments...)) {    \
     return translate::function(arguments...);                \
   }
 
@@ -99,6 +101,8 @@ IBVEXP_SERVES(rdma_init_qp_attr, init_qp_attr);
 
 template <>
 inline constexpr auto handler<EntryId::rdma_create_qp_exp> =
-    [](auto... arguments) { return create_qp_on(arguments...); };
+    [](auto... arguments) -> decltype(create_qp_on(arguments...)) {
+  return create_qp_on(arguments...);
+};
 
 }  // namespace ibvexp

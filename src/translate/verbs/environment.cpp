@@ -9,16 +9,15 @@
 
 namespace ibvexp::translate {
 
-Result<void> setenv(ibv_context *context, const char *name, const char *value, int overwrite) {
+Result<void> setenv(ContextState &state, ibv_context *, const char *name, const char *value,
+                    int overwrite) {
   constexpr EntryId id = EntryId::ibv_exp_setenv;
   if (name == nullptr || *name == '\0' || std::strchr(name, '=') != nullptr)
     return invalid(id, "name", 0, "null, empty or with '='");
   if (value == nullptr) return invalid(id, "value", 0, "must not be null");
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
-  const std::lock_guard guard(state->mutex);
-  if (overwrite != 0) state->environment.insert_or_assign(name, value);
-  else state->environment.try_emplace(name, value);
+  const std::lock_guard guard(state.mutex);
+  if (overwrite != 0) state.environment.insert_or_assign(name, value);
+  else state.environment.try_emplace(name, value);
   log(LogLevel::info, "ibv_exp_setenv: %s=%s kept in the context; rdma-core does not see it", name,
       value);
   return {};

@@ -12,7 +12,8 @@ namespace ibvexp::translate {
 
 // Kept in the context. Never in the process environment: a program that replaces
 // the allocator and clears the environment from a destructor dies of that.
-Result<void> setenv(ibv_context *context, const char *name, const char *value, int overwrite);
+Result<void> setenv(ContextState &state, ibv_context *context, const char *name, const char *value,
+                    int overwrite);
 
 Result<void> use_priv_env(ibv_context *context);
 
