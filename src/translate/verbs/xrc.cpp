@@ -36,13 +36,10 @@ XrcReceivers *find(ContextState &state, const ibv_xrc_domain *domain) {
   return found != state.xrc_domains.end() ? &found->second : nullptr;
 }
 
-// The state of an open domain's context.
-Result<ContextState *> enter(EntryId entry, ibv_xrc_domain *domain) {
-  ContextState *state = find_state(domain->context);
-  if (state == nullptr) return Error{ENOTSUP};
-  const std::lock_guard guard(state->mutex);
-  if (find(*state, domain) == nullptr) return no_domain(entry);
-  return state;
+Result<void> check_open(EntryId entry, ContextState &state, const ibv_xrc_domain *domain) {
+  const std::lock_guard guard(state.mutex);
+  if (find(state, domain) == nullptr) return no_domain(entry);
+  return {};
 }
 
 // ibv_destroy_qp() of a queue pair from ibv_open_qp() makes libmlx5 free a
@@ -118,16 +115,15 @@ ibv_qp *open(ibv_xrc_domain *domain, std::uint32_t number) {
 // Whoever has the domain may change its queue pairs, registered or not: calls
 // work(queue pair), which returns an errno value.
 template <class Work>
-Result<void> with(EntryId entry, ibv_xrc_domain *domain, std::uint32_t number, Work work) {
-  const auto state = enter(entry, domain);
-  if (!state) return state.failure();
+Result<void> with(EntryId entry, ContextState &state, ibv_xrc_domain *domain, std::uint32_t number,
+                  Work work) {
   ibv_qp *registered = nullptr;
   {
-    const std::lock_guard guard(state.value()->mutex);
-    if (XrcReceivers *receivers = find(*state.value(), domain)) {
-      const auto found = receivers->find(number);
-      if (found != receivers->end()) registered = found->second.qp;
-    }
+    const std::lock_guard guard(state.mutex);
+    const XrcReceivers *receivers = find(state, domain);
+    if (receivers == nullptr) return no_domain(entry);
+    const auto found = receivers->find(number);
+    if (found != receivers->end()) registered = found->second.qp;
   }
   KeepErrno keep;
   const Handle borrowed(registered == nullptr ? open(domain, number) : nullptr, true);
@@ -144,10 +140,9 @@ Result<void> with(EntryId entry, ibv_xrc_domain *domain, std::uint32_t number, W
 
 }  // namespace
 
-Result<ibv_xrc_domain *> open_xrc_domain(ibv_context *context, int fd, int oflag) {
+Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *context, int fd,
+                                         int oflag) {
   constexpr EntryId opening = EntryId::ibv_open_xrc_domain;
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
   if (fd == -1 && (oflag & O_CREAT) == 0)
     return invalid(opening, "oflag", static_cast<unsigned>(oflag),
                    "a private domain (fd -1) needs O_CREAT");
@@ -165,29 +160,27 @@ Result<ibv_xrc_domain *> open_xrc_domain(ibv_context *context, int fd, int oflag
     }
   } undo{made};
   auto *domain = reinterpret_cast<ibv_xrc_domain *>(made);
-  const std::lock_guard guard(state->mutex);
-  // One of that address was closed behind our back.
-  state->xrc_domains.insert_or_assign(domain, XrcReceivers());
+  const std::lock_guard guard(state.mutex);
+  // One of that address was closed without our seeing it.
+  state.xrc_domains.insert_or_assign(domain, XrcReceivers());
   undo.xrcd = nullptr;
   return domain;
 }
 
-Result<void> close_xrc_domain(ibv_xrc_domain *domain) {
+Result<void> close_xrc_domain(ContextState &state, ibv_xrc_domain *domain) {
   constexpr EntryId closing = EntryId::ibv_close_xrc_domain;
-  ContextState *state = find_state(domain->context);
-  if (state == nullptr) return Error{ENOTSUP};
-  decltype(state->xrc_domains)::node_type gone;
+  decltype(state.xrc_domains)::node_type gone;
   {
     // Out first: of two threads that close it one finds nothing.
-    const std::lock_guard guard(state->mutex);
-    gone = state->xrc_domains.extract(domain);
+    const std::lock_guard guard(state.mutex);
+    gone = state.xrc_domains.extract(domain);
   }
   if (!gone) return no_domain(closing);
   KeepErrno keep;
   const int error = positive(ibv_close_xrcd(modern(domain)));
   if (error == 0) return {};
-  const std::lock_guard guard(state->mutex);
-  state->xrc_domains.insert(std::move(gone));
+  const std::lock_guard guard(state.mutex);
+  state.xrc_domains.insert(std::move(gone));
   return Error{error};
 }
 
@@ -198,8 +191,10 @@ Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {
   // Behind what the structures of both ages share.
   ibv_xrc_domain *domain = reinterpret_cast<ibvexp_xrc_qp_init_attr *>(attr)->xrc_domain;
   if (domain == nullptr) return invalid(creating, "xrc_domain", 0, "must not be null");
-  const auto state = enter(creating, domain);
-  if (!state) return state.failure();
+  // The request names no context that could have been attached on the way here.
+  ContextState *state = find_state(domain->context);
+  if (state == nullptr) return no_domain(creating);
+  if (const auto checked = check_open(creating, *state, domain); !checked) return checked;
 
   ibv_qp_init_attr_ex wanted{};
   wanted.qp_context = attr->qp_context;
@@ -210,25 +205,25 @@ Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {
   Handle made(ibv_create_qp_ex(domain->context, &wanted), false);
   if (!made) return keep.reason();
   const std::uint32_t known_by = made.get()->qp_num;
-  if (const auto kept = made.keep(creating, *state.value(), domain); !kept) return kept;
+  if (const auto kept = made.keep(creating, *state, domain); !kept) return kept;
   *number = known_by;
   return {};
 }
 
-Result<void> modify_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_qp_attr *attr,
-                               int mask) {
+Result<void> modify_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number,
+                               ibv_qp_attr *attr, int mask) {
   constexpr EntryId modifying = EntryId::ibv_modify_xrc_rcv_qp;
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
-  return with(modifying, domain, number,
+  return with(modifying, state, domain, number,
               [&](ibv_qp *qp) { return real().ibv_modify_qp(qp, attr, mask); });
 }
 
-Result<void> query_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_qp_attr *attr,
-                              int mask, ibv_qp_init_attr *init) {
+Result<void> query_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number,
+                              ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init) {
   constexpr EntryId querying = EntryId::ibv_query_xrc_rcv_qp;
   if (attr == nullptr) return invalid(querying, "attributes", 0, "must not be null");
   if (init == nullptr) return invalid(querying, "init_attr", 0, "must not be null");
-  return with(querying, domain, number, [&](ibv_qp *qp) {
+  return with(querying, state, domain, number, [&](ibv_qp *qp) {
     ibv_qp_attr now{};
     ibv_qp_init_attr made{};
     const int error = ibv_query_qp(qp, &now, mask, &made);
@@ -240,10 +235,9 @@ Result<void> query_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_
   });
 }
 
-Result<void> reg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
+Result<void> reg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number) {
   constexpr EntryId registering = EntryId::ibv_reg_xrc_rcv_qp;
-  const auto state = enter(registering, domain);
-  if (!state) return state.failure();
+  if (const auto checked = check_open(registering, state, domain); !checked) return checked;
   KeepErrno keep;
   Handle opened(open(domain, number), true);
   if (!opened) {
@@ -252,17 +246,15 @@ Result<void> reg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
       return invalid(registering, "xrc_qp_num", number, "no such queue pair in the domain");
     return reason;
   }
-  return opened.keep(registering, *state.value(), domain);
+  return opened.keep(registering, state, domain);
 }
 
-Result<void> unreg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
+Result<void> unreg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number) {
   constexpr EntryId leaving = EntryId::ibv_unreg_xrc_rcv_qp;
-  ContextState *state = find_state(domain->context);
-  if (state == nullptr) return Error{ENOTSUP};
   XrcReceivers::node_type gone;
   {
-    const std::lock_guard guard(state->mutex);
-    XrcReceivers *receivers = find(*state, domain);
+    const std::lock_guard guard(state.mutex);
+    XrcReceivers *receivers = find(state, domain);
     if (receivers == nullptr) return no_domain(leaving);
     if (const auto found = receivers->find(number); found != receivers->end())
       gone = receivers->extract(found);
@@ -271,8 +263,8 @@ Result<void> unreg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
   KeepErrno keep;
   const int error = destroy(gone.mapped());
   if (error == 0) return {};
-  const std::lock_guard guard(state->mutex);
-  if (XrcReceivers *receivers = find(*state, domain)) receivers->insert(std::move(gone));
+  const std::lock_guard guard(state.mutex);
+  if (XrcReceivers *receivers = find(state, domain)) receivers->insert(std::move(gone));
   return Error{error};
 }
 

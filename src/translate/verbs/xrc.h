@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "translate/state/context_state.h"
 
 #include <infiniband/ofa_verbs.h>
 
@@ -15,15 +16,16 @@
 
 namespace ibvexp::translate {
 
-Result<ibv_xrc_domain *> open_xrc_domain(ibv_context *context, int fd, int oflag);
-Result<void> close_xrc_domain(ibv_xrc_domain *domain);
+Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *context, int fd,
+                                         int oflag);
+Result<void> close_xrc_domain(ContextState &state, ibv_xrc_domain *domain);
 
 Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number);
-Result<void> modify_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_qp_attr *attr,
-                               int mask);
-Result<void> query_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_qp_attr *attr,
-                              int mask, ibv_qp_init_attr *init);
-Result<void> reg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number);
-Result<void> unreg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number);
+Result<void> modify_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number,
+                               ibv_qp_attr *attr, int mask);
+Result<void> query_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number,
+                              ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init);
+Result<void> reg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number);
+Result<void> unreg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number);
 
 }  // namespace ibvexp::translate

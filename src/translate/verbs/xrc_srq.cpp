@@ -88,14 +88,12 @@ bool is_of_srq(const ibv_async_event &event) {
 
 }  // namespace
 
-Result<ibv_srq *> create_xrc_srq(ibv_pd *pd, ibv_xrc_domain *domain, ibv_cq *cq,
-                                 ibv_srq_init_attr *attr) {
-  ContextState *state = find_state(pd->context);
-  if (state == nullptr) return Error{ENOTSUP};
-  if (const auto checked = check(*state, pd, domain, cq, attr); !checked) return checked.failure();
+Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain *domain,
+                                 ibv_cq *cq, ibv_srq_init_attr *attr) {
+  if (const auto checked = check(state, pd, domain, cq, attr); !checked) return checked.failure();
   {
-    const std::lock_guard guard(state->mutex);
-    if (!state->xrc_domains.contains(domain))
+    const std::lock_guard guard(state.mutex);
+    if (!state.xrc_domains.contains(domain))
       return invalid(creating, "xrc_domain", 0, "not opened here, or closed");
   }
 
@@ -123,15 +121,15 @@ Result<ibv_srq *> create_xrc_srq(ibv_pd *pd, ibv_xrc_domain *domain, ibv_cq *cq,
   if (const int error = ibv_get_srq_num(queue, &number); error != 0) return Error{positive(error)};
   fill(*legacy, queue, number, domain, wanted);
 
-  const std::lock_guard guard(state->mutex);
-  LegacySrq *shown = state->legacy_srqs.add(std::move(legacy));
+  const std::lock_guard guard(state.mutex);
+  LegacySrq *shown = state.legacy_srqs.add(std::move(legacy));
   try {
-    state->shown_srqs.insert_or_assign(queue, shown);
+    state.shown_srqs.insert_or_assign(queue, shown);
   } catch (...) {
-    state->legacy_srqs.take(shown);
+    state.legacy_srqs.take(shown);
     throw;
   }
-  install(*state);
+  install(state);
   undo.srq = nullptr;
   attr->attr = wanted.attr;
   return reinterpret_cast<ibv_srq *>(&shown->handle);

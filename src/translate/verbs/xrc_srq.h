@@ -12,8 +12,8 @@ namespace ibvexp::translate {
 
 inline bool is_legacy(const ibv_srq *srq) { return srq->handle == LEGACY_XRC_SRQ_HANDLE; }
 
-Result<ibv_srq *> create_xrc_srq(ibv_pd *pd, ibv_xrc_domain *domain, ibv_cq *cq,
-                                 ibv_srq_init_attr *attr);
+Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain *domain,
+                                 ibv_cq *cq, ibv_srq_init_attr *attr);
 
 // What the base verbs of these names return.
 int modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int mask);
