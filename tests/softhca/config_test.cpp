@@ -4,9 +4,9 @@
 
 #include "catch.h"
 #include "config/config.h"
+#include "config/fault_names.h"
 #include "config/identity.h"
 #include "config/schema.h"
-#include "fault/names.h"
 #include "fault/rules.h"
 
 using namespace softhca;

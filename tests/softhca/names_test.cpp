@@ -4,7 +4,7 @@
 #include <string>
 
 #include "catch.h"
-#include "fault/names.h"
+#include "config/fault_names.h"
 #include "model/requester.h"
 #include "uverbs/dispatch.h"
 

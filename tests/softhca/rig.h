@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "base/prm.h"
 #include "catch.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "model/device.h"
 #include "model/mkey.h"
-#include "model/prm.h"
 #include "model/qp.h"
 
 namespace softhca::test {

@@ -1,7 +1,7 @@
 #include "config/docs.h"
 
+#include "config/fault_names.h"
 #include "config/schema.h"
-#include "fault/names.h"
 
 namespace softhca {
 

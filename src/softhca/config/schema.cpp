@@ -6,9 +6,9 @@
 #include <span>
 #include <string_view>
 
+#include "base/prm.h"
+#include "config/fault_names.h"
 #include "config/identity.h"
-#include "fault/names.h"
-#include "model/prm.h"
 
 namespace softhca {
 
@@ -323,7 +323,7 @@ const Fields<FaultRule> &fault_fields(FaultRule::Kind kind) {
 const std::vector<CapabilityName> &capability_names() {
   static const auto &names = *new std::vector<CapabilityName>{
 #define CAPABILITY(name, first, help) {#name, Model::first, help},
-#include "model/capabilities.def"
+#include "config/capabilities.def"
 #undef CAPABILITY
   };
   return names;

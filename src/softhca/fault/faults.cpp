@@ -1,7 +1,7 @@
 #include "fault/faults.h"
 
 #include "base/log.h"
-#include "fault/names.h"
+#include "config/fault_names.h"
 #include "fault/rules.h"
 
 namespace softhca {

@@ -11,7 +11,7 @@ namespace {
 constexpr CapabilityRow rows[] = {
 #define CAPABILITY(name, first, description) \
   {#name, Model::first, &Capabilities::name, description},
-#include "model/capabilities.def"
+#include "config/capabilities.def"
 #undef CAPABILITY
 };
 

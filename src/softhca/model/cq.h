@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "base/prm.h"
 #include "base/types.h"
 #include "model/event.h"
-#include "model/prm.h"
 
 namespace softhca {
 

@@ -6,8 +6,8 @@
 #include <deque>
 #include <vector>
 
+#include "base/prm.h"
 #include "base/types.h"
-#include "model/prm.h"
 
 namespace softhca {
 

@@ -5,9 +5,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/prm.h"
 #include "base/types.h"
 #include "model/memory.h"
-#include "model/prm.h"
 
 namespace softhca {
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <set>
 
+#include "base/prm.h"
 #include "base/types.h"
 #include "model/memory.h"
-#include "model/prm.h"
 #include "model/qp.h"
 #include "wire/packet.h"
 

@@ -7,10 +7,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/prm.h"
 #include "base/types.h"
 #include "model/memory.h"
 #include "model/mkey.h"
-#include "model/prm.h"
 #include "model/qp.h"
 #include "model/tag_matching.h"
 #include "wire/packet.h"

@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/prm.h"
 #include "base/types.h"
-#include "model/prm.h"
 
 namespace softhca {
 
