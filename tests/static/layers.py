@@ -31,7 +31,17 @@ PARTS = {
     },
     # Knows nothing of the library above.
     "src/softhca": {
-        "": [],
+        "pch": [],
+        "base": [],
+        "config": ["base"],
+        "fault": ["base", "config"],
+        "wire": ["base", "config"],
+        "model": ["base", "config", "fault", "wire"],
+        "engine": ["base", "config", "fault", "wire", "model"],
+        "uverbs": ["base", "config", "fault", "wire", "model", "engine"],
+        "umad": ["base", "config", "fault", "wire", "model", "engine", "uverbs"],
+        "cm": ["base", "config", "fault", "wire", "model", "engine", "uverbs", "umad"],
+        "preload": ["base", "config", "fault", "wire", "model", "engine", "uverbs", "umad", "cm"],
     },
 }
 

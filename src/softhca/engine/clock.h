@@ -3,11 +3,9 @@
 #pragma once
 
 #include "base/types.h"
+#include "model/driver.h"
 
 namespace softhca {
-
-// Writes the time to the pages of the free-running counter. Device lock held.
-void clock_show(u64 now_ns);
 
 // Brings all pages up to date. Device lock held.
 void clock_tick(u64 now_ns);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/types.h"
+#include "model/driver.h"
 
 namespace softhca {
 
@@ -17,8 +18,6 @@ bool engine_step(u64 now_ns);
 // being posted. Device lock held.
 void engine_settle();
 
-// Starts the engine thread and the clock pages; 0 or errno. Device lock held.
-int engine_start();
 // In a forked child: nothing of the parent's engine may be used again.
 void engine_forget();
 

@@ -4,8 +4,8 @@
 #include <cerrno>
 
 #include "base/log.h"
-#include "engine/clock.h"
 #include "model/device.h"
+#include "model/driver.h"
 
 namespace softhca {
 

@@ -7,8 +7,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "config/identity.h"
-#include "engine/engine.h"
 #include "model/capabilities.h"
+#include "model/driver.h"
 
 namespace softhca {
 
