@@ -250,7 +250,7 @@ int reject(Id &id, u8 reason, const u8 *data, u32 length) {
 }
 
 // Starts or answers a disconnect; in other states nothing happens, which the
-// caller is not told.
+// caller does not learn of it.
 int disconnect(Id &id) {
   if (!id.link.exists) return EINVAL;
   if (id.link.state == LinkState::established) {

@@ -131,7 +131,7 @@ rdma_ucm_query_addr_resp query_gid(const Id &id) {
   return r;
 }
 
-// As many records as fit into `room` bytes; the count tells the truth.
+// As many records as fit into `room` bytes; the count is the true one.
 std::vector<u8> query_path(const Id &id, u32 room) {
   rdma_ucm_query_path_resp head{};
   head.num_paths = id.has_path ? 1 : 0;

@@ -167,7 +167,7 @@ Manager &manager();
 
 // --- ids (id.cpp) ---
 Id *create_id(Channel &, u16 port_space, u8 qp_type, u64 uid);
-// `refuse` false: a waiting peer is not told, and will try again.
+// `refuse` false: a waiting peer gets no answer, and will try again.
 void destroy_id(Id *, bool refuse = true);
 // An id of this channel: ENOENT, EINVAL when it is another channel's.
 Id *find_id(const Channel &, u32 number, int &error);

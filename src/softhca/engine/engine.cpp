@@ -26,7 +26,7 @@ namespace {
 
 // A QP stays on the list of active ones this long after its last doorbell.
 constexpr u64 cooling_ns = 5'000'000;
-// Doorbell registers tell of nearly every post to an idle QP; the sweep over
+// Doorbell registers show nearly every post to an idle QP; the sweep over
 // doorbell records finds the rest. Few QPs are all looked at in every step, many
 // one by one as time goes by: they cost the same at any rate of steps, and none
 // waits longer than this times their number. One that was found says that

@@ -13,7 +13,7 @@ namespace {
 
 // libmlx5 never reads the arm record, so the device keeps its own mark there:
 // "not armed". The first arm of a fresh CQ writes 0, which plain memory could
-// not tell from "never written".
+// not distinguish from "never written".
 constexpr u32 not_armed = 0xffffffff;
 
 constexpr u32 counter_mask = 0xffffff;
@@ -191,13 +191,13 @@ bool cq_check_arm(Cq &cq, u64 now_ns) {
   if (raw == not_armed || cq.completion.channel == nullptr) return true;
 
   const u32 armed = swap32(raw);
-  // What an event has told already is not told again, even if the application
+  // What an event has reported is not reported again, even if the application
   // arms before it polls: only completions behind both the consumer index of
   // the arm and the last event count. (The hardware keeps that index in the CQ
   // context; programs that wait for one of several CQs rely on it.)
   u32 seen = armed & counter_mask;
-  const u32 told = (cq.last_notified - seen) & counter_mask;
-  if (told <= cq.entries) seen = cq.last_notified & counter_mask;
+  const u32 notified = (cq.last_notified - seen) & counter_mask;
+  if (notified <= cq.entries) seen = cq.last_notified & counter_mask;
   const u32 newer = (cq.producer - seen) & counter_mask;
   // A consumer index in the record that lies ahead of the producer belongs to
   // an earlier life of the buffer.

@@ -52,7 +52,7 @@ struct Image {
   }
 };
 
-// What completions tell about a frame.
+// What completions report about a frame.
 Cqe describe(const EthFrame &f, const Image &image, const ReceiveOffloads &o, const RssResult &rss,
              u32 flow_tag) {
   constexpr u8 l2_ok = 1, l3_ok = 2, l4_ok = 4;

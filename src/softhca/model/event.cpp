@@ -83,7 +83,7 @@ void EventChannel::flush() {
 }
 
 bool EventChannel::application_end_is_ours() const {
-  // The descriptor may have been closed behind our back (close_range, a system
+  // The descriptor may have been closed unseen (close_range, a system
   // call) and its number given to another socket, whose data is not ours.
   return app_fd_ >= 0 && app_cookie_ != 0 && socket_cookie(app_fd_) == app_cookie_;
 }

@@ -174,7 +174,7 @@ bool by_process_vm(Direction direction, iovec *spans, size_t count, u8 *device, 
     }
     done += static_cast<u64>(n);
     // A short copy stops at a fault or at the kernel's limit per call; the
-    // next round tells which.
+    // next round shows which.
     for (u64 skip = static_cast<u64>(n); skip != 0;) {
       const u64 here = std::min<u64>(skip, spans->iov_len);
       spans->iov_base = static_cast<u8 *>(spans->iov_base) + here;
@@ -370,7 +370,7 @@ int probe(u64 address, u64 length, bool writable) {
   while (madvise(reinterpret_cast<void *>(begin), end - begin,
                  writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
-    // ENOMEM says "not mapped" or "out of memory"; msync tells them apart.
+    // ENOMEM says "not mapped" or "out of memory"; msync shows which.
     if (errno == ENOMEM && msync(reinterpret_cast<void *>(begin), end - begin, MS_ASYNC) == 0)
       return ENOMEM;
     if (errno == EINVAL && !populate_supported()) return probe_by_touching(begin, end, writable);

@@ -87,7 +87,7 @@ void address_fields(const Qp &qp, const Srq *srq, u16 counter, Cqe &cqe) {
   cqe.wqe_counter(counter);
 }
 
-// The tag is told once, with the match.
+// The tag is reported once, with the match.
 void describe_tagged(const ReceiveWqe &wqe, Cqe &cqe) {
   cqe.application(static_cast<u8>(wqe.tag), wqe.entry);
   if (wqe.matched() && wqe.tag != TagOutcome::expected && wqe.tag != TagOutcome::canceled)
@@ -114,7 +114,7 @@ void complete_receive(Qp &qp, Srq *srq, const ReceiveWqe &wqe, CqeOpcode opcode,
   if ((h.flags & packet_grh) != 0 && (qp.type == QpType::ud || qp.type == QpType::dct)) {
     flags |= 1u << 28;
     if (qp.device->ethernet(std::max<u8>(qp.attr.port, 1))) {
-      // On RoCE the SL bits tell the network header: 0 GRH, 1 IPv6, 2 IPv4.
+      // On RoCE the SL bits name the network header: 0 GRH, 1 IPv6, 2 IPv4.
       static constexpr u8 v4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
       const bool v4 = std::memcmp(h.dgid, v4_prefix, 12) == 0;
       flags = (flags & ~(0xfu << 24)) | (v4 ? 2u : 1u) << 24;

@@ -109,7 +109,7 @@ bool retire(Qp &qp) {
     if (failed) {
       // Datagram services stop only their send queue.
       if (qp.type == QpType::ud || qp.type == QpType::raw_packet) qp_set_state(qp, QpState::sqe);
-      else if (own)  // no completion tells
+      else if (own)  // no completion says so
         qp_fail(qp, EventType::qp_fatal);
       else qp_fail(qp);
       return true;

@@ -71,7 +71,7 @@ void negative(Request &q, Nak nak, u32 psn) {
 void refuse(Request &q, Nak nak, EventType event) {
   q.r.in_message = false;
   q.r.wqe.taken = false;
-  // An unreliable connection has nobody to tell: the message is dropped.
+  // On an unreliable connection nobody is answered: the message is dropped.
   if (q.qp.type == QpType::uc) return;
   negative(q, nak, q.r.expected_psn);
   if (q.qp.type == QpType::dct) {
@@ -111,7 +111,7 @@ bool fits_cqe(const Qp &qp, const Srq *srq, u32 bytes) {
   return qp.type != QpType::dct && bytes <= 32;
 }
 
-// False: no receive WQE, the sender was told to wait.
+// False: no receive WQE, the sender is to wait.
 bool take_or_rnr(Request &q, Srq *srq, u64 bytes) {
   if (take_receive_wqe(q.qp, srq, bytes, q.r.wqe)) return true;
   if (acknowledged_service(q.qp)) negative(q, Nak::rnr, q.r.expected_psn);

@@ -181,7 +181,7 @@ Syndrome execute_tag_operation(Qp &qp, const u8 *wqe, u32 ds) {
   if ((flags & flag_completion) == 0 ||
       write_operation(qp, what, index, success, list.hardware_phase))
     return Syndrome::ok;
-  return Syndrome::local_qp_op;  // no room to tell
+  return Syndrome::local_qp_op;  // no room to report it
 }
 
 bool take_tagged(Qp &qp, Srq &srq, const PacketHeader &h, const u8 *payload, ReceiveWqe &out) {

@@ -50,7 +50,7 @@ struct TagList {
   std::vector<u16> order;  // indices of those in the list, oldest first
   u16 append_next = 0;     // index that the next addition gets
   u16 hardware_phase = 0;  // unexpected messages
-  u16 software_phase = 0;  // and how many of them software has told to know
+  u16 software_phase = 0;  // and how many of them software says it knows
 
   bool listed(u16 index) const;
   // Takes the first entry that matches out of the list.

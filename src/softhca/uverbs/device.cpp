@@ -179,7 +179,7 @@ int query_device_ex(File &file, Attrs &attrs) {
   return driver_respond(attrs, driver);
 }
 
-// mlx5dv_query_port. What it can tell is about the ports of an embedded switch.
+// mlx5dv_query_port. What it reports is about the ports of an embedded switch.
 int query_switch_port(File &file, Attrs &attrs) {
   u32 number = 0;
   if (const int error = attrs.in(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, number); error != 0)

@@ -22,7 +22,7 @@ extern const Family context_family, device_family, pd_family, mr_family, mw_fami
     matcher_family, pacing_family, refused_family;
 
 // Ends a creation: reports the handle in attribute `id` and enters the object.
-// When the application cannot be told, the object is destroyed again.
+// When the answer cannot be delivered, the object is destroyed again.
 int commit(File &, Attrs &, u16 id, std::unique_ptr<Object> object);
 
 // Destroys the object of attribute `id`, see ObjectTable::destroy().
