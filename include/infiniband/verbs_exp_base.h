@@ -100,7 +100,7 @@ __extension__ enum verbs_context_mask {
 
 /*
  * comp_mask check: an unsigned comparison, not a bit test, with the mask's
- * highest permitted value. On failure it tells the user on stderr, because
+ * highest permitted value. On failure it prints a line on stderr, because
  * the legacy inlines did and their users look for that line, and sets errno.
  */
 static inline int ibvexp_comp_mask_ok(const char *caller, uint64_t mask,

@@ -65,7 +65,7 @@ __extension__ enum ibv_exp_device_cap_flags {
 	IBV_EXP_DEVICE_RX_CSUM_IP_PKT           = IBV_EXP_START_FLAG << 12,
 	IBV_EXP_DEVICE_EC_OFFLOAD               = IBV_EXP_START_FLAG << 13, /* erasure coding */
 	IBV_EXP_DEVICE_EXT_MASKED_ATOMICS       = IBV_EXP_START_FLAG << 14,
-	/* tells TCP from UDP in completions */
+	/* completions distinguish TCP from UDP */
 	IBV_EXP_DEVICE_RX_TCP_UDP_PKT_TYPE      = IBV_EXP_START_FLAG << 15,
 	/* delivers the Ethernet FCS on request */
 	IBV_EXP_DEVICE_SCATTER_FCS              = IBV_EXP_START_FLAG << 16,
@@ -433,7 +433,7 @@ struct ibv_exp_device_attr {
  * @attr  set comp_mask (and comp_mask_2, if comp_mask has
  *        IBV_EXP_DEVICE_ATTR_COMP_MASK_2) to what is wanted. On return the
  *        masks have the bits of the members that were filled: what the device
- *        or today's kernel cannot tell is a cleared bit, not an error. Members
+ *        or today's kernel does not know is a cleared bit, not an error. Members
  *        whose bit was not set are not written
  *
  * Returns: 0, or a positive errno value. ENOSYS: no operation table (errno is
@@ -707,7 +707,7 @@ struct ibv_exp_values {
  * ibv_exp_query_values - read the device's clock
  *
  * @q_values  IBV_EXP_VALUES_* wanted
- * @values    comp_mask must be in range on input and tells on return what
+ * @values    comp_mask must be in range on input and says on return what
  *            was filled
  *
  * A clock_info grows stale: read it again well within half of the cycle

@@ -1,4 +1,4 @@
-// errno around calls of rdma-core that tell their reason there.
+// errno around calls of rdma-core that leave their reason there.
 #pragma once
 
 #include "base/result.h"

@@ -33,7 +33,7 @@ struct Attaching {
                  [] { pthread_mutex_unlock(&attaching); });
 }
 
-// Attachments of contexts that were closed behind our back, as when the library
+// Attachments of contexts that were closed without our seeing it, as when the library
 // was loaded too late to see ibv_close_device, are found when their address is
 // used again.
 std::unordered_map<ibv_context *, Attachment *> &attachments() {

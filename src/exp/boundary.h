@@ -1,5 +1,5 @@
 // Between C callers and the functions in src/translate: which function serves an
-// entry point, how its failure is told, and that no exception gets out.
+// entry point, how its failure is reported, and that no exception gets out.
 #pragma once
 
 #include "exp/attachment.h"
@@ -51,9 +51,9 @@ void blame_first([[maybe_unused]] std::tuple<Args...> arguments) noexcept {
   }
 }
 
-// Tells the trace. A call that is not counted has no code for it.
+// Reports to the trace. A call that is not counted has no code for it.
 template <bool counted>
-int told(int error) noexcept {
+int reported(int error) noexcept {
   if constexpr (counted) trace::fail(error);
   return error;
 }
@@ -96,7 +96,7 @@ inline int error_of_exception() noexcept {
 
 }  // namespace detail
 
-// A call that is counted. What the arguments tell is looked at before and after.
+// A call that is counted. What the arguments show is looked at before and after.
 template <EntryId id, class Inner, class R, class... Args>
 [[gnu::noinline, gnu::cold]] R traced(const void *site, Args... arguments) noexcept {
   trace::Call call(id, site);
@@ -139,7 +139,8 @@ struct SlotCall {
         const auto result = detail::serve<id>(arguments...);
         if (result) [[likely]]
           return detail::deliver<R>(result);
-        return detail::fail<id, R>(detail::told<counted>(result.error()), std::tuple(arguments...));
+        return detail::fail<id, R>(detail::reported<counted>(result.error()),
+                                   std::tuple(arguments...));
       } catch (...) {
         return refuse(detail::error_of_exception(), arguments...);
       }
@@ -148,7 +149,7 @@ struct SlotCall {
 
   static R refuse(int error, Args... arguments) noexcept {
     detail::blame_first<id>(std::tuple(arguments...));
-    return detail::fail<id, R>(detail::told<counted>(error), std::tuple(arguments...));
+    return detail::fail<id, R>(detail::reported<counted>(error), std::tuple(arguments...));
   }
 
   // In the table's slot when tracing is on.
@@ -164,7 +165,7 @@ template <EntryId id, bool counted, class R, class... Args>
 struct SymbolCall {
   using Inner = SlotCall<id, counted, R, Args...>;
 
-  // Part of the exported function, whose return address tells the caller.
+  // Part of the exported function, whose return address shows the caller.
   [[gnu::always_inline]] static inline R enter(Args... arguments) noexcept {
     if (trace::on()) [[unlikely]]
       return traced<id, SymbolCall<id, true, R, Args...>, R>(__builtin_return_address(0),

@@ -150,7 +150,7 @@ IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
   return translate::destroy_cq(find_state(cq->context), cq);
 }
 
-// libmlx5 counts what a completion queue holds when it is resized or has told of
+// libmlx5 counts what a completion queue holds when it is resized or has reported
 // an event. For queues that we drive that is our business.
 IBVEXP_INTERPOSED int ibv_resize_cq(ibv_cq *cq, int cqe) {
   if (direct::is_owned(find_state(cq->context), cq)) {

@@ -156,7 +156,7 @@ struct Effective {
 // switched_on: the row's switch is named in IBVEXP_BEYOND. A switch that is not
 // done yet changes nothing.
 constexpr Effective effective(const Answer &a, bool switched_on = false) {
-  // A query never fails for what it cannot tell: it leaves the bit clear.
+  // A query never fails for what it does not know: it leaves the bit clear.
   const bool refuses =
       a.verdict != Verdict::query_only && !(a.verdict == Verdict::beyond && a.refusal == 0);
   const Effective refused{refuses ? Verdict::unsupported : Verdict::query_only,
@@ -169,7 +169,7 @@ constexpr Effective effective(const Answer &a, bool switched_on = false) {
   return refused;
 }
 
-// Whether a capability bit or field may be told to a caller.
+// Whether a capability bit or field may be reported to a caller.
 constexpr bool reportable(const Answer &a, bool switched_on = false) {
   if (a.state == State::planned || a.target.empty()) return false;
   if (a.verdict == Verdict::beyond)

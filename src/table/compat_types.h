@@ -43,7 +43,7 @@ IBVEXP_NAMED_ENUM(Door, IBVEXP_DOORS)
 #define IBVEXP_NODES(X) X(none) X(exp_1_0) X(ibverbs_1_1) X(rdmacm_1_0)
 IBVEXP_NAMED_ENUM(Node, IBVEXP_NODES)
 
-// How an entry point tells failure. The legacy API has no single convention, and
+// How an entry point reports failure. The legacy API has no single convention, and
 // compiled programs rely on the one of each verb. errno is set in every shape: programs
 // print it whatever they were returned. A success leaves it alone.
 //   positive      returns the errno value

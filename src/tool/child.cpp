@@ -68,7 +68,7 @@ int run_program(const std::string &file, const std::vector<std::string> &argumen
   child = made;
   for (const int number : passed) {
     struct sigaction now, ours{};
-    // What we were told to ignore, the program ignores too.
+    // What this process ignores, the program ignores too.
     if (sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) continue;
     ours.sa_sigaction = pass_on;
     ours.sa_flags = SA_SIGINFO | SA_RESTART;

@@ -14,7 +14,7 @@ namespace ibvexp::tool::doctor {
 struct Library {
   std::string name;
   std::string file;            // empty: not installed
-  std::optional<int> release;  // of rdma-core, where the file name tells
+  std::optional<int> release;  // of rdma-core, where the file name has it
 };
 
 struct Port {

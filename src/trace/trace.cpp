@@ -241,7 +241,7 @@ void refuse(FeatureId feature, const char *field, std::uint64_t value, const cha
   if (current != nullptr) {
     Call::Seen *seen = current->find(feature);
     if (seen == nullptr && current->image_ != nullptr) {
-      // Seen here for the first time: a way of use that no word tells.
+      // Seen here for the first time: a way of use that no word shows.
       if (current->seen_count_ == current->seen_.size()) return;
       current->see(feature);
       seen = &current->seen_[current->seen_count_ - 1];

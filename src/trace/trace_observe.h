@@ -1,4 +1,4 @@
-// Which words of an entry point's arguments tell what a caller asks for: flags,
+// Which words of an entry point's arguments show what a caller asks for: flags,
 // masks, opcodes, types. One overload per structure; a word that a mask guards is
 // read only if the mask says that it is there. Nothing is judged here, and
 // arguments may be null.
@@ -53,7 +53,7 @@ inline constexpr FeatureBit qp_types[] = {
 
 }  // namespace detail
 
-// What has nothing to tell.
+// What has nothing to show.
 template <class T>
 void look(Call &, const T &) noexcept {}
 

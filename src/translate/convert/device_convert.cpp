@@ -135,14 +135,14 @@ bool fill_mp_rq(const mlx5dv_context &from, ibv_exp_mp_rq_caps &to) {
   return true;
 }
 
-// Reads and atomics under way over DC. Before v47 rdma-core does not tell, and the
+// Reads and atomics under way over DC. Before v47 rdma-core has no such limit, and the
 // kernel checks initiators against the limit of connected queue pairs.
 int dc_limit(std::uint64_t of_dc, int of_queue_pairs) {
   return of_dc != 0 ? static_cast<int>(of_dc) : of_queue_pairs;
 }
 
 // One answer: a bit of a mask, its row, and what fills it. fill returns whether
-// the device has told.
+// the device has it.
 struct Part {
   std::uint64_t bit;
   FeatureId id;
@@ -216,7 +216,7 @@ constexpr Part parts[] = {
       return from.indirect_keys;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_CTX_RES_DOMAIN)
-      // Kernels that hand out doorbell pages one by one tell no number. A domain takes
+      // Kernels that hand out doorbell pages one by one give no number. A domain takes
       // one if it can, and does without if not.
       to.max_ctx_res_domain = (from.dv.comp_mask & MLX5DV_CONTEXT_MASK_DYN_BFREGS) != 0 &&
                                       from.dv.max_dynamic_bfregs != 0
@@ -356,16 +356,16 @@ constexpr Capability capabilities[] = {
 }  // namespace
 
 std::uint64_t exp_capabilities(const DeviceFacts &from, Reportable reportable) {
-  std::uint64_t told = 0;
+  std::uint64_t reported = 0;
   // Bits below 32 repeat ibv_device_cap_flags where their row says so.
   for (const FeatureBit &b : bits_of<"ibv_exp_device_cap_flags">())
     if (row(b.id).answer.verdict == Verdict::native &&
         has_cap(from, static_cast<unsigned>(b.bit)) && b.bit < IBV_EXP_START_FLAG &&
         reportable(b.id))
-      told |= b.bit;
+      reported |= b.bit;
   for (const Capability &c : capabilities)
-    if (c.holds(from) && reportable(c.id)) told |= c.bit;
-  return told;
+    if (c.holds(from) && reportable(c.id)) reported |= c.bit;
+  return reported;
 }
 
 void to_legacy(const DeviceFacts &from, Reportable reportable, ibv_exp_device_attr &to) {
@@ -374,7 +374,7 @@ void to_legacy(const DeviceFacts &from, Reportable reportable, ibv_exp_device_at
   fill_head(from.attr.orig_attr, to);
   std::uint64_t filled = fill_parts(parts, asked, from, reportable, to);
   if ((asked & gate) != 0) {
-    // Bits that we do not know are not told, like those that the device does not.
+    // Bits that we do not know are cleared, like those of what the device lacks.
     to.comp_mask_2 = fill_parts(parts_2, to.comp_mask_2, from, reportable, to);
     if (reportable(FeatureId::IBV_EXP_DEVICE_ATTR_COMP_MASK_2)) filled |= gate;
   }

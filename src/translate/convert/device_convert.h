@@ -22,12 +22,12 @@ struct DeviceFacts {
   bool scatter_to_cqe;  // small receives may land in the completion
 };
 
-// Whether a row may be told, under the options of the process; tests have their
+// Whether a row may be reported, under the options of the process; tests have their
 // own.
 using Reportable = bool (*)(FeatureId);
 
 // Fills the head, and of the rest what to.comp_mask asks for, what is known and
-// what may be told. The masks return what was filled.
+// what may be reported. The masks return what was filled.
 void to_legacy(const DeviceFacts &from, Reportable reportable, ibv_exp_device_attr &to);
 
 // The capability word alone.

@@ -1,4 +1,4 @@
-// What programs are told about memory keys made by work requests. They ask for
+// What is reported about memory keys made by work requests. They ask for
 // these numbers as they are, so each is one that creation grants.
 #pragma once
 

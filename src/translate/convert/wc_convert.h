@@ -24,7 +24,7 @@ constexpr ibv_exp_wc_opcode to_legacy(ibv_wc_opcode opcode) {
   return opcode == IBV_WC_TSO ? IBV_EXP_WC_TSO : static_cast<ibv_exp_wc_opcode>(opcode);
 }
 
-// Whether the completion of a request tells the length of an answer.
+// Whether the completion of a request has the length of an answer.
 constexpr bool brings_data(ibv_exp_wc_opcode opcode) {
   return opcode == IBV_EXP_WC_RDMA_READ || opcode == IBV_EXP_WC_COMP_SWAP ||
          opcode == IBV_EXP_WC_FETCH_ADD || opcode == IBV_EXP_WC_MASKED_COMP_SWAP ||
@@ -33,7 +33,7 @@ constexpr bool brings_data(ibv_exp_wc_opcode opcode) {
 
 constexpr bool is_receive(ibv_wc_opcode opcode) { return (opcode & IBV_WC_RECV) != 0; }
 
-// (exp <- modern) What a receive tells.
+// (exp <- modern) What a receive reports.
 constexpr std::uint64_t receive_flags(unsigned wc_flags, bool to_3x_or_4_0) {
   std::uint64_t to = IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID;
   // One flag for network and transport checksum of IPv4 packets.

@@ -12,7 +12,7 @@ namespace ibvexp::translate {
 
 namespace {
 
-// Entries that libmlx5 handles by itself are not told: errors of signatures, and
+// Entries that libmlx5 handles by itself are not reported: errors of signatures, and
 // receive entries of a shared queue given back by on-demand paging.
 bool is_silent(const mlx5_cqe64 &cqe, ibv_wc_status told) {
   constexpr std::uint8_t aborted = 0x22, page_fault = 0x93;
@@ -22,7 +22,7 @@ bool is_silent(const mlx5_cqe64 &cqe, ibv_wc_status told) {
          cqe::vendor_syndrome(cqe) == page_fault && told != IBV_WC_REM_ABORT_ERR;
 }
 
-// The entry that libmlx5 has taken last, the first from n on that it tells. Behind
+// The entry that libmlx5 has taken last, the first from n on that it reports. Behind
 // a resize there is an empty one.
 const mlx5_cqe64 &taken(const CqRing &ring, std::uint32_t &n, std::uint32_t size,
                         ibv_wc_status told) {

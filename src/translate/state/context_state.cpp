@@ -39,7 +39,7 @@ const ibv_device_attr &ContextState::device() {
 }
 
 void enter_cq(ContextState &state, ibv_cq *cq, CqState &fresh) {
-  // A handle that is taken was freed behind our back: its state goes back.
+  // A handle that is taken was freed without our seeing it: its state goes back.
   CqState *stale = state.cqs.find(cq->handle);
   state.cqs.set(cq->handle, &fresh);
   fresh.cq.store(cq, std::memory_order_relaxed);

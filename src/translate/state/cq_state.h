@@ -26,7 +26,7 @@ using CqPoll = Result<int> (*)(ContextState &context, CqState &state, ibv_cq *cq
                                ibv_exp_wc *wc, std::uint32_t wc_size);
 
 // Where the completions of a queue lie, if it takes its memory from this library
-// (cq_memory.h), and what they are to tell.
+// (cq_memory.h), and what they are to report.
 struct CqRing {
   enum class Stamps : std::uint8_t { none, cycles, system_time };
 
@@ -70,7 +70,7 @@ struct CqState {
   std::atomic<ibv_qp *> raw_qp{nullptr};
 
   // Receive queues of raw packets come and go; null stands for a work queue. A
-  // queue pair may be told twice, as rdma-core creates one verb by another.
+  // queue pair may be named twice, as rdma-core creates one verb by another.
   // Serialised by the owner.
   void add_raw(ibv_qp *qp) {
     if (qp != nullptr && std::find(raw_queues_.begin(), raw_queues_.end(), qp) != raw_queues_.end())

@@ -39,7 +39,7 @@ struct Lane {
   std::uint32_t max_umr_pieces = 0;  // of a key change that carries them; 0: takes none
   WorkLog log;
 
-  // False also for a queue pair that another has replaced behind our back, at the
+  // False also for a queue pair that another has replaced unseen, at the
   // same address: it has no builders, or those of another state.
   bool active() const { return ex != nullptr && ex->wr_start == start; }
 

@@ -3,7 +3,7 @@
 // libmlx5's builders may not be entered with a full send queue: they would go on
 // writing, into the last entry of the previous batch. So the queue's fill is
 // counted here, from what was posted and what was seen to complete, never below
-// what libmlx5 counts. The same record tells what a completion stands for that
+// what libmlx5 counts. The same record says what a completion stands for that
 // libmlx5 knows only as a raw entry.
 //
 // Posting calls are serialised by the lock of the send queue. complete() may run

@@ -60,7 +60,7 @@ void free_memory(ibv_pd *, void *context, void *memory, std::uint64_t type) {
       if (not_yet_owned != nullptr) {
         state.cq_memory.at(not_yet_owned).owner = owner;
       } else {
-        // The queue goes, perhaps behind our back.
+        // The queue goes, perhaps without our seeing it.
         owner->poll.store(nullptr, std::memory_order_relaxed);
       }
     }

@@ -1,6 +1,6 @@
 // Completion queues whose buffer this library knows.
 //
-// mlx5dv_init_obj() would tell the buffer, too, but makes libmlx5 stop cleaning
+// mlx5dv_init_obj() would show the buffer, too, but makes libmlx5 stop cleaning
 // the queue when a queue pair goes, and its own polling then fails. Instead such
 // queues take their memory from us, through a parent domain with allocators.
 #pragma once

@@ -7,7 +7,7 @@
 
 namespace ibvexp::translate {
 
-// A failure is told through *status: the result is null then, and no error.
+// A failure is reported through *status: the result is null then, and no error.
 Result<void *> query_intf(ibv_context *context, ibv_exp_query_intf_params *params,
                           ibv_exp_query_intf_status *status);
 Result<void> release_intf(ibv_context *context, void *intf, ibv_exp_release_intf_params *params);

@@ -171,7 +171,7 @@ Result<ibv_mr *> reg_mr(ibv_exp_reg_mr_in *in) {
     try {
       const std::lock_guard guard(state->mutex);
       auto &entry = state->owned_memory[mr];
-      // Left by a region that was released behind our back, and so free.
+      // Left by a region that was released without our seeing it, and so free.
       if (entry.address != nullptr) ::munmap(entry.address, entry.length);
       entry = memory.keep();
     } catch (...) {

@@ -83,7 +83,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
       entry.simple_opcodes = 0;
     }
     if (entry.raw) need_cq(state, entry.recv_cq).add_raw(qp);
-    // A number that is taken was freed behind our back: its state goes back.
+    // A number that is taken was freed without our seeing it: its state goes back.
     QpState *stale = state.qps.find(qp->qp_num);
     state.qps.set(qp->qp_num, &entry);
     if (stale != nullptr) {

@@ -71,7 +71,7 @@ class Undo {
 };
 
 // The request with what the identifier adds, for the time of the call. In place,
-// since older releases have shorter structures: only the caller's masks tell.
+// since older releases have shorter structures: only the caller's masks show which.
 class Completed {
  public:
   Completed(const rdma_cm_id &id, ibv_exp_qp_init_attr &attr)

@@ -1,4 +1,4 @@
-// Small receives in the completion itself. The kernel does not tell what it grants;
+// Small receives in the completion itself. The kernel does not say what it grants;
 // it decides by the size of the completion, which the environment can double.
 #pragma once
 

@@ -33,7 +33,7 @@ bool alive(const ibv_context *context, const void *handle) {
   return state->handles.contains(handle);
 }
 
-// Runs a creation of rdma-core and tells why it failed. errno of a success is
+// Runs a creation of rdma-core and says why it failed. errno of a success is
 // not ours to change.
 template <class Create>
 auto reasoned(Create create) -> Result<decltype(create())> {
@@ -270,7 +270,7 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ibv_context *context,
   ContextState *state = find_state(context);
   if (state == nullptr) return Error{ENOTSUP};
 
-  // libibverbs puts the entries on the stack, as many as it is told.
+  // libibverbs puts the entries on the stack, as many as it is given.
   ibv_device_attr_ex device{};
   const int kept = errno;
   if (const int error = ibv_query_device_ex(context, nullptr, &device); error != 0) {

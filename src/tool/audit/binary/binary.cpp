@@ -75,7 +75,7 @@ class Audit {
       if (s.called) called.emplace(s.function, s.from_end);
     bool old = false;
     for (const SlotSite &s : found.sites) {
-      // The test for NULL in front of a call tells nothing more.
+      // The test for NULL in front of a call adds nothing.
       if (!s.called && !called.emplace(s.function, s.from_end).second) continue;
       old = old || s.old_lookup;
       add_site(s);

@@ -30,7 +30,7 @@ struct SlotSite {
 };
 
 // A complaint about comp_mask that the header compiled in: which bits the header
-// knew tells its release.
+// knew shows its release.
 struct MaskComplaint {
   std::string verb;
   std::uint64_t valid_mask;

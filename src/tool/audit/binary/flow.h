@@ -1,5 +1,5 @@
 // Evaluates one function to a fixed point: blocks, the states between them, and a
-// last pass that tells an observer what the code does.
+// last pass that shows an observer what the code does.
 #pragma once
 
 #include "tool/audit/binary/machine.h"

@@ -12,7 +12,7 @@ struct Summary {
   std::uint16_t clobbers = 0;  // general registers that may have changed
   std::uint32_t clobbers_vector = 0;
   // Comparisons of a table's size word with a limit, in the same terms: a look-up
-  // may be a function of its own that is told the slot.
+  // may be a function of its own that gets the slot.
   std::vector<std::pair<Value, Value>> size_tests;
 };
 

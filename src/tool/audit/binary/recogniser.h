@@ -1,4 +1,4 @@
-// The work of find_dispatch(): which functions to evaluate, what they tell their
+// The work of find_dispatch(): which functions to evaluate, what they report to their
 // callers, and which accesses are slots.
 #pragma once
 
