@@ -1,5 +1,6 @@
 #include "translate/state/clock_info.h"
 
+#include "base/keep_errno.h"
 #include "translate/convert/clock_convert.h"
 
 #include <cerrno>
@@ -18,7 +19,7 @@ Result<ibv_exp_clock_info> read_clock_info(ibv_context *context) {
   int error = EBUSY;
   for (int i = 0; i < attempts && error == EBUSY; ++i)
     error = mlx5dv_get_clock_info(context, &info);
-  if (error != 0) return Error{error < 0 ? -error : error};
+  if (const auto read = outcome(error); !read) return read.failure();
   return to_legacy(info);
 }
 

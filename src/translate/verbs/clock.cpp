@@ -1,5 +1,6 @@
 #include "translate/verbs/clock.h"
 
+#include "base/keep_errno.h"
 #include "trace/diagnose.h"
 #include "translate/convert/clock_convert.h"
 #include "translate/state/clock_info.h"
@@ -16,10 +17,9 @@ constexpr EntryId querying = EntryId::ibv_exp_query_values;
 Result<std::uint64_t> read_cycles(ibv_context *context) {
   ibv_values_ex values{};
   values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
-  const int kept = errno;
-  const int error = ibv_query_rt_values_ex(context, &values);
-  errno = kept;
-  if (error != 0) return Error{error < 0 ? -error : error};
+  const KeepErrno keep;
+  if (const auto read = outcome(ibv_query_rt_values_ex(context, &values)); !read)
+    return read.failure();
   if ((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0) return Error{ENOTSUP};
   return static_cast<std::uint64_t>(values.raw_clock.tv_nsec);
 }

@@ -1,9 +1,8 @@
 #include "translate/verbs/rdmacm.h"
 
+#include "base/keep_errno.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
-
-#include <cerrno>
 
 namespace ibvexp::translate {
 
@@ -15,12 +14,8 @@ template <class... Args>
 Result<void> forward(EntryId id, const char *name, Args... arguments) {
   auto *function = reinterpret_cast<int (*)(Args...)>(find_real(name, "RDMACM_1.2"));
   if (function == nullptr) return unsupported(id);
-  const int kept = errno;
-  if (function(arguments...) != 0) {
-    const int reason = errno;
-    errno = kept;
-    return Error{reason};
-  }
+  const KeepErrno keep;
+  if (function(arguments...) != 0) return keep.reason();
   return {};
 }
 

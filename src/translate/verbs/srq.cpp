@@ -1,9 +1,8 @@
 #include "translate/verbs/srq.h"
 
+#include "base/keep_errno.h"
 #include "trace/diagnose.h"
 #include "translate/convert/srq_convert.h"
-
-#include <cerrno>
 
 namespace ibvexp::translate {
 
@@ -45,14 +44,10 @@ Result<void> check(const ibv_context *context, const ibv_exp_create_srq_attr *at
 Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr) {
   if (const auto checked = check(context, attr); !checked) return checked.failure();
   ibv_srq_init_attr_ex modern = to_modern(*attr);
-  const int kept = errno;
-  errno = 0;
-  ibv_srq *srq = ibv_create_srq_ex(context, &modern);
-  const int reason = errno != 0 ? errno : EINVAL;
-  errno = kept;
-  if (srq == nullptr) return Error{reason};
-  attr->base.attr = modern.attr;
-  return srq;
+  const KeepErrno keep;
+  const auto made = keep.made(ibv_create_srq_ex(context, &modern));
+  if (made) attr->base.attr = modern.attr;
+  return made;
 }
 
 }  // namespace ibvexp::translate

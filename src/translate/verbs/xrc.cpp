@@ -2,6 +2,7 @@
 
 #include "base/keep_errno.h"
 #include "base/log.h"
+#include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/state/context_state.h"
@@ -133,9 +134,7 @@ Result<void> with(EntryId entry, ContextState &state, ibv_xrc_domain *domain, st
       return invalid(entry, "xrc_qp_num", number, "no such queue pair in the domain");
     return reason;
   }
-  if (const int error = work(registered != nullptr ? registered : borrowed.get()); error != 0)
-    return Error{positive(error)};
-  return {};
+  return outcome(work(registered != nullptr ? registered : borrowed.get()));
 }
 
 }  // namespace
@@ -151,19 +150,13 @@ Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *conte
   attr.fd = fd;
   attr.oflags = oflag;
   KeepErrno keep;
-  ibv_xrcd *made = ibv_open_xrcd(context, &attr);
-  if (made == nullptr) return keep.reason();
-  struct Undo {
-    ibv_xrcd *xrcd;
-    ~Undo() {
-      if (xrcd != nullptr) ibv_close_xrcd(xrcd);
-    }
-  } undo{made};
-  auto *domain = reinterpret_cast<ibv_xrc_domain *>(made);
+  Owned<ibv_xrcd, ibv_close_xrcd> made(ibv_open_xrcd(context, &attr));
+  if (!made) return keep.reason();
+  auto *domain = reinterpret_cast<ibv_xrc_domain *>(made.get());
   const std::lock_guard guard(state.mutex);
   // One of that address was closed without our seeing it.
   state.xrc_domains.insert_or_assign(domain, XrcReceivers());
-  undo.xrcd = nullptr;
+  static_cast<void>(made.release());
   return domain;
 }
 
@@ -177,11 +170,11 @@ Result<void> close_xrc_domain(ContextState &state, ibv_xrc_domain *domain) {
   }
   if (!gone) return no_domain(closing);
   KeepErrno keep;
-  const int error = positive(ibv_close_xrcd(modern(domain)));
-  if (error == 0) return {};
+  const auto closed = outcome(ibv_close_xrcd(modern(domain)));
+  if (closed) return closed;
   const std::lock_guard guard(state.mutex);
   state.xrc_domains.insert(std::move(gone));
-  return Error{error};
+  return closed;
 }
 
 Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {

@@ -2,6 +2,7 @@
 
 #include "base/keep_errno.h"
 #include "base/log.h"
+#include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/queue/operation.h"
@@ -18,6 +19,8 @@ constexpr EntryId creating = EntryId::ibv_create_xrc_srq;
 
 static_assert(sizeof(ibv_srq_legacy) == 176);
 static_assert(offsetof(ibv_srq_legacy, handle) == offsetof(ibv_srq, handle));
+
+int destroy_real(ibv_srq *srq) { return real().ibv_destroy_srq(srq); }
 
 ibv_srq *behind(ibv_srq *srq) {
   return static_cast<ibv_srq *>(reinterpret_cast<ibv_srq_legacy *>(srq)->ibv_srq);
@@ -109,28 +112,23 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
 
   KeepErrno keep;
   auto legacy = std::make_unique<LegacySrq>();
-  ibv_srq *queue = ibv_create_srq_ex(pd->context, &wanted);
-  if (queue == nullptr) return keep.reason();
-  struct Undo {
-    ibv_srq *srq;
-    ~Undo() {
-      if (srq != nullptr) real().ibv_destroy_srq(srq);
-    }
-  } undo{queue};
+  Owned<ibv_srq, destroy_real> queue(ibv_create_srq_ex(pd->context, &wanted));
+  if (!queue) return keep.reason();
   std::uint32_t number = 0;
-  if (const int error = ibv_get_srq_num(queue, &number); error != 0) return Error{positive(error)};
-  fill(*legacy, queue, number, domain, wanted);
+  if (const auto named = outcome(ibv_get_srq_num(queue.get(), &number)); !named)
+    return named.failure();
+  fill(*legacy, queue.get(), number, domain, wanted);
 
   const std::lock_guard guard(state.mutex);
   LegacySrq *shown = state.legacy_srqs.add(std::move(legacy));
   try {
-    state.shown_srqs.insert_or_assign(queue, shown);
+    state.shown_srqs.insert_or_assign(queue.get(), shown);
   } catch (...) {
     state.legacy_srqs.take(shown);
     throw;
   }
   install(state);
-  undo.srq = nullptr;
+  static_cast<void>(queue.release());
   attr->attr = wanted.attr;
   return reinterpret_cast<ibv_srq *>(&shown->handle);
 }
