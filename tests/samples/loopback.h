@@ -40,7 +40,7 @@ static void expect(int true_or_not, const char *what) {
 }
 
 /* umr_pieces: pieces of a UMR work request, 0 without UMR. */
-static struct ibv_qp *create_qp(uint32_t umr_pieces) {
+static inline struct ibv_qp *create_qp(uint32_t umr_pieces) {
   struct ibv_exp_qp_init_attr attr = {0};
   struct ibv_qp *made;
 
@@ -60,7 +60,7 @@ static struct ibv_qp *create_qp(uint32_t umr_pieces) {
   return made;
 }
 
-static void connect_qp(struct ibv_qp *from, const struct ibv_qp *to) {
+static inline void connect_qp(struct ibv_qp *from, const struct ibv_qp *to) {
   struct ibv_exp_qp_attr attr = {0};
   struct ibv_port_attr port;
 
@@ -102,20 +102,20 @@ static void connect_qp(struct ibv_qp *from, const struct ibv_qp *to) {
         "to RTS");
 }
 
-static void create_pair(uint32_t umr_pieces) {
+static inline void create_pair(uint32_t umr_pieces) {
   qp = create_qp(umr_pieces);
   peer = create_qp(umr_pieces);
   connect_qp(qp, peer);
   connect_qp(peer, qp);
 }
 
-static void destroy_pair(void) {
+static inline void destroy_pair(void) {
   check(ibv_destroy_qp(qp), "ibv_destroy_qp");
   check(ibv_destroy_qp(peer), "ibv_destroy_qp");
 }
 
 /* PROGRAM [-g GID_INDEX] */
-static void start(int argc, char **argv) {
+static inline void start(int argc, char **argv) {
   struct ibv_exp_cq_init_attr cq_attr = {0};
   struct ibv_device **list = ibv_get_device_list(NULL);
 
@@ -130,13 +130,13 @@ static void start(int argc, char **argv) {
   if (!cq) die("ibv_exp_create_cq");
 }
 
-static void stop(void) {
+static inline void stop(void) {
   check(ibv_destroy_cq(cq), "ibv_destroy_cq");
   check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
   check(ibv_close_device(context), "ibv_close_device");
 }
 
-static struct ibv_mr *reg(void *addr, size_t length, uint64_t more) {
+static inline struct ibv_mr *reg(void *addr, size_t length, uint64_t more) {
   struct ibv_exp_reg_mr_in in = {0};
   struct ibv_mr *mr;
 
@@ -150,7 +150,7 @@ static struct ibv_mr *reg(void *addr, size_t length, uint64_t more) {
   return mr;
 }
 
-static struct ibv_exp_wc next_completion(void) {
+static inline struct ibv_exp_wc next_completion(void) {
   struct ibv_exp_wc wc;
   int n;
 
@@ -162,7 +162,7 @@ static struct ibv_exp_wc next_completion(void) {
   return wc;
 }
 
-static void post(struct ibv_qp *on, struct ibv_exp_send_wr *wr) {
+static inline void post(struct ibv_qp *on, struct ibv_exp_send_wr *wr) {
   struct ibv_exp_send_wr *bad = NULL;
 
   check(ibv_exp_post_send(on, wr, &bad), "ibv_exp_post_send");

@@ -28,6 +28,7 @@
 #include "engine/engine.h"
 #include "model/device.h"
 #include "uverbs/file.h"
+#include "wire/directory.h"
 #include "wire/fabric.h"
 
 namespace cm_rig {

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "config/identity.h"
-#include "model/prm.h"
+#include "base/prm.h"
 #include "rig.h"
 
 using namespace softhca;

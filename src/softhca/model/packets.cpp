@@ -4,7 +4,7 @@
 #include <array>
 
 #include "config/identity.h"
-#include "model/prm.h"
+#include "base/prm.h"
 
 namespace softhca {
 
