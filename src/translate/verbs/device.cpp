@@ -1,5 +1,6 @@
 #include "translate/verbs/device.h"
 
+#include "base/keep_errno.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/device_convert.h"
@@ -23,8 +24,6 @@ constexpr EntryId querying_port = EntryId::ibv_exp_query_port;
 constexpr EntryId querying_gid = EntryId::ibv_exp_query_gid_attr;
 
 bool reportable_in_process(FeatureId id) { return reportable_now(row(id).answer); }
-
-int positive(int error) { return error < 0 ? -error : error; }
 
 // mlx5dv_context as of rdma-core v47, whatever was there when we were built.
 struct LaterContext {
@@ -52,23 +51,18 @@ void query_dv(ibv_context *context, DeviceFacts &facts) {
 }  // namespace
 
 Result<ibv_device **> get_device_list(int *num_devices) {
-  const int kept = errno;
-  errno = 0;
+  const KeepErrno keep;
   ibv_device **list = ibv_get_device_list(num_devices);
-  const int reason = errno != 0 ? errno : ENOSYS;
-  errno = kept;
-  if (list == nullptr) return Error{reason};
+  if (list == nullptr) return keep.reason(ENOSYS);
   return list;
 }
 
-Result<void> query_device(ibv_context *context, ibv_exp_device_attr *attr) {
+Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_device_attr *attr) {
   if (attr == nullptr) return invalid(querying_device, "attributes", 0, "must not be null");
-  const int kept = errno;
+  const KeepErrno keep;
   DeviceFacts facts{};
-  if (const int error = ibv_query_device_ex(context, nullptr, &facts.attr); error != 0) {
-    errno = kept;
-    return Error{positive(error)};
-  }
+  if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &facts.attr)); !asked)
+    return asked;
   facts.is_mlx5 = mlx5dv_is_supported(context->device);
   if (facts.is_mlx5) {
     facts.dv.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
@@ -85,14 +79,11 @@ Result<void> query_device(ibv_context *context, ibv_exp_device_attr *attr) {
       facts.masked_atomic_sizes = masked_atomic_sizes(context);
     if ((attr->comp_mask & IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS) != 0)
       facts.paces_bursts = paces_bursts(context);
-    if (ContextState *state = find_state(context)) {
-      facts.dc = (attr->comp_mask & about_dc) != 0 && has_dc(*state);
-      facts.indirect_keys = (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(*state);
-    }
+    facts.dc = (attr->comp_mask & about_dc) != 0 && has_dc(state);
+    facts.indirect_keys = (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(state);
     const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
     facts.scatter_to_cqe = scatter == nullptr || std::strcmp(scatter, "0") != 0;
   }
-  errno = kept;
   to_legacy(facts, reportable_in_process, *attr);
   return {};
 }
@@ -108,12 +99,11 @@ Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_por
     if ((wanted & ~std::uint32_t{IBV_EXP_QUERY_PORT_MASK}) != 0)
       return invalid(querying_port, "mask1", wanted, "unknown bits");
   }
-  const int kept = errno;
+  const KeepErrno keep;
   ibv_port_attr port{};
   const int error = ibv_query_port(context, port_num, &port);
-  const int reason = error > 0 ? error : errno;
-  errno = kept;
-  if (error != 0) return Error{reason != 0 ? reason : EINVAL};
+  if (error > 0) return Error{error};
+  if (error < 0) return keep.reason();
   to_legacy(port, wanted, *attr);
   return {};
 }
@@ -125,10 +115,9 @@ Result<void> query_gid_attr(ibv_context *context, std::uint8_t port_num, unsigne
                                    bits_of<"ibv_exp_query_gid_attr">());
       !bits)
     return bits;
-  const int kept = errno;
+  const KeepErrno keep;
   ibv_gid_entry entry{};
   const int error = positive(ibv_query_gid_ex(context, port_num, index, &entry, 0));
-  errno = kept;
   // An entry of the table that holds no GID: sysfs, the source of the legacy
   // library, shows it as zeros of the first type. Programs walk the whole table
   // and take any other answer for a broken device.

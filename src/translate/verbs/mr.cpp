@@ -148,29 +148,22 @@ Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
 
 }  // namespace
 
-Result<ibv_mr *> reg_mr(ibv_exp_reg_mr_in *in) {
+Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
   if (const auto checked = check(*in); !checked) return checked.failure();
-  ContextState *state = find_state(in->pd->context);
-  if (state == nullptr) return Error{ENOTSUP};
-  if ((in->comp_mask & IBV_EXP_REG_MR_DM) != 0) return register_on_device(*state, *in);
+  if ((in->comp_mask & IBV_EXP_REG_MR_DM) != 0) return register_on_device(state, *in);
 
-  const int kept = errno;
+  const KeepErrno keep;
   Mapping memory;
-  if (const auto provided = provide(*in, memory); !provided) {
-    errno = kept;
-    return provided.failure();
-  }
+  if (const auto provided = provide(*in, memory); !provided) return provided.failure();
   void *start = memory.address() != nullptr ? memory.address() : in->addr;
   errno = 0;
   ibv_mr *mr = ibv_reg_mr(in->pd, start, in->length, to_modern_access(in->exp_access));
-  const int reason = errno != 0 ? errno : EINVAL;
-  errno = kept;
-  if (mr == nullptr) return Error{reason};
+  if (mr == nullptr) return keep.reason();
 
   if (memory.address() != nullptr) {
     try {
-      const std::lock_guard guard(state->mutex);
-      auto &entry = state->owned_memory[mr];
+      const std::lock_guard guard(state.mutex);
+      auto &entry = state.owned_memory[mr];
       // Left by a region that was released without our seeing it, and so free.
       if (entry.address != nullptr) ::munmap(entry.address, entry.length);
       entry = memory.keep();
@@ -194,9 +187,8 @@ int dereg_mr(ContextState *state, ibv_mr *mr) {
   const int result = real().ibv_dereg_mr(mr);
   if (memory.address == nullptr) return result;
   if (result == 0) {
-    const int kept = errno;
+    const KeepErrno keep;
     ::munmap(memory.address, memory.length);
-    errno = kept;
   } else {
     try {
       const std::lock_guard guard(state->mutex);
@@ -208,13 +200,13 @@ int dereg_mr(ContextState *state, ibv_mr *mr) {
   return result;
 }
 
-Result<void> rereg_mr(ibv_mr *mr, int flags, ibv_pd *pd, void *addr, std::size_t length,
-                      std::uint64_t exp_access, ibv_exp_rereg_mr_attr *attr) {
+Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, void *addr,
+                      std::size_t length, std::uint64_t exp_access, ibv_exp_rereg_mr_attr *attr) {
   constexpr unsigned known = IBV_EXP_REREG_MR_CHANGE_TRANSLATION | IBV_EXP_REREG_MR_CHANGE_PD |
                              IBV_EXP_REREG_MR_CHANGE_ACCESS;
   static_assert(known == IBV_REREG_MR_FLAGS_SUPPORTED, "the flags coincide");
   const auto asked = static_cast<unsigned>(flags);
-  if (find_key(find_state(mr->context), mr) != nullptr)
+  if (find_key(&state, mr) != nullptr)
     return invalid(changing, "mr", mr->lkey, "an indirect key has no memory of its own");
   if (attr != nullptr && attr->comp_mask != 0)
     return invalid(changing, "comp_mask", attr->comp_mask, "unknown bits");
@@ -232,21 +224,17 @@ Result<void> rereg_mr(ibv_mr *mr, int flags, ibv_pd *pd, void *addr, std::size_t
   if ((asked & IBV_EXP_REREG_MR_CHANGE_PD) != 0 && (pd == nullptr || pd->context != mr->context))
     return invalid(changing, "pd", 0, "null or of another context");
 
-  const int kept = errno;
-  errno = 0;
+  const KeepErrno keep;
   const int error =
       ibv_rereg_mr(mr, flags, pd, addr, length, static_cast<int>(to_modern_access(exp_access)));
-  const int reason = errno;
-  errno = kept;
   if (error == 0) return {};
   // Negative codes say which step failed; errno has the reason of some.
-  if (error == IBV_REREG_MR_ERR_INPUT) return Error{reason != 0 ? reason : EINVAL};
-  return Error{reason != 0 ? reason : EIO};
+  return keep.reason(error == IBV_REREG_MR_ERR_INPUT ? EINVAL : EIO);
 }
 
 namespace {
 
-// Bytes. What cannot be told is not bounded.
+// Bytes. What is not known is not bounded.
 std::size_t host_memory() {
   const long pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
   if (pages <= 0 || page <= 0) return SIZE_MAX;
