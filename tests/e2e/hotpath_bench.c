@@ -15,7 +15,7 @@
 #include <valgrind/callgrind.h>
 
 #define CHAIN 16
-#define BYTES 64
+#define BYTES 128
 
 static int use_exp;
 static struct ibv_mr *local, *remote;
@@ -38,6 +38,8 @@ static const struct kind {
 } kinds[] = {
     {"send", &rc[0], &rc[1], IBV_WR_SEND_WITH_IMM, 0, 1},
     {"srq", &on_srq[0], &on_srq[1], IBV_WR_SEND, 0, 1},
+    /* The device puts what is as short as that into the completion. */
+    {"short", &rc[0], &rc[1], IBV_WR_SEND, 0, 1},
     {"write", &rc[0], &rc[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 0},
     {"read", &rc[0], &rc[1], IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, 0},
     {"cas", &rc[0], &rc[1], IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED, 0},
@@ -136,7 +138,8 @@ static void prepare(const struct kind *kind, int count) {
     pieces[i].addr = (uintptr_t)(bytes[0] + i * BYTES);
     pieces[i].length = kind->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? 8
                        : kind->flags & IBV_SEND_INLINE           ? 32
-                                                                 : BYTES - 40;
+                       : kind->name[1] == 'h'                    ? 16
+                                                                 : 64;
     pieces[i].lkey = local->lkey;
     memset(wr, 0, sizeof(*wr));
     wr->sg_list = &pieces[i];

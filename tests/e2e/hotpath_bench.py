@@ -15,7 +15,7 @@ import sys
 
 import families_bench
 
-KINDS = ("send", "srq", "write", "read", "cas", "inline", "ud")
+KINDS = ("send", "srq", "short", "write", "read", "cas", "inline", "ud")
 # Verb, count: of rdma-core's instructions, at most.
 TARGETS = {("post", 1): 0.66, ("post", 16): 0.60, ("poll", 1): 0.75, ("poll", 16): 0.75,
            ("recv", 1): 0.75, ("recv", 16): 0.75}

@@ -30,6 +30,12 @@ struct Received {
   std::uint32_t places;
 };
 
+[[gnu::always_inline]] inline std::uint64_t complete_own_receive(ReceiveQueue &queue) {
+  const std::uint32_t tail = queue.counters->tail;
+  set_relaxed(queue.counters->tail, tail + 1);
+  return queue.ids[tail & queue.mask];
+}
+
 [[gnu::always_inline]] inline std::uint64_t complete_receive(Endpoint &endpoint, Cqe cqe) {
   if (endpoint.shared != nullptr) {
     SharedQueue &shared = *endpoint.shared;
@@ -38,10 +44,7 @@ struct Received {
     shared.free_entry(index);
     return id;
   }
-  ReceiveQueue &queue = endpoint.receive;
-  const std::uint32_t tail = queue.counters->tail;
-  set_relaxed(queue.counters->tail, tail + 1);
-  return queue.ids[tail & queue.mask];
+  return complete_own_receive(endpoint.receive);
 }
 
 // The scatter list of a message that is being completed: before that.

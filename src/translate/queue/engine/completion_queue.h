@@ -50,7 +50,7 @@ struct CompletionQueue {
 
   // What was read may be overwritten.
   [[gnu::always_inline]] void release(std::uint32_t index) {
-    *consumed = index;
+    set_relaxed(*consumed, index);
     __atomic_store_n(record, be(index & 0xffffff), __ATOMIC_RELEASE);
   }
 

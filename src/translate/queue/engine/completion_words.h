@@ -40,28 +40,39 @@ inline constexpr auto send_meanings = [] {
   return all;
 }();
 
-// The same of a received message.
+// What kind of message was received, and with what: the words of a completion that
+// depend on nothing else.
 struct ReceiveMeaning {
-  std::uint8_t opcode = IBV_WC_RECV;
-  std::uint8_t wc_flags = 0;
+  std::uint64_t opcode = 0;     // with the status in front
+  std::uint64_t exp_flags = 0;  // IBV_EXP_WC_*
+  std::uint32_t wc_flags = 0;   // IBV_WC_*
+  std::uint32_t immediate = 0;  // mask
 };
-inline constexpr ReceiveMeaning receive_meanings[MLX5_CQE_RESP_SEND_INV + 1] = {
-    {},
-    {IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM},
-    {IBV_WC_RECV, 0},
-    {IBV_WC_RECV, IBV_WC_WITH_IMM},
-    {IBV_WC_RECV, IBV_WC_WITH_INV},
-};
-static_assert(MLX5_CQE_RESP_WR_IMM == 1 && MLX5_CQE_RESP_SEND == 2 && MLX5_CQE_RESP_SEND_IMM == 3);
 
-// IBV_EXP_WC_* of a receive, by the flags of ibv_wc.
+constexpr std::uint32_t receive_index(std::uint32_t kind, bool checksum, bool grh) {
+  return kind << 2 | std::uint32_t{checksum} << 1 | std::uint32_t{grh};
+}
+
+// Of messages that invalidate a key the number is told in another order.
 template <bool to_3x_or_4_0>
-inline constexpr auto exp_receive_flags = [] {
-  std::array<std::uint64_t, 16> flags{};
-  for (unsigned n = 0; n < flags.size(); ++n) flags[n] = translate::receive_flags(n, to_3x_or_4_0);
-  return flags;
+inline constexpr auto receive_meanings = [] {
+  std::array<ReceiveMeaning, receive_index(MLX5_CQE_RESP_SEND_INV, true, true) + 1> all{};
+  for (std::uint32_t index = 0; index < all.size(); ++index) {
+    const std::uint32_t kind = index >> 2;
+    ReceiveMeaning &m = all[index];
+    m.opcode = std::uint64_t{kind == MLX5_CQE_RESP_WR_IMM ? std::uint32_t{IBV_WC_RECV_RDMA_WITH_IMM}
+                                                          : std::uint32_t{IBV_WC_RECV}}
+               << 32;
+    if (kind == MLX5_CQE_RESP_WR_IMM || kind == MLX5_CQE_RESP_SEND_IMM)
+      m.wc_flags |= IBV_WC_WITH_IMM;
+    if (kind == MLX5_CQE_RESP_SEND_INV) m.wc_flags |= IBV_WC_WITH_INV;
+    m.immediate = m.wc_flags != 0 ? ~0u : 0;
+    if ((index & 2) != 0) m.wc_flags |= IBV_WC_IP_CSUM_OK;
+    if ((index & 1) != 0) m.wc_flags |= IBV_WC_GRH;
+    m.exp_flags = translate::receive_flags(m.wc_flags, to_3x_or_4_0);
+  }
+  return all;
 }();
-static_assert((IBV_WC_GRH | IBV_WC_WITH_IMM | IBV_WC_IP_CSUM_OK | IBV_WC_WITH_INV) == 15);
 
 using Word [[gnu::may_alias]] = std::uint64_t;
 static_assert(offsetof(ibv_wc, opcode) == 12 && offsetof(ibv_wc, byte_len) == 20 &&
@@ -127,22 +138,24 @@ template <std::uint32_t wc_size>
 [[gnu::always_inline]] inline void write_receive(Endpoint &of, Cqe cqe, std::uint32_t kind,
                                                  void *at) {
   constexpr bool exp = wc_size != 0;
-  const std::uint64_t id = complete_receive(of, cqe);
-  const ReceiveMeaning meaning = receive_meanings[kind];
   const std::uint32_t raw = cqe.immediate();
   const std::uint32_t source = cqe.flags_and_source();
-  std::uint32_t flags = meaning.wc_flags;
-  if ((source >> 28 & 3) != 0) flags |= IBV_WC_GRH;
-  if (of.frames) flags |= checksum_flag(cqe);
-  std::uint32_t immediate = raw;
-  if (kind == MLX5_CQE_RESP_SEND_INV) immediate = be(raw);
-  if (exp && (meaning.wc_flags == 0)) immediate = 0;
+  std::uint32_t index = receive_index(kind, false, (source >> 28 & 3) != 0);
   auto *to = static_cast<Word *>(at);
-  to[0] = id;
-  to[1] = std::uint64_t{meaning.opcode} << 32;
+  if (of.special == 0) [[likely]] {
+    to[0] = complete_own_receive(of.receive);
+  } else {
+    to[0] = complete_receive(of, cqe);
+    if (of.frames && checksum_flag(cqe) != 0) index |= receive_index(0, true, false);
+  }
+  const ReceiveMeaning &meaning = receive_meanings<wc_size == translate::wc_size_4_0>[index];
+  std::uint32_t immediate = exp ? raw & meaning.immediate : raw;
+  if (kind == MLX5_CQE_RESP_SEND_INV) [[unlikely]]
+    immediate = be(raw);
+  to[1] = meaning.opcode;
   to[2] = std::uint64_t{cqe.byte_count()} << 32;
   to[3] = std::uint64_t{cqe.number()} << 32 | immediate;
-  to[4] = std::uint64_t{flags} << 32 | (source & 0xffffff);
+  to[4] = std::uint64_t{meaning.wc_flags} << 32 | (source & 0xffffff);
   to[5] = be(static_cast<std::uint16_t>(raw >> 16)) | std::uint32_t{cqe.slid()} << 16 |
           std::uint64_t{source >> 24 & 0xf} << 32 | std::uint64_t{cqe.path_bits()} << 40;
   if constexpr (exp) {
@@ -150,7 +163,7 @@ template <std::uint32_t wc_size>
     to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
     to[8] = reinterpret_cast<std::uintptr_t>(of.srq);
     to[9] = reinterpret_cast<std::uintptr_t>(of.dct);
-    to[10] = exp_receive_flags<wc_size == translate::wc_size_4_0>[flags] | of.receive_flags;
+    to[10] = meaning.exp_flags | of.receive_flags;
     if constexpr (wc_size > 88) std::memset(to + 11, 0, wc_size - 88);
   }
 }

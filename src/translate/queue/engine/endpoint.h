@@ -20,7 +20,8 @@ struct Endpoint {
   // IBV_EXP_WC_* that say which of these are set.
   std::uint64_t send_flags = 0;
   std::uint64_t receive_flags = 0;
-  bool frames = false;  // receives Ethernet frames, whose checksums the device checks
+  bool frames = false;   // receives Ethernet frames, whose checksums the device checks
+  bool special = false;  // receives in another way than most
 
   SharedQueue *shared = nullptr;
   SendQueue send;
@@ -29,8 +30,9 @@ struct Endpoint {
   std::uint32_t user_index() const { return be(tag); }
   void set_user_index(std::uint32_t index) { tag = be(index); }
 
-  // After the pointers above have been set.
+  // After everything else has been set.
   void set_flags() {
+    special = frames || shared != nullptr || receive.strides != 0;
     send_flags = qp != nullptr ? std::uint64_t{IBV_EXP_WC_QP} : 0;
     receive_flags = send_flags | (srq != nullptr ? std::uint64_t{IBV_EXP_WC_SRQ} : 0) |
                     (dct != nullptr ? std::uint64_t{IBV_EXP_WC_DCT} : 0);

@@ -16,6 +16,19 @@ struct Nobody : Endpoint {
   Nobody() { tag = 1; }
 } nobody;
 
+// Puts the data of a short message, which came inside the completion, where they
+// belong. False where there are none, or too many, or the completion is no message.
+[[gnu::noinline]] bool puts_data(const Endpoint &of, Cqe cqe, std::uint32_t mark,
+                                 std::uint32_t tag) {
+  const std::uint32_t kind = mark >> 4;
+  const std::uint32_t format = mark & 0xc;
+  if (format == 0 || format == 0xc || kind - 1 >= MLX5_CQE_RESP_SEND_INV || of.tag != tag ||
+      of.receive.strides != 0)
+    return false;
+  const Received place = place_of(of, cqe);
+  return scatter_inline(place.list, place.places, cqe.inline_data(), cqe.byte_count());
+}
+
 // Takes completions while there are any, and unlocks the queue. done: how many of
 // them have been taken already.
 template <class Sink>
@@ -44,9 +57,9 @@ template <class Sink>
     } else {
       const std::uint32_t kind = mark >> 4;
       if ((mark & 0xf) != 0 || kind > MLX5_CQE_RESP_SEND_INV || of->tag != tag ||
-          of->receive.strides != 0) [[unlikely]] {
+          (of->special && of->receive.strides != 0)) [[unlikely]] {
         if ((mark & 1) != 0) break;
-        goto other;
+        if (!puts_data(*of, cqe, mark, tag)) goto other;
       }
       sink.receive(*of, cqe, kind);
     }
@@ -192,7 +205,7 @@ template <class Sink>
 [[gnu::always_inline]] inline int go_on(CompletionQueue &queue, int count, Sink sink,
                                         std::uint32_t index) {
   if (count > 1 && is_ready(Cqe(queue.entry(index)).op_own(), index, queue.mask + 1)) {
-    *queue.consumed = index;
+    set_relaxed(*queue.consumed, index);
     sink.next();
     return take_rest(queue, count, sink, 1);
   }
@@ -205,29 +218,26 @@ template <class Sink>
 [[gnu::noinline]] int take_receive(CompletionQueue &queue, int count, Sink sink, Cqe cqe) {
   const std::uint32_t index = *queue.consumed;
   Endpoint &of = *queue.last;
-  if (of.receive.strides != 0) return take_rest(queue, count, sink, 0);
+  if (of.special && of.receive.strides != 0) return take_rest(queue, count, sink, 0);
   sink.receive(of, cqe, cqe.op_own() >> 4);
   return go_on(queue, count, sink, index + 1);
 }
 
 // Most polling finds nothing or one completion, of the queue that had the latest
-// one, too. That much is done with the registers of a function that calls none.
+// one, too. That much is done with the registers of a function that calls none. To
+// find nothing takes no lock: who looks while others take completions may miss
+// one that they leave, as if it had looked before.
 template <class Sink>
 [[gnu::always_inline]] inline int take_first(CompletionQueue &queue, int count, Sink sink) {
-  if (count < 1) [[unlikely]]
-    return 0;
-  if (!queue.lock.try_lock()) [[unlikely]]
-    return take_late(queue, count, sink);
-  const std::uint32_t index = *queue.consumed;
+  const std::uint32_t index = relaxed(*queue.consumed);
   Cqe cqe(queue.entry(index));
   const std::uint32_t op_own = cqe.op_own();
-  if (!is_ready(op_own, index, queue.mask + 1)) {
-    queue.lock.unlock();
-    return 0;
-  }
+  if (!is_ready(op_own, index, queue.mask + 1) || count < 1) return 0;
+  if (!queue.lock.try_lock()) [[unlikely]]
+    return take_late(queue, count, sink);
   Endpoint &of = *queue.last;
-  if (of.tag != (load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00) || (op_own & 0xc) != 0 ||
-      op_own >= (MLX5_CQE_RESP_SEND_INV + 1) << 4) [[unlikely]]
+  if (*queue.consumed != index || of.tag != (load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00) ||
+      (op_own & 0xc) != 0 || op_own >= (MLX5_CQE_RESP_SEND_INV + 1) << 4) [[unlikely]]
     return take_rest(queue, count, sink, 0);
   if (op_own >> 4 != MLX5_CQE_REQ) return take_receive(queue, count, sink, cqe);
   sink.send(of, cqe);
