@@ -134,7 +134,8 @@ inline unsigned checksum_flag(Cqe cqe) {
   return ipv4 && (cqe.checks() & good) == good ? IBV_WC_IP_CSUM_OK : 0;
 }
 
-template <std::uint32_t wc_size>
+// plainly: the endpoint is known not to be special.
+template <std::uint32_t wc_size, bool plainly = false>
 [[gnu::always_inline]] inline void write_receive(Endpoint &of, Cqe cqe, std::uint32_t kind,
                                                  void *at) {
   constexpr bool exp = wc_size != 0;
@@ -142,7 +143,7 @@ template <std::uint32_t wc_size>
   const std::uint32_t source = cqe.flags_and_source();
   std::uint32_t index = receive_index(kind, false, (source >> 28 & 3) != 0);
   auto *to = static_cast<Word *>(at);
-  if (of.special == 0) [[likely]] {
+  if (plainly || !of.special) [[likely]] {
     to[0] = complete_own_receive(of.receive);
   } else {
     to[0] = complete_receive(of, cqe);
@@ -160,9 +161,9 @@ template <std::uint32_t wc_size>
           std::uint64_t{source >> 24 & 0xf} << 32 | std::uint64_t{cqe.path_bits()} << 40;
   if constexpr (exp) {
     to[6] = 0;
-    to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
-    to[8] = reinterpret_cast<std::uintptr_t>(of.srq);
-    to[9] = reinterpret_cast<std::uintptr_t>(of.dct);
+    static_assert(offsetof(Endpoint, srq) == offsetof(Endpoint, qp) + 8 &&
+                  offsetof(Endpoint, dct) == offsetof(Endpoint, qp) + 16);
+    std::memcpy(to + 7, &of.qp, 24);
     to[10] = meaning.exp_flags | of.receive_flags;
     if constexpr (wc_size > 88) std::memset(to + 11, 0, wc_size - 88);
   }
