@@ -39,6 +39,7 @@ void fill_strides(Endpoint &of, Cqe cqe, ibv_wc &wc, MultiPacket &packet) {
   if (!packet.ends_entry) set_relaxed(queue.counters->tail, tail - 1);
   write_receive<0>(of, cqe, direct::opcode_of(cqe.op_own()), &wc);
   wc.wr_id = queue.ids[tail & queue.mask];
+  wc.qp_num = of.number;
   set_relaxed(queue.counters->tail, packet.ends_entry ? tail + 1 : tail);
 }
 
