@@ -19,9 +19,12 @@ _ibvexp() {
 			return ;;
 		fabricfabric) COMPREPLY=($(compgen -W 'list clean' -- "$cur")); return ;;
 		doctor--device) COMPREPLY=($(compgen -W soft -- "$cur")); return ;;
-		run--trace | run--report | audit--json | audit--sarif | audit--html) _filedir; return ;;
+		run--trace | run--report | audit--json | audit--sarif | audit--html | audit--baseline | audit--config | audit--diff) _filedir; return ;;
 		audit--fail-on)
 			COMPREPLY=($(compgen -W 'refused switch private any' -- "$cur"))
+			return ;;
+		audit--format)
+			COMPREPLY=($(compgen -W 'table json sarif html gcc github md csv' -- "$cur"))
 			return ;;
 		audit--color) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
 	esac

@@ -1,5 +1,7 @@
 // ibvexp audit: what experimental verbs do programs, sources and traces use?
 #include "tool/audit/audit.h"
+#include "tool/audit/baseline.h"
+#include "tool/audit/config.h"
 #include "tool/audit/outputs.h"
 #include "tool/audit/progress.h"
 #include "tool/audit/trace.h"
@@ -25,6 +27,9 @@ namespace {
 struct AuditOptions {
   audit::Options audit;
   std::string json, sarif, html;
+  std::string format = "table";
+  std::string baseline, config;
+  std::vector<std::string> diff;
   std::string colour = "auto";
   std::vector<std::string> fail_on;
   bool quiet = false;
@@ -67,15 +72,62 @@ void gather_killed(const std::vector<std::string> &paths) {
 // all counts as each of them.
 bool has(const audit::Report &report, std::string_view what) {
   for (const audit::FileReport &f : report.files) {
-    if (!f.uses.empty() && !f.cannot_run.empty()) return true;
+    const bool any = std::any_of(f.uses.begin(), f.uses.end(), audit::counts);
+    if (any && !f.cannot_run.empty()) return true;
     for (const audit::Use &u : f.uses)
-      if (what == "any" || what == name_of(u.severity) || u.severity == audit::Severity::impossible)
+      if (!audit::counts(u)) continue;
+      else if (what == "any" || what == name_of(u.severity) ||
+               u.severity == audit::Severity::impossible)
         return true;
   }
   return false;
 }
 
-int run(const AuditOptions &o) {
+constexpr const char *severities_to_fail_on[] = {"refused", "switch", "private", "any"};
+
+std::string formatted(const audit::Report &report, const AuditOptions &o) {
+  if (o.format == "json") return audit::as_json(report);
+  if (o.format == "sarif") return audit::as_sarif(report);
+  if (o.format == "html") return audit::as_html(report);
+  if (o.format == "gcc") return audit::as_gcc(report);
+  if (o.format == "github") return audit::as_github(report);
+  if (o.format == "md") return audit::as_markdown(report);
+  if (o.format == "csv") return audit::as_csv(report);
+  return audit::as_table(report, use_colour(o.colour));
+}
+
+// Two reports instead of an audit.
+int show_difference(const AuditOptions &o) {
+  const audit::Difference found = audit::compare(o.diff.front(), o.diff.back());
+  write("-", o.format == "json" ? found.json : found.text);
+  for (const std::string &what : o.fail_on)
+    for (const std::string &severity : found.added)
+      if (what == "any" || what == severity || severity == "impossible") return exit_findings;
+  return exit_ok;
+}
+
+// The command line comes in front of the configuration.
+audit::Config configure(AuditOptions &o) {
+  audit::Config config;
+  std::error_code none;
+  const bool named = !o.config.empty();
+  if (named || std::filesystem::exists(audit::default_config, none))
+    config = audit::read_config(named ? o.config : audit::default_config);
+  o.audit.exclude.insert(o.audit.exclude.end(), config.exclude.begin(), config.exclude.end());
+  o.audit.recursive = o.audit.recursive || config.recursive;
+  if (o.fail_on.empty()) o.fail_on = config.fail_on;
+  if (o.baseline.empty()) o.baseline = config.baseline;
+  for (const std::string &what : o.fail_on)
+    if (std::find(std::begin(severities_to_fail_on), std::end(severities_to_fail_on), what) ==
+        std::end(severities_to_fail_on))
+      throw std::runtime_error("fail-on: \"" + what + "\"; there are: refused switch private any");
+  return config;
+}
+
+int run(AuditOptions &o) {
+  if (!o.diff.empty()) return show_difference(o);
+  if (o.audit.paths.empty()) throw std::runtime_error("audit: name what to audit");
+  const audit::Config config = configure(o);
   gather_killed(o.audit.paths);
   audit::Report report;
   {
@@ -83,13 +135,15 @@ int run(const AuditOptions &o) {
     report =
         audit::run(o.audit, [&](std::size_t done, std::size_t total) { bar.show(done, total); });
   }
+  audit::suppress(report, config);
+  if (!o.baseline.empty()) audit::mark_known(report, o.baseline);
   for (const audit::FileReport &f : report.files)
     if (!f.error.empty()) fmt::print(stderr, "ibvexp: {}: {}\n", f.path, f.error);
   if (!o.json.empty()) write(o.json, audit::as_json(report));
   if (!o.sarif.empty()) write(o.sarif, audit::as_sarif(report));
   if (!o.html.empty()) write(o.html, audit::as_html(report));
   const bool taken = o.json == "-" || o.sarif == "-" || o.html == "-";
-  if (!taken && !o.quiet) write("-", audit::as_table(report, use_colour(o.colour)));
+  if (!taken && !o.quiet) write("-", formatted(report, o));
 
   const bool found = std::any_of(o.fail_on.begin(), o.fail_on.end(),
                                  [&](const std::string &what) { return has(report, what); });
@@ -104,13 +158,25 @@ void add_audit(CLI::App &app, Action &action) {
   const auto o = std::make_shared<AuditOptions>();
   sub->add_option("PATH", o->audit.paths,
                   "Files and folders: C and C++ sources, build files, ELF "
-                  "files (stripped too), traces of `ibvexp run`")
-      ->required();
+                  "files (stripped too), traces of `ibvexp run`");
   sub->add_option("--json", o->json, "Write JSON to FILE (- for standard output)")
       ->type_name("FILE");
   sub->add_option("--sarif", o->sarif, "Write SARIF 2.1.0 to FILE")->type_name("FILE");
   sub->add_option("--html", o->html, "Write one self-contained HTML page to FILE")
       ->type_name("FILE");
+  sub->add_option("--format", o->format, "What goes to standard output")
+      ->check(CLI::IsMember({"table", "json", "sarif", "html", "gcc", "github", "md", "csv"}))
+      ->capture_default_str();
+  sub->add_option("--baseline", o->baseline,
+                  "An earlier --json report: what it has does not count for --fail-on")
+      ->type_name("FILE");
+  sub->add_option("--config", o->config,
+                  "Configuration (.ibvexp-audit.json of the current folder): exclude, recursive, "
+                  "fail-on, baseline, ignore")
+      ->type_name("FILE");
+  sub->add_option("--diff", o->diff, "Instead of an audit, what changed between two --json reports")
+      ->expected(2)
+      ->type_name("OLD NEW");
   sub->add_flag("-q,--quiet", o->quiet, "No table on standard output");
   sub->add_flag("-r,--recursive", o->audit.recursive, "Also the libraries that binaries load");
   sub->add_option("--exclude", o->audit.exclude, "Names of folders to leave out")

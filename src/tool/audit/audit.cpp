@@ -10,6 +10,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
+#include <ctime>
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -31,6 +33,19 @@ struct Job {
   std::size_t input;  // of Report::inputs
   bool named;         // by the user, so it has to be audited somehow
 };
+
+// SOURCE_DATE_EPOCH makes reports repeatable.
+std::string now() {
+  const char *given = std::getenv("SOURCE_DATE_EPOCH");
+  const std::time_t seconds = given != nullptr
+                                  ? static_cast<std::time_t>(std::strtoll(given, nullptr, 10))
+                                  : std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
 
 class Auditor {
  public:
@@ -67,6 +82,7 @@ class Auditor {
     leave_own_names();
     std::sort(report_.files.begin(), report_.files.end(),
               [](const FileReport &a, const FileReport &b) { return a.path < b.path; });
+    report_.date = now();
     report_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);

@@ -75,6 +75,8 @@ struct Use {
   std::uint64_t address = 0;  // in binaries
   std::int64_t offset = -1;   // of the address in the function `where`, -1 if not known
   std::uint64_t count = 1;    // in traces
+  bool suppressed = false;    // a comment in the source, or the configuration, says so
+  bool known = false;         // the baseline has it
   std::string where;          // function; in traces the program
   std::string source;         // of a binary's code, which `line` is in
   std::string detail;
@@ -92,6 +94,9 @@ inline Use make_use(const Subject &s, Evidence e) {
   out.severity = severity_of(s, e);
   return out;
 }
+
+// Whether a use counts in verdicts and for --fail-on.
+constexpr bool counts(const Use &u) { return !u.suppressed && !u.known; }
 
 enum class FileKind : std::uint8_t { source, build_file, binary, trace, other };
 inline constexpr std::string_view file_kind_names[] = {"source", "build file", "binary", "trace",
@@ -123,6 +128,7 @@ struct Report {
   std::map<std::string, std::vector<std::string>> loads;
   std::size_t sources = 0, build_files = 0, binaries = 0, traces = 0, skipped = 0;
   double seconds = 0;
+  std::string date;  // when it was made: UTC, ISO 8601
 
   std::size_t errors() const;
 };

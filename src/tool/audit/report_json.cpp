@@ -34,6 +34,8 @@ Json use_json(const Use &u, std::size_t subject) {
   if (u.offset >= 0) out["offset"] = u.offset;
   if (!u.source.empty()) out["source"] = u.source;
   if (u.evidence == Evidence::trace) out["count"] = u.count;
+  if (u.suppressed) out["suppressed"] = true;
+  if (u.known) out["known"] = true;
   if (!u.where.empty()) out["where"] = u.where;
   if (!u.detail.empty()) out["detail"] = u.detail;
   return out;
@@ -61,6 +63,9 @@ Json program_json(const Program &p) {
 std::string as_json(const Report &report) {
   const Totals t = totals(report);
   Json out{{"format", "ibvexp-audit"}, {"version", 2}};
+  out["tool"] = {{"name", "ibvexp audit"}, {"version", IBVEXP_VERSION}};
+  out["date"] = report.date;
+  out["inputs"] = report.inputs;
   out["read"] = {{"sources", report.sources},   {"build_files", report.build_files},
                  {"binaries", report.binaries}, {"traces", report.traces},
                  {"other", report.skipped},     {"errors", report.errors()}};

@@ -1,16 +1,24 @@
-// The audit for code review tools: SARIF 2.1.0 (OASIS).
+// The audit for code review tools: SARIF 2.1.0 (OASIS), as GitHub's code scanning
+// wants it: locations are relative and have a region, rules have help.
 #include "tool/audit/outputs.h"
+#include "tool/audit/verdict.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <map>
 #include <unordered_map>
 
 namespace ibvexp::audit {
 namespace {
 
 using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+// Where the documentation is installed.
+constexpr std::string_view manual = "file:///usr/share/doc/ibvexp-tools/audit.md";
+constexpr std::string_view root = "SRCROOT";
 
 std::string_view level(Severity s) {
   if (s >= Severity::refused) return "error";
@@ -18,12 +26,9 @@ std::string_view level(Severity s) {
   return "note";
 }
 
-// A relative URI reference, or a file URI of an absolute path.
-std::string uri(const std::string &path) {
-  std::string out = path.starts_with('/') ? "file://" : "";
-  std::string_view rest = path;
-  while (rest.starts_with("./")) rest.remove_prefix(2);
-  for (const char c : rest) {
+std::string encoded(std::string_view path) {
+  std::string out;
+  for (const char c : path) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                        std::string_view("-._~/+").find(c) != std::string_view::npos;
     if (plain) out += c;
@@ -32,40 +37,98 @@ std::string uri(const std::string &path) {
   return out;
 }
 
-Json rule(const Subject &s) {
-  std::string text = fmt::format("{}: {}{}.", s.family, s.verdict, s.planned ? " (planned)" : "");
-  if (!s.replacement.empty()) text += fmt::format(" On rdma-core: {}.", s.replacement);
-  Json out{{"id", s.name},
-           {"shortDescription", {{"text", text}}},
-           {"defaultConfiguration", {{"level", level(s.severity)}}}};
-  if (!s.note.empty()) out["fullDescription"] = {{"text", s.note}};
-  out["properties"] = {{"verdict", s.verdict}, {"effort", name_of(s.effort)}};
+std::string folder() {
+  std::error_code none;
+  return fs::current_path(none).string();
+}
+
+// Relative to where the audit runs.
+Json artifact(const std::string &path) {
+  const fs::path p(path);
+  const fs::path relative =
+      (p.is_absolute() ? p.lexically_relative(folder()) : p.lexically_normal());
+  return {{"uri", encoded(relative.empty() ? path : relative.string())}, {"uriBaseId", root}};
+}
+
+std::string sentence(std::string text) {
+  if (!text.empty() && text.back() != '.') text += '.';
+  return text;
+}
+
+std::string advice(const Subject &s) {
+  std::string out = sentence(fmt::format("{}: {}", s.family, s.verdict));
+  if (s.planned) out += " Planned: refused by this release.";
+  if (!s.switch_name.empty()) out += fmt::format(" IBVEXP_BEYOND={} serves it.", s.switch_name);
+  if (!s.replacement.empty()) out += " " + sentence(fmt::format("On rdma-core: {}", s.replacement));
+  if (!s.note.empty()) out += " " + sentence(std::string(s.note));
   return out;
 }
 
-Json location(const FileReport &f, const Use &u) {
-  Json physical{{"artifactLocation", {{"uri", uri(f.path)}}}};
-  if (f.kind == FileKind::binary) {
-    if (u.address != 0) physical["address"] = {{"absoluteAddress", u.address}};
-  } else if (u.line != 0) {
-    physical["region"] = {{"startLine", u.line}, {"startColumn", std::max(u.column, 1U)}};
+// IbvExpCreateQp of ibv_exp_create_qp.
+std::string pascal(std::string_view name) {
+  std::string out;
+  bool begins = true;
+  for (const char c : name) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'),
+               digit = c >= '0' && c <= '9';
+    if (letter) {
+      const char small = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+      out += begins ? static_cast<char>(small - 'a' + 'A') : small;
+    } else if (digit) {
+      out += c;
+    }
+    begins = !letter && !digit;
   }
+  return out;
+}
+
+Json rule(const Subject &s) {
+  const std::string help = advice(s);
+  return {
+      {"id", s.name},
+      {"name", pascal(s.name)},
+      {"shortDescription", {{"text", sentence(fmt::format("{} is {}", s.name, s.verdict))}}},
+      {"fullDescription", {{"text", help}}},
+      {"help", {{"text", help}, {"markdown", help}}},
+      {"helpUri", manual},
+      {"defaultConfiguration", {{"level", level(s.severity)}}},
+      {"properties",
+       {{"tags", {s.family, s.verdict}}, {"effort", name_of(s.effort)}, {"precision", "high"}}}};
+}
+
+// Of binaries, the bytes have no lines.
+Json location(const FileReport &f, const Use &u) {
+  Json physical{{"artifactLocation", artifact(f.path)}};
+  Json region{{"startLine", 1}};
+  if (f.kind != FileKind::binary && u.line != 0)
+    region = {{"startLine", u.line}, {"startColumn", std::max(u.column, 1U)}};
+  physical["region"] = std::move(region);
+  if (u.address != 0) physical["address"] = {{"absoluteAddress", u.address}};
   Json out{{"physicalLocation", std::move(physical)}};
   if (f.kind == FileKind::binary && !u.where.empty())
-    out["logicalLocations"] = {{{"name", u.where}, {"kind", "function"}}};
+    out["logicalLocations"] = {{{"fullyQualifiedName", u.where}, {"kind", "function"}}};
   return out;
 }
 
-Json result(const FileReport &f, const Use &u, std::size_t rule_index) {
+Json result(const FileReport &f, const Use &u, std::size_t rule_index, std::size_t occurrence) {
   const Subject &s = *u.subject;
-  std::string text = fmt::format("{} ({}) is {}.", s.name, name_of(u.evidence), s.verdict);
-  if (!s.replacement.empty()) text += fmt::format(" On rdma-core: {}.", s.replacement);
-  if (!u.detail.empty()) text += fmt::format(" {}.", u.detail);
-  return {{"ruleId", s.name},
-          {"ruleIndex", rule_index},
-          {"level", level(u.severity)},
-          {"message", {{"text", text}}},
-          {"locations", Json::array({location(f, u)})}};
+  std::string text = fmt::format("'{}' ({}) is {}.", s.name, name_of(u.evidence), s.verdict);
+  if (!s.replacement.empty())
+    text += " " + sentence(fmt::format("On rdma-core: {}", s.replacement));
+  if (f.kind == FileKind::binary) text += " " + sentence(fmt::format("At {}", place_of(f, u)));
+  else if (!u.detail.empty()) text += " " + sentence(u.detail);
+  Json out{{"ruleId", s.name},
+           {"ruleIndex", rule_index},
+           {"kind", level(u.severity) == "note" ? "informational" : "fail"},
+           {"level", level(u.severity) == "note" ? "none" : level(u.severity)},
+           {"message", {{"text", text}}},
+           {"locations", Json::array({location(f, u)})},
+           // Lines move; the how-manieth of a name in a file rarely does.
+           {"partialFingerprints",
+            {{"nameInFile/v1", fmt::format("{}:{}:{}", f.path, s.name, occurrence)}}}};
+  if (u.known) out["baselineState"] = "unchanged";
+  if (u.suppressed) out["suppressions"] = {{{"kind", "inSource"}}};
+  return out;
 }
 
 }  // namespace
@@ -77,21 +140,28 @@ std::string as_sarif(const Report &report) {
     if (!f.error.empty())
       notifications.push_back(
           {{"level", "error"},
-           {"message", {{"text", f.error}}},
-           {"locations", Json::array({{{"physicalLocation",
-                                        {{"artifactLocation", {{"uri", uri(f.path)}}}}}}})}});
+           {"message", {{"text", sentence(f.error)}}},
+           {"locations",
+            Json::array({{{"physicalLocation", {{"artifactLocation", artifact(f.path)}}}}})}});
+    std::map<const Subject *, std::size_t> occurrences;
     for (const Use &u : f.uses) {
       const auto [it, fresh] = ids.try_emplace(u.subject, ids.size());
       if (fresh) rules.push_back(rule(*u.subject));
-      results.push_back(result(f, u, it->second));
+      results.push_back(result(f, u, it->second, ++occurrences[u.subject]));
     }
   }
   Json run{
       {"tool",
        {{"driver",
-         {{"name", "ibvexp audit"}, {"version", IBVEXP_VERSION}, {"rules", std::move(rules)}}}}},
+         {{"name", "ibvexp audit"},
+          {"semanticVersion", IBVEXP_VERSION},
+          {"informationUri", manual},
+          {"rules", std::move(rules)}}}}},
+      {"automationDetails", {{"id", "ibvexp-audit/"}}},
       {"columnKind", "utf16CodeUnits"},
+      {"originalUriBaseIds", {{root, {{"uri", "file://" + encoded(folder()) + "/"}}}}},
       {"invocations", Json::array({{{"executionSuccessful", report.errors() == 0},
+                                    {"endTimeUtc", report.date},
                                     {"toolExecutionNotifications", std::move(notifications)}}})},
       {"results", std::move(results)}};
   const Json out{{"$schema", "https://json.schemastore.org/sarif-2.1.0.json"},

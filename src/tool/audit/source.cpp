@@ -44,6 +44,11 @@ bool begins_expression(std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+struct Suppression {
+  std::uint32_t line;              // 0: the whole file
+  std::vector<std::string> names;  // all without
+};
+
 class Scanner {
  public:
   Scanner(std::string_view text, Language language, FileReport &report)
@@ -51,6 +56,11 @@ class Scanner {
 
   void source() {
     read();
+    add_members();
+    suppress();
+  }
+
+  void add_members() {
     // A member counts in files that use the API: others may have one of that name.
     if (report_.uses.empty()) return;
     for (const auto &[subject, place] : members_) {
@@ -71,6 +81,7 @@ class Scanner {
       const std::size_t first = line.find_first_not_of(" \t");
       const std::string_view body = first == std::string_view::npos ? "" : line.substr(first);
       if (body.starts_with("dnl") || (body.starts_with("#") && !body.starts_with("#include"))) {
+        comment(line, line_);
         at_ = end;
       } else {
         while (at_ < end) {
@@ -80,9 +91,16 @@ class Scanner {
       }
       if (at_ < text_.size()) next_line();
     }
+    suppress();
   }
 
  private:
+  void suppress() {
+    for (Use &u : report_.uses)
+      u.suppressed = std::any_of(suppressions_.begin(), suppressions_.end(),
+                                 [&](const Suppression &s) { return suppresses(s, u); });
+  }
+
   void read() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
@@ -139,8 +157,9 @@ class Scanner {
       at_ += 2;
       return;
     }
-    const std::size_t end = text_.find('\n', at_);
-    at_ = end == std::string_view::npos ? text_.size() : end;
+    const std::size_t start = at_;
+    at_ = std::min(text_.find('\n', at_), text_.size());
+    comment(text_.substr(start, at_ - start), line_);
   }
 
   void skip_block_comment() {
@@ -148,12 +167,46 @@ class Scanner {
       at_ += 2;
       return;
     }
+    const std::size_t start = at_;
+    const std::uint32_t line = line_;
     at_ += 2;
     while (at_ < text_.size() && !(text_[at_] == '*' && peek(1) == '/')) {
       if (text_[at_] == '\n') newline();
       else ++at_;
     }
     at_ = std::min(at_ + 2, text_.size());
+    comment(text_.substr(start, at_ - start), line);
+  }
+
+  // ibvexp-audit: ignore [NAME...] is about the line that it stands on, or the next
+  // one if it has a line to itself; ignore-file about all lines.
+  void comment(std::string_view text, std::uint32_t line) {
+    constexpr std::string_view mark = "ibvexp-audit:";
+    const std::size_t at = text.find(mark);
+    if (at == std::string_view::npos) return;
+    std::string words(text.substr(at + mark.size(), text.find('\n', at) - at - mark.size()));
+    for (char &c : words)
+      if (!is_word(c) && c != '-') c = ' ';
+    Suppression out{begins_line_ ? line_ + 1 : line, {}};
+    bool first = true, whole_file = false, valid = false;
+    for_each_word(words, ' ', [&](std::string_view word) {
+      if (first) {
+        whole_file = word == "ignore-file";
+        valid = whole_file || word == "ignore";
+      } else if (is_experimental(word) || word.starts_with("mlx5_hw")) {
+        out.names.emplace_back(word);
+      }
+      first = false;
+    });
+    if (whole_file) out.line = 0;
+    if (valid) suppressions_.push_back(std::move(out));
+  }
+
+  bool suppresses(const Suppression &s, const Use &u) const {
+    return (s.line == 0 || s.line == u.line) &&
+           (s.names.empty() ||
+            std::any_of(s.names.begin(), s.names.end(),
+                        [&](const std::string &n) { return u.subject->name.starts_with(n); }));
   }
 
   // In Go, comments in front of `import "C"` are C.
@@ -436,6 +489,7 @@ class Scanner {
   Language language_;
   FileReport &report_;
   std::vector<std::pair<const Subject *, std::pair<std::uint32_t, std::uint32_t>>> members_;
+  std::vector<Suppression> suppressions_;
   std::size_t at_ = 0;
   std::size_t line_start_ = 0;
   std::uint32_t line_ = 1;

@@ -22,7 +22,7 @@ class Judge {
 
   void add(const FileReport &file, const Use &use) {
     used_ = true;
-    if (use.severity < Severity::by_switch) return;
+    if (use.severity < Severity::by_switch || use.suppressed) return;
     // A verb that refuses some requests is no reason beside what it refused.
     if (use.evidence == Evidence::trace && use.subject->verdict == "partial")
       vague_.push_back({&file, &use});
