@@ -5,10 +5,11 @@
 
 A sample of them, RDMA programs and libraries first; "all" takes every one. Of the
 processor time it measures whether two cores take less than 5 s for 10 million
-instructions.
+instructions, and of memory, what the largest library here takes.
 """
 
 import json
+import os
 import pathlib
 import resource
 import struct
@@ -54,6 +55,22 @@ def check_speed(chosen):
     assert seconds < 2 * 5
 
 
+def largest():
+    """Such as Rust's LLVM library, with 200 MB."""
+    folders = [pathlib.Path("/usr/lib/x86_64-linux-gnu"), *pathlib.Path.home().glob(".rustup/toolchains/*/lib")]
+    found = [p for folder in folders for p in folder.glob("*.so*") if p.is_file() and not p.is_symlink()]
+    return max(found, key=lambda p: p.stat().st_size)
+
+
+def check_memory(ibvexp, path):
+    """Below 300 MB, however large the binary."""
+    child = subprocess.Popen([ibvexp, "audit", "-q", path])
+    _, status, used = os.wait4(child.pid, 0)
+    assert status == 0, status
+    print(f"{path.name}: {path.stat().st_size >> 20} MB take {used.ru_maxrss >> 10} MB")
+    assert used.ru_maxrss < 300 << 10
+
+
 def main():
     ibvexp, *how = sys.argv[1:]
     everything = list(binaries())
@@ -68,6 +85,7 @@ def main():
     print(f"{report['read']['binaries']} of {len(everything)} binaries read")
     assert report["read"]["binaries"] == len(chosen) > 50
     check_speed(chosen)
+    check_memory(ibvexp, largest())
     # The library of this project, if it is installed, is meant to have the names.
     found = [f for f in report["files"] if f["uses"] and "libibverbs_exp" not in f["path"]]
     for file in found:

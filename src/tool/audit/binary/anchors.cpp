@@ -40,38 +40,83 @@ bool is_subtracted(std::span<const std::uint8_t> code, std::size_t at, unsigned 
 constexpr std::uint8_t size_word = 0xf8;      // -8
 constexpr std::uint8_t old_size_word = 0xb8;  // -72
 
+// Functions up to that many bytes are evaluated for the sign of a look-up alone; in
+// larger ones, the test of the table's size has to stand near it. They take long,
+// and whatever a sign is by chance is likelier there.
+constexpr std::size_t large_function = 8192;
+constexpr std::size_t near = 2048;
+
+// Distances of the table's size word from the end of the search, E: 320 behind it
+// in modern headers; in those of 2.x, 272 behind the table or 208 behind E.
+bool is_size_word(std::uint32_t displacement) {
+  return displacement == 320 || displacement == 272 || displacement == 208;
+}
+
+// A 64-bit load of it, or a comparison with it: 32-bit displacement, not of the stack.
+bool reads_size_word(const std::uint8_t *b, std::size_t left) {
+  if (left < 8 || (b[0] & 0xf8) != 0x48) return false;
+  const unsigned extension = (b[2] >> 3) & 7U;
+  const bool compares =
+      ((b[1] == 0x83 || b[1] == 0x81) && extension == 7) || b[1] == 0x39 || b[1] == 0x3b;
+  if ((!compares && b[1] != 0x8b) || (b[2] & 0xc0) != 0x80) return false;
+  std::size_t at = 3;
+  if ((b[2] & 7) == 4) {
+    const bool stack = (b[3] & 7) == 4 && (b[0] & 1) == 0;
+    if (stack) return false;
+    at = 4;
+  }
+  std::uint32_t displacement;
+  std::memcpy(&displacement, b + at, sizeof displacement);
+  return is_size_word(displacement);
+}
+
+bool size_word_near(std::span<const std::uint8_t> code, std::size_t anchor) {
+  const std::size_t from = anchor > near ? anchor - near : 0;
+  const std::size_t to = std::min(code.size(), anchor + near);
+  for (std::size_t i = from; i < to; ++i)
+    if (reads_size_word(&code[i], code.size() - i)) return true;
+  return false;
+}
+
+// Whether an instruction with which look-ups begin stands at i.
+bool begins_look_up(std::span<const std::uint8_t> code, std::size_t i, bool framed) {
+  const std::uint8_t *b = &code[i];
+  if ((b[0] & 0xf8) == 0x48) {  // 64-bit operands
+    const bool extended_base = (b[0] & 1) != 0;
+    if ((b[1] & 0xf8) == 0xb8) {  // movabs of the mask
+      static constexpr std::uint8_t mask[8] = {0, 0, 0, 0, 0, 0, 0, 0x40};
+      if (i + 10 <= code.size() && std::memcmp(b + 2, mask, 8) == 0) return true;
+    } else if (b[1] == 0x2b || b[1] == 0x8b || b[1] == 0x85) {
+      const std::size_t d = displacement_at(b + 2);
+      const unsigned base = b[2] & 7;
+      const bool variable = !extended_base && ((base == 5 && framed) || base == 4);
+      if (d != 0 && !variable) {
+        const std::uint8_t distance = b[2 + d];
+        if (b[1] == 0x2b && (distance == size_word || distance == old_size_word)) return true;
+        if (b[1] == 0x8b && (distance == size_word || distance == old_size_word) &&
+            is_subtracted(code, i + 3 + d, ((b[2] >> 3) & 7U) | (b[0] & 4U) << 1))
+          return true;
+        if (b[1] == 0x85 && distance == 0xf0) return true;  // test with a mask in a register
+      }
+    } else if (b[1] == 0x0f && b[2] == 0xba && (b[3] & 0xf8) == 0xe0 && b[4] == 62) {  // bt
+      return true;
+    }
+  }
+  if (b[0] == 0xf6 && (b[1] & 0x38) == 0) {  // test of the mask's byte
+    const std::size_t d = displacement_at(b + 1);
+    if (d != 0 && b[2 + d] == 0x40 && (b[1 + d] & 7) == 7) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool may_look_up(std::span<const std::uint8_t> code) {
   const bool framed = keeps_frame_pointer(code);
-  for (std::size_t i = 0; i + 6 < code.size(); ++i) {
-    const std::uint8_t *b = &code[i];
-    if ((b[0] & 0xf8) == 0x48) {  // 64-bit operands
-      const bool extended_base = (b[0] & 1) != 0;
-      if ((b[1] & 0xf8) == 0xb8) {  // movabs of the mask
-        static constexpr std::uint8_t mask[8] = {0, 0, 0, 0, 0, 0, 0, 0x40};
-        if (i + 10 <= code.size() && std::memcmp(b + 2, mask, 8) == 0) return true;
-      } else if (b[1] == 0x2b || b[1] == 0x8b || b[1] == 0x85) {
-        const std::size_t d = displacement_at(b + 2);
-        const unsigned base = b[2] & 7;
-        const bool variable = !extended_base && ((base == 5 && framed) || base == 4);
-        if (d != 0 && !variable) {
-          const std::uint8_t distance = b[2 + d];
-          if (b[1] == 0x2b && (distance == size_word || distance == old_size_word)) return true;
-          if (b[1] == 0x8b && (distance == size_word || distance == old_size_word) &&
-              is_subtracted(code, i + 3 + d, ((b[2] >> 3) & 7U) | (b[0] & 4U) << 1))
-            return true;
-          if (b[1] == 0x85 && distance == 0xf0) return true;  // test with a mask in a register
-        }
-      } else if (b[1] == 0x0f && b[2] == 0xba && (b[3] & 0xf8) == 0xe0 && b[4] == 62) {  // bt
-        return true;
-      }
-    }
-    if (b[0] == 0xf6 && (b[1] & 0x38) == 0) {  // test of the mask's byte
-      const std::size_t d = displacement_at(b + 1);
-      if (d != 0 && b[2 + d] == 0x40 && (b[1 + d] & 7) == 7) return true;
-    }
-  }
+  for (std::size_t i = 0; i + 6 < code.size(); ++i)
+    if (begins_look_up(code, i, framed) &&
+        (code.size() <= large_function || size_word_near(code, i)))
+      return true;
   return false;
 }
 

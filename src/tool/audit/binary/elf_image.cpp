@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gelf.h>
 #include <libelf.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -189,6 +190,15 @@ void ElfImage::read_sections() {
         symbols_.push_back({name, s.st_value, s.st_size, type == STT_FUNC});
     }
   }
+}
+
+void ElfImage::release_pages() const {
+  std::size_t size = 0;
+  char *raw = elf_rawfile(elf_, &size);
+  // Only a mapping begins with a page; a copy must be kept.
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  if (raw != nullptr && reinterpret_cast<std::uintptr_t>(raw) % page == 0)
+    madvise(raw, size, MADV_DONTNEED);
 }
 
 std::span<const std::uint8_t> ElfImage::at(std::uint64_t address) const {

@@ -66,6 +66,8 @@ class ElfImage {
   const std::vector<std::uint64_t> &code_pointers() const { return code_pointers_; }
   std::uint64_t eh_frame_hdr() const { return eh_frame_hdr_; }
   bool executable_at(std::uint64_t address) const;
+  // Gives pages of the file back that were read once; they are read again where needed.
+  void release_pages() const;
   Elf *elf() const { return elf_; }
   int descriptor() const { return fd_; }
 

@@ -16,6 +16,10 @@ constexpr int max_visits = 60;
 // that would not come to rest.
 constexpr int patience = 4;
 
+// There is a state for each way between blocks: in functions with many, they are small.
+constexpr std::size_t many_blocks = 4000;
+constexpr std::uint32_t few_cells = 48;
+
 bool is_conditional(unsigned id) {
   switch (id) {
     case X86_INS_JAE:
@@ -225,7 +229,9 @@ Value Flow::run(Values &values, Observer &observer, const State &entry) {
   reached_.assign(blocks_.size(), 0);
   visits_.assign(blocks_.size(), 0);
   Quiet quiet(observer);
-  incoming_[0].emplace_back(none, std::make_shared<const State>(entry));
+  State first = entry;
+  if (blocks_.size() > many_blocks) first.memory.limit(few_cells);
+  incoming_[0].emplace_back(none, std::make_shared<const State>(std::move(first)));
   settle(values, quiet, {0}, false);
   if (std::find(reached_.begin(), reached_.end(), 0) != reached_.end())
     start_unreached(values, quiet);

@@ -1,6 +1,5 @@
 #include "tool/audit/binary/recogniser.h"
 
-#include "tool/audit/binary/anchors.h"
 #include "table/compat.h"
 
 #include <capstone/capstone.h>
@@ -18,8 +17,6 @@ constexpr std::uint64_t small_function = 2048;
 constexpr std::uint64_t tiny_function = 128;
 constexpr std::uint64_t thrifty_function = 512;
 constexpr int max_depth = 4;
-// Rounds of callers of functions that return a table.
-constexpr int max_rounds = 6;
 // Parts of a function that lie apart.
 constexpr std::size_t max_parts = 8;
 constexpr int furthest_field = 512;
@@ -159,7 +156,8 @@ const Summary &Recogniser::summarise(std::size_t index) {
     if (depth_ < max_depth) {
       ++depth_;
       Summary s = size <= thrifty_function ? clobbers(index) : foreign_summary();
-      if (size <= tiny_function || (size <= small_function && looks_up_[index])) {
+      if (size <= tiny_function || (size <= small_function && looks_up_[index] != 0) ||
+          return_tables_.contains(index)) {
         Listener listener(*this);
         Flow flow(decode(f));
         s.result = flow.run(values_, listener, entry_state(values_));
@@ -223,6 +221,30 @@ std::vector<Instruction> Recogniser::decode(const Function &f) {
   std::sort(code.begin(), code.end(),
             [](const Instruction &a, const Instruction &b) { return a.address < b.address; });
   return code;
+}
+
+// Expressions are shared by all functions of a worker; what has grown larger than a
+// cache makes each of them slow.
+constexpr std::size_t most_values = std::size_t{1} << 16;
+
+void Recogniser::evaluate(std::size_t index) {
+  if (values_.size() > most_values) forget();
+  evaluate(index, entry_state(values_), true);
+}
+
+// Everything that is said in terms of the expressions so far.
+void Recogniser::forget() {
+  evaluate_handed_on();
+  values_ = Values();
+  std::erase_if(known_, [](const auto &entry) {
+    const Summary &s = entry.second.summary;
+    return s.result != unknown || !s.size_tests.empty();
+  });
+}
+
+void Recogniser::learn(const std::set<std::size_t> &return_tables) {
+  for (const std::size_t i : return_tables)
+    if (return_tables_.insert(i).second) known_.erase(i);
 }
 
 void Recogniser::evaluate(std::size_t index, const State &entry, bool own_entry) {
@@ -315,81 +337,18 @@ void Recogniser::report_layouts(const Function &f, const Sightings &seen, std::s
   }
 }
 
-void Recogniser::evaluate_callers() {
-  std::set<std::size_t> done;
-  for (int round = 0; round < max_rounds; ++round) {
-    std::set<std::uint64_t> starts;
-    for (const std::size_t i : return_tables_)
-      if (done.insert(i).second) starts.insert(functions_.all()[i].start);
-    if (starts.empty()) return;
-    std::set<std::size_t> callers;
-    for_each_direct_call(image_, [&](std::uint64_t from, std::uint64_t target, bool) {
-      if (!starts.contains(target)) return;
-      if (const Function *f = functions_.at(from)) callers.insert(functions_.index(*f));
-    });
-    for (const std::size_t i : callers)
-      if (evaluated_.insert(i).second) evaluate(i, entry_state(values_), true);
-  }
-}
-
 void Recogniser::evaluate_handed_on() {
-  constexpr std::size_t most = 2000;
   std::set<std::pair<std::size_t, std::array<Value, 6>>> done;
-  for (std::size_t i = 0; i < handed_on_.size() && done.size() < most; ++i) {
+  for (std::size_t i = 0; i < handed_on_.size() && most_handed_on_ > 0; ++i) {
     const auto next = handed_on_[i];
     if (!done.insert(next).second) continue;
+    --most_handed_on_;
     State entry = entry_state(values_);
     for (std::size_t r = 0; r < next.second.size(); ++r)
       if (values_.as_table(next.second[r])) entry.reg[argument_registers[r]] = next.second[r];
     evaluate(next.first, entry, false);
   }
+  handed_on_.clear();
 }
-
-bool names_verbs(const ElfImage &image) {
-  const auto any = [](const std::vector<std::string> &names, auto &&...starts) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const std::string &n) { return (n.starts_with(starts) || ...); });
-  };
-  return any(image.needed(), "libibverbs.so", "librdmacm.so", "libmlx5.so") ||
-         any(image.imports(), "ibv_", "rdma_");
-}
-
-void Recogniser::evaluate_layouts() {
-  const auto &all = functions_.all();
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (may_read_layouts(image_.at(all[i].start).first(all[i].end - all[i].start)) &&
-        evaluated_.insert(i).second)
-      evaluate(i, entry_state(values_), true);
-}
-
-Dispatch Recogniser::run() {
-  const auto &all = functions_.all();
-  dispatch_.functions = all.size();
-  for (const Segment &s : image_.segments())
-    if (s.executable) dispatch_.code_bytes += s.bytes.size();
-  for (const Function &f : all)
-    looks_up_.push_back(may_look_up(image_.at(f.start).first(f.end - f.start)));
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (looks_up_[i] && evaluated_.insert(i).second) evaluate(i, entry_state(values_), true);
-  evaluate_callers();
-  evaluate_handed_on();
-  // Of others, whatever looks like a private structure is none.
-  if (dispatch_.sites.empty() && !names_verbs(image_)) dispatch_.layouts.clear();
-  else evaluate_layouts();
-
-  auto &sites = dispatch_.sites;
-  const auto key = [](const SlotSite &s) { return std::tuple(s.address, s.from_end, !s.called); };
-  std::stable_sort(sites.begin(), sites.end(),
-                   [&](const SlotSite &a, const SlotSite &b) { return key(a) < key(b); });
-  // A call names the load it is made of again.
-  sites.erase(std::unique(sites.begin(), sites.end(),
-                          [](const SlotSite &a, const SlotSite &b) {
-                            return a.address == b.address && a.from_end == b.from_end;
-                          }),
-              sites.end());
-  return std::move(dispatch_);
-}
-
-Dispatch find_dispatch(const ElfImage &image) { return Recogniser(image).run(); }
 
 }  // namespace ibvexp::audit

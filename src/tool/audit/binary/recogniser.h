@@ -55,16 +55,35 @@ struct Sightings {
   std::vector<std::pair<std::size_t, std::array<Value, 6>>> handed_on;
 };
 
+// What all workers read: the image, its functions, and which of them are worth
+// evaluating for themselves.
+struct CodeMap {
+  explicit CodeMap(const ElfImage &image);
+  const ElfImage &image;
+  Functions functions;
+  std::vector<char> looks_up;
+};
+
+// Evaluates functions; one for each thread.
 class Recogniser {
  public:
-  explicit Recogniser(const ElfImage &image) : image_(image), functions_(image) {}
+  explicit Recogniser(const CodeMap &code)
+      : image_(code.image), functions_(code.functions), looks_up_(code.looks_up) {}
 
-  Dispatch run();
+  // From its own entry.
+  void evaluate(std::size_t index);
+  // Those who are handed a table, once more from there.
+  void evaluate_handed_on();
+  // Functions that return a table, as far as this one found them or was told.
+  const std::set<std::size_t> &return_tables() const { return return_tables_; }
+  void learn(const std::set<std::size_t> &return_tables);
+
+  Dispatch &dispatch() { return dispatch_; }
+
   // Of a local function, or what any call does.
   Summary summary(Value target);
   const Function *local_function(Value target) const;
   std::size_t index(const Function &f) const { return functions_.index(f); }
-
   // Name of the imported function that a call reaches, empty for any other.
   std::string_view imported(Value target) const;
 
@@ -79,24 +98,22 @@ class Recogniser {
 
   std::vector<Instruction> decode(const Function &f);
   void evaluate(std::size_t index, const State &entry, bool own_entry);
-  void evaluate_callers();
   const Summary &summarise(std::size_t index);
   Summary clobbers(std::size_t index);
   void report(const Function &f, const Sightings &seen);
   void report_layouts(const Function &f, const Sightings &seen, std::size_t first_site);
-  void evaluate_handed_on();
-  void evaluate_layouts();
+  void forget();
 
   const ElfImage &image_;
-  Functions functions_;
+  const Functions &functions_;
+  const std::vector<char> &looks_up_;
   Values values_;
   Disassembler disassembler_;
-  std::vector<bool> looks_up_;  // by function: worth evaluating for itself
   std::map<std::size_t, Known> known_;
   int depth_ = 0;
-  std::set<std::size_t> evaluated_;
   std::set<std::size_t> return_tables_;
   std::vector<std::pair<std::size_t, std::array<Value, 6>>> handed_on_;
+  std::size_t most_handed_on_ = 2000;
   Dispatch dispatch_;
 };
 

@@ -58,7 +58,7 @@ const Cell *Memory::find(Value address) const {
 void Memory::store(Value address, Value value, std::uint8_t size) {
   const auto it = position(cells_, address);
   if (it != cells_.end() && it->address == address) *it = {address, value, size};
-  else if (cells_.size() < max_cells) cells_.insert(it, {address, value, size});
+  else if (cells_.size() < limit_) cells_.insert(it, {address, value, size});
 }
 
 void Memory::forget_all_but_frame(const Values &values) {

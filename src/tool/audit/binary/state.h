@@ -23,10 +23,12 @@ class Memory {
   void forget_all_but_frame(const Values &values);
   std::vector<Cell> &cells() { return cells_; }
   const std::vector<Cell> &cells() const { return cells_; }
+  // How many cells are kept; more are forgotten as they come.
+  void limit(std::uint32_t cells) { limit_ = cells; }
   bool operator==(const Memory &) const = default;
 
  private:
-  static constexpr std::size_t max_cells = 400;
+  std::uint32_t limit_ = 400;
   std::vector<Cell> cells_;  // sorted by address
 };
 

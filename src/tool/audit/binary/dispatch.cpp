@@ -1,0 +1,184 @@
+#include "tool/audit/binary/dispatch.h"
+
+#include "tool/audit/binary/anchors.h"
+#include "tool/audit/binary/recogniser.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+namespace ibvexp::audit {
+namespace {
+
+// Rounds of callers of functions that return a table.
+constexpr int max_rounds = 6;
+// Bytes of code to evaluate; less are not worth a thread.
+constexpr std::size_t worth_a_thread = std::size_t{1} << 20;
+constexpr std::size_t giant_function = std::size_t{128} << 10;
+
+// Threads beside those that audits run in: for large binaries, as many as there are
+// processors, whoever takes them.
+std::atomic<int> spare_threads{static_cast<int>(std::max(1U, std::thread::hardware_concurrency())) -
+                               1};
+
+class Helpers {
+ public:
+  explicit Helpers(std::size_t wanted) {
+    while (count_ < wanted) {
+      int free = spare_threads.load();
+      if (free <= 0) break;
+      if (spare_threads.compare_exchange_weak(free, free - 1)) ++count_;
+    }
+  }
+  ~Helpers() { spare_threads += static_cast<int>(count_); }
+  Helpers(const Helpers &) = delete;
+  Helpers &operator=(const Helpers &) = delete;
+  std::size_t count() const { return count_; }
+
+ private:
+  std::size_t count_ = 0;
+};
+
+class Search {
+ public:
+  explicit Search(const ElfImage &image) : image_(image), code_(image) {
+    workers_.push_back(std::make_unique<Recogniser>(code_));
+  }
+
+  Dispatch run() {
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = 0; i < all().size(); ++i)
+      if (code_.looks_up[i] != 0) chosen.push_back(i);
+    evaluate(chosen);
+    evaluate_callers();
+    for (const auto &w : workers_) w->evaluate_handed_on();
+    const bool dispatches = std::any_of(workers_.begin(), workers_.end(),
+                                        [](const auto &w) { return !w->dispatch().sites.empty(); });
+    // Of others, whatever looks like a private structure is none.
+    const bool of_verbs = dispatches || names_verbs(image_);
+    if (of_verbs) evaluate_layouts();
+    Dispatch out = merge();
+    if (!of_verbs) out.layouts.clear();
+    return out;
+  }
+
+ private:
+  const std::vector<Function> &all() const { return code_.functions.all(); }
+  std::size_t size_of(std::size_t i) const { return all()[i].end - all()[i].start; }
+
+  // Each function once, on all processors that are free.
+  void evaluate(std::vector<std::size_t> chosen) {
+    std::erase_if(chosen, [&](std::size_t i) { return !evaluated_.insert(i).second; });
+    std::size_t bytes = 0;
+    for (const std::size_t i : chosen) bytes += size_of(i);
+    // The largest first: they take longest.
+    std::stable_sort(chosen.begin(), chosen.end(),
+                     [&](std::size_t a, std::size_t b) { return size_of(a) > size_of(b); });
+    const Helpers helpers(bytes / worth_a_thread);
+    while (workers_.size() < helpers.count() + 1)
+      workers_.push_back(std::make_unique<Recogniser>(code_));
+    // Of those that take much memory, only one at a time.
+    std::size_t giants = 0;
+    while (giants < chosen.size() && size_of(chosen[giants]) > giant_function) ++giants;
+    std::atomic<std::size_t> next{giants};
+    constexpr std::size_t portion = 4;
+    const auto work = [&](Recogniser &worker) {
+      for (std::size_t first; (first = next.fetch_add(portion)) < chosen.size();)
+        for (std::size_t i = first; i < std::min(first + portion, chosen.size()); ++i)
+          worker.evaluate(chosen[i]);
+    };
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < helpers.count(); ++i)
+      threads.emplace_back([&, i] { work(*workers_[i + 1]); });
+    for (std::size_t i = 0; i < giants; ++i) workers_.front()->evaluate(chosen[i]);
+    work(*workers_.front());
+  }
+
+  void evaluate_callers() {
+    std::set<std::size_t> done;
+    for (int round = 0; round < max_rounds; ++round) {
+      std::set<std::size_t> found;
+      for (const auto &w : workers_)
+        found.insert(w->return_tables().begin(), w->return_tables().end());
+      for (const auto &w : workers_) w->learn(found);
+      std::set<std::uint64_t> starts;
+      for (const std::size_t i : found)
+        if (done.insert(i).second) starts.insert(all()[i].start);
+      if (starts.empty()) return;
+      std::set<std::size_t> callers;
+      for_each_direct_call(image_, [&](std::uint64_t from, std::uint64_t target, bool) {
+        if (!starts.contains(target)) return;
+        if (const Function *f = code_.functions.at(from)) callers.insert(code_.functions.index(*f));
+      });
+      image_.release_pages();
+      evaluate({callers.begin(), callers.end()});
+    }
+  }
+
+  void evaluate_layouts() {
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = 0; i < all().size(); ++i)
+      if (may_read_layouts(image_.at(all()[i].start).first(all()[i].end - all()[i].start)))
+        chosen.push_back(i);
+    evaluate(std::move(chosen));
+  }
+
+  Dispatch merge() {
+    Dispatch out;
+    out.functions = all().size();
+    for (const Segment &s : image_.segments())
+      if (s.executable) out.code_bytes += s.bytes.size();
+    for (const auto &w : workers_) {
+      Dispatch &part = w->dispatch();
+      out.evaluated += part.evaluated;
+      const auto append = [](auto &to, auto &from) {
+        to.insert(to.end(), std::make_move_iterator(from.begin()),
+                  std::make_move_iterator(from.end()));
+      };
+      append(out.sites, part.sites);
+      append(out.complaints, part.complaints);
+      append(out.layouts, part.layouts);
+    }
+    auto &sites = out.sites;
+    const auto key = [](const SlotSite &s) { return std::tuple(s.address, s.from_end, !s.called); };
+    std::stable_sort(sites.begin(), sites.end(),
+                     [&](const SlotSite &a, const SlotSite &b) { return key(a) < key(b); });
+    // A call names the load it is made of again.
+    sites.erase(std::unique(sites.begin(), sites.end(),
+                            [](const SlotSite &a, const SlotSite &b) {
+                              return a.address == b.address && a.from_end == b.from_end;
+                            }),
+                sites.end());
+    std::stable_sort(
+        out.layouts.begin(), out.layouts.end(),
+        [](const LayoutSite &a, const LayoutSite &b) { return a.address < b.address; });
+    return out;
+  }
+
+  const ElfImage &image_;
+  CodeMap code_;
+  std::vector<std::unique_ptr<Recogniser>> workers_;
+  std::set<std::size_t> evaluated_;
+};
+
+}  // namespace
+
+CodeMap::CodeMap(const ElfImage &i) : image(i), functions(i) {
+  for (const Function &f : functions.all())
+    looks_up.push_back(may_look_up(image.at(f.start).first(f.end - f.start)) ? 1 : 0);
+  image.release_pages();
+}
+
+bool names_verbs(const ElfImage &image) {
+  const auto any = [](const std::vector<std::string> &names, auto &&...starts) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string &n) { return (n.starts_with(starts) || ...); });
+  };
+  return any(image.needed(), "libibverbs.so", "librdmacm.so", "libmlx5.so") ||
+         any(image.imports(), "ibv_", "rdma_");
+}
+
+Dispatch find_dispatch(const ElfImage &image) { return Search(image).run(); }
+
+}  // namespace ibvexp::audit
