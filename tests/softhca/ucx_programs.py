@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""UCX and Open MPI of the distribution, in their default settings, on the
+software HCA.
+
+UCX writes its WQEs and reads its CQEs itself (rc_x, dc_x, ud_x) or posts through
+libmlx5 (rc_v, ud_v); Open MPI uses UCX as it finds it. Every row runs
+ucx_perftest as two processes of two emulated hosts, or mpirun. Usage:
+
+    ucx_programs.py --softhca LIB [--full] [--filter TEXT] [--verbose]
+
+--full runs every test of ucx_perftest, not only some. Programs that are not
+installed are skipped; with none of them the exit status is 77. The last line is
+"N passed, N failed, N skipped".
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from programs import free_port, listening
+
+SKIPPED = 77
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEVICE = "mlx5_0:1"
+
+# Of ucx_perftest: name, arguments, whether only --full runs it.
+UCP_TESTS = (
+    ("tag_lat", "-n 20 -w 2", False),
+    ("tag_lat", "-n 20 -w 2 -s 100000", False),
+    ("tag_bw", "-n 50 -w 5 -s 4096", False),
+    ("tag_bw", "-n 20 -w 2 -s 1000000", True),
+    ("tag_lat", "-n 20 -w 2 -D iov,iov -s 100,2000,300", True),
+    ("tag_lat", "-U -n 20 -w 2", True),
+    ("tag_sync_lat", "-n 20 -w 2", True),
+    ("tag_sync_bw", "-n 20 -w 2", True),
+    ("ucp_put_lat", "-n 20 -w 2", False),
+    ("ucp_put_bw", "-n 20 -w 2 -s 65536", False),
+    ("ucp_get", "-n 20 -w 2 -s 65536", False),
+    ("ucp_add", "-n 20 -w 2", True),
+    ("ucp_fadd", "-n 20 -w 2", False),
+    ("ucp_swap", "-n 20 -w 2", True),
+    ("ucp_cswap", "-n 20 -w 2 -s 8", True),
+    ("stream_lat", "-n 20 -w 2", True),
+    ("stream_bw", "-n 20 -w 2", True),
+    ("ucp_am_lat", "-n 20 -w 2", True),
+    ("ucp_am_bw", "-n 20 -w 2 -s 8192", True),
+)
+# The third: transports without it. UCX has the swap of UCT only with queues of DEVX.
+UCT_TESTS = (
+    ("am_lat", "-n 20 -w 2 -D short", ""),
+    ("am_lat", "-n 20 -w 2 -D bcopy -s 1000", ""),
+    ("am_lat", "-n 20 -w 2 -D zcopy -s 1000", ""),
+    ("am_bw", "-n 50 -w 5 -D bcopy -s 1000", ""),
+    ("put_lat", "-n 20 -w 2 -D short", "ud"),
+    ("put_lat", "-n 20 -w 2 -D bcopy -s 1000", "ud"),
+    ("put_bw", "-n 20 -w 2 -D zcopy -s 60000", "ud"),
+    ("get", "-n 20 -w 2 -D bcopy -s 1000", "ud"),
+    ("get", "-n 20 -w 2 -D zcopy -s 60000", "ud"),
+    ("add_lat", "-n 20 -w 2", "ud"),
+    ("add_mr", "-n 20 -w 2", "ud"),
+    ("fadd", "-n 20 -w 2", "ud"),
+    ("cswap", "-n 20 -w 2", "ud"),
+)
+TRANSPORTS = {"rc_v": "rc_verbs", "rc_x": "rc_mlx5", "dc_x": "dc_mlx5", "ud_v": "ud_verbs",
+              "ud_x": "ud_mlx5"}
+
+
+class Row:
+    def __init__(self, name, link, run, program):
+        self.name = name
+        self.link = link
+        self.run = run
+        self.program = program   # that it needs
+
+
+def environment(lib, link, host, fabric, **more):
+    env = dict(os.environ, SOFTHCA_LINK=link, SOFTHCA_HOST=str(host), SOFTHCA_FABRIC=fabric,
+               **more)
+    env["LD_PRELOAD"] = (env.get("LD_PRELOAD", "") + " " + lib).strip()
+    env.pop("SOFTHCA_CONFIG", None)
+    return env
+
+
+def finish(process, timeout):
+    """Output; the process and what it has started are killed if it does not end."""
+    try:
+        out, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out = process.communicate()[0] + "\ntimed out"
+    return out
+
+
+def start(command, env, cwd=None):
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env=env, cwd=cwd, start_new_session=True)
+
+
+def perftest(lib, link, fabric, tests, timeout, **more):
+    """A server and a client that go through `tests`, lines of a batch file. The client
+    prints a row of results, which begins with its name, for each."""
+    port = free_port()
+    with tempfile.NamedTemporaryFile("w", suffix=".batch") as batch:
+        batch.writelines(line + "\n" for line in tests)
+        batch.flush()
+        command = ["ucx_perftest", "-p", str(port), "-f", "-b", batch.name]
+        server = start(command, environment(lib, link, 1, fabric, **more))
+        deadline = time.time() + timeout
+        while not listening(port) and server.poll() is None and time.time() < deadline:
+            time.sleep(0.01)
+        client = start(command + ["localhost"], environment(lib, link, 2, fabric, **more))
+        results = finish(client, timeout)
+        text = f"client:\n{results}\nserver:\n{finish(server, 20)}"
+    done = [line.split()[0] for line in results.splitlines() if re.match(r" *\w+ +\d+ ", line)]
+    wanted = [line.split()[0] for line in tests]
+    if done != wanted:
+        text += f"\nresults of {done}, not of {wanted}"
+    return client.returncode == 0 and server.returncode == 0 and done == wanted, text
+
+
+def ucp(transport, tests):
+    lines = [f"{name}_{i} -t {name} {arguments}" for i, (name, arguments) in enumerate(tests)]
+    return lambda lib, link, fabric: perftest(
+        lib, link, fabric, lines, 300, UCX_TLS=f"{transport},self", UCX_NET_DEVICES=DEVICE)
+
+
+def uct(transport):
+    kind, api = transport.split("_")
+    without = {kind, "verbs" if api == "v" else "mlx5"}
+    lines = [f"{name}_{i} -t {name} -x {TRANSPORTS[transport]} -d {DEVICE} {arguments}"
+             for i, (name, arguments, lacking) in enumerate(UCT_TESTS)
+             if not without & set(lacking.split())]
+    return lambda lib, link, fabric: perftest(lib, link, fabric, lines, 300)
+
+
+def ucx_info(lib, link, fabric):
+    process = start(["ucx_info", "-d"], environment(lib, link, 1, fabric))
+    text = finish(process, 60)
+    return process.returncode == 0 and all(
+        f"Transport: {name}\n" in text for name in TRANSPORTS.values()), text
+
+
+def mpi(ranks, transport=None):
+    """The ring program, compiled here: nothing of MPI is needed to build the project.
+    In the default settings, in which ranks of one machine also use shared memory, or
+    over one transport of the device alone."""
+    def run(lib, link, fabric):
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "ring")
+            compiler = start(["mpicc", "-O1", "-o", program, os.path.join(HERE, "mpi_ring.c")],
+                             dict(os.environ))
+            text = finish(compiler, 120)
+            if compiler.returncode != 0:
+                return False, text
+            env = environment(lib, link, 1, fabric)
+            # Only mpirun's children are to have the device.
+            del env["LD_PRELOAD"]
+            command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks),
+                       "-x", f"LD_PRELOAD={lib}", "-x", "SOFTHCA_LINK", "-x", "SOFTHCA_FABRIC"]
+            if transport is not None:
+                command += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "-x",
+                            f"UCX_TLS={transport},self", "-x", f"UCX_NET_DEVICES={DEVICE}"]
+            command.append(program)
+            process = start(command, env, folder)
+            text = finish(process, 240)
+        return process.returncode == 0 and f"{ranks} ranks: all verified" in text, text
+    return run
+
+
+def rows(full):
+    for link in ("ib", "eth"):
+        yield Row("ucx_info -d", link, ucx_info, "ucx_info")
+        for transport in TRANSPORTS:
+            tests = [(n, a) for n, a, only_full in UCP_TESTS if full or not only_full]
+            yield Row(f"ucx_perftest, UCP over {transport}", link, ucp(transport, tests),
+                      "ucx_perftest")
+            if full or link == "ib":
+                yield Row(f"ucx_perftest, UCT {transport}", link, uct(transport), "ucx_perftest")
+        for ranks in (2, 4):
+            yield Row(f"mpirun, {ranks} ranks", link, mpi(ranks), "mpicc")
+            for transport in ("rc_v", "rc_x", "dc_x", "ud_x") if full or ranks == 2 else ():
+                yield Row(f"mpirun, {ranks} ranks over {transport}", link, mpi(ranks, transport),
+                          "mpicc")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--softhca", required=True, help="path of libsofthca.so")
+    parser.add_argument("--full", action="store_true", help="every test of ucx_perftest")
+    parser.add_argument("--filter", default="", help="only rows whose name contains this")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    lib = os.path.abspath(options.softhca)
+    passed = failed = skipped = 0
+    for number, row in enumerate(rows(options.full)):
+        name = f"{row.link}: {row.name}"
+        if options.filter not in name:
+            continue
+        if shutil.which(row.program) is None:
+            print(f"skip {name}: {row.program} is not installed")
+            skipped += 1
+            continue
+        begin = time.time()
+        good, text = row.run(lib, row.link, f"ucx-{os.getpid()}-{number}")
+        passed += good
+        failed += not good
+        print(f"{'ok  ' if good else 'FAIL'} {name} ({time.time() - begin:.1f} s)", flush=True)
+        if not good or options.verbose:
+            print("    " + text.replace("\n", "\n    "), flush=True)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    if passed + failed == 0 and skipped != 0:
+        return SKIPPED
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
