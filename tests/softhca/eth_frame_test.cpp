@@ -51,6 +51,23 @@ TEST_CASE("Headers are found behind VLAN tags and extension headers", "[eth]") {
   CHECK(parse(fragment).outer.protocol == 6);
 }
 
+TEST_CASE("A tunnel is known by its port alone", "[eth]") {
+  for (const u32 flags : {0x08000000u, 0u}) {
+    const auto frame = FrameBuilder()
+                           .ipv4(1, 2, 17)
+                           .udp(1, vxlan_port)
+                           .vxlan(21, flags)
+                           .mac(unicast_mac)
+                           .ipv4(1, 2, 17)
+                           .udp(1, 2)
+                           .payload(20)
+                           .build();
+    CHECK(parse(frame).tunnel);
+    CHECK(parse(frame).vni == 21);
+    CHECK(parse(frame).inner.l4_type == L4::udp);
+  }
+}
+
 TEST_CASE("A frame cut anywhere parses without reading past its end", "[eth]") {
   const auto whole = FrameBuilder()
                          .ipv4(1, 2, 17)

@@ -63,7 +63,7 @@ class FrameBuilder {
         .be16(100)
         .be32(0);
   }
-  FrameBuilder &vxlan(u32 vni) { return be32(0x08000000).be32(vni << 8); }
+  FrameBuilder &vxlan(u32 vni, u32 flags = 0x08000000) { return be32(flags).be32(vni << 8); }
   FrameBuilder &payload(size_t n, u8 seed = 1) {
     for (size_t i = 0; i < n; ++i) bytes_.push_back(static_cast<u8>(i * 3 + seed));
     return *this;

