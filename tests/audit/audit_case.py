@@ -3,6 +3,7 @@
 Tests are started as: TEST.py IBVEXP SOURCE_ROOT
 """
 
+import os
 import json
 import pathlib
 import shutil
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-IBVEXP, ROOT = sys.argv[1], pathlib.Path(sys.argv[2])
+IBVEXP, ROOT = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
 
 
 def audit(*arguments, **more):

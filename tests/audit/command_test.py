@@ -154,7 +154,7 @@ class Outputs(Audit):
         for result in run["results"]:
             self.assertEqual(rules[result["ruleIndex"]]["id"], result["ruleId"])
         levels = {r["ruleId"]: r["level"] for r in run["results"]}
-        self.assertEqual(levels, {"ibv_exp_poll_dc_info": "error", "ibv_exp_poll_cq": "note"})
+        self.assertEqual(levels, {"ibv_exp_poll_dc_info": "error", "ibv_exp_poll_cq": "none"})
         region = run["results"][0]["locations"][0]["physicalLocation"]["region"]
         self.assertEqual(region, {"startLine": 1, "startColumn": 1})
 

@@ -165,12 +165,20 @@ class Layouts(Audit):
 
     def test_each_object_shows(self):
         for release in ("3.x", "4.x"):
-            for kind, what in (("qp", "queue pair"), ("cq", "completion queue"), ("srq", "SRQ"), ("wq", "work queue")):
+            for kind, what in (("qp", "queue pair"), ("cq", "completion queue")):
                 with self.subTest(release=release, kind=kind):
                     verdict, file = self.judge(self.build(release, [kind]))
                     self.assertEqual(verdict["standing"], "private", file)
                     self.assertEqual({u["detail"].split(":")[0] for u in file["uses"]}, {what})
                     self.assertRegex(verdict["reasons"][0]["places"][0], "^0x")
+
+    def test_what_other_structures_look_like_shows_nothing(self):
+        # Behind a pointer of unknown type: today's ib_write_lat has structures that match.
+        for release in ("3.x", "4.x"):
+            for kind in ("srq", "wq"):
+                with self.subTest(release=release, kind=kind):
+                    verdict, file = self.judge(self.build(release, [kind]))
+                    self.assertEqual(verdict["standing"], "unused", file)
 
     def test_releases_are_told_apart(self):
         for release in ("3.x", "4.x"):

@@ -193,7 +193,7 @@ TEST_CASE("A refusal names the key, the value and what is allowed") {
         "SOFTHCA_HOST: \"many\" is not allowed; allowed: 1..250");
   CHECK(refusal("", {"SOFTHCA_LNIK=eth"}) ==
         "SOFTHCA_LNIK: unknown variable; allowed: SOFTHCA_CONFIG, SOFTHCA_FABRIC, SOFTHCA_HOST, "
-        "SOFTHCA_LINK, SOFTHCA_LOG, SOFTHCA_MODEL");
+        "SOFTHCA_LINK, SOFTHCA_LOG, SOFTHCA_MODEL, SOFTHCA_PCAP");
 }
 
 TEST_CASE("Hostile documents are refused, not thrown") {

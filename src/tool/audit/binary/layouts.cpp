@@ -35,6 +35,11 @@ constexpr auto shapes = std::to_array<Shape>({
     {LayoutObject::srq, 176, 8, 5, false},
     {LayoutObject::wq, 64, 16, 5, false},
 });
+// What is read of these two occurs in any structure of that size: they count only
+// behind a pointer that is known to be one.
+constexpr bool is_telling(LayoutObject object) {
+  return object == LayoutObject::qp || object == LayoutObject::cq;
+}
 constexpr int least_of_known_type = 2;
 constexpr int largest_offset = 1024;
 
@@ -149,7 +154,7 @@ std::vector<LayoutSite> find_layouts(std::vector<FieldRead> reads,
       if (t.base == at->base) type = t.object;
     std::optional<LayoutSite> best;
     for (const Shape &shape : shapes) {
-      if (type && *type != shape.object) continue;
+      if (type ? *type != shape.object : !is_telling(shape.object)) continue;
       for (const int shift : {0, shape.container}) {
         // What a verb returned is the public structure.
         if (type && shift != 0) continue;
