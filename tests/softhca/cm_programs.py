@@ -100,7 +100,20 @@ def listening(server, fabric, deadline):
         time.sleep(0.02)
 
 
+# rping closes its channel while a thread of its own may be about to look for the
+# next event there, and then ends with that thread's status, all work done: on any
+# device. Such a run says nothing and is repeated once.
+RPINGS_OWN_RACE = "rdma_get_cm_event: Bad file descriptor"
+
+
 def run_row(lib, row, fabric):
+    good, text = run_once(lib, row, fabric)
+    if not good and "DISCONNECT EVENT" in text and text.rstrip().endswith(RPINGS_OWN_RACE):
+        good, text = run_once(lib, row, fabric)
+    return good, text
+
+
+def run_once(lib, row, fabric):
     server = start(row.server, lib, row.link, SERVER_HOST, fabric)
     client = None
     try:
