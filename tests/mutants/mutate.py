@@ -2,9 +2,11 @@
 """Writes every mutant of the list into a copy of the sources, to be chosen at run time.
 
     mutate.py LIST SOURCE_ROOT TREE
+    mutate.py LIST SOURCE_ROOT --check
 
 LIST is mutants.toml. TREE becomes a copy of the repository's files in which the
-mutants lie; files that stay as they are keep their time. A mutant replaces a piece of text that stands once in its file (or once in its
+mutants lie; files that stay as they are keep their time. --check only sees whether
+every mutant still finds its place. A mutant replaces a piece of text that stands once in its file (or once in its
 context, which stands once in the file):
 
     statement   "to.a = from.a;"  ->  if (alive) { new } else { old }
@@ -102,7 +104,7 @@ def copy(root, tree, changed):
 
 def main():
     mutants = load(sys.argv[1])
-    root, tree = Path(sys.argv[2]), Path(sys.argv[3])
+    root = Path(sys.argv[2])
     header = Path(__file__).with_name("mutants.h").resolve()
     changed = {}
     faults = 0
@@ -114,7 +116,8 @@ def main():
             print(error, file=sys.stderr)
             faults += 1
     if faults == 0:
-        copy(root, tree, changed)
+        if sys.argv[3] != "--check":
+            copy(root, Path(sys.argv[3]), changed)
         print(len(mutants), "mutants")
     return min(faults, 1)
 
