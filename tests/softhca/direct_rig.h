@@ -60,7 +60,7 @@ class Rc {
  public:
   static constexpr int depth = 64;
 
-  explicit Rc(const Context &c) : context_(c) {
+  explicit Rc(const Context &c) {
     cq = ibv_create_cq(c.ctx, depth, nullptr, nullptr, 0);
     REQUIRE(cq != nullptr);
     ibv_qp_init_attr a{};
@@ -150,7 +150,6 @@ class Rc {
   mlx5dv_cq dv_cq{};
 
  private:
-  const Context &context_;
   uint16_t posted_ = 0;
   uint32_t consumed_ = 0;
 };
