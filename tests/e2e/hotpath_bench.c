@@ -219,7 +219,7 @@ static __attribute__((noinline)) int post_srq_recv(struct ibv_srq *on) {
   return ibv_post_srq_recv(on, recv_wr, &bad);
 }
 static __attribute__((noinline)) int nothing(struct ibv_qp *on) {
-  asm volatile("" ::"r"(on) : "memory");
+  __asm__ volatile("" ::"r"(on) : "memory");
   return 0;
 }
 
