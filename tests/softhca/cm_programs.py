@@ -109,7 +109,7 @@ RPINGS_OWN_RACE = "rdma_get_cm_event: Bad file descriptor"
 def run_row(lib, row, fabric):
     good, text = run_once(lib, row, fabric)
     if not good and "DISCONNECT EVENT" in text and text.rstrip().endswith(RPINGS_OWN_RACE):
-        good, text = run_once(lib, row, fabric + "-again")
+        good, text = run_once(lib, row, fabric)
     return good, text
 
 

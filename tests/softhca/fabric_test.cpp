@@ -16,6 +16,7 @@
 
 #include "fabric_rig.h"
 #include "wire/layout.h"
+#include "wire/listing.h"
 #include "wire/slot_file.h"
 
 using namespace softhca;
@@ -933,6 +934,39 @@ TEST_CASE("memory goes with its last user, however that one ends", "[fabric]") {
   CHECK(map_segment(peer.memory, 1, ring, false) == nullptr);
   CHECK(errno == ESRCH);
   f->leave(false);
+}
+
+TEST_CASE("a removal that stops anywhere leaves all of a fabric or nothing", "[fabric]") {
+  constexpr int files = 200;
+  const std::string name = "test-stop-" + std::to_string(getpid());
+  for (int delay_us = 0; delay_us < 3000; delay_us += 50) {
+    Child child([&]() -> int {
+      const std::string d = fabric_directory(name);
+      for (int i = 0; i < files; ++i)
+        close(open((d + "/file" + std::to_string(i)).c_str(), O_CREAT | O_WRONLY, 0600));
+      Child::report(1);
+      leave_fabrics();
+      return 0;
+    });
+    REQUIRE(child.hear() == 1);
+    usleep(static_cast<useconds_t>(delay_us));
+    child.kill9();
+    // What the next user finds.
+    Child next([&]() -> int {
+      const std::string d = fabric_directory(name);
+      int found = 0;
+      for (int i = 0; i < files; ++i) found += exists(d + "/file" + std::to_string(i));
+      Child::report(static_cast<u32>(found));
+      leave_fabrics();
+      return 0;
+    });
+    const u32 found = next.hear();
+    INFO(delay_us);
+    CHECK((found == 0 || found == files));
+    REQUIRE(next.status() == 0);
+  }
+  // What the killed ones left is gone as well.
+  for (const FabricEntry &e : list_fabrics()) CHECK(e.name.substr(0, name.size()) != name);
 }
 
 TEST_CASE("limits are named", "[fabric]") {

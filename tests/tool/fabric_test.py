@@ -89,6 +89,33 @@ class Fabric(unittest.TestCase):
             process.stdout.close()
             self.running.remove(process)
 
+    def test_two_threads_that_exit_at_once_remove_it(self):
+        text = ("import ctypes, os, threading\n"
+                "os.listdir('/sys/class/infiniband')\n"
+                "libc = ctypes.CDLL(None)\n"
+                "threading.Thread(target=libc.exit, args=(0,)).start()\n"
+                "libc.exit(0)\n")
+        for _ in range(20):
+            subprocess.run([sys.executable, "-c", text], env=dict(self.env, LD_PRELOAD=SOFTHCA))
+            self.assertEqual(glob.glob(f"{self.path}*"), [])
+
+    def test_processes_start_while_others_end(self):
+        # One that is killed while it removes the fabric leaves nothing half.
+        text = "import os; os.stat('/sys/class/infiniband/mlx5_0/ports/1/gids/0')"
+        env = dict(self.env, LD_PRELOAD=SOFTHCA)
+        running = []
+        for number in range(100):
+            running.append(subprocess.Popen([sys.executable, "-S", "-c", text], env=env))
+            if len(running) > 3:
+                self.assertEqual(running.pop(0).wait(), 0)
+            if number % 5 == 0:
+                killed = subprocess.Popen([sys.executable, "-S", "-c", text], env=env)
+                time.sleep(0.02 + number / 10000)
+                killed.kill()
+                killed.wait()
+        for process in running:
+            self.assertEqual(process.wait(), 0)
+
     def test_others_clear_away_what_the_killed_left(self):
         killed = self.program(SLEEP + "input()")
         killed.kill()

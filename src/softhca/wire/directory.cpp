@@ -29,8 +29,12 @@ namespace {
 
 constexpr std::string_view prefix = "softhca-";
 constexpr char users_file[] = "/users";
+// Ends the name of a directory that is being removed, before its number: no
+// fabric's name has it.
+constexpr char removed_mark = '~';
 // A cleaner holds the lock for the time it takes to remove a few files.
 constexpr int lock_patience_ms = 5000;
+constexpr int exit_patience_ms = 1000;
 
 // A directory in use. Never freed, and reached without a lock: a thread that
 // another one forked beside must not leave one locked.
@@ -62,6 +66,11 @@ int fail(const std::string &path, int error, const char *why = nullptr) {
     SOFTHCA_LOG(error, "fabric: %s: %s%s", path.c_str(), why != nullptr ? why : strerror(error),
                 limit_behind(error).text);
   return error;
+}
+
+void nap_1ms() {
+  const timespec one_ms{0, 1000000};
+  nanosleep(&one_ms, nullptr);
 }
 
 std::string base_directory() {
@@ -105,8 +114,7 @@ int hold(const std::string &path, void *&lock) {
     } else if (errno != EWOULDBLOCK && errno != EINTR) {
       error = errno;
     } else {
-      const timespec one_ms{0, 1000000};
-      nanosleep(&one_ms, nullptr);
+      nap_1ms();
     }
   }
   if (error == 0 && !same_file(fd, users)) error = EAGAIN;
@@ -169,6 +177,25 @@ bool any_live_slot(const std::string &path) {
   return false;
 }
 
+// Removes all of a directory whose file of users is locked as `fd`; 0 or errno.
+// It gives up its name first: a process can end in the middle, and what it
+// leaves must not be taken for a fabric.
+int remove_directory(const std::string &path, int fd) {
+  std::string gone = path;
+  struct stat st;
+  if (fstat(fd, &st) != 0) return errno;
+  if (path.find(removed_mark) == std::string::npos) {
+    gone += removed_mark + std::to_string(st.st_ino);
+    if (rename(path.c_str(), gone.c_str()) != 0) return errno;
+  }
+  const std::string users = gone + users_file;
+  std::error_code ec;
+  for (const fs::directory_entry &entry : fs::directory_iterator(gone, ec))
+    if (entry.path() != users) fs::remove_all(entry.path(), ec);
+  // Last: with it the directory is known for what it is.
+  return unlink(users.c_str()) == 0 && rmdir(gone.c_str()) == 0 ? 0 : errno;
+}
+
 // Removes what nobody uses; 0 or errno. Without `always`, only what says that
 // it is a fabric of this version.
 int remove_unused(const std::string &path, bool always) {
@@ -176,6 +203,9 @@ int remove_unused(const std::string &path, bool always) {
   struct stat st;
   if (lstat(path.c_str(), &st) != 0) return errno;
   if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid()) return EACCES;
+  // All that is left of one whose removal stopped behind its last file; whoever
+  // is about to fill a new one makes another.
+  if (!always && rmdir(path.c_str()) == 0) return 0;
   const int fd =
       open(users.c_str(), O_RDWR | (always ? O_CREAT : 0) | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return errno;
@@ -183,11 +213,7 @@ int remove_unused(const std::string &path, bool always) {
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 || any_live_slot(path)) {
     error = EBUSY;
   } else if (same_file(fd, users)) {
-    std::error_code ec;
-    for (const fs::directory_entry &entry : fs::directory_iterator(path, ec))
-      if (entry.path() != users) fs::remove_all(entry.path(), ec);
-    // Last: who waits for the lock now sees that the file is another one.
-    if (unlink(users.c_str()) != 0 || rmdir(path.c_str()) != 0) error = errno;
+    error = remove_directory(path, fd);
   }
   close(fd);
   return error;
@@ -260,7 +286,21 @@ void leave_fabrics_at_exit() {
   if (once.exchange(true)) return;
   // Unlike atexit() this does not belong to a library: registered before
   // main(), it comes after the destructors of all of them.
-  on_exit([](int, void *) { leave_fabrics(); }, nullptr);
+  static std::atomic<bool> leaving{false};
+  // Called last, by a second thread that calls exit() while the first one is
+  // about the other function: the process would end in the middle of it.
+  on_exit(
+      [](int, void *) {
+        for (int ms = 0; leaving.load() && ms < exit_patience_ms; ++ms) nap_1ms();
+      },
+      nullptr);
+  on_exit(
+      [](int, void *) {
+        leaving.store(true);
+        leave_fabrics();
+        leaving.store(false);
+      },
+      nullptr);
 }
 
 std::vector<FabricEntry> list_fabrics() {
