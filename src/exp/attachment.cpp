@@ -1,12 +1,12 @@
 #include "exp/attachment.h"
 
+#include "base/lock.h"
 #include "base/log.h"
 
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <new>
-#include <pthread.h>
 
 namespace ibvexp {
 
@@ -20,18 +20,8 @@ static_assert(offsetof(Attachment, table) == sizeof(ContextState),
 namespace {
 
 // Attaching and detaching, of all contexts. Never held across a call into
-// rdma-core. A child of fork() gets it unlocked.
-pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
-
-struct Attaching {
-  Attaching() { pthread_mutex_lock(&attaching); }
-  ~Attaching() { pthread_mutex_unlock(&attaching); }
-};
-
-[[gnu::constructor]] void survive_fork() {
-  pthread_atfork([] { pthread_mutex_lock(&attaching); }, [] { pthread_mutex_unlock(&attaching); },
-                 [] { pthread_mutex_unlock(&attaching); });
-}
+// rdma-core.
+Mutex attaching;
 
 // Attachments of contexts that were closed without our seeing it, as when the library
 // was loaded too late to see ibv_close_device, are found when their address is
@@ -60,7 +50,7 @@ Result<ContextState *> attach(ibv_context *context) {
   if (ContextState *state = find_state(context)) return state;
   if (context->abi_compat != __VERBS_ABI_IS_EXTENDED) return Error{ENOTSUP};
 
-  const Attaching guard;
+  const MutexGuard guard(attaching);
   ibvexp_context_words &words = *words_of(context);
   if ((words.has_comp_mask & VERBS_CONTEXT_EXP) != 0) {
     if (ContextState *state = find_state(context)) return state;
@@ -85,7 +75,7 @@ Result<ContextState *> attach(ibv_context *context) {
 void detach(ibv_context *context) noexcept {
   const int kept = errno;
   if (find_state(context) != nullptr) {
-    const Attaching guard;
+    const MutexGuard guard(attaching);
     const auto found = attachments().find(context);
     if (found != attachments().end() && found->second != nullptr) {
       ibvexp_context_words &words = *words_of(context);

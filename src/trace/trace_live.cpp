@@ -1,5 +1,6 @@
 #include "trace/trace_live.h"
 
+#include "base/lock.h"
 #include "base/log.h"
 #include "table/options.h"
 #include "trace/trace.h"
@@ -24,8 +25,8 @@ namespace {
 char file_name[PATH_MAX];
 char live_path[PATH_MAX];
 
-// Opening, writing and forking exclude one another.
-pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+// Opening, and with it what forks.
+Mutex mutex;
 std::atomic<Image *> image{nullptr};
 bool impossible = false;  // said once
 bool prepared = false;    // handlers are in place
@@ -129,11 +130,9 @@ void on_usr1(int) {
 
 void prepare() {
   prepared = true;
-  pthread_atfork([] { pthread_mutex_lock(&mutex); }, [] { pthread_mutex_unlock(&mutex); },
-                 [] {
-                   if (Image *parents = image.exchange(nullptr)) munmap(parents, sizeof(Image));
-                   pthread_mutex_unlock(&mutex);
-                 });
+  pthread_atfork(nullptr, nullptr, [] {
+    if (Image *parents = image.exchange(nullptr)) munmap(parents, sizeof(Image));
+  });
   struct sigaction now;
   // A program that handles the signal keeps it.
   if (sigaction(SIGUSR1, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
@@ -206,7 +205,7 @@ Image *live_image() noexcept {
     return mine;
   if (!on_at_load) return nullptr;
   const int kept = errno;
-  pthread_mutex_lock(&mutex);
+  mutex.lock();
   if (image.load(std::memory_order_acquire) == nullptr && !impossible) {
     const int error = open_image();
     if (error != 0) {
@@ -217,7 +216,7 @@ Image *live_image() noexcept {
     }
   }
   mine = image.load(std::memory_order_acquire);
-  pthread_mutex_unlock(&mutex);
+  mutex.unlock();
   errno = kept;
   return mine;
 }

@@ -141,6 +141,36 @@ TEST_CASE("a closed context leaves nothing to its successor [row:verbs_get_exp_c
 #endif
 }
 
+TEST_CASE("a child finds no lock of the library taken [row:ibv_exp_setenv]") {
+  const auto mine = open_all();
+  ibv_context *context = mine[0].get();
+  std::atomic<bool> stop{false};
+  std::atomic<int> failures{0};
+  const auto set = [&] {
+    while (!stop)
+      if (ibv_exp_setenv(context, "A", "1", 1) != 0) ++failures;
+  };
+  std::thread one(set), two(set), domains([&] {
+    while (!stop) {
+      ibv_exp_res_domain_init_attr attr{};
+      ibv_exp_res_domain *domain = ibv_exp_create_res_domain(context, &attr);
+      ibv_exp_destroy_res_domain_attr none{};
+      if (domain == nullptr || ibv_exp_destroy_res_domain(context, domain, &none) != 0) ++failures;
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      leave(ibv_exp_setenv(context, "A", "2", 1) == 0);
+    }
+    CHECK(child_succeeded(child));
+  }
+  stop = true;
+  for (std::thread *thread : {&one, &two, &domains}) thread->join();
+  CHECK(failures == 0);
+}
+
 TEST_CASE("children open contexts of their own, whatever the parent's threads do") {
   std::atomic<bool> stop{false};
   std::atomic<int> failures{0};

@@ -1,9 +1,9 @@
+#include "base/lock.h"
 #include "translate/queue/block_range.h"
 #include "translate/queue/front.h"
 
 #include <cstring>
 #include <new>
-#include <pthread.h>
 #include <sys/mman.h>
 
 namespace ibvexp::queue {
@@ -25,25 +25,14 @@ constexpr std::size_t head_bytes = 64;
 // always fall into the same set of the cache.
 constexpr std::size_t odd_lines(std::size_t bytes) { return ((bytes + 63) / 64 | 1) * 64; }
 
-// A child of fork() gets it unlocked.
-pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
-
-struct Taking {
-  Taking() { pthread_mutex_lock(&taking); }
-  ~Taking() { pthread_mutex_unlock(&taking); }
-};
-
-[[gnu::constructor]] void survive_fork() {
-  pthread_atfork([] { pthread_mutex_lock(&taking); }, [] { pthread_mutex_unlock(&taking); },
-                 [] { pthread_mutex_unlock(&taking); });
-}
+Mutex taking;
 
 // Free blocks of one kind.
 template <class Front>
 class Shelf {
  public:
   Front &take() {
-    const Taking guard;
+    const MutexGuard guard(taking);
     if (first_ == nullptr) refill();
     Front &front = *first_;
     first_ = front.own.next_free;
@@ -51,7 +40,7 @@ class Shelf {
   }
 
   void give_back(Front &front) noexcept {
-    const Taking guard;
+    const MutexGuard guard(taking);
     front.own.next_free = first_;
     first_ = &front;
   }

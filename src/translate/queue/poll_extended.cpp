@@ -53,12 +53,10 @@ ibv_wc completion(ibv_cq_ex *ex, const mlx5_cqe64 &cqe) {
 class Alone {
  public:
   explicit Alone(CqState &state) : state_(state) {
-    if (!state.ring.compressed) return;
-    while (state.polling.test_and_set(std::memory_order_acquire))
-      while (state.polling.test(std::memory_order_relaxed)) __builtin_ia32_pause();
+    if (state.ring.compressed) state.polling.lock();
   }
   ~Alone() {
-    if (state_.ring.compressed) state_.polling.clear(std::memory_order_release);
+    if (state_.ring.compressed) state_.polling.unlock();
   }
 
  private:

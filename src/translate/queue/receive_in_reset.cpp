@@ -14,7 +14,7 @@ int keep(ContextState &state, QpState &known, ibv_recv_wr *wr, ibv_recv_wr **bad
   ibv_recv_wr *bad = wr;
   int error;
   try {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     error = known.early.keep(known.granted, wr, bad);
   } catch (const std::bad_alloc &) {
     error = ENOMEM;
@@ -65,7 +65,7 @@ void leave_reset(ContextState &state, QpState &known) noexcept {
 void after_reset(ContextState &state, QpState &known, ibv_qp *qp, ibv_qp_state now) noexcept {
   EarlyReceives early;
   {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     if (now == IBV_QPS_RESET) {
       known.early = {};
       return enter_reset(state, known);

@@ -29,7 +29,7 @@ const ibv_device_attr &ContextState::device() {
   if (!device_known_.load(std::memory_order_acquire)) {
     ibv_device_attr asked{};
     if (ibv_query_device(context, &asked) != 0) return nothing;  // the next call asks again
-    const std::lock_guard guard(device_mutex_);
+    const MutexGuard guard(device_mutex_);
     if (!device_known_.load(std::memory_order_relaxed)) {
       device_ = asked;
       device_known_.store(true, std::memory_order_release);

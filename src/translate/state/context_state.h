@@ -5,6 +5,7 @@
 // that the table's address gives the state's.
 #pragma once
 
+#include "base/lock.h"
 #include "base/number_table.h"
 #include "base/once_pointer.h"
 #include "translate/state/cq_state.h"
@@ -99,7 +100,7 @@ struct ContextState {
 
   // Everything below, and changes to the above. Never held across a call into
   // rdma-core.
-  std::mutex mutex;
+  Mutex mutex;
   std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
   std::map<std::string, std::string> environment;
   std::unordered_set<translate::WorkQueue *> work_queues;
@@ -123,9 +124,7 @@ struct ContextState {
 
   std::unordered_map<const void *, CqMemory> cq_memory;
 
-  // The parent domain of queues whose memory is ours. Its mutex is held across
-  // calls into rdma-core that make and free it.
-  std::mutex cq_domain_mutex;
+  // The parent domain of queues whose memory is ours.
   ibv_pd *cq_domain_pd = nullptr;
   ibv_pd *cq_domain = nullptr;
 
@@ -138,7 +137,7 @@ struct ContextState {
 
  private:
   std::atomic<bool> device_known_{false};
-  std::mutex device_mutex_;
+  Mutex device_mutex_;
   ibv_device_attr device_{};
 };
 

@@ -2,6 +2,7 @@
 // provider's poll_cq. Most queues have no state.
 #pragma once
 
+#include "base/lock.h"
 #include "base/result.h"
 #include "base/state_pool.h"
 
@@ -59,7 +60,7 @@ struct CqState {
 
   CqRing ring;
   ExtendedPoll extended;
-  std::atomic_flag polling = ATOMIC_FLAG_INIT;  // taken while ring.compressed
+  SpinLock polling;  // taken while ring.compressed
   // The queue as we drive it, if we do.
   std::atomic<direct::CompletionQueue *> direct{nullptr};
 

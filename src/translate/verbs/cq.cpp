@@ -133,7 +133,7 @@ Result<ibv_cq *> make_plain(ibv_context *context, int cqe, void *cq_context,
 
 // With the mutex of the context taken.
 CqState &take_state(ContextState &state) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   return state.cq_pool.take();
 }
 
@@ -157,7 +157,7 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   CqState &fresh = take_state(state);
   const auto made = create_cq_in_memory(state, fresh, attr, dv);
   if (!made) {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     state.cq_pool.give_back(fresh);
     return made.failure();
   }
@@ -169,12 +169,12 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   fresh.ring.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
   if (extras.ring()) fresh.poll.store(poll_extended, std::memory_order_relaxed);
   try {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     state.completion_queues.insert(cq);
     enter_cq(state, cq, fresh);
   } catch (...) {
     real().ibv_destroy_cq(cq);
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     state.completion_queues.erase(cq);
     state.cq_pool.give_back(fresh);
     throw;
@@ -275,7 +275,7 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
 
 void enter_created(ContextState *state, ibv_cq *cq) {
   if (state == nullptr) return;
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   state->completion_queues.insert(cq);
 }
 
@@ -285,7 +285,7 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   const std::uint32_t handle = cq->handle;
   decltype(state->completion_queues)::node_type known;
   if (state != nullptr) {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     if (entry != nullptr) state->cqs.set(handle, nullptr);
     known = state->completion_queues.extract(cq);
   }
@@ -295,7 +295,7 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   if (result != 0 && domain && *domain) domain->keep(cq);
   if (result == 0 && state != nullptr) direct::forget_cq(*state, cq, handle);
   if (state != nullptr) {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     if (entry != nullptr && result == 0) state->cq_pool.give_back(*entry);
     if (entry != nullptr && result != 0) state->cqs.set(handle, entry);
     if (result != 0 && known) state->completion_queues.insert(std::move(known));

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <utility>
 
 namespace ibvexp::translate {
 
@@ -28,7 +29,7 @@ void *allocate(ibv_pd *, void *context, std::size_t size, std::size_t, std::uint
   if (memory == MAP_FAILED) return nullptr;
   auto &state = *static_cast<ContextState *>(context);
   try {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     state.cq_memory.insert_or_assign(memory, CqMemory{length, being_created});
   } catch (...) {
     munmap(memory, length);
@@ -48,7 +49,7 @@ void free_memory(ibv_pd *, void *context, void *memory, std::uint64_t type) {
   auto &state = *static_cast<ContextState *>(context);
   std::size_t length = 0;
   {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     const auto found = state.cq_memory.find(memory);
     if (found == state.cq_memory.end()) return;
     length = found->second.length;
@@ -69,21 +70,40 @@ void free_memory(ibv_pd *, void *context, void *memory, std::uint64_t type) {
   munmap(memory, length);
 }
 
+void free_domain(ibv_pd *domain, ibv_pd *pd) {
+  if (domain != nullptr) ibv_dealloc_pd(domain);
+  if (pd != nullptr) ibv_dealloc_pd(pd);
+}
+
+// Two threads may both make one; the second goes again.
 Result<ibv_pd *> domain_of(ContextState &context) {
-  const std::lock_guard guard(context.cq_domain_mutex);
-  if (context.cq_domain != nullptr) return context.cq_domain;
-  ibv_pd *pd =
-      context.cq_domain_pd != nullptr ? context.cq_domain_pd : ibv_alloc_pd(context.context);
+  {
+    const MutexGuard guard(context.mutex);
+    if (context.cq_domain != nullptr) return context.cq_domain;
+  }
+  ibv_pd *pd = ibv_alloc_pd(context.context);
   if (pd == nullptr) return Error{errno != 0 ? errno : ENOMEM};
-  context.cq_domain_pd = pd;
   ibv_parent_domain_init_attr attr{};
   attr.pd = pd;
   attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
   attr.alloc = allocate;
   attr.free = free_memory;
   attr.pd_context = &context;
-  context.cq_domain = ibv_alloc_parent_domain(context.context, &attr);
-  if (context.cq_domain == nullptr) return Error{errno != 0 ? errno : ENOMEM};
+  ibv_pd *domain = ibv_alloc_parent_domain(context.context, &attr);
+  if (domain == nullptr) {
+    const int reason = errno != 0 ? errno : ENOMEM;
+    ibv_dealloc_pd(pd);
+    return Error{reason};
+  }
+  {
+    const MutexGuard guard(context.mutex);
+    if (context.cq_domain == nullptr) {
+      context.cq_domain = domain;
+      context.cq_domain_pd = pd;
+      return domain;
+    }
+  }
+  free_domain(domain, pd);
   return context.cq_domain;
 }
 
@@ -112,12 +132,8 @@ Result<ibv_cq_ex *> create_cq_in_memory(ContextState &context, CqState &state,
 void release_cq_memory(ContextState *context) {
   if (context == nullptr) return;
   const int kept = errno;
-  const std::lock_guard guard(context->cq_domain_mutex);
-  if (context->cq_domain != nullptr && ibv_dealloc_pd(context->cq_domain) == 0)
-    context->cq_domain = nullptr;
-  if (context->cq_domain == nullptr && context->cq_domain_pd != nullptr &&
-      ibv_dealloc_pd(context->cq_domain_pd) == 0)
-    context->cq_domain_pd = nullptr;
+  free_domain(std::exchange(context->cq_domain, nullptr),
+              std::exchange(context->cq_domain_pd, nullptr));
   errno = kept;
 }
 

@@ -105,7 +105,7 @@ void remember(ContextState &state, DcTarget &target) {
 }
 
 DcTarget *find(ContextState &state, const ibv_exp_dct *dct) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   return state.targets.find(dct);
 }
 
@@ -143,7 +143,7 @@ Result<ibv_exp_dct *> create_dct(ibv_context *context, ibv_exp_dct_init_attr *at
   pthread_mutex_init(&made->handle.mutex, nullptr);
   pthread_cond_init(&made->handle.cond, nullptr);
 
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   DcTarget *target = state->targets.add(std::move(made));
   try {
     remember(*state, *target);
@@ -164,7 +164,7 @@ Result<void> destroy_dct(ibv_exp_dct *dct) {
   {
     // Out first: of two threads that free it one finds nothing, and the number may
     // be given out again at once.
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     gone = state->targets.take(dct);
     if (gone) {
       entry = state->qps.find(dct->dct_num);
@@ -175,7 +175,7 @@ Result<void> destroy_dct(ibv_exp_dct *dct) {
   if (!gone) return invalid(destroying, "dct", 0, "not created here, or destroyed");
   KeepErrno keep;
   const int error = positive(real().ibv_destroy_qp(gone.mapped()->qp));
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   if (error == 0) {
     if (entry != nullptr) state->qp_pool.give_back(*entry);
     state->targets.retire(std::move(gone));

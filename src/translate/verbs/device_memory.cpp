@@ -17,7 +17,7 @@ struct Whole {
 };
 
 Whole find_whole(ContextState &state, const ibv_exp_dm *dm) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   const DeviceMemory *known = state.device_memory.find(dm);
   return known != nullptr ? Whole{known->dm, known->length} : Whole{};
 }
@@ -45,7 +45,7 @@ Result<ibv_exp_dm *> alloc_dm(ibv_context *context, ibv_exp_alloc_dm_attr *attr)
   made->length = attr->length;
   ibv_dm *dm = made->dm;
   try {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     return &state->device_memory.add(std::move(made))->handle;
   } catch (...) {
     ibv_free_dm(dm);
@@ -59,13 +59,13 @@ Result<void> free_dm(ibv_exp_dm *dm) {
   Handles<DeviceMemory>::Node gone;
   {
     // Out first: of two threads that free it one finds nothing.
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     gone = state->device_memory.take(dm);
   }
   if (!gone) return invalid(freeing, "dm", 0, "not allocated here, or freed");
   KeepErrno keep;
   const int error = ibv_free_dm(gone.mapped()->dm);
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   if (error == 0) {
     state->device_memory.retire(std::move(gone));
     return {};

@@ -15,9 +15,11 @@ Result<void> setenv(ContextState &state, ibv_context *, const char *name, const 
   if (name == nullptr || *name == '\0' || std::strchr(name, '=') != nullptr)
     return invalid(id, "name", 0, "null, empty or with '='");
   if (value == nullptr) return invalid(id, "value", 0, "must not be null");
-  const std::lock_guard guard(state.mutex);
-  if (overwrite != 0) state.environment.insert_or_assign(name, value);
-  else state.environment.try_emplace(name, value);
+  {
+    const MutexGuard guard(state.mutex);
+    if (overwrite != 0) state.environment.insert_or_assign(name, value);
+    else state.environment.try_emplace(name, value);
+  }
   log(LogLevel::info, "ibv_exp_setenv: %s=%s kept in the context; rdma-core does not see it", name,
       value);
   return {};
@@ -28,14 +30,14 @@ Result<void> use_priv_env(ibv_context *) { return {}; }
 
 bool is_set(ContextState &state, const char *name) {
   const char *process = std::getenv(name);
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   const auto own = state.environment.find(name);
   if (own != state.environment.end()) return own->second != "0";
   return process != nullptr && std::strcmp(process, "0") != 0;
 }
 
 std::string own_variable(ContextState &state, const char *name) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   const auto found = state.environment.find(name);
   return found != state.environment.end() ? found->second : std::string();
 }

@@ -83,7 +83,7 @@ Result<ibv_exp_flow *> create_flow(ibv_qp *qp, ibv_exp_flow_attr *attr) {
   fresh->context = qp->context;
   fresh->handle = fresh->real->handle;
 
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   state->handles.insert(fresh.get());
   undo.rule = nullptr;
   return fresh.release();
@@ -93,7 +93,7 @@ Result<void> destroy_flow(ibv_exp_flow *flow) {
   ContextState *state = find_state(flow->context);
   if (state == nullptr) return Error{ENOTSUP};
   {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     if (!state->handles.contains(flow))
       return invalid(destroying, "flow_id", 0, "no rule of this library");
   }
@@ -102,7 +102,7 @@ Result<void> destroy_flow(ibv_exp_flow *flow) {
   const int error = ibv_destroy_flow(rule->real);
   errno = kept;
   if (error != 0) return Error{error < 0 ? -error : error};
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   state->handles.erase(rule);
   state->retired_handles.keep(
       AnyObject(rule, {[](void *gone) { delete static_cast<Rule *>(gone); }}));

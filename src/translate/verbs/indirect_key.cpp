@@ -77,7 +77,7 @@ Result<ibv_mr *> create_mr(ibv_exp_create_mr_in *in) {
   key->mr.rkey = key->mkey->rkey;
   key->mr_type = null_mr;
   try {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     state->keys.set(key->mr.lkey >> 8, key);
   } catch (...) {
     mlx5dv_destroy_mkey(key->mkey);
@@ -91,17 +91,17 @@ int destroy_key(ContextState &state, IndirectKey &key) {
   const std::uint32_t index = key.mr.lkey >> 8;
   {
     // Out first: another thread may get the same index for a new key.
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     state.keys.set(index, nullptr);
   }
   const int error = mlx5dv_destroy_mkey(key.mkey);
   if (error != 0) {
     // The room for it is there.
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     state.keys.set(index, &key);
     return error;
   }
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   state.retired_handles.keep(AnyObject(&key, {std::free}));
   return 0;
 }
@@ -146,7 +146,7 @@ Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
   }
   ibv_mr *mr = made->mr;
   try {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     return &state->key_lists.add(std::move(made))->handle;
   } catch (...) {
     real().ibv_dereg_mr(mr);
@@ -160,13 +160,13 @@ Result<void> dealloc_mkey_list_memory(ibv_exp_mkey_list_container *memory) {
   if (state == nullptr) return Error{ENOTSUP};
   Handles<KeyListMemory>::Node gone;
   {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     gone = state->key_lists.take(memory);
   }
   if (!gone) return invalid(freeing, "mem", 0, "not allocated here, or freed");
   KeepErrno keep;
   const int error = real().ibv_dereg_mr(gone.mapped()->mr);
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   if (error == 0) {
     std::free(gone.mapped()->entries);
     state->key_lists.retire(std::move(gone));

@@ -100,7 +100,7 @@ Refusal to_refusal(Error error) {
 // address is known.
 bool is_qp(ContextState &state, const void *object) {
   bool found = false;
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   state.qp_pool.for_each([&](const QpState &known) {
     found = found || known.qp.load(std::memory_order_relaxed) == object;
   });
@@ -109,12 +109,12 @@ bool is_qp(ContextState &state, const void *object) {
 
 // Like queue pairs, those that a base verb created past this library are not known.
 bool is_cq(ContextState &state, const void *object) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   return state.completion_queues.contains(static_cast<const ibv_cq *>(object));
 }
 
 const WorkQueue *wq_of(ContextState &state, const void *object) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   for (const WorkQueue *wq : state.work_queues)
     if (static_cast<const ibv_exp_wq *>(wq) == object) return wq;
   return nullptr;
@@ -172,7 +172,7 @@ Refusal query(ibv_context *context, const ibv_exp_query_intf_params *params, voi
     }
   }();
   if (family != nullptr) {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     ++state->families[family];
   }
   return outcome;
@@ -198,7 +198,7 @@ Result<void> release_intf(ibv_context *context, void *intf, ibv_exp_release_intf
   ContextState *state = find_state(context);
   if (state == nullptr) return Error{ENOTSUP};
   // The tables are constant: all there is of an obtained one is that it was.
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   const auto held = state->families.find(intf);
   if (held == state->families.end())
     return invalid(releasing, "intf", 0, "not obtained in this context, or released");

@@ -162,7 +162,7 @@ Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
 
   if (memory.address() != nullptr) {
     try {
-      const std::lock_guard guard(state.mutex);
+      const MutexGuard guard(state.mutex);
       auto &entry = state.owned_memory[mr];
       // Left by a region that was released without our seeing it, and so free.
       if (entry.address != nullptr) ::munmap(entry.address, entry.length);
@@ -181,7 +181,7 @@ int dereg_mr(ContextState *state, ibv_mr *mr) {
   OwnedMemory memory{};
   {
     // Out first: another thread may get the same address for a new region.
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     if (auto node = state->owned_memory.extract(mr)) memory = node.mapped();
   }
   const int result = real().ibv_dereg_mr(mr);
@@ -191,7 +191,7 @@ int dereg_mr(ContextState *state, ibv_mr *mr) {
     ::munmap(memory.address, memory.length);
   } else {
     try {
-      const std::lock_guard guard(state->mutex);
+      const MutexGuard guard(state->mutex);
       state->owned_memory[mr] = memory;
     } catch (...) {
       // Out of memory: the pages stay mapped for good, which is safe.

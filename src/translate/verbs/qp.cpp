@@ -58,7 +58,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
   const bool no_windows = is_set(state, "MLX5_SHUT_UP_MW");
   if (lane::is_for(modern)) lane::install(state, qp->send_cq);
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   QpState &entry = state.qp_pool.take();
   entry.max_inline_data =
       std::min(modern.attr.cap.max_inline_data, largest_inline_data(qp->qp_type));
@@ -427,7 +427,7 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   QpState *entry = find_qp(state, qp);
   const std::uint32_t number = qp->qp_num;
   if (entry != nullptr) {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     state->qps.set(number, nullptr);
     if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr) cq->remove_raw(qp);
   }
@@ -441,7 +441,7 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   if (result != 0 && domain && *domain) keep_domain(*state, *domain, qp);
   if (result == 0 && state != nullptr) direct::forget(*state, qp, number);
   if (entry != nullptr) {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     if (result == 0) {
       leave_reset(*state, *entry);
       state->qp_pool.give_back(*entry);

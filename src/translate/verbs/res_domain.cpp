@@ -71,7 +71,7 @@ Result<ibv_exp_res_domain *> create_res_domain(ibv_context *context,
   }
   ibv_td *td = made->td;
   try {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     return &state->res_domains.add(std::move(made))->handle;
   } catch (...) {
     if (td != nullptr) ibv_dealloc_td(td);
@@ -89,7 +89,7 @@ Result<void> destroy_res_domain(ibv_context *context, ibv_exp_res_domain *domain
 
   Handles<ResDomain>::Node gone;
   {
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     const ResDomain *known = state->res_domains.find(domain);
     if (known == nullptr)
       return invalid(destroying, "res_dom", 0, "of another context, or destroyed");
@@ -104,7 +104,7 @@ Result<void> destroy_res_domain(ibv_context *context, ibv_exp_res_domain *domain
   }
   KeepErrno keep;
   const int error = gone.mapped()->td != nullptr ? ibv_dealloc_td(gone.mapped()->td) : 0;
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   if (error == 0) {
     state->res_domains.retire(std::move(gone));
     return {};
@@ -117,7 +117,7 @@ Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd 
   if (handle == nullptr) return invalid(entry, "res_domain", 0, "must not be null");
   ResDomain *domain;
   {
-    const std::lock_guard guard(state_.mutex);
+    const MutexGuard guard(state_.mutex);
     domain = state_.res_domains.find(handle);
     if (domain == nullptr)
       return invalid(entry, "res_domain", 0, "of another context, or destroyed");
@@ -135,7 +135,7 @@ Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd 
   ibv_pd *fresh = make_parent(pd, domain->td);
   if (fresh == nullptr) return keep.reason();
   {
-    const std::lock_guard guard(state_.mutex);
+    const MutexGuard guard(state_.mutex);
     auto parent = parent_of(*domain, pd);
     if (parent == domain->parents.end()) {
       try {
@@ -157,7 +157,7 @@ Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd 
 
 void DomainUse::keep(const void *object) {
   if (!state_.sees_base_verbs) return leave();
-  const std::lock_guard guard(state_.mutex);
+  const MutexGuard guard(state_.mutex);
   if (node_) {
     state_.domain_shares.insert(std::move(node_));
   } else {
@@ -168,7 +168,7 @@ void DomainUse::keep(const void *object) {
 }
 
 void DomainUse::take(const void *object) {
-  const std::lock_guard guard(state_.mutex);
+  const MutexGuard guard(state_.mutex);
   node_ = state_.domain_shares.extract(object);
   if (node_) share_ = node_.mapped();
 }
@@ -177,7 +177,7 @@ void DomainUse::leave() noexcept {
   if (share_.domain == nullptr) return;
   ibv_pd *unused = nullptr;
   {
-    const std::lock_guard guard(state_.mutex);
+    const MutexGuard guard(state_.mutex);
     if (share_.modern_pd != share_.pd) {
       const auto parent = parent_of(*share_.domain, share_.pd);
       // The program may free its protection domain next, which the parent holds.
@@ -193,7 +193,7 @@ void DomainUse::leave() noexcept {
   }
   Handles<ResDomain>::Node last;
   {
-    const std::lock_guard guard(state_.mutex);
+    const MutexGuard guard(state_.mutex);
     ResDomain *domain = share_.domain;
     share_ = {};
     if (--domain->uses == 0 && domain->destroyed) last = state_.left_domains.take(domain);

@@ -29,7 +29,7 @@ int positive(int error) { return error < 0 ? -error : error; }
 bool alive(const ibv_context *context, const void *handle) {
   ContextState *state = find_state(const_cast<ibv_context *>(context));
   if (state == nullptr) return false;
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   return state->handles.contains(handle);
 }
 
@@ -121,7 +121,7 @@ struct Undo {
 };
 
 void enter(ContextState &state, WorkQueue &wq) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   CqState &cq = need_cq(state, wq.cq);
   const auto handle = state.handles.insert(&wq).first;
   try {
@@ -136,7 +136,7 @@ void enter(ContextState &state, WorkQueue &wq) {
 
 void leave(ContextState &state, WorkQueue &wq) noexcept {
   direct::forget(state, wq);
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   state.handles.erase(&wq);
   state.work_queues.erase(&wq);
   if (CqState *cq = find_cq(&state, wq.cq)) cq->remove_raw(nullptr);
@@ -253,7 +253,7 @@ Result<void> destroy_wq(ibv_exp_wq *wq) {
     return Error{positive(error)};
   }
   leave(state, *ours);
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   state.retired_handles.keep(
       AnyObject(ours, {[](void *gone) { delete static_cast<WorkQueue *>(gone); }}));
   return {};
@@ -305,7 +305,7 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ibv_context *context,
   fresh->ind_tbl_handle = fresh->real->ind_tbl_handle;
   fresh->ind_tbl_num = fresh->real->ind_tbl_num;
 
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   state->handles.insert(fresh.get());
   undo.table = nullptr;
   return fresh.release();
@@ -320,7 +320,7 @@ Result<void> destroy_rwq_ind_table(ibv_exp_rwq_ind_table *table) {
   errno = kept;
   if (error != 0) return Error{positive(error)};
   ContextState &state = *find_state(ours->context);
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   state.handles.erase(ours);
   state.retired_handles.keep(
       AnyObject(ours, {[](void *gone) { delete static_cast<IndirectionTable *>(gone); }}));

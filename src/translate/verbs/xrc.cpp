@@ -38,7 +38,7 @@ XrcReceivers *find(ContextState &state, const ibv_xrc_domain *domain) {
 }
 
 Result<void> check_open(EntryId entry, ContextState &state, const ibv_xrc_domain *domain) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   if (find(state, domain) == nullptr) return no_domain(entry);
   return {};
 }
@@ -92,7 +92,7 @@ class Handle {
 
   // Registers it with this process. Throws bad_alloc.
   Result<void> keep(EntryId entry, ContextState &state, ibv_xrc_domain *domain) {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     XrcReceivers *receivers = find(state, domain);
     if (receivers == nullptr) return no_domain(entry);
     receivers->emplace(receiver_.qp->qp_num, receiver_);
@@ -120,7 +120,7 @@ Result<void> with(EntryId entry, ContextState &state, ibv_xrc_domain *domain, st
                   Work work) {
   ibv_qp *registered = nullptr;
   {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     const XrcReceivers *receivers = find(state, domain);
     if (receivers == nullptr) return no_domain(entry);
     const auto found = receivers->find(number);
@@ -153,7 +153,7 @@ Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *conte
   Owned<ibv_xrcd, ibv_close_xrcd> made(ibv_open_xrcd(context, &attr));
   if (!made) return keep.reason();
   auto *domain = reinterpret_cast<ibv_xrc_domain *>(made.get());
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   // One of that address was closed without our seeing it.
   state.xrc_domains.insert_or_assign(domain, XrcReceivers());
   static_cast<void>(made.release());
@@ -165,14 +165,14 @@ Result<void> close_xrc_domain(ContextState &state, ibv_xrc_domain *domain) {
   decltype(state.xrc_domains)::node_type gone;
   {
     // Out first: of two threads that close it one finds nothing.
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     gone = state.xrc_domains.extract(domain);
   }
   if (!gone) return no_domain(closing);
   KeepErrno keep;
   const auto closed = outcome(ibv_close_xrcd(modern(domain)));
   if (closed) return closed;
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   state.xrc_domains.insert(std::move(gone));
   return closed;
 }
@@ -246,7 +246,7 @@ Result<void> unreg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::
   constexpr EntryId leaving = EntryId::ibv_unreg_xrc_rcv_qp;
   XrcReceivers::node_type gone;
   {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     XrcReceivers *receivers = find(state, domain);
     if (receivers == nullptr) return no_domain(leaving);
     if (const auto found = receivers->find(number); found != receivers->end())
@@ -256,7 +256,7 @@ Result<void> unreg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::
   KeepErrno keep;
   const int error = destroy(gone.mapped());
   if (error == 0) return {};
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   if (XrcReceivers *receivers = find(state, domain)) receivers->insert(std::move(gone));
   return Error{error};
 }

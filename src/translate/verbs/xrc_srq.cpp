@@ -95,7 +95,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
                                  ibv_cq *cq, ibv_srq_init_attr *attr) {
   if (const auto checked = check(state, pd, domain, cq, attr); !checked) return checked.failure();
   {
-    const std::lock_guard guard(state.mutex);
+    const MutexGuard guard(state.mutex);
     if (!state.xrc_domains.contains(domain))
       return invalid(creating, "xrc_domain", 0, "not opened here, or closed");
   }
@@ -119,7 +119,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
     return named.failure();
   fill(*legacy, queue.get(), number, domain, wanted);
 
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   LegacySrq *shown = state.legacy_srqs.add(std::move(legacy));
   try {
     state.shown_srqs.insert_or_assign(queue.get(), shown);
@@ -148,7 +148,7 @@ int destroy_srq(ibv_srq *srq) {
   decltype(state->shown_srqs)::node_type shown;
   {
     // Out first: of two threads that free it one finds nothing.
-    const std::lock_guard guard(state->mutex);
+    const MutexGuard guard(state->mutex);
     gone = state->legacy_srqs.take(srq);
     if (gone) shown = state->shown_srqs.extract(behind(srq));
   }
@@ -158,7 +158,7 @@ int destroy_srq(ibv_srq *srq) {
   }
   const int error = real().ibv_destroy_srq(behind(srq));
   if (error == 0) return 0;
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   state->legacy_srqs.put_back(std::move(gone));
   state->shown_srqs.insert(std::move(shown));
   return error;
@@ -166,7 +166,7 @@ int destroy_srq(ibv_srq *srq) {
 
 void show_srq(ContextState *state, ibv_async_event &event) {
   if (state == nullptr || !is_of_srq(event)) return;
-  const std::lock_guard guard(state->mutex);
+  const MutexGuard guard(state->mutex);
   const auto found = state->shown_srqs.find(event.element.srq);
   if (found != state->shown_srqs.end())
     event.element.srq = reinterpret_cast<ibv_srq *>(&found->second->handle);

@@ -187,7 +187,7 @@ void enter(Context &context, CompletionQueue &cq, WorkQueue &wq) {
 
 std::vector<WorkQueue *> work_queues_on(ContextState &state, const ibv_cq *cq) {
   std::vector<WorkQueue *> found;
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   for (WorkQueue *wq : state.work_queues)
     if (wq->cq == cq) found.push_back(wq);
   return found;
@@ -195,7 +195,7 @@ std::vector<WorkQueue *> work_queues_on(ContextState &state, const ibv_cq *cq) {
 
 std::vector<Candidate> candidates_on(ContextState &state, const ibv_cq *cq) {
   std::vector<Candidate> found;
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   state.qp_pool.for_each([&](QpState &known) {
     ibv_qp *qp = known.qp.load(std::memory_order_relaxed);
     // Not by what qp points to: it may have been destroyed behind our back.
@@ -206,7 +206,7 @@ std::vector<Candidate> candidates_on(ContextState &state, const ibv_cq *cq) {
 }
 
 CqRing ring_of(ContextState &state, const ibv_cq *cq) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   const CqState *known = find_cq(&state, cq);
   return known != nullptr ? known->ring : CqRing{};
 }
@@ -266,7 +266,7 @@ void forget_locked(Context &context, WorkQueue &wq) noexcept {
 }  // namespace
 
 Context &need_context(ContextState &state) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   if (state.direct == nullptr) {
     // Underneath, where it expects to be.
     lane::install(state);
@@ -287,7 +287,7 @@ Context &need_context(ContextState &state) {
 
 Result<CompletionQueue *> own(ContextState &state, ibv_cq *cq) {
   Context &context = need_context(state);
-  const std::lock_guard guard(context.mutex);
+  const MutexGuard guard(context.mutex);
   if (CompletionQueue *known = find(&context, cq)) return known;
 
   const auto candidates = candidates_on(state, cq);
@@ -312,7 +312,7 @@ Result<CompletionQueue *> own(ContextState &state, ibv_cq *cq) {
     for (const Candidate &c : candidates) entered.push_back(&enter(context, c, device));
     for (WorkQueue *wq : work_queues) enter(context, *fresh, *wq);
     context.cqs.set(cq->handle, fresh.get());
-    const std::lock_guard table(state.mutex);
+    const MutexGuard table(state.mutex);
     CqState &known = need_cq(state, cq);
     known.direct.store(fresh.get(), std::memory_order_release);
     known.poll.store(exp_poll, std::memory_order_release);
@@ -332,7 +332,7 @@ Result<CompletionQueue *> own(ContextState &state, ibv_cq *cq) {
 Result<void> adopt(ContextState &state, ibv_qp *qp) {
   if (state.direct == nullptr) return {};
   Context &context = *state.direct;
-  const std::lock_guard guard(context.mutex);
+  const MutexGuard guard(context.mutex);
   // One that was destroyed behind our back.
   if (Endpoint *stale = context.queue_pairs.find(qp->qp_num)) remove(context, stale, qp->qp_num);
   Candidate c{qp, nullptr, qp->send_cq != nullptr && find(&context, qp->send_cq) != nullptr,
@@ -348,7 +348,7 @@ Result<void> adopt(ContextState &state, ibv_qp *qp) {
 Result<void> adopt(ContextState &state, WorkQueue &wq) {
   if (state.direct == nullptr) return {};
   Context &context = *state.direct;
-  const std::lock_guard guard(context.mutex);
+  const MutexGuard guard(context.mutex);
   CompletionQueue *cq = find(&context, wq.cq);
   if (cq == nullptr || wq.direct != nullptr) return {};
   if (const auto fits = check_wq(wq); !fits) return fits;
@@ -360,7 +360,7 @@ void after_modify(ContextState &state, WorkQueue &wq) noexcept {
   Endpoint *endpoint = wq.direct;
   if (endpoint == nullptr) return;
   if (wq.state == IBV_EXP_WQS_RESET) {
-    const std::lock_guard guard(state.direct->mutex);
+    const MutexGuard guard(state.direct->mutex);
     drop_unread(*state.direct, *endpoint);
   }
   const Guard guard(endpoint->receive.lock);
@@ -371,14 +371,14 @@ void after_modify(ContextState &state, WorkQueue &wq) noexcept {
 
 void forget(ContextState &state, WorkQueue &wq) noexcept {
   if (state.direct == nullptr) return;
-  const std::lock_guard guard(state.direct->mutex);
+  const MutexGuard guard(state.direct->mutex);
   forget_locked(*state.direct, wq);
 }
 
 void forget(ContextState &state, const ibv_qp *qp, std::uint32_t number) noexcept {
   if (state.direct == nullptr) return;
   Context &context = *state.direct;
-  const std::lock_guard guard(context.mutex);
+  const MutexGuard guard(context.mutex);
   Endpoint *endpoint = context.queue_pairs.find(number);
   if (endpoint == nullptr || endpoint->qp != qp) return;
   drop_unread(context, *endpoint);
@@ -390,7 +390,7 @@ void after_modify(ContextState &state, ibv_qp *qp, ibv_qp_state to) noexcept {
   if (endpoint == nullptr) return;
   if (to == IBV_QPS_RESET) {
     {
-      const std::lock_guard guard(state.direct->mutex);
+      const MutexGuard guard(state.direct->mutex);
       drop_unread(*state.direct, *endpoint);
     }
     if (endpoint->owns_send) {
@@ -413,7 +413,7 @@ void after_modify(ContextState &state, ibv_qp *qp, ibv_qp_state to) noexcept {
 void forget_cq(ContextState &state, const ibv_cq *cq, std::uint32_t handle) noexcept {
   if (state.direct == nullptr) return;
   Context &context = *state.direct;
-  const std::lock_guard guard(context.mutex);
+  const MutexGuard guard(context.mutex);
   CompletionQueue *own = context.cqs.find(handle);
   if (own == nullptr || own->cq != cq) return;
   context.cqs.set(handle, nullptr);

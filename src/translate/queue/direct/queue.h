@@ -7,6 +7,7 @@
 // read under that of the queue.
 #pragma once
 
+#include "base/lock.h"
 #include "base/number_table.h"
 #include "translate/queue/direct/cqe.h"
 #include "translate/queue/direct/wqe.h"
@@ -16,22 +17,9 @@
 #include <cerrno>
 #include <memory>
 #include <mutex>
-#include <pthread.h>
 #include <vector>
 
 namespace ibvexp::direct {
-
-class SpinLock {
- public:
-  SpinLock() { pthread_spin_init(&lock_, PTHREAD_PROCESS_PRIVATE); }
-  SpinLock(const SpinLock &) = delete;
-  SpinLock &operator=(const SpinLock &) = delete;
-  void lock() { pthread_spin_lock(&lock_); }
-  void unlock() { pthread_spin_unlock(&lock_); }
-
- private:
-  pthread_spinlock_t lock_;
-};
 
 using Guard = std::lock_guard<SpinLock>;
 
@@ -235,7 +223,7 @@ struct Context {
   NumberTable<Endpoint> queue_pairs;  // by number
 
   // Changes to all of it.
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::unique_ptr<CompletionQueue>> owned_cqs;
   std::vector<std::unique_ptr<Endpoint>> owned_endpoints;
 };

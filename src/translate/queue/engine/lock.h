@@ -1,8 +1,7 @@
 // The lock of a queue. Nothing under it blocks or calls out.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
+#include "base/lock.h"
 
 namespace ibvexp::engine {
 
@@ -13,27 +12,16 @@ class Lock {
   bool is_needed() const { return needed_; }
 
   void lock() {
-    if (!needed_) return;
-    while (taken_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]] wait();
+    if (needed_) taken_.lock();
   }
   // False: somebody else has it.
-  bool try_lock() { return !needed_ || taken_.exchange(1, std::memory_order_acquire) == 0; }
+  bool try_lock() { return !needed_ || taken_.try_lock(); }
   void unlock() {
-    if (needed_) taken_.store(0, std::memory_order_release);
+    if (needed_) taken_.unlock();
   }
 
  private:
-  [[gnu::cold, gnu::noinline]] void wait() const {
-    while (taken_.load(std::memory_order_relaxed) != 0) {
-#if defined(__x86_64__)
-      asm volatile("pause" ::: "memory");
-#elif defined(__aarch64__)
-      asm volatile("yield" ::: "memory");
-#endif
-    }
-  }
-
-  std::atomic<std::uint32_t> taken_{0};
+  SpinLock taken_;
   bool needed_ = true;
 };
 

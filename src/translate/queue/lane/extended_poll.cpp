@@ -82,7 +82,7 @@ void install(ContextState &state, ibv_cq *cq) {
         cq->handle);
     return;
   }
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   CqState &own = need_cq(state, cq);
   if (own.ring.entries != nullptr || ex->start_poll == start_poll) return;
   own.extended = {ex->start_poll, ex->next_poll, ex->read_opcode, ex->read_byte_len, read_qp_num};

@@ -44,7 +44,7 @@ int check_type(std::uint32_t type) {
 
 // The room that a request names for what it does not carry itself.
 int find_room(ContextState &state, const Umr &umr, const UmrLayout &layout, KeyListMemory &room) {
-  const std::lock_guard guard(state.mutex);
+  const MutexGuard guard(state.mutex);
   const KeyListMemory *known = state.key_lists.find(umr.memory_objects);
   if (known == nullptr)
     return invalid(posting, "ext_op.umr.memory_objects", 0, "null, of another context, or freed")
