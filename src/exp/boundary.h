@@ -21,17 +21,10 @@ namespace detail {
 // The error shape of a row, for a function of return type R, with errno in each of
 // them. A slot may differ in type from the verb it serves (an int where the verb
 // returns a pointer): it tells the number.
-template <EntryId id, class R, class... Args>
-R fail(int error, [[maybe_unused]] std::tuple<Args...> arguments) noexcept {
+template <EntryId id, class R>
+R fail(int error) noexcept {
   constexpr Shape shape = row(id).shape;
   errno = error;
-
-  if constexpr (shape == Shape::null_status) {
-    auto *status = std::get<2>(arguments);
-    if (status != nullptr)
-      *status =
-          error == ENOTSUP ? IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED : IBV_EXP_INTF_STAT_INVAL_PARARM;
-  }
 
   if constexpr (std::is_void_v<R>) return;
   else if constexpr (std::is_pointer_v<R>) return nullptr;
@@ -41,13 +34,21 @@ R fail(int error, [[maybe_unused]] std::tuple<Args...> arguments) noexcept {
   else return error;
 }
 
-// A call refused as a whole stops at the first request. When a handler fails, it
-// has said itself which one is bad.
+// What a call that is refused as a whole answers through its arguments: it stops at
+// the first request, and has a status. A handler that fails has set them itself.
 template <EntryId id, class... Args>
-void blame_first([[maybe_unused]] std::tuple<Args...> arguments) noexcept {
-  if constexpr (row(id).shape == Shape::positive_bad) {
+void answer_arguments([[maybe_unused]] int error,
+                      [[maybe_unused]] std::tuple<Args...> arguments) noexcept {
+  constexpr Shape shape = row(id).shape;
+  if constexpr (shape == Shape::positive_bad) {
     auto *bad = std::get<2>(arguments);
     if (bad != nullptr) *bad = std::get<1>(arguments);
+  }
+  if constexpr (shape == Shape::null_status) {
+    auto *status = std::get<2>(arguments);
+    if (status != nullptr)
+      *status =
+          error == ENOTSUP ? IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED : IBV_EXP_INTF_STAT_INVAL_PARARM;
   }
 }
 
@@ -139,8 +140,7 @@ struct SlotCall {
         const auto result = detail::serve<id>(arguments...);
         if (result) [[likely]]
           return detail::deliver<R>(result);
-        return detail::fail<id, R>(detail::reported<counted>(result.error()),
-                                   std::tuple(arguments...));
+        return detail::fail<id, R>(detail::reported<counted>(result.error()));
       } catch (...) {
         return refuse(detail::error_of_exception(), arguments...);
       }
@@ -148,8 +148,8 @@ struct SlotCall {
   }
 
   static R refuse(int error, Args... arguments) noexcept {
-    detail::blame_first<id>(std::tuple(arguments...));
-    return detail::fail<id, R>(detail::reported<counted>(error), std::tuple(arguments...));
+    detail::answer_arguments<id>(error, std::tuple(arguments...));
+    return detail::fail<id, R>(detail::reported<counted>(error));
   }
 
   // In the table's slot when tracing is on.

@@ -65,6 +65,69 @@ static void be_refused(void) {
   ibv_dealloc_pd(pd);
 }
 
+static void *symbol(const char *name) {
+  void *found = dlsym(RTLD_DEFAULT, name);
+
+  need(found != NULL, name);
+  return found;
+}
+
+/* A mistake or a refusal in each way that a verb may answer with one. Inlines look
+ * at some of it themselves, so by symbol. */
+static void be_refused_in_all_shapes(void) {
+  int (*query_gid_attr)(struct ibv_context *, uint8_t, unsigned, struct ibv_exp_gid_attr *);
+  int (*post_task)(struct ibv_context *, struct ibv_exp_task *, struct ibv_exp_task **);
+  int (*query_port)(struct ibv_context *, uint8_t, struct ibv_exp_port_attr *);
+  int (*set)(struct ibv_context *, const char *, const char *, int);
+  struct ibv_exp_res_domain *(*create_res_domain)(struct ibv_context *,
+                                                  struct ibv_exp_res_domain_init_attr *);
+  void *(*query_intf)(struct ibv_context *, struct ibv_exp_query_intf_params *,
+                      enum ibv_exp_query_intf_status *);
+  uint64_t (*ts_to_ns)(struct ibv_exp_clock_info *, uint64_t);
+  void (*dealloc_ec_calc)(struct ibv_exp_ec_calc *);
+  struct ibv_exp_query_intf_params params = {0};
+  enum ibv_exp_query_intf_status status = IBV_EXP_INTF_STAT_OK;
+  struct ibv_exp_port_attr port = {0};
+  struct ibv_exp_gid_attr gid = {0};
+  struct ibv_exp_task task = {0}, *bad = NULL;
+  struct ibv_exp_res_domain_init_attr domain = {0};
+
+  *(void **)&query_gid_attr = symbol("ibv_exp_query_gid_attr");
+  *(void **)&post_task = symbol("ibv_exp_post_task");
+  *(void **)&query_port = symbol("ibv_exp_query_port");
+  *(void **)&set = symbol("ibv_exp_setenv");
+  *(void **)&create_res_domain = symbol("ibv_exp_create_res_domain");
+  *(void **)&query_intf = symbol("ibv_exp_query_intf");
+  *(void **)&ts_to_ns = symbol("ibv_exp_cqe_ts_to_ns");
+  *(void **)&dealloc_ec_calc = symbol("ibv_exp_dealloc_ec_calc");
+
+  gid.comp_mask = 1u << 31;
+  need(query_gid_attr(context, 1, 0, &gid) == EINVAL, "positive");
+  need(post_task(context, &task, &bad) == ENOTSUP && bad == &task, "positive_bad");
+  port.comp_mask = 1u << 31;
+  need(query_port(context, 1, &port) == -EINVAL, "negative");
+  need(set(context, NULL, "", 1) == -1 && errno == EINVAL, "minus_one");
+  domain.comp_mask = 1u << 31;
+  need(!create_res_domain(context, &domain) && errno == EINVAL, "null_errno");
+
+  /* With a status of its own for each reason. */
+  params.intf_scope = IBV_EXP_INTF_GLOBAL;
+  params.intf = IBV_EXP_INTF_CQ;
+  need(!query_intf(context, &params, &status) && status == IBV_EXP_INTF_STAT_INVAL_OBJ &&
+           errno == EINVAL,
+       "null_status");
+  params.intf_scope = IBV_EXP_INTF_VENDOR;
+  need(!query_intf(context, &params, &status) && status == IBV_EXP_INTF_STAT_VENDOR_NOT_SUPPORTED &&
+           errno == ENOTSUP,
+       "null_status, refused");
+  need(!query_intf(context, NULL, NULL) && errno == EINVAL, "null_status, unwanted");
+
+  need(!ts_to_ns(NULL, 1) && errno == EINVAL, "zero");
+  errno = 0;
+  dealloc_ec_calc(NULL);
+  need(errno == EINVAL, "void_errno");
+}
+
 /* A queue pair that is connected to itself. */
 static struct ibv_qp *create_loop(struct ibv_pd *pd, struct ibv_cq *cq) {
   struct ibv_exp_qp_init_attr attr = {0};
@@ -128,6 +191,25 @@ static void post_chain(void) {
   do n = ibv_exp_poll_cq(cq, 1, &wc, sizeof(wc));
   while (n == 0);
   need(n == 1 && wc.status == IBV_WC_SUCCESS, "completion");
+  ibv_destroy_qp(qp);
+  ibv_destroy_cq(cq);
+  ibv_dealloc_pd(pd);
+}
+
+/* A request that one switch serves, until it is. */
+static void post_nops(int times) {
+  struct ibv_pd *pd = ibv_alloc_pd(context);
+  struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+  struct ibv_qp *qp = create_loop(pd, cq);
+  struct ibv_exp_send_wr wr, *bad = NULL;
+  int i, result;
+
+  for (i = 0; i < times; ++i) {
+    memset(&wr, 0, sizeof(wr));
+    wr.exp_opcode = IBV_EXP_WR_NOP;
+    result = ibv_exp_post_send(qp, &wr, &bad);
+    need(!result || (result == ENOTSUP && bad == &wr), "NOP");
+  }
   ibv_destroy_qp(qp);
   ibv_destroy_cq(cq);
   ibv_dealloc_pd(pd);
@@ -224,6 +306,12 @@ int main(int argc, char **argv) {
     query(3);
   } else if (!strcmp(mode, "refused")) {
     be_refused();
+  } else if (!strcmp(mode, "shapes")) {
+    be_refused_in_all_shapes();
+  } else if (!strcmp(mode, "nops")) {
+    post_nops(3);
+  } else if (!strcmp(mode, "abort")) {
+    abort();
   } else if (!strcmp(mode, "chain")) {
     post_chain();
   } else if (!strcmp(mode, "cost-slots")) {
@@ -234,8 +322,8 @@ int main(int argc, char **argv) {
     post_function *post;
     poll_function *poll;
 
-    *(void **)&post = dlsym(RTLD_DEFAULT, "ibv_exp_post_send");
-    *(void **)&poll = dlsym(RTLD_DEFAULT, "ibv_exp_poll_cq");
+    *(void **)&post = symbol("ibv_exp_post_send");
+    *(void **)&poll = symbol("ibv_exp_poll_cq");
     post_and_poll(post, poll);
   } else if (!strcmp(mode, "threads")) {
     in_threads();

@@ -95,6 +95,23 @@ class Trace(unittest.TestCase):
         self.assertIn("IBV_EXP_QP_CREATE_CROSS_CHANNEL", note["reason"])
         self.assertIn("exp_create_flags 0x4", note["words"])
 
+    def test_no_refusal_counts_as_success(self):
+        """Whatever the shape in which a verb answers with one."""
+        process = self.trace("shapes")
+        for shape, name, expected in [
+                ("positive", "ibv_exp_query_gid_attr", (1, 0, 0, 1)),
+                ("positive_bad", "ibv_exp_post_task", (1, 0, 1, 0)),
+                ("negative", "ibv_exp_query_port", (1, 0, 0, 1)),
+                ("minus_one", "ibv_exp_setenv", (1, 0, 0, 1)),
+                ("null_errno", "ibv_exp_create_res_domain", (1, 0, 0, 1)),
+                ("null_status", "ibv_exp_query_intf", (3, 0, 1, 2)),
+                ("zero", "ibv_exp_cqe_ts_to_ns", (1, 0, 0, 1)),
+                ("void_errno", "ibv_exp_dealloc_ec_calc", (1, 0, 0, 1))]:
+            with self.subTest(shape):
+                self.assertEqual(self.counts(process, name), expected)
+        note = process["notes"][self.row(process, "ibv_exp_query_intf")["first_refusal"]]
+        self.assertEqual(note["errno"], 95)
+
     def test_chain(self):
         process = self.trace("chain")
         self.assertEqual(self.counts(process, "ibv_exp_post_send"), (1, 0, 1, 0))

@@ -185,8 +185,9 @@ Result<void *> query_intf(ibv_context *context, ibv_exp_query_intf_params *param
   const int kept = errno;
   void *family = nullptr;
   const Refusal outcome = query(context, params, family);
-  errno = outcome.error != 0 ? outcome.error : kept;
+  errno = kept;
   if (status != nullptr) *status = outcome.status;
+  if (outcome.error != 0) return Error{outcome.error};
   return family;
 }
 
