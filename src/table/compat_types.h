@@ -86,7 +86,7 @@ IBVEXP_NAMED_ENUM(Fill, IBVEXP_FILLS)
 IBVEXP_NAMED_ENUM(OptionType, IBVEXP_OPTION_TYPES)
 
 // Standing of an IBVEXP_BEYOND switch, see options.def.
-#define IBVEXP_SWITCH_STATUSES(X) X(done) X(planned) X(open) X(declined)
+#define IBVEXP_SWITCH_STATUSES(X) X(done) X(planned) X(declined)
 IBVEXP_NAMED_ENUM(SwitchStatus, IBVEXP_SWITCH_STATUSES)
 // clang-format on
 

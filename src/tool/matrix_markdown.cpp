@@ -118,8 +118,8 @@ void write_families(std::string &out) {
 void write_switches(std::string &out) {
   out +=
       "## Features that can be switched on\n\n"
-      "Names for `IBVEXP_BEYOND`. *planned*: not available yet. *open*: a route is known, nobody\n"
-      "has decided to build it. *declined*: a route is known and not taken.\n\n"
+      "Names for `IBVEXP_BEYOND`. *planned*: a route is known and not built, naming it\n"
+      "changes nothing yet. *declined*: a route is known and not taken.\n\n"
       "| Switch | Status | Since | Route | Meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const BeyondSwitch &s : beyond_switches)
     line(out, {code(s.name), std::string(name_of(s.status)), release(s.since), cell(s.route),

@@ -346,6 +346,25 @@ TEST_CASE(
   CHECK(attr.masked_atomic.masked_log_atomic_arg_sizes_network_endianness == 0x34);
 }
 
+// Direct transports take the sizes of both structures together, cut them by what the
+// first says of inline data, and swap the bytes of answers that the second lists.
+TEST_CASE("both sets of sizes together offer 32 and 64 bits [row:extatomic_query_ext_atom]") {
+  Rig rig;
+  ibv_exp_device_attr attr{};
+  attr.comp_mask = IBV_EXP_DEVICE_ATTR_RESERVED - 1;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &attr) == 0);
+  const std::uint64_t inline_sizes = (2ull << attr.ext_atom.log_max_atomic_inline) - 1;
+  const std::uint64_t sizes =
+      (attr.ext_atom.log_atomic_arg_sizes | attr.masked_atomic.masked_log_atomic_arg_sizes) &
+      inline_sizes;
+  CHECK((sizes & 4) != 0);
+  CHECK((sizes & 8) != 0);
+  const std::uint64_t big_endian =
+      attr.masked_atomic.masked_log_atomic_arg_sizes_network_endianness;
+  CHECK((big_endian & 4) != 0);
+  CHECK((big_endian & 8) == 0);
+}
+
 TEST_CASE("ibv_start_poll() tells masked atomics, too") {
   Atomics a;
   ibv_cq_init_attr_ex attr{};

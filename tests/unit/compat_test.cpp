@@ -97,9 +97,7 @@ TEST_CASE("a switch counts only when it is done") {
 TEST_CASE("switches that are done change the answer only when switched on") {
   for (const Feature &f : features) {
     const Answer &a = f.answer;
-    if (a.verdict != Verdict::beyond || a.state != State::done ||
-        info(a.beyond).status != SwitchStatus::done)
-      continue;
+    if (a.verdict != Verdict::beyond || a.state != State::done) continue;
     INFO(f.name);
     CHECK(effective(a, false).verdict != Verdict::translated);
     CHECK(effective(a, true).refusal == 0);

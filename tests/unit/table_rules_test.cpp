@@ -87,6 +87,14 @@ TEST_CASE("an unsupported row has a reason and no target") {
         "can be switched on, so it is beyond");
 }
 
+TEST_CASE("a row is not done before its switch is") {
+  CHECK(with(Verdict::beyond, [](Answer &a) { a.state = State::done; }) == "");
+  CHECK(with(Verdict::beyond, [](Answer &a) { a.beyond = Beyond::tag_matching; }) == "");
+  CHECK(with(Verdict::beyond, [](Answer &a) {
+          a.state = State::done, a.beyond = Beyond::tag_matching;
+        }) == "not done before its switch is");
+}
+
 TEST_CASE("other rows have a target and its first release") {
   for (const Verdict v :
        {Verdict::native, Verdict::translated, Verdict::partial, Verdict::beyond}) {
