@@ -166,6 +166,8 @@ class Request {
 
   // What a pointer may be instead.
   std::vector<std::uint64_t> others(const Leaf &leaf) const {
+    // A number over a pointer that is followed: nobody could tell it from an object.
+    if (leaf.pointee.empty() && objects_.qp_type == IBV_QPT_UD && is_over_pointer(leaf)) return {0};
     if (leaf.pointee.empty()) return numbers(leaf.size);
     std::vector<std::uint64_t> all = {0};
     if (const Objects::Kind *kind = objects_.find(leaf.pointee)) {
@@ -194,6 +196,14 @@ class Request {
   }
 
  private:
+  // Of a union: the address of a remote buffer and a datagram's address handle.
+  bool is_over_pointer(const Leaf &leaf) const {
+    return std::any_of(leaves_.begin(), leaves_.end(), [&](const Leaf &other) {
+      return !other.pointee.empty() && other.offset < leaf.offset + leaf.size &&
+             leaf.offset < other.offset + other.size;
+    });
+  }
+
   void *good(const Leaf &leaf, int depth) {
     if (const Objects::Kind *kind = objects_.find(leaf.pointee)) return kind->good;
     if (leaf.pointee == "*") {
