@@ -2,6 +2,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "trace/tally.h"
 
 #include <cstddef>
 #include <cstring>
@@ -69,6 +70,7 @@ Result<ContextState *> attach(ibv_context *context) {
   store(words.sz, reinterpret_cast<std::uintptr_t>(context) + sizeof(*context) - table_end);
   store(words.has_comp_mask, words.has_comp_mask | VERBS_CONTEXT_EXP);
   known = fresh.release();
+  trace::note_objects();
   return &known->state;
 }
 

@@ -6,6 +6,7 @@
 #include "base/real.h"
 #include "exp/attachment.h"
 #include "exp/boundary.h"
+#include "trace/tally.h"
 #include "trace/trace_live.h"
 #include "translate/queue/direct/ownership.h"
 #include "translate/verbs/cq.h"
@@ -50,7 +51,10 @@ ibv_context *attached(const char *what, ibv_context *context) noexcept {
 }
 
 // Options are read, and log complaints about them come, before anything else.
-[[gnu::constructor]] void on_load() { trace::start(process_options().trace_file); }
+[[gnu::constructor]] void on_load() {
+  trace::start(process_options().trace_file);
+  trace::join_tally(process_options().tally_file);
+}
 
 }  // namespace
 

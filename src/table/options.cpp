@@ -66,6 +66,7 @@ Options parse_options(Lookup lookup, Complain complain) {
   if (const char *name = lookup("IBVEXP_DEVICE")) out.device = name;
   if (const char *file = lookup("IBVEXP_LOG_FILE")) out.log_file = file;
   if (const char *file = lookup("IBVEXP_TRACE")) out.trace_file = file;
+  if (const char *file = lookup("IBVEXP_TALLY")) out.tally_file = file;
   if (const char *list = lookup("IBVEXP_BEYOND"))
     for_each_word(list, ',', [&](std::string_view word) { switch_on(word, out, complain); });
   return out;

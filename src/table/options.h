@@ -14,6 +14,7 @@ struct Options {
   const char *device = "";
   const char *log_file = "";
   const char *trace_file = "";
+  const char *tally_file = "";
   LogLevel log_level = LogLevel::warn;
   bool strict = false;
 };

@@ -1,5 +1,6 @@
 // ibvexp run: runs a legacy program with libibverbs_exp preloaded.
 #include "table/compat.h"
+#include "tool/afterword.h"
 #include "tool/child.h"
 #include "tool/command.h"
 #include "tool/libraries.h"
@@ -11,7 +12,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -105,6 +105,17 @@ int write_report(const RunOptions &o, const fs::path &trace_file) {
   return status;
 }
 
+RunCommand command_of(const RunOptions &o) {
+  RunCommand out{{}, o.beyond, o.command};
+  const auto add = [&](const char *name, const std::string &value) {
+    if (!value.empty()) out.options.insert(out.options.end(), {name, value});
+  };
+  add("--device", o.device);
+  add("--trace", o.trace);
+  add("--report", o.report);
+  return out;
+}
+
 int run(const RunOptions &o) {
   const std::string file = find_program(o.command.front()).string();
   check_preloadable(file);
@@ -123,13 +134,17 @@ int run(const RunOptions &o) {
   preload(libraries);
   if (!o.beyond.empty()) setenv("IBVEXP_BEYOND", o.beyond.c_str(), 1);
 
-  if (!traced) {
-    const int error = exec_program(file, o.command);
-    throw CannotRun(exit_cannot_run, fmt::format("{}: {}", file, std::strerror(error)));
+  int status;
+  {
+    const TallyFile tally;
+    status = run_program(file, o.command);
+    if (tally.get() != nullptr)
+      for (const std::string &line : afterword(*tally.get(), command_of(o), status))
+        fmt::print(stderr, "ibvexp: {}\n", line);
   }
-  const int status = run_program(file, o.command);
   // Of processes that had no time to write themselves.
-  if (trace_file.string().find('%') == std::string::npos) trace::gather(trace_file.c_str(), false);
+  if (traced && trace_file.string().find('%') == std::string::npos)
+    trace::gather(trace_file.c_str(), false);
   if (!o.report.empty() && write_report(o, trace_file) != 0)
     fmt::print(stderr, "ibvexp: the report {} was not written\n", o.report);
   end_as(status);

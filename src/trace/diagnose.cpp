@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "table/options.h"
+#include "trace/tally.h"
 #include "trace/trace.h"
 
 #include <atomic>
@@ -51,6 +52,7 @@ Error unsupported(EntryId entry) {
         planned ? " by this release" : ": ", planned ? 0 : length(e.answer.note),
         e.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(), remedy.after);
   }
+  trace::count_refusal(trace::row_index(entry));
   if (trace::on()) trace::explain("entry point", 0, "not supported");
   stop_if_strict();
   return {ENOTSUP};
@@ -68,6 +70,7 @@ Error unsupported(EntryId entry, FeatureId feature, const char *field, std::uint
         planned ? " by this release" : ": ", planned ? 0 : length(f.answer.note),
         f.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(), remedy.after);
   }
+  trace::count_refusal(trace::row_index(feature));
   if (trace::on()) trace::refuse(feature, field, value, f.name.data());
   stop_if_strict();
   return {now.refusal != 0 ? now.refusal : ENOTSUP};

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""ibvexp run and doctor: run_test.py IBVEXP SUBJECT LIBRARIES"""
+"""ibvexp run and doctor: run_test.py IBVEXP SUBJECT LIBRARIES PRIVATE"""
 
 import glob
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import time
 import unittest
 
 IBVEXP, SUBJECT = map(os.path.abspath, sys.argv[1:3])
-LIBRARIES = sys.argv[3]
+LIBRARIES, PRIVATE = sys.argv[3], os.path.abspath(sys.argv[4])
 FABRIC = f"run-{os.getpid()}"
 ENV = dict(os.environ, SOFTHCA_FABRIC=FABRIC, IBVEXP_LOG_LEVEL="error")
 ENV.pop("LD_PRELOAD", None)
@@ -65,6 +66,70 @@ class Run(Base):
             done = self.ibvexp("run", *way, "--", "sh", "-c", "cat; echo err >&2; exit 7",
                                input="through\n")
             self.assertEqual((done.returncode, done.stdout, done.stderr), (7, "through\n", "err\n"))
+
+    def served_by(self, done):
+        """What the last line says, and the command in it."""
+        (line,) = done.stderr.splitlines()
+        said, command = line.split(" Served by: ")
+        return said, command
+
+    def test_what_a_switch_would_have_served(self):
+        """The last line is a command that serves it, as it stands."""
+        for way in WAYS:
+            done = self.ibvexp("run", "--device", "soft", *way, "--", SUBJECT, "nops")
+            self.assertEqual((done.returncode, done.stdout), (0, ""))
+            said, command = self.served_by(done)
+            self.assertEqual(said, "ibvexp: refused: IBV_EXP_WR_NOP (3 times).")
+            self.assertEqual(shlex.split(command), ["ibvexp", "run", "--device", "soft", *way,
+                                                    "--beyond", "nop", "--", SUBJECT, "nops"])
+            again = subprocess.run(f"{IBVEXP}{command.removeprefix('ibvexp')}", shell=True, env=ENV,
+                                   capture_output=True, text=True, cwd=self.folder.name,
+                                   timeout=120)
+            self.assertEqual((again.returncode, again.stdout, again.stderr), (0, "", ""))
+
+    def test_the_command_keeps_switches_and_words(self):
+        """Also of what a child of the program is refused."""
+        program = ["sh", "-c", f"{SUBJECT} 'nops'; exit 4"]
+        done = self.ibvexp("run", "--device", "soft", "--beyond", "mp_rq_poll", "--", *program)
+        self.assertEqual(done.returncode, 4)
+        _, command = self.served_by(done)
+        self.assertEqual(shlex.split(command), ["ibvexp", "run", "--device", "soft", "--beyond",
+                                                "mp_rq_poll,nop", "--", *program])
+
+    def test_says_that_nothing_loaded_the_library(self):
+        """An interpreter that is not the C library's preloads nothing."""
+        loader = self.file("loader.s", b"""
+            .globl _start
+            _start:
+            #ifdef __x86_64__
+              mov $60, %eax; mov $3, %edi; syscall
+            #else
+              mov x8, #93; mov x0, #3; svc #0
+            #endif
+            """)
+        os.rename(loader, loader.replace(".s", ".S"))
+        loader = loader.replace(".s", "")
+        source = self.file("main.c", b"int main(void) { return 0; }")
+        for command in (["-nostdlib", "-static", "-o", loader, loader + ".S"],
+                        ["-o", source[:-2], source, f"-Wl,--dynamic-linker={loader}"]):
+            subprocess.run(["gcc", *command], check=True, cwd=self.folder.name)
+        done = self.ibvexp("run", "--", source[:-2])
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("no process of this program loaded libibverbs_exp", done.stderr)
+
+    def test_a_crash_beside_private_structures(self):
+        done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "abort")
+        self.assertEqual((done.returncode, done.stderr), (-signal.SIGABRT, ""))
+        done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "abort",
+                           env=dict(ENV, LD_PRELOAD=PRIVATE))
+        self.assertEqual(done.returncode, -signal.SIGABRT)
+        (line,) = done.stderr.splitlines()
+        self.assertIn(f"{os.path.realpath(PRIVATE)} reads private structures", line)
+
+    def test_leaves_no_file(self):
+        env = dict(ENV, TMPDIR=self.folder.name)
+        self.ibvexp("run", "--device", "soft", "--", SUBJECT, "query", env=env)
+        self.assertEqual([n for n in os.listdir(self.folder.name) if n.startswith("ibvexp-")], [])
 
     def test_death_by_signal(self):
         for way in WAYS:

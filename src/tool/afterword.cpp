@@ -1,0 +1,163 @@
+#include "tool/afterword.h"
+
+#include "tool/audit/audit.h"
+#include "tool/program.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string_view>
+
+namespace fs = std::filesystem;
+
+namespace ibvexp::tool {
+
+namespace {
+
+const Answer &answer_of(std::size_t row) {
+  return row < entries.size() ? entries[row].answer : features[row - entries.size()].answer;
+}
+
+bool names(std::string_view list, std::string_view wanted) {
+  bool found = false;
+  for_each_word(list, ',', [&](std::string_view word) { found = found || word == wanted; });
+  return found;
+}
+
+// As a shell takes it back.
+std::string quoted(const std::string &word) {
+  constexpr std::string_view plain = "_@%+=:,./-";
+  const bool needs_quotes =
+      word.empty() || std::any_of(word.begin(), word.end(), [&](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) == 0 && plain.find(c) == plain.npos;
+      });
+  if (!needs_quotes) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string command_line(const RunCommand &command, const std::string &beyond) {
+  std::string out = "ibvexp run";
+  for (const std::string &option : command.options) out += " " + quoted(option);
+  out += " --beyond " + beyond + " --";
+  for (const std::string &word : command.program) out += " " + quoted(word);
+  return out;
+}
+
+// What a switch that is off would have served.
+std::string refused_without_need(const trace::Tally &tally, const RunCommand &command) {
+  std::vector<std::string> what;
+  std::set<std::string> switches;
+  for (std::size_t row = 0; row < trace::row_count; ++row) {
+    const std::uint32_t times = tally.refused[row].load(std::memory_order_relaxed);
+    const Answer &answer = answer_of(row);
+    if (times == 0 || !is_switch(answer.beyond)) continue;
+    const BeyondSwitch &s = info(answer.beyond);
+    if (s.status != SwitchStatus::done || names(command.beyond, s.name)) continue;
+    what.push_back(fmt::format("{} ({})", trace::name_of_row(row),
+                               times == 1 ? "once" : fmt::format("{} times", times)));
+    switches.insert(std::string(s.name));
+  }
+  if (what.empty()) return {};
+  std::string beyond = command.beyond;
+  for (const std::string &name : switches) beyond += (beyond.empty() ? "" : ",") + name;
+  return fmt::format("refused: {}. Served by: {}", fmt::join(what, ", "),
+                     command_line(command, beyond));
+}
+
+// rdma-core's own and ours have structures of libmlx5, rightly.
+bool is_provider(const fs::path &object) {
+  const std::string name = object.filename().string();
+  for (const std::string_view ours : {"libibverbs", "libmlx5", "librdmacm", "libsofthca"})
+    if (name.starts_with(ours)) return true;
+  return false;
+}
+
+std::vector<std::string> objects_of(const trace::Tally &tally) {
+  const std::size_t used =
+      std::min<std::size_t>(tally.objects_used.load(), sizeof(tally.objects) - 1);
+  std::set<std::string> out;
+  for (const char *at = tally.objects, *end = at + used; at < end;) {
+    const std::string path(at, strnlen(at, static_cast<std::size_t>(end - at)));
+    at += path.size() + 1;
+    std::error_code error;
+    const fs::path real = fs::canonical(path, error);
+    if (!error && !is_provider(real)) out.insert(real.string());
+  }
+  return {out.begin(), out.end()};
+}
+
+bool is_crash(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) return false;
+  const int number = WTERMSIG(wait_status);
+  return number == SIGSEGV || number == SIGBUS || number == SIGABRT || number == SIGILL;
+}
+
+// How to run without the part that reads private structures, where we know.
+std::string way_out(const fs::path &object) {
+  const std::string name = object.filename().string();
+  if (name.find("uct") != std::string::npos || name.find("ucp") != std::string::npos)
+    return "UCX does without in UCX_TLS=rc_verbs,ud_verbs,self,sm";
+  return "docs/faq.md, \"private structures\", has the ways out";
+}
+
+std::string reader_of_private_structures(const trace::Tally &tally, int wait_status) {
+  audit::Options options;
+  options.paths = objects_of(tally);
+  if (options.paths.empty()) return {};
+  const audit::Report report = audit::run(options, [](std::size_t, std::size_t) {});
+  for (const audit::FileReport &file : report.files) {
+    const bool reads = std::any_of(file.uses.begin(), file.uses.end(), [](const audit::Use &use) {
+      return use.severity == audit::Severity::layout;
+    });
+    if (!reads) continue;
+    return fmt::format(
+        "ended by {}. {} reads private structures of the legacy libmlx5{}, which this run does "
+        "not have; {}",
+        strsignal(WTERMSIG(wait_status)), file.path,
+        file.layout.empty() ? "" : fmt::format(" (layout {})", file.layout), way_out(file.path));
+  }
+  return {};
+}
+
+}  // namespace
+
+TallyFile::TallyFile() {
+  std::string name = (fs::temp_directory_path() / "ibvexp-run-XXXXXX").string();
+  const int fd = mkstemp(name.data());
+  if (fd < 0) return;
+  close(fd);
+  path_ = name;
+  tally_ = trace::make_tally(path_.c_str());
+  if (tally_ != nullptr) setenv("IBVEXP_TALLY", path_.c_str(), 1);
+}
+
+TallyFile::~TallyFile() {
+  std::error_code ignored;
+  if (!path_.empty()) fs::remove(path_, ignored);
+}
+
+std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &command,
+                                   int wait_status) {
+  std::vector<std::string> lines;
+  if (tally.processes.load(std::memory_order_relaxed) == 0 &&
+      !(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == exit_cannot_run))
+    lines.emplace_back(
+        "no process of this program loaded libibverbs_exp: it may be static, or clear LD_PRELOAD");
+  if (is_crash(wait_status))
+    if (std::string line = reader_of_private_structures(tally, wait_status); !line.empty())
+      lines.push_back(std::move(line));
+  if (std::string line = refused_without_need(tally, command); !line.empty())
+    lines.push_back(std::move(line));
+  return lines;
+}
+
+}  // namespace ibvexp::tool

@@ -1,0 +1,38 @@
+// What `ibvexp run` reads when its program has ended: how many processes had the
+// library, what was refused, and which objects a process had loaded when it opened
+// a device. A file that all processes of the program map, so it outlives a crash;
+// without `ibvexp run` there is none, and nothing is counted.
+#pragma once
+
+#include "trace/trace_image.h"
+
+namespace ibvexp::trace {
+
+struct Tally {
+  char magic[8];
+  std::uint64_t tables;                           // tables_hash of who made the file
+  std::atomic<std::uint32_t> processes;           // that loaded the library, and each exec()
+  std::atomic<std::uint32_t> refused[row_count];  // by row_index()
+  // Paths, each ending with a null, one after another. What does not fit is left out.
+  std::atomic<std::uint32_t> objects_used;  // bytes, counted on past the end
+  char objects[1 << 16];
+};
+
+inline constexpr char tally_magic[8] = "ibvexpT";
+
+// Makes the file what the library takes. Returns null, with errno, if it cannot be.
+// The mapping stays until the process ends.
+Tally *make_tally(const char *file) noexcept;
+
+// The rest is for the library.
+
+// Maps the file, if there is one, and counts this process.
+void join_tally(const char *file) noexcept;
+
+// A refusal of a row. Cheap without a file, and not for the data path's good case.
+void count_refusal(RowIndex row) noexcept;
+
+// The objects of this process, at its first call.
+void note_objects() noexcept;
+
+}  // namespace ibvexp::trace
