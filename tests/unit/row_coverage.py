@@ -101,8 +101,8 @@ def main():
                 for r in by_word.get(tag, ()):
                     named.setdefault(id(r), path)
             for tag in re.findall(r"\[rows:([^\]]+)\]", text):
-                chosen = [r for r in everything if r.selected_by(tag.split(","))]
-                if not chosen:
+                chosen = [r for r in rows if r.selected_by(tag.split(","))]
+                if not any(r.selected_by(tag.split(",")) for r in everything):
                     print(f"{path.relative_to(root)}: no row is {tag}")
                     failed = True
                 for r in chosen:
