@@ -90,14 +90,24 @@ void print_rows(const std::vector<RowHere> &rows, bool all) {
                r.advice);
 }
 
-void print_text(const System &system, const std::vector<RowHere> &rows, bool all) {
-  fmt::print("rdma-core\n");
+void print_conclusion(const Conclusion &c) {
+  if (c.outcome == Outcome::works) fmt::print("Legacy programs work here: {}\n", c.what);
+  else fmt::print("Legacy programs do not work here: {}\n", c.what);
+  if (!c.advice.empty()) fmt::print("  Way out: {}\n", c.advice);
+}
+
+void print_text(const System &system, const Conclusion &conclusion,
+                const std::vector<RowHere> &rows, bool all) {
+  print_conclusion(conclusion);
+  fmt::print("\nrdma-core\n");
   for (const Library &l : system.libraries) {
     if (l.file.empty())
       fmt::print("  !!  {} is not installed\n       apt-get install ibverbs-providers librdmacm1\n",
                  l.name);
+    else if (l.has_experimental) fmt::print("  !!  {}: MLNX_OFED's own ({})\n", l.name, l.file);
     else
-      fmt::print("  ok  {}: release {} ({})\n", l.name,
+      fmt::print("  {} {}: release {} ({})\n",
+                 l.release && *l.release < oldest_rdma_core ? "!! " : "ok ", l.name,
                  l.release ? std::to_string(*l.release) : "unknown", l.file);
   }
   print("Kernel", system.kernel);
@@ -118,8 +128,14 @@ nlohmann::ordered_json as_json(const std::vector<Finding> &findings) {
   return out;
 }
 
-void print_json(const System &system, const std::vector<RowHere> &rows) {
+void print_json(const System &system, const Conclusion &conclusion,
+                const std::vector<RowHere> &rows) {
   nlohmann::ordered_json out;
+  out["version"] = IBVEXP_VERSION;
+  out["conclusion"] = {{"outcome", conclusion.name()},
+                       {"status", static_cast<int>(conclusion.outcome)},
+                       {"what", conclusion.what},
+                       {"advice", conclusion.advice}};
   out["usable"] = system.usable();
   out["libraries"] = nlohmann::ordered_json::array();
   for (const Library &l : system.libraries) {
@@ -170,9 +186,10 @@ int run(const DoctorOptions &o) {
   if (o.device == "soft") restart_on_soft(o);
   const System system = examine();
   const std::vector<RowHere> rows = judge_rows(system);
-  if (o.json) print_json(system, rows);
-  else print_text(system, rows, o.rows);
-  return system.usable() ? exit_ok : exit_findings;
+  const Conclusion conclusion = conclude(system);
+  if (o.json) print_json(system, conclusion, rows);
+  else print_text(system, conclusion, rows, o.rows);
+  return static_cast<int>(conclusion.outcome);
 }
 
 }  // namespace
@@ -186,7 +203,10 @@ void add_doctor(CLI::App &app, Action &action) {
       ->check(CLI::IsMember({"soft"}));
   sub->add_flag("--json", o->json, "As JSON, row by row");
   sub->add_flag("--rows", o->rows, "Row by row");
-  sub->footer("Exit status: 0 if legacy programs find a usable device, 1 if not.");
+  sub->footer(
+      "Exit status: 0 if legacy programs find a usable device; 1 if there is none; 3 without "
+      "rdma-core; 4 if it is too old; 5 if MLNX_OFED's own libibverbs comes first; 6 without a "
+      "provider for the device; 7 if the device may not be opened; 8 if it fails.");
   sub->callback([&action, o] { action = [o] { return run(*o); }; });
 }
 

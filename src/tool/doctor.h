@@ -15,7 +15,11 @@ struct Library {
   std::string name;
   std::string file;            // empty: not installed
   std::optional<int> release;  // of rdma-core, where the file name has it
+  bool has_experimental;       // MLNX_OFED's own, of 4.9 or before
 };
+
+// The oldest that this library loads with.
+inline constexpr int oldest_rdma_core = 28;
 
 struct Port {
   int number;
@@ -36,6 +40,13 @@ struct Device {
   std::uint64_t answered_2 = 0;
 };
 
+// What the kernel offers to open, whoever knows what to do with it.
+struct Node {
+  std::string device;  // "mlx5_0"
+  std::string file;    // "/dev/infiniband/uverbs0"
+  std::string error;   // why it cannot be opened for reading and writing; empty: it can
+};
+
 enum class Grade { good, note, bad };
 
 // A line of the report.
@@ -48,6 +59,7 @@ struct Finding {
 struct System {
   std::vector<Library> libraries;
   std::vector<Finding> kernel, permissions, environment;
+  std::vector<Node> nodes;
   std::vector<Device> devices;
 
   // Of libibverbs; nothing if unknown.
@@ -56,6 +68,29 @@ struct System {
 };
 
 System examine();
+
+// The answer in one line. The numbers are the exit statuses of the command.
+enum class Outcome {
+  works = 0,
+  no_device = 1,
+  // 2 is wrong usage.
+  no_rdma_core = 3,
+  old_rdma_core = 4,
+  legacy_libibverbs = 5,
+  no_provider = 6,
+  no_access = 7,
+  device_fails = 8,
+};
+
+struct Conclusion {
+  Outcome outcome;
+  std::string what;
+  std::string advice;  // the way out; may be empty
+
+  const char *name() const;
+};
+
+Conclusion conclude(const System &system);
 
 // What becomes of a row here.
 enum class Here {

@@ -36,11 +36,12 @@ RowHere judge(std::string_view name, Family family, const Answer &a, const Syste
   if (a.verdict == Verdict::unsupported) return row(Here::refused, note);
   if (a.verdict == Verdict::query_only && a.target.empty()) return row(Here::refused, note);
   if (a.state == State::planned) return row(Here::later, "");
-  if (a.verdict == Verdict::beyond)
-    return row(Here::on_demand, fmt::format("IBVEXP_BEYOND={}", info(a.beyond).name));
   const std::optional<int> core = system.rdma_core();
   if (core && *core < a.min_core)
     return row(Here::upgrade, fmt::format("rdma-core {} or newer", a.min_core));
+  if (!system.usable()) return row(Here::device, "no usable device");
+  if (a.verdict == Verdict::beyond)
+    return row(Here::on_demand, fmt::format("IBVEXP_BEYOND={}", info(a.beyond).name));
   return row(Here::works, a.verdict == Verdict::partial ? note : "");
 }
 

@@ -2,6 +2,7 @@
 #include "tool/libraries.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <infiniband/verbs_exp.h>
 #include <linux/capability.h>
@@ -33,7 +34,7 @@ std::optional<int> release_of(const std::string &file) {
 }
 
 Library find_library(const char *name) {
-  Library found{name, "", {}};
+  Library found{name, "", {}, false};
   void *handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
   link_map *map = nullptr;
   if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) return found;
@@ -41,6 +42,8 @@ Library find_library(const char *name) {
   found.file = fs::canonical(map->l_name, error).string();
   if (error) found.file = map->l_name;
   found.release = release_of(found.file);
+  // Exported by libibverbs itself in those days.
+  found.has_experimental = dlsym(handle, "ibv_exp_get_device_list") != nullptr;
   return found;
 }
 
@@ -67,6 +70,25 @@ void look_at_kernel(System &out) {
         {Grade::note, fmt::format("mlx5_ib is MLNX_OFED's, version {}", ofed), ""});
 }
 
+// Opened and not only asked about: containers hide devices behind nodes that look
+// well.
+std::string trouble_opening(const std::string &file) {
+  const int fd = open(file.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return std::strerror(errno);
+  close(fd);
+  return "";
+}
+
+void look_at_nodes(System &out) {
+  std::error_code error;
+  for (const auto &entry : fs::directory_iterator("/sys/class/infiniband_verbs", error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("uverbs")) continue;
+    const std::string file = "/dev/infiniband/" + name;
+    out.nodes.push_back({read_line(entry.path() / "ibdev"), file, trouble_opening(file)});
+  }
+}
+
 void look_at_permissions(System &out) {
   rlimit locked{};
   getrlimit(RLIMIT_MEMLOCK, &locked);
@@ -77,16 +99,11 @@ void look_at_permissions(System &out) {
         {Grade::note, fmt::format("locked memory is limited to {} KiB", locked.rlim_cur / 1024),
          "memory registration may fail: raise memlock in limits.conf or the "
          "unit file"});
-  std::error_code error;
-  for (const auto &entry : fs::directory_iterator("/dev/infiniband", error)) {
-    const std::string file = entry.path().string();
-    if (!entry.path().filename().string().starts_with("uverbs")) continue;
-    if (access(file.c_str(), R_OK | W_OK) == 0)
-      out.permissions.push_back({Grade::good, file + " can be opened", ""});
+  for (const Node &n : out.nodes)
+    if (n.error.empty()) out.permissions.push_back({Grade::good, n.file + " can be opened", ""});
     else
-      out.permissions.push_back({Grade::bad, fmt::format("{}: {}", file, std::strerror(errno)),
+      out.permissions.push_back({Grade::bad, fmt::format("{}: {}", n.file, n.error),
                                  "udev rules of rdma-core make it readable and writable for all"});
-  }
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (!line.starts_with("CapEff:")) continue;
@@ -263,9 +280,14 @@ System examine() {
   for (const char *name : {"libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1"})
     out.libraries.push_back(find_library(name));
   look_at_kernel(out);
+  look_at_nodes(out);
   look_at_permissions(out);
   look_at_environment(out);
-  look_at_devices(out);
+  // What comes after is called with structures of rdma-core.
+  const Outcome libraries = conclude(out).outcome;
+  if (libraries != Outcome::legacy_libibverbs && libraries != Outcome::no_rdma_core &&
+      libraries != Outcome::old_rdma_core)
+    look_at_devices(out);
   return out;
 }
 

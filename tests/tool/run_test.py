@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ibvexp run and doctor: run_test.py IBVEXP SUBJECT LIBRARIES PRIVATE"""
+"""ibvexp run: run_test.py IBVEXP SUBJECT LIBRARIES PRIVATE"""
 
 import glob
 import json
@@ -264,6 +264,25 @@ class Run(Base):
         elf[4] = 2
         self.refused(126, "damaged", "--", self.file("cut", bytes(elf[:80])))
 
+    def linked_with(self, name, linker):
+        """A program that names another dynamic linker."""
+        program = os.path.join(self.folder.name, name)
+        source = self.file("p.c", b"int main(void) { return 0; }\n")
+        subprocess.run(["cc", f"-Wl,--dynamic-linker={linker}", "-o", program, source], check=True)
+        return program
+
+    def test_programs_of_other_systems(self):
+        self.refused(126, "is linked with musl", "--",
+                     self.linked_with("alpine", "/lib/ld-musl-x86_64.so.1"))
+        nix = self.linked_with("nix", "/nix/store/none/ld-linux-x86-64.so.2")
+        self.refused(126, "/nix/store/none/ld-linux-x86-64.so.2, which is not here", "--", nix)
+        self.refused(126, "/no/such/python, which does not exist", "--",
+                     self.file("script", b"#!/no/such/python -u\n"))
+        # One line each.
+        for program in nix, self.folder.name + "/script":
+            done = self.ibvexp("run", "--", program)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
     def test_bad_options(self):
         self.refused(2, 'no device "mlx5_77"', "--device", "mlx5_77", "--", "true")
         self.refused(2, "no device", "--device", "../../etc", "--", "true")
@@ -285,43 +304,6 @@ class Run(Base):
         self.assertEqual(names(IBVEXP_DEVICE="second"), ["second"])
         self.assertEqual(names(IBVEXP_DEVICE="third"), [])
         shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{FABRIC}-two", ignore_errors=True)
-
-
-class Doctor(Base):
-    def test_software_hca(self):
-        done = self.ibvexp("doctor", "--device", "soft", "--json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        report = json.loads(done.stdout)
-        self.assertTrue(report["usable"])
-        (device,) = report["devices"]
-        self.assertEqual((device["model"], device["error"]), ("ConnectX-6", ""))
-        self.assertEqual(device["ports"][0]["state"], "ACTIVE")
-        here = {r["name"]: r["here"] for r in report["rows"]}
-        self.assertEqual(here["ibv_exp_create_qp"], "works")
-        self.assertEqual(here["ibv_exp_post_task"], "refused")
-
-    def test_rows_follow_the_device(self):
-        env = dict(ENV, SOFTHCA_FABRIC=FABRIC + "-odp",
-                   SOFTHCA_CONFIG=self.file("c.json", b'{"devices": [{"hide": ["odp"]}]}', 0o644))
-        done = self.ibvexp("doctor", "--device", "soft", "--json", env=env)
-        here = {r["name"]: r["here"] for r in json.loads(done.stdout)["rows"]}
-        self.assertEqual(here["IBV_EXP_DEVICE_ODP"], "device")
-        shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{FABRIC}-odp", ignore_errors=True)
-
-    def test_text(self):
-        env = dict(ENV, MLX5_SINGLE_THREADED="1")
-        done = self.ibvexp("doctor", "--device", "soft", "--rows", env=env)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        for words in "rdma-core", "libmlx5.so.1: release", "MLX5_SINGLE_THREADED=1", "ConnectX-6":
-            self.assertIn(words, done.stdout)
-
-    def test_no_device(self):
-        if os.path.exists("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
-            self.skipTest("there is a device")
-        done = self.ibvexp("doctor")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("--device soft", done.stdout)
-
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,137 @@
+#!/usr/bin/python3
+"""ibvexp doctor: doctor_test.py IBVEXP LIBSOFTHCA FAULTS FAKE_LIBIBVERBS FAKE_OF_MLNX_OFED"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+IBVEXP, SOFTHCA, FAULTS, FAKE, FAKE_MLNX_OFED = map(os.path.abspath, sys.argv[1:6])
+FABRIC = f"doctor-{os.getpid()}"
+ENV = dict(os.environ, SOFTHCA_FABRIC=FABRIC, IBVEXP_LOG_LEVEL="error")
+ENV.pop("LD_PRELOAD", None)
+
+
+def tearDownModule():
+    for place in "/dev/shm", tempfile.gettempdir():
+        shutil.rmtree(f"{place}/softhca-{os.getuid()}-{FABRIC}", ignore_errors=True)
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def ibvexp(self, *arguments, **how):
+        return subprocess.run([IBVEXP, *arguments], capture_output=True, text=True, timeout=120,
+                              env=how.pop("env", ENV), cwd=self.folder.name, **how)
+
+    def file(self, name, content=b"", mode=0o755):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "wb") as f:
+            f.write(content)
+        os.chmod(path, mode)
+        return path
+
+
+class Doctor(Base):
+    def test_software_hca(self):
+        done = self.ibvexp("doctor", "--device", "soft", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertTrue(report["usable"])
+        (device,) = report["devices"]
+        self.assertEqual((device["model"], device["error"]), ("ConnectX-6", ""))
+        self.assertEqual(device["ports"][0]["state"], "ACTIVE")
+        here = {r["name"]: r["here"] for r in report["rows"]}
+        self.assertEqual(here["ibv_exp_create_qp"], "works")
+        self.assertEqual(here["ibv_exp_post_task"], "refused")
+
+    def test_rows_follow_the_device(self):
+        env = dict(ENV, SOFTHCA_FABRIC=FABRIC + "-odp",
+                   SOFTHCA_CONFIG=self.file("c.json", b'{"devices": [{"hide": ["odp"]}]}', 0o644))
+        done = self.ibvexp("doctor", "--device", "soft", "--json", env=env)
+        here = {r["name"]: r["here"] for r in json.loads(done.stdout)["rows"]}
+        self.assertEqual(here["IBV_EXP_DEVICE_ODP"], "device")
+        shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{FABRIC}-odp", ignore_errors=True)
+
+    def test_text(self):
+        env = dict(ENV, MLX5_SINGLE_THREADED="1")
+        done = self.ibvexp("doctor", "--device", "soft", "--rows", env=env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.startswith("Legacy programs work here: mlx5_0 (ConnectX-6)"))
+        for words in "rdma-core", "libmlx5.so.1: release", "MLX5_SINGLE_THREADED=1", "ConnectX-6":
+            self.assertIn(words, done.stdout)
+
+    def concluded(self, status, outcome, what, advice, *options, **more):
+        """Both forms say the same, and no row is called working."""
+        env = dict(ENV, **more)
+        done = self.ibvexp("doctor", *options, env=env)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        first, second = done.stdout.splitlines()[:2]
+        self.assertTrue(first.startswith("Legacy programs do not work here: "), first)
+        self.assertIn(what, first)
+        self.assertIn(advice, second)
+        done = self.ibvexp("doctor", *options, "--json", env=env)
+        self.assertEqual(done.returncode, status, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(report["conclusion"]["outcome"], outcome)
+        self.assertEqual(report["conclusion"]["status"], status)
+        self.assertFalse(report["usable"])
+        here = {r["here"] for r in report["rows"]}
+        self.assertNotIn("works", here)
+        self.assertNotIn("on demand", here)
+        return report
+
+    def test_no_device(self):
+        if os.path.exists("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("there is a device")
+        report = self.concluded(1, "no device", "there is no RDMA device", "--device soft")
+        (row,) = [r for r in report["rows"] if r["name"] == "ibv_exp_create_qp"]
+        self.assertEqual((row["here"], row["advice"]), ("device", "no usable device"))
+
+    def library_of_another_age(self, file, source):
+        shutil.copy(source, os.path.join(self.folder.name, file))
+        os.symlink(file, os.path.join(self.folder.name, "libibverbs.so.1"))
+        return {"LD_LIBRARY_PATH": self.folder.name}
+
+    def test_rdma_core_is_too_old(self):
+        env = self.library_of_another_age("libibverbs.so.1.5.22.0", FAKE)
+        self.concluded(4, "rdma-core too old", "is of rdma-core 22, which is too old",
+                       "rdma-core 28 or newer", "--device", "soft", **env)
+
+    def test_mlnx_ofed_comes_first(self):
+        env = self.library_of_another_age("libibverbs.so.1.0.0", FAKE_MLNX_OFED)
+        self.concluded(5, "legacy libibverbs", "is MLNX_OFED's own library", "LD_LIBRARY_PATH",
+                       "--device", "soft", **env)
+
+    def test_no_rdma_core(self):
+        # A name that cannot be loaded, found before the one that can.
+        self.file("libibverbs.so.1", b"no library\n")
+        self.concluded(3, "no rdma-core", "libibverbs.so.1 is not installed", "ibverbs-providers",
+                       "--device", "soft", LD_LIBRARY_PATH=self.folder.name)
+
+    def test_no_provider(self):
+        self.concluded(6, "no provider", "no provider for mlx5_0", "ibverbs-providers",
+                       "--device", "soft", LD_PRELOAD=f"{FAULTS}:{SOFTHCA}", FAULT="unknown")
+        self.file("libmlx5.so.1", b"no library\n")
+        self.concluded(6, "no provider", "libmlx5.so.1 is not installed", "ibverbs-providers",
+                       "--device", "soft", LD_LIBRARY_PATH=self.folder.name)
+
+    def test_nodes_may_not_be_opened(self):
+        report = self.concluded(7, "no access", "/dev/infiniband/uverbs0 of mlx5_0: Permission",
+                                "udev", "--device", "soft", LD_PRELOAD=f"{FAULTS}:{SOFTHCA}", FAULT="nodes")
+        self.assertIn("bad", {f["grade"] for f in report["permissions"]})
+
+    def test_version(self):
+        report = json.loads(self.ibvexp("doctor", "--json").stdout)
+        self.assertEqual(self.ibvexp("--version").stdout.split()[-1], report["version"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
