@@ -6,7 +6,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -42,6 +44,19 @@ void check_privileges(const fs::path &program) {
                                 gains));
 }
 
+// The dynamic linker that an ELF program names.
+void check_linker(const fs::path &program, const std::string &linker) {
+  if (linker.find("/ld-musl") != std::string::npos)
+    refuse(program,
+           "is linked with musl: its dynamic linker cannot load this library, which needs glibc; "
+           "link the program anew with glibc");
+  std::error_code error;
+  if (!fs::exists(linker, error))
+    refuse(program, fmt::format("asks for the dynamic linker {}, which is not here: it was built "
+                                "for another system",
+                                linker));
+}
+
 void check_elf(const fs::path &program, std::ifstream &file) {
   Elf64_Ehdr head;
   file.seekg(0);
@@ -53,7 +68,13 @@ void check_elf(const fs::path &program, std::ifstream &file) {
     file.seekg(static_cast<std::streamoff>(head.e_phoff + std::uint64_t{i} * head.e_phentsize));
     file.read(reinterpret_cast<char *>(&segment), sizeof(segment));
     if (!file) refuse(program, "is a damaged ELF file");
-    if (segment.p_type == PT_INTERP) return;
+    if (segment.p_type != PT_INTERP) continue;
+    std::string linker(std::min<std::size_t>(segment.p_filesz, PATH_MAX), '\0');
+    file.seekg(static_cast<std::streamoff>(segment.p_offset));
+    file.read(linker.data(), static_cast<std::streamsize>(linker.size()));
+    if (!file) refuse(program, "is a damaged ELF file");
+    linker.resize(std::strlen(linker.c_str()));
+    return check_linker(program, linker);
   }
   refuse(program,
          "is statically linked: nothing can be preloaded into it; link it anew, "
@@ -92,6 +113,9 @@ void check_preloadable(const fs::path &program) {
   file.seekg(2);
   std::getline(file, line);
   std::istringstream(line) >> interpreter;
+  std::error_code error;
+  if (!fs::exists(interpreter, error))
+    refuse(program, fmt::format("is a script of {}, which does not exist", interpreter));
   if (is_executable(interpreter)) check_privileges(interpreter);
   std::ifstream binary(interpreter, std::ios::binary);
   binary.read(magic, sizeof(magic));
