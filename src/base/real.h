@@ -1,6 +1,7 @@
-// The functions behind the ones that this library interposes. Calling them by
-// name from inside would reach our own wrappers, so everything here goes
-// through real().
+// The functions behind the ones that this library interposes: calling them by
+// name from inside would reach our own wrappers. And those that the oldest
+// supported rdma-core, release 28, lacks: linking with them would keep the
+// library from being loaded there. Both go through real().
 #pragma once
 
 #include <infiniband/mlx5dv.h>
@@ -28,7 +29,9 @@ namespace ibvexp {
   X(ibv_dereg_mr, "IBVERBS_1.1")        \
   X(ibv_create_cq, "IBVERBS_1.1")       \
   X(ibv_destroy_cq, "IBVERBS_1.1")      \
-  X(mlx5dv_open_device, "MLX5_1.7")
+  X(_ibv_query_gid_ex, "IBVERBS_1.11")  \
+  X(mlx5dv_open_device, "MLX5_1.7")     \
+  X(mlx5dv_map_ah_to_qp, "MLX5_1.20")
 
 struct Real {
 #define IBVEXP_REAL_MEMBER(name, version) decltype(&::name) name;
@@ -39,6 +42,12 @@ struct Real {
 // Looked up at the first call. A function that exists nowhere is null; that can
 // only be one that the installed rdma-core does not have.
 const Real &real();
+
+// Whether libmlx5 takes work queue entries as they are (mlx5dv_wr_raw_wqe), which
+// it does since release 36. That is a member of a structure and has no symbol:
+// another function of that release stands for it.
+inline constexpr int raw_entries_since = 36;
+inline bool takes_raw_entries() { return real().mlx5dv_map_ah_to_qp != nullptr; }
 
 // One function of another library, by name and version: the next definition
 // after ours, or that of the library itself when ours was loaded too late to

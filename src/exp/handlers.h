@@ -14,6 +14,7 @@
 #include "translate/verbs/device_memory.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/flow.h"
+#include "translate/verbs/gid.h"
 #include "translate/verbs/indirect_key.h"
 #include "translate/verbs/intf.h"
 #include "translate/verbs/mr.h"

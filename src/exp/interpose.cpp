@@ -87,6 +87,10 @@ IBVEXP_INTERPOSED ibv_context *ibv_open_device(ibv_device *device) {
 }
 
 IBVEXP_INTERPOSED ibv_context *ibv_import_device(int cmd_fd) {
+  if (real().ibv_import_device == nullptr) {
+    errno = ENOTSUP;
+    return nullptr;
+  }
   return attached("ibv_import_device", real().ibv_import_device(cmd_fd));
 }
 

@@ -1,5 +1,6 @@
 // Memory keys made by work requests: lists, patterns, keys of keys; used from both
 // ends of the wire, changed, taken back, and refused.
+#include "rdma_core.h"
 #include "rig.h"
 
 #include <algorithm>
@@ -179,7 +180,8 @@ struct Umr : Rig {
 
 }  // namespace
 
-TEST_CASE("a list gathers and scatters [row:IBV_EXP_UMR_MR_LIST] [row:umr_core_mr_list]") {
+TEST_CASE("a list gathers and scatters [row:IBV_EXP_UMR_MR_LIST] [row:umr_core_mr_list]",
+          "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   // Out of order, of odd sizes, one empty, one twice.
@@ -226,7 +228,7 @@ TEST_CASE("a list gathers and scatters [row:IBV_EXP_UMR_MR_LIST] [row:umr_core_m
   }
 }
 
-TEST_CASE("a list takes what arrives [row:IBV_EXP_WR_UMR_FILL]") {
+TEST_CASE("a list takes what arrives [row:IBV_EXP_WR_UMR_FILL]", "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -251,7 +253,8 @@ TEST_CASE("a list takes what arrives [row:IBV_EXP_WR_UMR_FILL]") {
   CHECK(u.far.bytes[1100] == 0);
 }
 
-TEST_CASE("atomics reach through a key at its own addresses [row:umr_ext_op_base_addr]") {
+TEST_CASE("atomics reach through a key at its own addresses [row:umr_ext_op_base_addr]",
+          "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -285,7 +288,8 @@ TEST_CASE("atomics reach through a key at its own addresses [row:umr_ext_op_base
 
 TEST_CASE(
     "a pattern visits its blocks in turn [row:IBV_EXP_UMR_REPEAT] "
-    "[row:umr_ext_op_repeat_count] [row:umr_core_mr_interleaved]") {
+    "[row:umr_ext_op_repeat_count] [row:umr_core_mr_interleaved]",
+    "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -308,7 +312,10 @@ TEST_CASE(
   CHECK(u.far.bytes[expected.size()] == 0);
 }
 
-TEST_CASE("a matrix is transposed by keys of keys [row:umr_ext_op_mem_repeat_block_list]") {
+TEST_CASE(
+    "a matrix is transposed by keys of keys "
+    "[row:umr_ext_op_mem_repeat_block_list]",
+    "[rdma-core-36]") {
   constexpr std::size_t rows = 24, columns = 10;
   Umr u;
   std::vector<Mr> column;
@@ -331,7 +338,7 @@ TEST_CASE("a matrix is transposed by keys of keys [row:umr_ext_op_mem_repeat_blo
                         u.far.bytes.data() + (c * rows + r) * 4, 4) == 0);
 }
 
-TEST_CASE("keys are nested as deep as reported [row:umr_query_umr_caps]") {
+TEST_CASE("keys are nested as deep as reported [row:umr_query_umr_caps]", "[rdma-core-36]") {
   Umr u;
   ibv_exp_device_attr device{};
   device.comp_mask = IBV_EXP_DEVICE_ATTR_UMR | IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS;
@@ -356,7 +363,7 @@ TEST_CASE("keys are nested as deep as reported [row:umr_query_umr_caps]") {
   while (!level.empty()) level.pop_back();
 }
 
-TEST_CASE("what is reported is granted [row:IBV_EXP_DEVICE_ATTR_UMR]") {
+TEST_CASE("what is reported is granted [row:IBV_EXP_DEVICE_ATTR_UMR]", "[rdma-core-36]") {
   Rig rig;
   ibv_exp_device_attr device{};
   device.comp_mask = IBV_EXP_DEVICE_ATTR_UMR;
@@ -377,7 +384,8 @@ TEST_CASE("what is reported is granted [row:IBV_EXP_DEVICE_ATTR_UMR]") {
 
 TEST_CASE(
     "the most pieces that fit inline, as list and as pattern "
-    "[row:umr_create_qp_max_inl_send_klms]") {
+    "[row:umr_create_qp_max_inl_send_klms]",
+    "[rdma-core-36]") {
   Umr u;
   ibv_exp_device_attr device{};
   device.comp_mask = IBV_EXP_DEVICE_ATTR_UMR;
@@ -440,7 +448,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a key is filled again [row:umr_ext_op_modified_mr]") {
+TEST_CASE("a key is filled again [row:umr_ext_op_modified_mr]", "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   for (std::uint32_t i = 0; i < 8; ++i) {
@@ -456,7 +464,8 @@ TEST_CASE("a key is filled again [row:umr_ext_op_modified_mr]") {
   }
 }
 
-TEST_CASE("a key that was taken back is useless [row:IBV_EXP_WR_UMR_INVALIDATE]") {
+TEST_CASE("a key that was taken back is useless [row:IBV_EXP_WR_UMR_INVALIDATE]",
+          "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -482,7 +491,7 @@ TEST_CASE("a key that was taken back is useless [row:IBV_EXP_WR_UMR_INVALIDATE]"
   }
 }
 
-TEST_CASE("a key grants what was asked and no more [row:umr_ext_op_exp_access]") {
+TEST_CASE("a key grants what was asked and no more [row:umr_ext_op_exp_access]", "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -503,7 +512,7 @@ TEST_CASE("a key grants what was asked and no more [row:umr_ext_op_exp_access]")
   }
 }
 
-TEST_CASE("a fill and its use go in one chain [row:IBV_EXP_WC_UMR]") {
+TEST_CASE("a fill and its use go in one chain [row:IBV_EXP_WC_UMR]", "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -524,7 +533,7 @@ TEST_CASE("a fill and its use go in one chain [row:IBV_EXP_WC_UMR]") {
   CHECK(std::equal(u.near.bytes.begin() + 77, u.near.bytes.begin() + 577, u.far.bytes.begin()));
 }
 
-TEST_CASE("the base poller sees fills complete [row:IBV_EXP_WC_UMR]") {
+TEST_CASE("the base poller sees fills complete [row:IBV_EXP_WC_UMR]", "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -538,7 +547,7 @@ TEST_CASE("the base poller sees fills complete [row:IBV_EXP_WC_UMR]") {
   CHECK(wc.wr_id == 900);
 }
 
-TEST_CASE("a full queue refuses fills and goes on [row:IBV_EXP_WR_UMR_FILL]") {
+TEST_CASE("a full queue refuses fills and goes on [row:IBV_EXP_WR_UMR_FILL]", "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   Fill how;
@@ -558,8 +567,10 @@ TEST_CASE("a full queue refuses fills and goes on [row:IBV_EXP_WR_UMR_FILL]") {
 }
 
 TEST_CASE(
-    "fills that cannot be are refused before anything is posted [row:umr_ext_op_num_mrs] "
-    "[row:umr_ext_op_umr_type]") {
+    "fills that cannot be are refused before anything is posted "
+    "[row:umr_ext_op_num_mrs] "
+    "[row:umr_ext_op_umr_type]",
+    "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key(), small = u.key(1);
   Fill how;
@@ -621,7 +632,8 @@ TEST_CASE(
   u.fill(key.get(), fine);
 }
 
-TEST_CASE("queue pairs announce that they make keys [row:IBV_EXP_QP_CREATE_UMR]") {
+TEST_CASE("queue pairs announce that they make keys [row:IBV_EXP_QP_CREATE_UMR]",
+          "[rdma-core-36]") {
   Umr u;
   auto attr = with_umr(u, IBV_QPT_RC, 8);
   SECTION("the flag alone") { attr.max_inl_send_klms = 0; }
@@ -635,7 +647,7 @@ TEST_CASE("queue pairs announce that they make keys [row:IBV_EXP_QP_CREATE_UMR]"
   CHECK(errno == EINVAL);
 }
 
-TEST_CASE("others make no keys [row:IBV_EXP_QP_CREATE_UMR]") {
+TEST_CASE("others make no keys [row:IBV_EXP_QP_CREATE_UMR]", "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();
   const Qp plain = u.create_qp(IBV_QPT_RC);
@@ -646,6 +658,23 @@ TEST_CASE("others make no keys [row:IBV_EXP_QP_CREATE_UMR]") {
   ibv_exp_send_wr *bad = nullptr;
   CHECK(ibv_exp_post_send(plain.get(), &wr, &bad) == EINVAL);
   CHECK(bad == &wr);
+}
+
+// Before release 36 libmlx5 takes no entries that it has not built itself.
+TEST_CASE("keys are reported where requests can fill them [row:IBV_EXP_DEVICE_UMR]") {
+  const bool fills = support::rdma_core_release() >= 36;
+  Rig rig;
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_ATTR_UMR | IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &device) == 0);
+  CHECK(((device.exp_device_cap_flags & IBV_EXP_DEVICE_UMR) != 0) == fills);
+  CHECK(((device.comp_mask & IBV_EXP_DEVICE_ATTR_UMR) != 0) == fills);
+  const auto type = GENERATE(IBV_QPT_RC, static_cast<ibv_qp_type>(IBV_EXP_QPT_DC_INI));
+  auto attr = with_umr(rig, type, 8);
+  errno = 0;
+  const Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+  CHECK((qp != nullptr) == fills);
+  CHECK(errno == (fills ? 0 : ENOTSUP));
 }
 
 TEST_CASE("keys that cannot be had are refused [row:ibv_exp_create_mr]") {
@@ -692,7 +721,10 @@ TEST_CASE("a key tells its size [row:ibv_exp_query_mkey]") {
                          nullptr) == EINVAL);
 }
 
-TEST_CASE("long lists lie in memory of their own, on request [row:umr_ext_op_memory_objects]") {
+TEST_CASE(
+    "long lists lie in memory of their own, on request "
+    "[row:umr_ext_op_memory_objects]",
+    "[rdma-core-36]") {
   Umr u;
   if (!beyond()) {
     errno = 0;

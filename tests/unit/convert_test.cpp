@@ -221,7 +221,7 @@ TEST_CASE("GID types: InfiniBand and RoCE v1 are one") {
 
 TEST_CASE("device attributes are told if asked for, known and allowed") {
   DeviceFacts facts{};
-  facts.is_mlx5 = facts.scatter_to_cqe = true;
+  facts.is_mlx5 = facts.raw_entries = facts.scatter_to_cqe = true;
   facts.attr.orig_attr.max_qp = 4;
   facts.attr.orig_attr.device_cap_flags = IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW;
   facts.attr.odp_caps.general_caps = IBV_ODP_SUPPORT;
@@ -246,6 +246,9 @@ TEST_CASE("device attributes are told if asked for, known and allowed") {
         (IBV_EXP_DEVICE_XRC | IBV_EXP_DEVICE_MEM_WINDOW | IBV_EXP_DEVICE_ODP |
          IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_NOP));
   CHECK(exp_capabilities(facts, none) == 0);
+  // Before rdma-core v36.
+  facts.raw_entries = false;
+  CHECK((exp_capabilities(facts, all) & IBV_EXP_DEVICE_NOP) == 0);
 }
 
 TEST_CASE("objects are found by number") {

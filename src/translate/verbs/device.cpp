@@ -1,6 +1,7 @@
 #include "translate/verbs/device.h"
 
 #include "base/keep_errno.h"
+#include "base/real.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/device_convert.h"
@@ -21,7 +22,6 @@ namespace {
 
 constexpr EntryId querying_device = EntryId::ibv_exp_query_device;
 constexpr EntryId querying_port = EntryId::ibv_exp_query_port;
-constexpr EntryId querying_gid = EntryId::ibv_exp_query_gid_attr;
 
 bool reportable_in_process(FeatureId id) { return reportable_now(row(id).answer); }
 
@@ -75,7 +75,8 @@ Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_dev
                                        detail::plain(IBV_EXP_DEVICE_DC_RD_RES);
     constexpr std::uint32_t about_keys =
         IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
-    if (reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
+    facts.raw_entries = takes_raw_entries();
+    if (facts.raw_entries && reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
       facts.masked_atomic_sizes = masked_atomic_sizes(context);
     if ((attr->comp_mask & IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS) != 0)
       facts.paces_bursts = paces_bursts(context);
@@ -105,26 +106,6 @@ Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_por
   if (error > 0) return Error{error};
   if (error < 0) return keep.reason();
   to_legacy(port, wanted, *attr);
-  return {};
-}
-
-Result<void> query_gid_attr(ibv_context *context, std::uint8_t port_num, unsigned index,
-                            ibv_exp_gid_attr *attr) {
-  if (attr == nullptr) return invalid(querying_gid, "attributes", 0, "must not be null");
-  if (const auto bits = check_bits(querying_gid, "comp_mask", attr->comp_mask,
-                                   bits_of<"ibv_exp_query_gid_attr">());
-      !bits)
-    return bits;
-  const KeepErrno keep;
-  ibv_gid_entry entry{};
-  const int error = positive(ibv_query_gid_ex(context, port_num, index, &entry, 0));
-  // An entry of the table that holds no GID: sysfs, the source of the legacy
-  // library, shows it as zeros of the first type. Programs walk the whole table
-  // and take any other answer for a broken device.
-  if (error != 0 && error != ENODATA) return Error{error};
-  if ((attr->comp_mask & IBV_EXP_QUERY_GID_ATTR_TYPE) != 0)
-    attr->type = to_legacy_gid_type(entry.gid_type);
-  if ((attr->comp_mask & IBV_EXP_QUERY_GID_ATTR_GID) != 0) attr->gid = entry.gid;
   return {};
 }
 

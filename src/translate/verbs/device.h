@@ -1,4 +1,4 @@
-// Devices, ports and GIDs.
+// Devices and ports.
 #pragma once
 
 #include "base/result.h"
@@ -13,7 +13,5 @@ namespace ibvexp::translate {
 Result<ibv_device **> get_device_list(int *num_devices);
 Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_device_attr *attr);
 Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_port_attr *attr);
-Result<void> query_gid_attr(ibv_context *context, std::uint8_t port_num, unsigned index,
-                            ibv_exp_gid_attr *attr);
 
 }  // namespace ibvexp::translate

@@ -178,7 +178,8 @@ Result<void> dealloc_mkey_list_memory(ibv_exp_mkey_list_container *memory) {
 
 bool makes_indirect_keys(ContextState &state) {
   if (state.made_largest_key.load(std::memory_order_relaxed)) return true;
-  if (!mlx5dv_is_supported(state.context->device)) return false;
+  // Keys that no request could fill.
+  if (!mlx5dv_is_supported(state.context->device) || !takes_raw_entries()) return false;
   const KeepErrno keep;
   ibv_pd *pd = ibv_alloc_pd(state.context);
   if (pd == nullptr) return false;

@@ -1,5 +1,6 @@
 #include "translate/queue/lane/open.h"
 
+#include "base/real.h"
 #include "table/options.h"
 #include "translate/convert/legacy_inline.h"
 #include "translate/convert/room.h"
@@ -47,6 +48,11 @@ Need need(ibv_context *context, ibv_qp_type type, std::uint32_t raw_bytes) {
 
 ibv_qp *create(ContextState &state, translate::ModernQpInit &modern, Need need,
                std::uint32_t raw_bytes, Operations reckoned) {
+  const bool raw = takes_raw_entries();
+  if (!raw && (need == Need::wanted || raw_bytes != 0)) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
   const ibv_qp_type type = modern.attr.qp_type;
   translate::ModernQpInit asked = modern;
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
@@ -55,8 +61,10 @@ ibv_qp *create(ContextState &state, translate::ModernQpInit &modern, Need need,
       reckoned == Operations::lean ? lean_operations(type) : operations(type, atomics);
   asked.attr.cap.max_inline_data =
       std::max(asked.attr.cap.max_inline_data, inline_data_for(type, raw_bytes));
-  asked.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
-  asked.dv.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE;
+  if (raw) {
+    asked.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+    asked.dv.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE;
+  }
   // libmlx5 does not know where the answer of a masked atomic goes if it comes in
   // the completion.
   if (on(Beyond::masked_atomics) && type == IBV_QPT_RC) {
@@ -65,8 +73,8 @@ ibv_qp *create(ContextState &state, translate::ModernQpInit &modern, Need need,
   }
 
   ibv_qp *qp = mlx5dv_create_qp(state.context, &asked.attr, &asked.dv);
-  if (qp == nullptr && errno == EOPNOTSUPP) {
-    // A library without raw entries, perhaps.
+  if (qp == nullptr && errno == EOPNOTSUPP && raw) {
+    // No raw entries for this type, perhaps.
     if (need == Need::wanted) return nullptr;
     if (raw_bytes == 0) {
       asked.dv.comp_mask &= ~std::uint64_t{MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS};
