@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/doorbells.h"
 #include "engine/engine.h"
 #include "uverbs/context.h"
 #include "uverbs/dispatch.h"
@@ -48,7 +49,10 @@ mlx5_ib_alloc_ucontext_resp describe(const File &file) {
   mlx5_ib_alloc_ucontext_resp r{};
   r.qp_tab_size = 1u << 18;
   r.bf_reg_size = 512;
-  r.tot_bfregs = 0;  // UARs are allocated one by one
+  if (file.bfregs.in_use()) {  // else UARs are allocated one by one
+    r.tot_bfregs = file.bfregs.total();
+    r.num_dyn_bfregs = Bfregs::dynamic;
+  }
   r.cache_line_size = 64;
   r.max_sq_desc_sz = 1024;
   r.max_rq_desc_sz = 512;
@@ -84,8 +88,16 @@ int report(const Attrs &attrs, const File &file, u16 vectors, u16 support, u16 d
   return attrs.out(driver, resp);
 }
 
-// Kernel: mlx5_ib_alloc_ucontext. The request of the first ABI (8 bytes) and
-// the static UARs of libraries older than dynamic ones are not offered.
+// Doorbell pages that are there from the beginning.
+void map_static_uars(const File &file) {
+  for (u32 i = 0; i < file.bfregs.pages(); ++i) {
+    doorbells_add(file.page(i));
+    doorbells_add(file.page(uncached_page + i));
+  }
+}
+
+// Kernel: mlx5_ib_alloc_ucontext. The request of the first ABI (8 bytes) is not
+// offered.
 int get_context(File &file, Attrs &attrs) {
   if (file.has_context) return EINVAL;
   mlx5_ib_alloc_ucontext_req_v2 req{};
@@ -98,10 +110,13 @@ int get_context(File &file, Attrs &attrs) {
     return EOPNOTSUPP;
   const u32 total = static_cast<u32>(align_up(req.total_num_bfregs, 2));
   if (req.num_low_latency_bfregs > total - 1) return EINVAL;
-  if ((req.lib_caps & MLX5_LIB_CAP_DYN_UAR) == 0 || req.max_cqe_version < 1) {
-    SOFTHCA_LOG(error, "this libmlx5 is too old: dynamic UARs and CQE version 1 are needed");
+  if (req.max_cqe_version < 1) {
+    SOFTHCA_LOG(error, "this libmlx5 is too old: CQE version 1 is needed");
     return EOPNOTSUPP;
   }
+  if ((req.lib_caps & MLX5_LIB_CAP_DYN_UAR) == 0)
+    if (const int error = file.bfregs.open(total, req.num_low_latency_bfregs); error != 0)
+      return error;
 
   if (const int error = process().start(); error != 0) {
     SOFTHCA_LOG(error, "the device does not start: errno %d", error);
@@ -113,6 +128,7 @@ int get_context(File &file, Attrs &attrs) {
                                UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_UHW_OUT);
       error != 0)
     return error;
+  map_static_uars(file);
   file.has_context = true;
   file.devx = (req.flags & MLX5_IB_ALLOC_UCTX_DEVX) != 0;
   engine_add_clock_page(file.bar + u64{core_clock_page} * page_size,

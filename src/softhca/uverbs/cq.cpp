@@ -35,8 +35,9 @@ int check_driver_data(const File &file, const mlx5_ib_create_cq &d) {
   if ((d.flags & ~known) != 0 || !valid_cqe_size(d.cqe_size) || d.reserved0 != 0 ||
       d.reserved1 != 0)
     return EINVAL;
-  if ((d.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) == 0 ||
-      file.uars.count(d.uar_page_index) == 0)
+  // A context with UARs of its own arms completion queues through the first.
+  if (!file.bfregs.in_use() && ((d.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) == 0 ||
+                                file.uars.count(d.uar_page_index) == 0))
     return EINVAL;
   if ((d.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD) != 0 && d.cqe_size != 128) return EOPNOTSUPP;
   // One clock only: the kernel accepts the flag here and refuses at QP

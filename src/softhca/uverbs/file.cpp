@@ -15,6 +15,7 @@
 #include "base/descriptor_table.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "engine/doorbells.h"
 #include "engine/engine.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/state.h"
@@ -74,6 +75,12 @@ void close_file(File &f) {
   }
   f.events.clear();
   engine_remove_clock_page(f.bar + u64{uverbs::core_clock_page} * page_size);
+  if (!f.inherited && f.has_context)
+    for (u32 i = 0; i < f.bfregs.pages(); ++i) {
+      doorbells_remove(f.page(i));
+      doorbells_remove(f.page(uverbs::uncached_page + i));
+    }
+  f.bfregs.close();
   munmap(f.bar, u64{uverbs::bar_pages} * page_size);
   f.bar = nullptr;
   f.uars.clear();

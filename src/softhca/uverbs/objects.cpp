@@ -186,6 +186,8 @@ QpObject::~QpObject() {
   while (!groups.empty()) leave(Group(groups.back()));
   end_events();
   pacing_release(file.device_number, pacing_index);
+  if (bfreg) file.bfregs.give(*bfreg);
+  if (thread_uar != nullptr && !inherited()) doorbells_remove(thread_uar);
   if (shared == nullptr) {
     if (qp != nullptr) qp_unregister(qp);
     return;

@@ -11,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -285,6 +286,9 @@ struct QpObject : Object {
   Ref<XrcdObject> xrcd;
   u16 pacing_index = 0;       // of a rate limit, 0: none
   Ref<IndTableObject> table;  // RSS
+  // With old libraries: a register of the context, or the page of a thread domain.
+  std::optional<u32> bfreg;
+  const u8 *thread_uar = nullptr;
   std::vector<Group> groups;  // multicast attachments
 
  private:

@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "engine/doorbells.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/privilege.h"
 #include "uverbs/queue.h"
@@ -155,6 +156,26 @@ int check_streams(const Capabilities &caps, const Request &r) {
              : 0;
 }
 
+// With dynamic UARs there is no table of bfregs to index; without them a thread
+// domain indexes a range of its own, and others leave the choice to the driver.
+int check_uar(const File &file, const mlx5_ib_create_qp &d) {
+  const u32 how = d.flags & (MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX);
+  if (!file.bfregs.in_use())
+    return how == MLX5_QP_FLAG_UAR_PAGE_INDEX && file.uars.count(d.bfreg_index) != 0 ? 0 : EINVAL;
+  if (how == 0) return 0;
+  return how == MLX5_QP_FLAG_BFREG_INDEX && d.bfreg_index < Bfregs::dynamic ? 0 : EINVAL;
+}
+
+void take_doorbell(File &file, const Request &r, QpObject &object) {
+  if (!uses_uar(r) || !file.bfregs.in_use()) return;
+  if ((r.driver.flags & MLX5_QP_FLAG_BFREG_INDEX) == 0) {
+    object.bfreg = file.bfregs.take();
+    return;
+  }
+  object.thread_uar = file.page(thread_uar_page + r.driver.bfreg_index / Bfregs::per_page);
+  doorbells_add(object.thread_uar);
+}
+
 // Driver steps 3 to 7.
 int check_driver_data(const File &file, const Request &r) {
   const u32 known = dc_flags | scatter_flags | MLX5_QP_FLAG_SIGNATURE | MLX5_QP_FLAG_BFREG_INDEX |
@@ -175,14 +196,7 @@ int check_driver_data(const File &file, const Request &r) {
 
   if (r.kind == QpType::dct && (r.srq == nullptr || r.recv_cq == nullptr)) return EINVAL;
   if (r.kind == QpType::dci && (r.cap.max_recv_wr != 0 || r.cap.max_recv_sge != 0)) return EINVAL;
-  if (uses_uar(r)) {
-    // With dynamic UARs there is no table of bfregs to index.
-    if ((d.flags & (MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX)) !=
-            MLX5_QP_FLAG_UAR_PAGE_INDEX ||
-        file.uars.count(d.bfreg_index) == 0)
-      return EINVAL;
-  }
-  return 0;
+  return uses_uar(r) ? check_uar(file, d) : 0;
 }
 
 constexpr bool power_of_two(u32 n) { return n != 0 && (n & (n - 1)) == 0; }
@@ -262,9 +276,11 @@ std::unique_ptr<Qp> build(const File &file, Request &r) {
   return qp;
 }
 
-int reply(Attrs &attrs, const Request &r, const Qp &qp) {
+int reply(Attrs &attrs, const Request &r, const QpObject &object) {
+  const Qp &qp = *object.qp;
   mlx5_ib_create_qp_resp driver{};
-  if (uses_uar(r)) driver.bfreg_index = no_bfreg;
+  if (uses_uar(r))
+    driver.bfreg_index = object.bfreg ? Bfregs::as_library_counts(*object.bfreg) : no_bfreg;
   if (const int error = driver_respond(attrs, driver); error != 0) return error;
   ib_uverbs_qp_cap cap = r.cap;  // send sizes are the library's own business
   if (!r.has_rq()) cap.max_recv_wr = cap.max_recv_sge = 0;
@@ -317,6 +333,7 @@ int qp_create(File &file, Attrs &attrs) {
   object->qp = qp_register(std::move(qp));
   if (object->qp == nullptr) return ENOMEM;
   object->user_handle = r.user_handle;
+  take_doorbell(file, r, *object);
   object->pd.reset(r.pd);
   object->send_cq.reset(r.send_cq);
   object->recv_cq.reset(r.recv_cq);
@@ -330,7 +347,7 @@ int qp_create(File &file, Attrs &attrs) {
   } else {
     attach_events(object->qp->async, events);
   }
-  if (const int error = reply(attrs, r, *object->qp); error != 0) return error;
+  if (const int error = reply(attrs, r, *object); error != 0) return error;
   return commit(file, attrs, UVERBS_ATTR_CREATE_QP_HANDLE, std::move(object));
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/types.h"
 #include "model/device.h"
+#include "uverbs/bfregs.h"
 #include "uverbs/objects.h"
 
 namespace softhca {
@@ -20,7 +21,9 @@ namespace uverbs {
 // 0-7 (enum mlx5_ib_mmap_cmd). Dynamic UARs may have any offset: they share
 // the pages of command 0.
 constexpr u32 uar_pages = 256;
+constexpr u32 uncached_page = 3 << 8;  // the same UARs, for who wants no write combining
 constexpr u32 core_clock_page = 5 << 8;
+constexpr u32 thread_uar_page = 6 << 8;  // of thread domains, before dynamic UARs
 constexpr u32 clock_info_page = 7 << 8;
 constexpr u32 dm_first_page = 8 << 8;
 constexpr u32 dm_pages = 128;
@@ -41,12 +44,16 @@ class File {
   uverbs::ObjectTable objects;
   EventChannel *async = nullptr;  // default for async events: the first descriptor
   std::bitset<uverbs::dm_pages> dm_used;
-  std::set<u32> uars;  // page numbers handed out
+  std::set<u32> uars;     // page numbers handed out
+  uverbs::Bfregs bfregs;  // in use instead with old libraries
   std::vector<EventDescriptor *> events;
 
   Device &device() const { return process().devices[device_number]; }
   const Capabilities &caps() const { return device().caps; }
   bool valid_port(u64 port) const { return port >= 1 && port <= device().port_count(); }
+
+  // A page of the memory file, as the device maps it.
+  const u8 *page(u32 number) const { return bar + u64{number} * page_size; }
 
   // The event channel behind one of this file's descriptors, or nullptr.
   EventChannel *channel(int fd, bool completion) const;
