@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-namespace ibvexp::translate {
+namespace ibvexp {
 
 // errno of a call that succeeds is not ours to change.
 struct KeepErrno {
@@ -35,4 +35,4 @@ inline Result<void> outcome(int error) {
   return Error{positive(error)};
 }
 
-}  // namespace ibvexp::translate
+}  // namespace ibvexp

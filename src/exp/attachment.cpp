@@ -1,5 +1,6 @@
 #include "exp/attachment.h"
 
+#include "base/keep_errno.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "trace/tally.h"
@@ -75,7 +76,7 @@ Result<ContextState *> attach(ibv_context *context) {
 }
 
 void detach(ibv_context *context) noexcept {
-  const int kept = errno;
+  const KeepErrno keep;
   if (find_state(context) != nullptr) {
     const MutexGuard guard(attaching);
     const auto found = attachments().find(context);
@@ -87,7 +88,6 @@ void detach(ibv_context *context) noexcept {
       attachments().erase(found);
     }
   }
-  errno = kept;
 }
 
 }  // namespace ibvexp

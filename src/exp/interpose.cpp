@@ -2,6 +2,7 @@
 // come to exist and go, and where objects come and go that a context keeps
 // something about. rdma-core's own libraries call these names too, so each
 // wrapper does nothing of its own to objects it does not know.
+#include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "exp/attachment.h"
@@ -28,7 +29,7 @@ namespace {
 // logged and changes neither the result nor errno.
 template <class Work>
 void beside(const char *what, Work work) noexcept {
-  const int kept = errno;
+  const KeepErrno keep;
   try {
     const Result<ContextState *> done = work();
     if (!done && done.error() != ENOTSUP)
@@ -37,7 +38,6 @@ void beside(const char *what, Work work) noexcept {
     log(LogLevel::error, "%s: errno %d; experimental verbs will not work", what,
         detail::error_of_exception());
   }
-  errno = kept;
 }
 
 ibv_context *attached(const char *what, ibv_context *context) noexcept {

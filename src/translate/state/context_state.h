@@ -5,12 +5,14 @@
 // that the table's address gives the state's.
 #pragma once
 
+#include "base/keep_errno.h"
 #include "base/lock.h"
 #include "base/number_table.h"
 #include "base/once_pointer.h"
 #include "translate/state/cq_state.h"
 #include "translate/state/objects.h"
 #include "translate/state/qp_state.h"
+#include "translate/state/work_queue.h"
 
 #include <infiniband/verbs_exp.h>
 
@@ -25,9 +27,6 @@ namespace ibvexp {
 
 namespace direct {
 struct Context;
-}
-namespace translate {
-struct WorkQueue;
 }
 
 // Memory that a region was given by us, to be unmapped when it goes.
@@ -103,11 +102,12 @@ struct ContextState {
   Mutex mutex;
   std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
   std::map<std::string, std::string> environment;
-  std::unordered_set<translate::WorkQueue *> work_queues;
-  std::unordered_set<const void *> handles;  // objects of ours that programs hold
-  Retired<AnyObject> retired_handles;
   std::unordered_set<const ibv_cq *> completion_queues;  // all that were seen being created
   std::unordered_map<const void *, unsigned> families;   // obtained, and how often
+  Handles<translate::WorkQueue> work_queues;
+  Handles<translate::IndirectionTable> rwq_tables;
+  Handles<FlowRule> flow_rules;
+  Retired<OwnedKey> retired_keys;
   Handles<DcTarget> targets;
   Handles<DeviceMemory> device_memory;
   std::unordered_map<const ibv_xrc_domain *, XrcReceivers> xrc_domains;
@@ -128,10 +128,27 @@ struct ContextState {
   ibv_pd *cq_domain_pd = nullptr;
   ibv_pd *cq_domain = nullptr;
 
+  // An object that a program wants to see destroyed. Out of its set first: of two
+  // threads that destroy it one finds nothing.
+  template <class T>
+  typename Handles<T>::Node take(Handles<T> &objects, const void *handle) {
+    const MutexGuard guard(mutex);
+    return objects.take(handle);
+  }
+
+  // What became of it: gone, or back in its set, where error has the reason.
+  template <class T>
+  Result<void> settle(Handles<T> &objects, typename Handles<T>::Node object, int error) {
+    const MutexGuard guard(mutex);
+    if (error == 0) objects.retire(std::move(object));
+    else objects.put_back(std::move(object));
+    return outcome(error);
+  }
+
   // Queues that we drive past libmlx5; null until there is one.
   OncePointer<direct::Context> direct;
 
-  // Tells our tables from those of another copy of the library.
+  // Distinguishes our tables from those of another copy of the library.
   const void *const owner = &identity;
   static const char identity;
 

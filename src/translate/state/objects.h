@@ -2,6 +2,8 @@
 // gets a pointer to, and what stands behind it.
 #pragma once
 
+#include "base/owned.h"
+
 #include <infiniband/mlx5dv.h>
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
@@ -9,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -17,8 +20,8 @@
 namespace ibvexp {
 
 // The last objects of a kind that were destroyed. A program that uses one once more,
-// or destroys it twice, is to be told so: that takes its memory, in which the
-// context is found. Serialised by the owner.
+// or destroys it twice, is to get an error: that takes its memory, in which
+// the context is found. Serialised by the owner.
 template <class Owner>
 class Retired {
  public:
@@ -28,13 +31,6 @@ class Retired {
   std::array<Owner, 16> last_;
   std::size_t next_ = 0;
 };
-
-// Memory of an object of any kind, and how it is freed.
-struct FreeAny {
-  void (*free)(void *) = nullptr;
-  void operator()(void *object) const { free(object); }
-};
-using AnyObject = std::unique_ptr<void, FreeAny>;
 
 // Objects handed out, by the address that the program knows. A handle that was
 // destroyed, or never came from here, is not found. Serialised by the owner.
@@ -57,6 +53,12 @@ class Handles {
   // allocates. Into another set only after room was made there.
   using Node = typename std::unordered_map<const void *, std::unique_ptr<T>>::node_type;
   Node take(const void *handle) { return objects_.extract(handle); }
+
+  template <class F>
+  void for_each(F f) const {
+    for (const auto &object : objects_) f(*object.second);
+  }
+
   void put_back(Node node) { objects_.insert(std::move(node)); }
   void retire(Node node) { retired_.keep(std::move(node)); }
   void make_room() { objects_.reserve(objects_.size() + 1); }  // throws bad_alloc
@@ -64,6 +66,11 @@ class Handles {
  private:
   Retired<Node> retired_;
   std::unordered_map<const void *, std::unique_ptr<T>> objects_;
+};
+
+// A steering rule.
+struct FlowRule : ibv_exp_flow {
+  ibv_flow *real;
 };
 
 // A target of the DC transport.
@@ -136,5 +143,7 @@ struct IndirectKey {
   mlx5dv_mkey *mkey;
   std::uint32_t entries;  // granted
 };
+// From calloc(), as a region of rdma-core.
+using OwnedKey = std::unique_ptr<IndirectKey, Destroys<std::free>>;
 
 }  // namespace ibvexp

@@ -1,6 +1,8 @@
 #include "translate/verbs/cq.h"
 
+#include "base/keep_errno.h"
 #include "base/log.h"
+#include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/queue/direct/ownership.h"
@@ -70,10 +72,9 @@ Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
   if (cycles && system_time)
     return invalid(creating, "flags", flags, "one field cannot hold two times");
   ibv_device_attr_ex device{};
-  const int kept = errno;
-  const int error = ibv_query_device_ex(context, nullptr, &device);
-  errno = kept;
-  if (error != 0) return Error{error < 0 ? -error : error};
+  const KeepErrno keep;
+  if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &device)); !asked)
+    return asked.failure();
   if (device.completion_timestamp_mask == 0)
     return unsupported(creating, "flags", flags, "the device has no time stamps");
   if (system_time && !read_clock_info(context))
@@ -111,24 +112,18 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
   return extras;
 }
 
-Result<ibv_cq *> make_plain(ibv_context *context, int cqe, void *cq_context,
+int destroy_real(ibv_cq *cq) { return real().ibv_destroy_cq(cq); }
+
+Result<ibv_cq *> make_plain(ContextState &state, int cqe, void *cq_context,
                             ibv_comp_channel *channel, int comp_vector) {
-  const int kept = errno;
-  errno = 0;
-  ibv_cq *cq = real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
-  const int reason = errno != 0 ? errno : EINVAL;
-  errno = kept;
-  if (cq == nullptr) return Error{reason};
-  ContextState *state = find_state(context);
-  try {
-    enter_created(state, cq);
-  } catch (...) {
-    real().ibv_destroy_cq(cq);
-    throw;
-  }
-  // One of this address may have been destroyed behind our back.
-  if (state != nullptr) direct::forget_cq(*state, cq, cq->handle);
-  return cq;
+  const KeepErrno keep;
+  Owned<ibv_cq, destroy_real> cq(
+      real().ibv_create_cq(state.context, cqe, cq_context, channel, comp_vector));
+  if (!cq) return keep.reason();
+  enter_created(&state, cq.get());
+  // One of this address may have been destroyed without our seeing it.
+  direct::forget_cq(state, cq.get(), cq->handle);
+  return cq.release();
 }
 
 // With the mutex of the context taken.
@@ -182,14 +177,12 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   return cq;
 }
 
-Result<ibv_cq *> make(ibv_context *context, int cqe, void *cq_context, ibv_comp_channel *channel,
+Result<ibv_cq *> make(ContextState &state, int cqe, void *cq_context, ibv_comp_channel *channel,
                       int comp_vector, const ibv_exp_cq_init_attr &attr) {
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
-  const auto extras = extras_of(*state, attr);
+  const auto extras = extras_of(state, attr);
   if (!extras) return extras.failure();
-  if (!extras.value().any()) return make_plain(context, cqe, cq_context, channel, comp_vector);
-  return make_extended(*state, cqe, cq_context, channel, comp_vector, extras.value());
+  if (!extras.value().any()) return make_plain(state, cqe, cq_context, channel, comp_vector);
+  return make_extended(state, cqe, cq_context, channel, comp_vector, extras.value());
 }
 
 // Gives a mutex back that the caller holds, and takes it again.
@@ -207,11 +200,9 @@ class Unlocked {
 // The queue counts as a user of the domain that the request names. Nothing else
 // changes: libmlx5 locks in ibv_poll_cq() whatever the queue was created with.
 template <class Make>
-Result<ibv_cq *> in_domain(ibv_context *context, const ibv_exp_cq_init_attr &attr, Make make) {
+Result<ibv_cq *> in_domain(ContextState &state, const ibv_exp_cq_init_attr &attr, Make make) {
   if ((attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_RES_DOMAIN) == 0) return make();
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
-  DomainUse domain(*state);
+  DomainUse domain(state);
   if (const auto entered = domain.enter(creating, attr.res_domain, nullptr); !entered)
     return entered.failure();
   const Result<ibv_cq *> made = make();
@@ -219,7 +210,7 @@ Result<ibv_cq *> in_domain(ibv_context *context, const ibv_exp_cq_init_attr &att
   try {
     domain.keep(made.value());
   } catch (...) {
-    destroy_cq(state, made.value());
+    destroy_cq(&state, made.value());
     throw;
   }
   return made;
@@ -227,22 +218,22 @@ Result<ibv_cq *> in_domain(ibv_context *context, const ibv_exp_cq_init_attr &att
 
 }  // namespace
 
-Result<ibv_cq *> create_cq(ibv_context *context, int cqe, void *cq_context,
+Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe, void *cq_context,
                            ibv_comp_channel *channel, int comp_vector, ibv_exp_cq_init_attr *attr) {
   if (const auto checked = check(context, channel, attr); !checked) return checked.failure();
-  return in_domain(context, *attr,
-                   [&] { return make(context, cqe, cq_context, channel, comp_vector, *attr); });
+  return in_domain(state, *attr,
+                   [&] { return make(state, cqe, cq_context, channel, comp_vector, *attr); });
 }
 
-Result<ibv_cq *> create_cq(ibv_context *context, int cqe, ibv_comp_channel *channel,
-                           int comp_vector, ibv_exp_cq_init_attr *attr) {
+Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
+                           ibv_comp_channel *channel, int comp_vector, ibv_exp_cq_init_attr *attr) {
   if (const auto checked = check(context, channel, attr); !checked) return checked.failure();
   // rdma-core takes the same mutex when there is a channel, and it is not
   // recursive. It also counts the reference that the caller is going to count.
   const auto made = [&] {
     const Unlocked unlocked(context->mutex);
-    return in_domain(context, *attr,
-                     [&] { return make(context, cqe, nullptr, channel, comp_vector, *attr); });
+    return in_domain(state, *attr,
+                     [&] { return make(state, cqe, nullptr, channel, comp_vector, *attr); });
   }();
   if (made && channel != nullptr) --channel->refcnt;
   return made;
@@ -268,9 +259,7 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
   modern.attr_mask = IBV_CQ_ATTR_MODERATE;
   modern.moderate.cq_count = attr->moderation.cq_count;
   modern.moderate.cq_period = attr->moderation.cq_period;  // microseconds on both sides
-  const int error = ibv_modify_cq(cq, &modern);
-  if (error != 0) return Error{error < 0 ? -error : error};
-  return {};
+  return outcome(ibv_modify_cq(cq, &modern));
 }
 
 void enter_created(ContextState *state, ibv_cq *cq) {

@@ -9,13 +9,13 @@
 namespace ibvexp::translate {
 
 // By name.
-Result<ibv_cq *> create_cq(ibv_context *context, int cqe, void *cq_context,
+Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe, void *cq_context,
                            ibv_comp_channel *channel, int comp_vector, ibv_exp_cq_init_attr *attr);
 
 // Through the table: the caller holds context->mutex, stores the cq_context
 // itself and counts the channel's reference once more.
-Result<ibv_cq *> create_cq(ibv_context *context, int cqe, ibv_comp_channel *channel,
-                           int comp_vector, ibv_exp_cq_init_attr *attr);
+Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
+                           ibv_comp_channel *channel, int comp_vector, ibv_exp_cq_init_attr *attr);
 
 Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask);
 

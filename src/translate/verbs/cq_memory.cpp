@@ -1,5 +1,7 @@
 #include "translate/verbs/cq_memory.h"
 
+#include "base/keep_errno.h"
+
 #include <cerrno>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -111,30 +113,22 @@ Result<ibv_pd *> domain_of(ContextState &context) {
 
 Result<ibv_cq_ex *> create_cq_in_memory(ContextState &context, CqState &state,
                                         ibv_cq_init_attr_ex &attr, mlx5dv_cq_init_attr &dv) {
-  const int kept = errno;
-  errno = 0;
+  const KeepErrno keep;
   const auto domain = domain_of(context);
-  if (!domain) {
-    errno = kept;
-    return domain.failure();
-  }
+  if (!domain) return domain.failure();
   attr.comp_mask |= IBV_CQ_INIT_ATTR_MASK_PD;
   attr.parent_domain = domain.value();
   being_created = &state;
   ibv_cq_ex *cq = mlx5dv_create_cq(context.context, &attr, &dv);
   being_created = nullptr;
-  const int reason = errno != 0 ? errno : EINVAL;
-  errno = kept;
-  if (cq == nullptr) return Error{reason};
-  return cq;
+  return keep.made(cq);
 }
 
 void release_cq_memory(ContextState *context) {
   if (context == nullptr) return;
-  const int kept = errno;
+  const KeepErrno keep;
   free_domain(std::exchange(context->cq_domain, nullptr),
               std::exchange(context->cq_domain_pd, nullptr));
-  errno = kept;
 }
 
 }  // namespace ibvexp::translate

@@ -2,10 +2,10 @@
 
 #include "base/keep_errno.h"
 #include "base/log.h"
+#include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/convert/dct_convert.h"
-#include "translate/state/context_state.h"
 #include "translate/verbs/scatter.h"
 #include "translate/verbs/xrc_srq.h"
 
@@ -46,8 +46,8 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
 // On InfiniBand programs leave the index at -1 when they have no GID to name.
 Result<bool> names_gid(ibv_context *context, const ibv_exp_dct_init_attr &attr) {
   ibv_port_attr port{};
-  if (const int error = ibv_query_port(context, attr.port, &port); error != 0)
-    return Error{positive(error)};
+  if (const auto asked = outcome(ibv_query_port(context, attr.port, &port)); !asked)
+    return asked.failure();
   return port.link_layer == IBV_LINK_LAYER_ETHERNET || attr.gid_index < port.gid_tbl_len;
 }
 
@@ -69,22 +69,23 @@ ibv_qp *make(ibv_context *context, const ibv_exp_dct_init_attr &attr) {
   return mlx5dv_create_qp(context, &modern, &dv);
 }
 
-// 0, or an errno value.
-int bring_to_life(ContextState &state, ibv_qp *qp, ibv_qp_attr attr) {
+int destroy_real(ibv_qp *qp) { return real().ibv_destroy_qp(qp); }
+
+Result<void> bring_to_life(ContextState &state, ibv_qp *qp, ibv_qp_attr attr) {
   attr.qp_state = IBV_QPS_INIT;
-  int error = real().ibv_modify_qp(qp, &attr, dct_to_init);
+  auto reached = outcome(real().ibv_modify_qp(qp, &attr, dct_to_init));
   // Rights that nobody can use are no reason to have no target: programs ask for
   // all of them.
-  if (positive(error) == EOPNOTSUPP && (attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0 &&
+  if (reached.error() == EOPNOTSUPP && (attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0 &&
       state.device().atomic_cap == IBV_ATOMIC_NONE) {
     log(LogLevel::info, "ibv_exp_create_dct: access_flags 0x%x: the device has no atomics",
         attr.qp_access_flags);
     attr.qp_access_flags &= ~unsigned{IBV_ACCESS_REMOTE_ATOMIC};
-    error = real().ibv_modify_qp(qp, &attr, dct_to_init);
+    reached = outcome(real().ibv_modify_qp(qp, &attr, dct_to_init));
   }
-  if (error != 0) return positive(error);
+  if (!reached) return reached;
   attr.qp_state = IBV_QPS_RTR;
-  return positive(real().ibv_modify_qp(qp, &attr, dct_to_rtr));
+  return outcome(real().ibv_modify_qp(qp, &attr, dct_to_rtr));
 }
 
 // Completions carry the target's number, which is one of queue pairs.
@@ -104,35 +105,28 @@ void remember(ContextState &state, DcTarget &target) {
   }
 }
 
-DcTarget *find(ContextState &state, const ibv_exp_dct *dct) {
+const DcTarget *find(ContextState &state, const ibv_exp_dct *dct) {
   const MutexGuard guard(state.mutex);
   return state.targets.find(dct);
 }
 
 }  // namespace
 
-Result<ibv_exp_dct *> create_dct(ibv_context *context, ibv_exp_dct_init_attr *attr) {
+Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
+                                 ibv_exp_dct_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
-  KeepErrno keep;
-  if (const auto checked = check(*state, *attr); !checked) return checked.failure();
+  const KeepErrno keep;
+  if (const auto checked = check(state, *attr); !checked) return checked.failure();
   const auto global = names_gid(context, *attr);
   if (!global) return global.failure();
 
   auto made = std::make_unique<DcTarget>();
-  ibv_qp *qp = make(context, *attr);
-  if (qp == nullptr) return keep.reason();
-  struct Undo {
-    ibv_qp *qp;
-    ~Undo() {
-      if (qp != nullptr) real().ibv_destroy_qp(qp);
-    }
-  } undo{qp};
-  if (const int error = bring_to_life(*state, qp, to_modern(*attr, global.value())); error != 0)
-    return Error{error};
+  Owned<ibv_qp, destroy_real> qp(make(context, *attr));
+  if (!qp) return keep.reason();
+  if (const auto alive = bring_to_life(state, qp.get(), to_modern(*attr, global.value())); !alive)
+    return alive.failure();
 
-  made->qp = qp;
+  made->qp = qp.get();
   made->dc_key = attr->dc_key;
   made->handle.context = context;
   made->handle.handle = qp->handle;
@@ -143,61 +137,54 @@ Result<ibv_exp_dct *> create_dct(ibv_context *context, ibv_exp_dct_init_attr *at
   pthread_mutex_init(&made->handle.mutex, nullptr);
   pthread_cond_init(&made->handle.cond, nullptr);
 
-  const MutexGuard guard(state->mutex);
-  DcTarget *target = state->targets.add(std::move(made));
+  const MutexGuard guard(state.mutex);
+  DcTarget *target = state.targets.add(std::move(made));
   try {
-    remember(*state, *target);
+    remember(state, *target);
   } catch (...) {
-    state->targets.take(&target->handle);
+    state.targets.take(&target->handle);
     throw;
   }
-  undo.qp = nullptr;
+  static_cast<void>(qp.release());
   attr->inline_size = attr->inline_size == 0 ? 0 : scatter_to_dct();
   return &target->handle;
 }
 
-Result<void> destroy_dct(ibv_exp_dct *dct) {
-  ContextState *state = find_state(dct->context);
-  if (state == nullptr) return Error{ENOTSUP};
+Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
   Handles<DcTarget>::Node gone;
   QpState *entry = nullptr;
   {
     // Out first: of two threads that free it one finds nothing, and the number may
     // be given out again at once.
-    const MutexGuard guard(state->mutex);
-    gone = state->targets.take(dct);
+    const MutexGuard guard(state.mutex);
+    gone = state.targets.take(dct);
     if (gone) {
-      entry = state->qps.find(dct->dct_num);
+      entry = state.qps.find(dct->dct_num);
       if (entry != nullptr && entry->dct != dct) entry = nullptr;
-      if (entry != nullptr) state->qps.set(dct->dct_num, nullptr);
+      if (entry != nullptr) state.qps.set(dct->dct_num, nullptr);
     }
   }
   if (!gone) return invalid(destroying, "dct", 0, "not created here, or destroyed");
-  KeepErrno keep;
-  const int error = positive(real().ibv_destroy_qp(gone.mapped()->qp));
-  const MutexGuard guard(state->mutex);
-  if (error == 0) {
-    if (entry != nullptr) state->qp_pool.give_back(*entry);
-    state->targets.retire(std::move(gone));
-    return {};
+  const KeepErrno keep;
+  const int error = destroy_real(gone.mapped()->qp);
+  if (entry != nullptr) {
+    const MutexGuard guard(state.mutex);
+    if (error == 0) state.qp_pool.give_back(*entry);
+    else state.qps.set(dct->dct_num, entry);
   }
-  if (entry != nullptr) state->qps.set(dct->dct_num, entry);
-  state->targets.put_back(std::move(gone));
-  return Error{error};
+  return state.settle(state.targets, std::move(gone), error);
 }
 
-Result<void> query_dct(ibv_exp_dct *dct, ibv_exp_dct_attr *attr) {
+Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *attr) {
   if (attr == nullptr) return invalid(querying, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0) return invalid(querying, "comp_mask", attr->comp_mask, "unknown bits");
-  ContextState *state = find_state(dct->context);
-  if (state == nullptr) return Error{ENOTSUP};
-  const DcTarget *target = find(*state, dct);
+  const DcTarget *target = find(state, dct);
   if (target == nullptr) return invalid(querying, "dct", 0, "not created here, or destroyed");
-  KeepErrno keep;
+  const KeepErrno keep;
   ibv_qp_attr modern{};
   ibv_qp_init_attr init{};
-  if (const int error = ibv_query_qp(target->qp, &modern, dct_query, &init); error != 0)
-    return Error{positive(error)};
+  if (const auto asked = outcome(ibv_query_qp(target->qp, &modern, dct_query, &init)); !asked)
+    return asked;
   to_legacy(modern, *attr);
   attr->dc_key = target->dc_key;
   attr->key_violations = 0;

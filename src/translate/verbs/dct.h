@@ -7,13 +7,15 @@
 #pragma once
 
 #include "base/result.h"
+#include "translate/state/context_state.h"
 
 #include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 
-Result<ibv_exp_dct *> create_dct(ibv_context *context, ibv_exp_dct_init_attr *attr);
-Result<void> destroy_dct(ibv_exp_dct *dct);
-Result<void> query_dct(ibv_exp_dct *dct, ibv_exp_dct_attr *attr);
+Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
+                                 ibv_exp_dct_init_attr *attr);
+Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct);
+Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *attr);
 
 }  // namespace ibvexp::translate

@@ -1,6 +1,7 @@
 #include "translate/verbs/device_memory.h"
 
 #include "base/keep_errno.h"
+#include "base/owned.h"
 #include "trace/diagnose.h"
 
 namespace ibvexp::translate {
@@ -26,60 +27,42 @@ Whole find_whole(ContextState &state, const ibv_exp_dm *dm) {
 
 ibv_dm *find_dm(ContextState &state, const ibv_exp_dm *dm) { return find_whole(state, dm).dm; }
 
-Result<ibv_exp_dm *> alloc_dm(ibv_context *context, ibv_exp_alloc_dm_attr *attr) {
+Result<ibv_exp_dm *> alloc_dm(ContextState &state, ibv_context *context,
+                              ibv_exp_alloc_dm_attr *attr) {
   if (attr == nullptr) return invalid(allocating, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0)
     return invalid(allocating, "comp_mask", attr->comp_mask, "unknown bits");
   if (attr->length == 0) return invalid(allocating, "length", 0, "must not be 0");
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
 
   auto made = std::make_unique<DeviceMemory>();
   ibv_alloc_dm_attr modern{};
   modern.length = attr->length;
-  KeepErrno keep;
-  made->dm = ibv_alloc_dm(context, &modern);
-  if (made->dm == nullptr) return keep.reason();
+  const KeepErrno keep;
+  Owned<ibv_dm, ibv_free_dm> dm(ibv_alloc_dm(context, &modern));
+  if (!dm) return keep.reason();
+  made->dm = dm.get();
   made->handle.context = context;
-  made->handle.handle = made->dm->handle;
+  made->handle.handle = dm->handle;
   made->length = attr->length;
-  ibv_dm *dm = made->dm;
-  try {
-    const MutexGuard guard(state->mutex);
-    return &state->device_memory.add(std::move(made))->handle;
-  } catch (...) {
-    ibv_free_dm(dm);
-    throw;
-  }
+
+  const MutexGuard guard(state.mutex);
+  ibv_exp_dm *handle = &state.device_memory.add(std::move(made))->handle;
+  static_cast<void>(dm.release());
+  return handle;
 }
 
-Result<void> free_dm(ibv_exp_dm *dm) {
-  ContextState *state = find_state(dm->context);
-  if (state == nullptr) return Error{ENOTSUP};
-  Handles<DeviceMemory>::Node gone;
-  {
-    // Out first: of two threads that free it one finds nothing.
-    const MutexGuard guard(state->mutex);
-    gone = state->device_memory.take(dm);
-  }
+Result<void> free_dm(ContextState &state, ibv_exp_dm *dm) {
+  auto gone = state.take(state.device_memory, dm);
   if (!gone) return invalid(freeing, "dm", 0, "not allocated here, or freed");
-  KeepErrno keep;
+  const KeepErrno keep;
   const int error = ibv_free_dm(gone.mapped()->dm);
-  const MutexGuard guard(state->mutex);
-  if (error == 0) {
-    state->device_memory.retire(std::move(gone));
-    return {};
-  }
-  state->device_memory.put_back(std::move(gone));
-  return Error{positive(error)};
+  return state.settle(state.device_memory, std::move(gone), error);
 }
 
-Result<void> memcpy_dm(ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr) {
+Result<void> memcpy_dm(ContextState &state, ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr) {
   if (attr == nullptr) return invalid(copying, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0) return invalid(copying, "comp_mask", attr->comp_mask, "unknown bits");
-  ContextState *state = find_state(dm->context);
-  if (state == nullptr) return Error{ENOTSUP};
-  const Whole whole = find_whole(*state, dm);
+  const Whole whole = find_whole(state, dm);
   ibv_dm *modern = whole.dm;
   if (modern == nullptr) return invalid(copying, "dm", 0, "not allocated here, or freed");
   if (attr->host_addr == nullptr) return invalid(copying, "host_addr", 0, "must not be null");
@@ -103,8 +86,7 @@ Result<void> memcpy_dm(ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr) {
       return invalid(copying, "memcpy_dir", static_cast<std::uint32_t>(attr->memcpy_dir),
                      "no such direction");
   }
-  if (error != 0) return Error{positive(error)};
-  return {};
+  return outcome(error);
 }
 
 }  // namespace ibvexp::translate

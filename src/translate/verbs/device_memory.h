@@ -8,9 +8,10 @@
 
 namespace ibvexp::translate {
 
-Result<ibv_exp_dm *> alloc_dm(ibv_context *context, ibv_exp_alloc_dm_attr *attr);
-Result<void> free_dm(ibv_exp_dm *dm);
-Result<void> memcpy_dm(ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr);
+Result<ibv_exp_dm *> alloc_dm(ContextState &state, ibv_context *context,
+                              ibv_exp_alloc_dm_attr *attr);
+Result<void> free_dm(ContextState &state, ibv_exp_dm *dm);
+Result<void> memcpy_dm(ContextState &state, ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr);
 
 // The rdma-core object behind a handle, or null.
 ibv_dm *find_dm(ContextState &state, const ibv_exp_dm *dm);

@@ -15,11 +15,6 @@ namespace {
 constexpr EntryId creating = EntryId::ibv_exp_create_flow;
 constexpr EntryId destroying = EntryId::ibv_exp_destroy_flow;
 
-// The legacy handle, with rdma-core's behind it.
-struct Rule : ibv_exp_flow {
-  ibv_flow *real;
-};
-
 Result<void> check_spec(const ibv_exp_flow_spec &spec) {
   const std::uint32_t inner = spec.hdr.type & IBV_EXP_FLOW_SPEC_INNER;
   const std::uint32_t type = spec.hdr.type & ~inner;
@@ -57,56 +52,33 @@ Result<void> check(const ibv_exp_flow_attr *attr) {
   return {};
 }
 
-struct Undo {
-  ibv_flow *rule;
-  ~Undo() {
-    if (rule != nullptr) ibv_destroy_flow(rule);
-  }
-};
-
 }  // namespace
 
-Result<ibv_exp_flow *> create_flow(ibv_qp *qp, ibv_exp_flow_attr *attr) {
+Result<ibv_exp_flow *> create_flow(ContextState &state, ibv_qp *qp, ibv_exp_flow_attr *attr) {
   if (const auto checked = check(attr); !checked) return checked.failure();
-  ContextState *state = find_state(qp->context);
-  if (state == nullptr) return Error{ENOTSUP};
   std::vector<char> modern = to_modern_flow(*attr);
-  auto fresh = std::make_unique<Rule>();
+  auto fresh = std::make_unique<FlowRule>();
 
-  const int kept = errno;
-  errno = 0;
-  fresh->real = ibv_create_flow(qp, reinterpret_cast<ibv_flow_attr *>(modern.data()));
-  const int reason = errno != 0 ? errno : EINVAL;
-  errno = kept;
-  if (fresh->real == nullptr) return Error{reason};
-  Undo undo{fresh->real};
+  const KeepErrno keep;
+  Owned<ibv_flow, ibv_destroy_flow> rule(
+      ibv_create_flow(qp, reinterpret_cast<ibv_flow_attr *>(modern.data())));
+  if (!rule) return keep.reason();
+  fresh->real = rule.get();
   fresh->context = qp->context;
-  fresh->handle = fresh->real->handle;
+  fresh->handle = rule->handle;
 
-  const MutexGuard guard(state->mutex);
-  state->handles.insert(fresh.get());
-  undo.rule = nullptr;
-  return fresh.release();
+  const MutexGuard guard(state.mutex);
+  FlowRule *handle = state.flow_rules.add(std::move(fresh));
+  static_cast<void>(rule.release());
+  return handle;
 }
 
-Result<void> destroy_flow(ibv_exp_flow *flow) {
-  ContextState *state = find_state(flow->context);
-  if (state == nullptr) return Error{ENOTSUP};
-  {
-    const MutexGuard guard(state->mutex);
-    if (!state->handles.contains(flow))
-      return invalid(destroying, "flow_id", 0, "no rule of this library");
-  }
-  auto *rule = static_cast<Rule *>(flow);
-  const int kept = errno;
-  const int error = ibv_destroy_flow(rule->real);
-  errno = kept;
-  if (error != 0) return Error{error < 0 ? -error : error};
-  const MutexGuard guard(state->mutex);
-  state->handles.erase(rule);
-  state->retired_handles.keep(
-      AnyObject(rule, {[](void *gone) { delete static_cast<Rule *>(gone); }}));
-  return {};
+Result<void> destroy_flow(ContextState &state, ibv_exp_flow *flow) {
+  auto rule = state.take(state.flow_rules, flow);
+  if (!rule) return invalid(destroying, "flow_id", 0, "no rule of this library");
+  const KeepErrno keep;
+  const int error = ibv_destroy_flow(rule.mapped()->real);
+  return state.settle(state.flow_rules, std::move(rule), error);
 }
 
 }  // namespace ibvexp::translate

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "base/result.h"
+#include "translate/state/context_state.h"
 
 #include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 
-Result<ibv_exp_flow *> create_flow(ibv_qp *qp, ibv_exp_flow_attr *attr);
-Result<void> destroy_flow(ibv_exp_flow *flow);
+Result<ibv_exp_flow *> create_flow(ContextState &state, ibv_qp *qp, ibv_exp_flow_attr *attr);
+Result<void> destroy_flow(ContextState &state, ibv_exp_flow *flow);
 
 }  // namespace ibvexp::translate

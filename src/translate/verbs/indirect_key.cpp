@@ -1,6 +1,7 @@
 #include "translate/verbs/indirect_key.h"
 
 #include "base/keep_errno.h"
+#include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
 
@@ -34,6 +35,8 @@ mlx5dv_mkey *make_mkey(ibv_pd *pd, std::uint32_t &entries) {
   return mkey;
 }
 
+int deregister(ibv_mr *mr) { return real().ibv_dereg_mr(mr); }
+
 Result<void> check(const ibv_exp_create_mr_in &in) {
   if (in.comp_mask != 0) return invalid(creating, "comp_mask", in.comp_mask, "unknown bits");
   if (const auto flags = check_bits(creating, "create_flags", in.attr.create_flags,
@@ -55,36 +58,27 @@ Result<void> check(const ibv_exp_create_mr_in &in) {
 
 }  // namespace
 
-Result<ibv_mr *> create_mr(ibv_exp_create_mr_in *in) {
+Result<ibv_mr *> create_mr(ContextState &state, ibv_exp_create_mr_in *in) {
   if (const auto checked = check(*in); !checked) return checked.failure();
-  ContextState *state = find_state(in->pd->context);
-  if (state == nullptr) return Error{ENOTSUP};
 
-  KeepErrno keep;
+  const KeepErrno keep;
   // Not by new: rdma-core may be the one to free it.
-  auto *key = static_cast<IndirectKey *>(std::calloc(1, sizeof(IndirectKey)));
-  if (key == nullptr) return Error{ENOMEM};
+  OwnedKey key(static_cast<IndirectKey *>(std::calloc(1, sizeof(IndirectKey))));
+  if (!key) return Error{ENOMEM};
   key->entries = in->attr.max_klm_list_size + 1;
-  key->mkey = make_mkey(in->pd, key->entries);
-  if (key->mkey == nullptr) {
-    const Error reason = keep.reason();
-    std::free(key);
-    return reason;
-  }
+  Owned<mlx5dv_mkey, mlx5dv_destroy_mkey> mkey(make_mkey(in->pd, key->entries));
+  if (!mkey) return keep.reason();
+  key->mkey = mkey.get();
   key->mr.context = in->pd->context;
   key->mr.pd = in->pd;
-  key->mr.lkey = key->mkey->lkey;
-  key->mr.rkey = key->mkey->rkey;
+  key->mr.lkey = mkey->lkey;
+  key->mr.rkey = mkey->rkey;
   key->mr_type = null_mr;
-  try {
-    const MutexGuard guard(state->mutex);
-    state->keys.set(key->mr.lkey >> 8, key);
-  } catch (...) {
-    mlx5dv_destroy_mkey(key->mkey);
-    std::free(key);
-    throw;
-  }
-  return &key->mr;
+
+  const MutexGuard guard(state.mutex);
+  state.keys.set(key->mr.lkey >> 8, key.get());
+  static_cast<void>(mkey.release());
+  return &key.release()->mr;
 }
 
 int destroy_key(ContextState &state, IndirectKey &key) {
@@ -102,14 +96,14 @@ int destroy_key(ContextState &state, IndirectKey &key) {
     return error;
   }
   const MutexGuard guard(state.mutex);
-  state.retired_handles.keep(AnyObject(&key, {std::free}));
+  state.retired_keys.keep(OwnedKey(&key));
   return 0;
 }
 
-Result<void> query_mkey(ibv_mr *mr, ibv_exp_mkey_attr *attr) {
+Result<void> query_mkey(ContextState &state, ibv_mr *mr, ibv_exp_mkey_attr *attr) {
   if (attr == nullptr) return invalid(querying, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0) return invalid(querying, "comp_mask", attr->comp_mask, "unknown bits");
-  const IndirectKey *key = find_key(find_state(mr->context), mr);
+  const IndirectKey *key = find_key(&state, mr);
   if (key == nullptr) return invalid(querying, "mr", mr->lkey, "not made by ibv_exp_create_mr");
   // Good for a repeating pattern too, whose header takes one.
   attr->max_klm_list_size = key->entries - 1;
@@ -117,63 +111,43 @@ Result<void> query_mkey(ibv_mr *mr, ibv_exp_mkey_attr *attr) {
 }
 
 Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
-    ibv_exp_mkey_list_container_attr *attr) {
+    ContextState &state, ibv_exp_mkey_list_container_attr *attr) {
   if (attr->comp_mask != 0)
     return invalid(allocating, "comp_mask", attr->comp_mask, "unknown bits");
   if (attr->mkey_list_type != IBV_EXP_MKEY_LIST_TYPE_INDIRECT_MR)
     return invalid(allocating, "mkey_list_type", attr->mkey_list_type, "no such type");
   if (attr->max_klm_list_size == 0 || attr->max_klm_list_size > largest_key)
     return invalid(allocating, "max_klm_list_size", attr->max_klm_list_size, "1 to 65532 entries");
-  ContextState *state = find_state(attr->pd->context);
-  if (state == nullptr) return Error{ENOTSUP};
 
   // The device reads entries in fours, and one more may be a header.
   const std::size_t entries = (std::size_t{attr->max_klm_list_size} + 1 + 3) / 4 * 4;
   const std::size_t size =
       (entries * entry_size + list_alignment - 1) / list_alignment * list_alignment;
   auto made = std::make_unique<KeyListMemory>();
-  KeepErrno keep;
-  void *room = std::aligned_alloc(list_alignment, size);
-  if (room == nullptr) return Error{ENOMEM};
-  made->entries = room;
+  const KeepErrno keep;
+  Owned<void, std::free> room(std::aligned_alloc(list_alignment, size));
+  if (!room) return Error{ENOMEM};
+  Owned<ibv_mr, deregister> mr(ibv_reg_mr(attr->pd, room.get(), size, 0));
+  if (!mr) return keep.reason();
+  made->mr = mr.get();
+  made->entries = room.get();
   made->handle.max_klm_list_size = attr->max_klm_list_size;
   made->handle.context = attr->pd->context;
-  made->mr = ibv_reg_mr(attr->pd, room, size, 0);
-  if (made->mr == nullptr) {
-    const Error reason = keep.reason();
-    std::free(room);
-    return reason;
-  }
-  ibv_mr *mr = made->mr;
-  try {
-    const MutexGuard guard(state->mutex);
-    return &state->key_lists.add(std::move(made))->handle;
-  } catch (...) {
-    real().ibv_dereg_mr(mr);
-    std::free(room);
-    throw;
-  }
+
+  const MutexGuard guard(state.mutex);
+  ibv_exp_mkey_list_container *handle = &state.key_lists.add(std::move(made))->handle;
+  static_cast<void>(mr.release());
+  static_cast<void>(room.release());
+  return handle;
 }
 
-Result<void> dealloc_mkey_list_memory(ibv_exp_mkey_list_container *memory) {
-  ContextState *state = find_state(memory->context);
-  if (state == nullptr) return Error{ENOTSUP};
-  Handles<KeyListMemory>::Node gone;
-  {
-    const MutexGuard guard(state->mutex);
-    gone = state->key_lists.take(memory);
-  }
+Result<void> dealloc_mkey_list_memory(ContextState &state, ibv_exp_mkey_list_container *memory) {
+  auto gone = state.take(state.key_lists, memory);
   if (!gone) return invalid(freeing, "mem", 0, "not allocated here, or freed");
-  KeepErrno keep;
-  const int error = real().ibv_dereg_mr(gone.mapped()->mr);
-  const MutexGuard guard(state->mutex);
-  if (error == 0) {
-    std::free(gone.mapped()->entries);
-    state->key_lists.retire(std::move(gone));
-    return {};
-  }
-  state->key_lists.put_back(std::move(gone));
-  return Error{positive(error)};
+  const KeepErrno keep;
+  const int error = deregister(gone.mapped()->mr);
+  if (error == 0) std::free(gone.mapped()->entries);
+  return state.settle(state.key_lists, std::move(gone), error);
 }
 
 bool makes_indirect_keys(ContextState &state) {
@@ -181,14 +155,12 @@ bool makes_indirect_keys(ContextState &state) {
   // Keys that no request could fill.
   if (!mlx5dv_is_supported(state.context->device) || !takes_raw_entries()) return false;
   const KeepErrno keep;
-  ibv_pd *pd = ibv_alloc_pd(state.context);
-  if (pd == nullptr) return false;
+  const Owned<ibv_pd, ibv_dealloc_pd> pd(ibv_alloc_pd(state.context));
+  if (!pd) return false;
   std::uint32_t entries = largest_key;
-  mlx5dv_mkey *mkey = make_mkey(pd, entries);
-  if (mkey != nullptr) mlx5dv_destroy_mkey(mkey);
-  ibv_dealloc_pd(pd);
+  const Owned<mlx5dv_mkey, mlx5dv_destroy_mkey> mkey(make_mkey(pd.get(), entries));
   // A refusal may be one of the moment.
-  if (mkey != nullptr) state.made_largest_key.store(true, std::memory_order_relaxed);
+  if (mkey) state.made_largest_key.store(true, std::memory_order_relaxed);
   return mkey != nullptr;
 }
 

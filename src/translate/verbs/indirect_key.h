@@ -9,11 +9,11 @@
 
 namespace ibvexp::translate {
 
-Result<ibv_mr *> create_mr(ibv_exp_create_mr_in *in);
-Result<void> query_mkey(ibv_mr *mr, ibv_exp_mkey_attr *attr);
+Result<ibv_mr *> create_mr(ContextState &state, ibv_exp_create_mr_in *in);
+Result<void> query_mkey(ContextState &state, ibv_mr *mr, ibv_exp_mkey_attr *attr);
 Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
-    ibv_exp_mkey_list_container_attr *attr);
-Result<void> dealloc_mkey_list_memory(ibv_exp_mkey_list_container *memory);
+    ContextState &state, ibv_exp_mkey_list_container_attr *attr);
+Result<void> dealloc_mkey_list_memory(ContextState &state, ibv_exp_mkey_list_container *memory);
 
 // Releases the key of create_mr(). Returns what ibv_dereg_mr() returns.
 int destroy_key(ContextState &state, IndirectKey &key);

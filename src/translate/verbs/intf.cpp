@@ -1,5 +1,6 @@
 #include "translate/verbs/intf.h"
 
+#include "base/keep_errno.h"
 #include "trace/diagnose.h"
 #include "translate/queue/direct/families.h"
 #include "translate/queue/direct/ownership.h"
@@ -115,9 +116,7 @@ bool is_cq(ContextState &state, const void *object) {
 
 const WorkQueue *wq_of(ContextState &state, const void *object) {
   const MutexGuard guard(state.mutex);
-  for (const WorkQueue *wq : state.work_queues)
-    if (static_cast<const ibv_exp_wq *>(wq) == object) return wq;
-  return nullptr;
+  return state.work_queues.find(object);
 }
 
 Refusal query_qp(ContextState &state, ibv_qp *qp, direct::FamilyChoice choice, void *&family) {
@@ -156,54 +155,50 @@ Refusal query_wq(ContextState &state, const void *object, direct::FamilyChoice c
   return fine;
 }
 
-Refusal query(ibv_context *context, const ibv_exp_query_intf_params *params, void *&family) {
-  if (const Refusal checked = check(context, params); checked.error != 0) return checked;
-  ContextState *state = find_state(context);
-  if (state == nullptr) return {IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, ENOTSUP};
+Refusal query(ContextState &state, const ibv_exp_query_intf_params *params, void *&family) {
+  if (const Refusal checked = check(state.context, params); checked.error != 0) return checked;
   direct::FamilyChoice choice;
   choice.checked = (params->flags & IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS) != 0;
   const Refusal outcome = [&] {
     switch (params->intf) {
       case IBV_EXP_INTF_QP_BURST:
-        return query_qp(*state, static_cast<ibv_qp *>(params->obj), choice, family);
+        return query_qp(state, static_cast<ibv_qp *>(params->obj), choice, family);
       case IBV_EXP_INTF_CQ:
-        return query_cq(*state, static_cast<ibv_cq *>(params->obj), choice, family);
-      default: return query_wq(*state, params->obj, choice, family);
+        return query_cq(state, static_cast<ibv_cq *>(params->obj), choice, family);
+      default: return query_wq(state, params->obj, choice, family);
     }
   }();
   if (family != nullptr) {
-    const MutexGuard guard(state->mutex);
-    ++state->families[family];
+    const MutexGuard guard(state.mutex);
+    ++state.families[family];
   }
   return outcome;
 }
 
 }  // namespace
 
-Result<void *> query_intf(ibv_context *context, ibv_exp_query_intf_params *params,
+Result<void *> query_intf(ContextState &state, ibv_context *, ibv_exp_query_intf_params *params,
                           ibv_exp_query_intf_status *status) {
-  const int kept = errno;
+  const KeepErrno keep;
   void *family = nullptr;
-  const Refusal outcome = query(context, params, family);
-  errno = kept;
+  const Refusal outcome = query(state, params, family);
   if (status != nullptr) *status = outcome.status;
   if (outcome.error != 0) return Error{outcome.error};
   return family;
 }
 
-Result<void> release_intf(ibv_context *context, void *intf, ibv_exp_release_intf_params *params) {
+Result<void> release_intf(ContextState &state, ibv_context *, void *intf,
+                          ibv_exp_release_intf_params *params) {
   if (params != nullptr && params->comp_mask != 0)
     return invalid(releasing, "comp_mask", params->comp_mask, "unknown bits");
   // Programs release what they never obtained.
   if (intf == nullptr) return {};
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
   // The tables are constant: all there is of an obtained one is that it was.
-  const MutexGuard guard(state->mutex);
-  const auto held = state->families.find(intf);
-  if (held == state->families.end())
+  const MutexGuard guard(state.mutex);
+  const auto held = state.families.find(intf);
+  if (held == state.families.end())
     return invalid(releasing, "intf", 0, "not obtained in this context, or released");
-  if (--held->second == 0) state->families.erase(held);
+  if (--held->second == 0) state.families.erase(held);
   return {};
 }
 

@@ -1,6 +1,7 @@
 #include "translate/verbs/qp.h"
 
 #include "base/keep_errno.h"
+#include "base/owned.h"
 #include "base/real.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
@@ -33,13 +34,7 @@ namespace {
 constexpr EntryId creating = EntryId::ibv_exp_create_qp;
 constexpr EntryId modifying = EntryId::ibv_exp_modify_qp;
 
-// Destroys what could not be entered into the table.
-struct Undo {
-  ibv_qp *qp;
-  ~Undo() {
-    if (qp != nullptr) real().ibv_destroy_qp(qp);
-  }
-};
+int destroy_real(ibv_qp *qp) { return real().ibv_destroy_qp(qp); }
 
 // The opcodes of which nothing has to be looked at but the flags.
 std::uint32_t simple_opcodes(ibv_qp_type type, bool atomics) {
@@ -98,19 +93,15 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   }
 }
 
+int destroy_known(ibv_qp *qp) { return destroy_qp(attached(qp->context), qp); }
+
 // A queue pair on completion queues that an interface family drives. Destroyed
 // where that is impossible.
 Result<void> adopt(ContextState &state, ibv_qp *qp) {
   if (state.direct == nullptr) return {};
-  struct Destroy {
-    ContextState &state;
-    ibv_qp *qp;
-    ~Destroy() {
-      if (qp != nullptr) destroy_qp(&state, qp);
-    }
-  } undo{state, qp};
+  Owned<ibv_qp, destroy_known> owned(qp);
   const auto adopted = direct::adopt(state, qp);
-  if (adopted) undo.qp = nullptr;
+  if (adopted) static_cast<void>(owned.release());
   return adopted;
 }
 
@@ -143,7 +134,7 @@ Result<void> check_type(ibv_qp_type type) {
 
 // What makes a queue pair a receive-side scaling entry. It has no queues of its
 // own.
-Result<void> check_rx_hash(const ibv_context *context, const ibv_exp_qp_init_attr &attr) {
+Result<void> check_rx_hash(ContextState &state, const ibv_exp_qp_init_attr &attr) {
   const ibv_exp_rx_hash_conf *hash = attr.rx_hash_conf;
   if (hash == nullptr) return invalid(creating, "rx_hash_conf", 0, "must not be null");
   if (hash->rx_hash_function == IBV_EXP_RX_HASH_FUNC_XOR)
@@ -159,8 +150,7 @@ Result<void> check_rx_hash(const ibv_context *context, const ibv_exp_qp_init_att
                                      bits_of<"ibv_exp_rx_hash_fields">());
       !fields)
     return fields;
-  const IndirectionTable *table = find_table(hash->rwq_ind_tbl);
-  if (table == nullptr || table->context != context)
+  if (find_table(state, hash->rwq_ind_tbl) == nullptr)
     return invalid(creating, "rx_hash_conf.rwq_ind_tbl", 0, "no table of this context");
   if (attr.send_cq != nullptr || attr.recv_cq != nullptr || attr.srq != nullptr)
     return invalid(creating, "rx_hash_conf", 0, "such a queue pair has neither CQ nor SRQ");
@@ -234,7 +224,7 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
   if (has(IBV_EXP_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.max_tso_header != 0 &&
       attr.qp_type != IBV_QPT_RAW_PACKET)
     return invalid(creating, "max_tso_header", attr.max_tso_header, "for raw packets only");
-  if (has(IBV_EXP_QP_INIT_ATTR_RX_HASH)) return check_rx_hash(context, attr);
+  if (has(IBV_EXP_QP_INIT_ATTR_RX_HASH)) return check_rx_hash(state, attr);
   return {};
 }
 
@@ -345,14 +335,13 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
   if (raw_bytes != 0 && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "max_inl_send_klms", raw_bytes, "for mlx5 only");
-  KeepErrno keep;
-  ibv_qp *qp = create_roomy(state, modern, raw_bytes);
-  if (qp == nullptr) return keep.reason();
+  const KeepErrno keep;
+  Owned<ibv_qp, destroy_real> made(create_roomy(state, modern, raw_bytes));
+  if (!made) return keep.reason();
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
-  if (scales(modern)) return qp;
-  Undo undo{qp};
-  remember(state, qp, modern);
-  undo.qp = nullptr;
+  if (scales(modern)) return made.release();
+  remember(state, made.get(), modern);
+  ibv_qp *qp = made.release();
   if (const auto adopted = adopt(state, qp); !adopted) return adopted.failure();
   return qp;
 }
@@ -372,30 +361,28 @@ void keep_domain(ContextState &state, DomainUse &domain, ibv_qp *qp) {
 
 }  // namespace
 
-Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr) {
+Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
-  if (const auto checked = check(*state, *attr); !checked) return checked.failure();
+  if (const auto checked = check(state, *attr); !checked) return checked.failure();
   ModernQpInit modern = to_modern(*attr);
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
-    modern.attr.rwq_ind_tbl = find_table(attr->rx_hash_conf->rwq_ind_tbl)->real;
-  DomainUse domain(*state);
+    modern.attr.rwq_ind_tbl = find_table(state, attr->rx_hash_conf->rwq_ind_tbl)->real;
+  DomainUse domain(state);
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RES_DOMAIN) != 0) {
     if (const auto entered = domain.enter(creating, attr->res_domain, modern.attr.pd); !entered)
       return entered.failure();
     modern.attr.pd = domain.pd();
   }
-  const auto made = create_and_remember(*state, modern, raw_bytes(*attr));
+  const auto made = create_and_remember(state, modern, raw_bytes(*attr));
   if (!made) return made;
 
   ibv_qp *qp = made.value();
-  if (domain) keep_domain(*state, domain, qp);
+  if (domain) keep_domain(state, domain, qp);
   attr->cap = modern.attr.cap;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_INL_RECV) != 0)
-    attr->max_inl_recv = granted_inline_receive(*state, qp, modern);
+    attr->max_inl_recv = granted_inline_receive(state, qp, modern);
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) != 0)
-    attr->max_atomic_arg = granted_atomic_size(*state, *qp, attr->max_atomic_arg);
+    attr->max_atomic_arg = granted_atomic_size(state, *qp, attr->max_atomic_arg);
   return qp;
 }
 
@@ -409,10 +396,8 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
     if (const auto type = check_type(attr->qp_type); !type) return type.failure();
   }
   if (state == nullptr) {
-    KeepErrno keep;
-    ibv_qp *qp = real().ibv_create_qp(pd, attr);
-    if (qp == nullptr) return keep.reason();
-    return qp;
+    const KeepErrno keep;
+    return keep.made(real().ibv_create_qp(pd, attr));
   }
   if (const auto queues = check_queues(creating, pd->context, *attr); !queues)
     return queues.failure();
@@ -514,7 +499,7 @@ int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask)
   return modify_known(state, known, qp, copy, mask);
 }
 
-Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
+Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
   // A bit of comp_mask makes a member valid, the argument asks for it: only the
   // argument is refused for what cannot be done.
@@ -534,8 +519,7 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
                      "bursts need a rate limit");
   }
 
-  ContextState *state = find_state(qp->context);
-  QpState *known = find_qp(state, qp);
+  QpState *known = find_qp(&state, qp);
   const bool initiator = known != nullptr && known->lane.initiator && known->lane.active();
   if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !initiator)
     return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
@@ -545,17 +529,18 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   // ibv_modify_qp_rate_limit() sets rate and burst in one step, in RTS.
   if (burst) modern_mask &= ~IBV_QP_RATE_LIMIT;
 
-  KeepErrno keep;
+  const KeepErrno keep;
   if (modern_mask != 0 || !burst) {
-    if (const int error = modify_known(state, known, qp, modern, modern_mask); error != 0)
-      return Error{positive(error)};
+    if (const auto changed = outcome(modify_known(&state, known, qp, modern, modern_mask));
+        !changed)
+      return changed;
   }
   if (burst) {
     ibv_qp_rate_limit_attr limit{};
     limit.rate_limit = attr->rate_limit;
     limit.max_burst_sz = attr->burst_info.max_burst_sz;
     limit.typical_pkt_sz = attr->burst_info.typical_pkt_sz;
-    if (const int error = ibv_modify_qp_rate_limit(qp, &limit); error != 0) return Error{error};
+    return outcome(ibv_modify_qp_rate_limit(qp, &limit));
   }
   return {};
 }

@@ -8,8 +8,8 @@
 
 namespace ibvexp::translate {
 
-Result<ibv_qp *> create_qp(ibv_context *context, ibv_exp_qp_init_attr *attr);
-Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask);
+Result<ibv_qp *> create_qp(ContextState &state, ibv_context *context, ibv_exp_qp_init_attr *attr);
+Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask);
 
 // ibv_create_qp as programs call it: type numbers of the legacy API come here as
 // well, and structures of the legacy size (72 bytes; the head of 64 is what both

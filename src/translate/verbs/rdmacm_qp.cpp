@@ -1,5 +1,6 @@
 // A queue pair on a connection identifier, with experimental attributes.
-#include "base/real.h"
+#include "base/keep_errno.h"
+#include "base/owned.h"
 #include "trace/diagnose.h"
 #include "translate/verbs/qp.h"
 #include "translate/verbs/rdmacm.h"
@@ -15,66 +16,40 @@ constexpr EntryId creating = EntryId::rdma_create_qp_exp;
 
 bool is_datagram(const rdma_cm_id *id) { return id->qp_type == IBV_QPT_UD; }
 
-// What has been made and is not yet the identifier's. Completion queues go after
-// the queue pair that uses them.
-class Undo {
- public:
-  explicit Undo(rdma_cm_id *id) : id_(id) {}
+// The completion queue of one side: the identifier's, or one made for it.
+// rdma_destroy_qp() frees it with the queue pair.
+struct Side {
+  ibv_cq *of_identifier;
+  Owned<ibv_comp_channel, ibv_destroy_comp_channel> channel;
+  Owned<ibv_cq, ibv_destroy_cq> made;
 
-  ~Undo() {
-    if (kept_) return;
-    const int reason = errno;
-    if (qp != nullptr) destroy_qp(find_state(id_->verbs), qp);
-    release(made_send_, id_->send_cq, id_->send_cq_channel);
-    release(made_receive_, id_->recv_cq, id_->recv_cq_channel);
-    errno = reason;
-  }
+  ibv_cq *cq() const { return made ? made.get() : of_identifier; }
 
-  // Queues for the sides that the request names none for. rdma_destroy_qp() frees
-  // them with the queue pair.
-  Result<void> make_queues(const ibv_exp_qp_init_attr &attr) {
-    if (attr.recv_cq == nullptr && id_->recv_cq == nullptr && attr.cap.max_recv_wr != 0) {
-      made_receive_ = true;
-      const auto made = make(attr.cap.max_recv_wr, id_->recv_cq, id_->recv_cq_channel);
-      if (!made) return made;
-    }
-    if (attr.send_cq == nullptr && id_->send_cq == nullptr && attr.cap.max_send_wr != 0) {
-      made_send_ = true;
-      return make(attr.cap.max_send_wr, id_->send_cq, id_->send_cq_channel);
-    }
+  // Where neither the request nor the identifier names one.
+  Result<void> make(rdma_cm_id *id, const ibv_cq *named, std::uint32_t entries) {
+    if (named != nullptr || of_identifier != nullptr || entries == 0) return {};
+    const KeepErrno keep;
+    channel.reset(ibv_create_comp_channel(id->verbs));
+    if (!channel) return keep.reason(ENOMEM);
+    made.reset(ibv_create_cq(id->verbs, static_cast<int>(entries), id, channel.get(), 0));
+    if (!made) return keep.reason(ENOMEM);
     return {};
   }
 
-  void keep() { kept_ = true; }
-
-  ibv_qp *qp = nullptr;
-
- private:
-  Result<void> make(std::uint32_t entries, ibv_cq *&cq, ibv_comp_channel *&channel) {
-    channel = ibv_create_comp_channel(id_->verbs);
-    if (channel == nullptr) return Error{errno != 0 ? errno : ENOMEM};
-    cq = ibv_create_cq(id_->verbs, static_cast<int>(entries), id_, channel, 0);
-    if (cq == nullptr) return Error{errno != 0 ? errno : ENOMEM};
-    return {};
-  }
-
-  static void release(bool made, ibv_cq *&cq, ibv_comp_channel *&channel) {
+  void hand_over(ibv_cq *&cq, ibv_comp_channel *&of_cq) {
     if (!made) return;
-    if (cq != nullptr) ibv_destroy_cq(cq);
-    if (channel != nullptr) ibv_destroy_comp_channel(channel);
-    cq = nullptr;
-    channel = nullptr;
+    cq = made.release();
+    of_cq = channel.release();
   }
-
-  rdma_cm_id *id_;
-  bool made_send_ = false, made_receive_ = false, kept_ = false;
 };
+
+int destroy(ibv_qp *qp) { return destroy_qp(find_state(qp->context), qp); }
 
 // The request with what the identifier adds, for the time of the call. In place,
 // since older releases have shorter structures: only the caller's masks show which.
 class Completed {
  public:
-  Completed(const rdma_cm_id &id, ibv_exp_qp_init_attr &attr)
+  Completed(const rdma_cm_id &id, ibv_cq *send, ibv_cq *receive, ibv_exp_qp_init_attr &attr)
       : attr_(attr),
         comp_mask_(attr.comp_mask),
         type_(attr.qp_type),
@@ -85,8 +60,8 @@ class Completed {
     if ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_PD) == 0 || attr.pd == nullptr) attr.pd = id.pd;
     attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_PD;
     if (attr.qp_type == 0) attr.qp_type = id.qp_type;
-    if (attr.send_cq == nullptr) attr.send_cq = id.send_cq;
-    if (attr.recv_cq == nullptr) attr.recv_cq = id.recv_cq;
+    if (attr.send_cq == nullptr) attr.send_cq = send;
+    if (attr.recv_cq == nullptr) attr.recv_cq = receive;
     if (attr.srq == nullptr) attr.srq = id.srq;
   }
   ~Completed() {
@@ -137,7 +112,7 @@ Result<void> move(rdma_cm_id *id, ibv_qp *qp, ibv_qp_state state) {
   attr.qkey = modern.qkey;
   attr.qp_access_flags = static_cast<int>(modern.qp_access_flags);
   attr.sq_psn = modern.sq_psn;
-  return modify_qp(qp, &attr, static_cast<unsigned>(mask));
+  return modify_qp(*attached(qp->context), qp, &attr, static_cast<unsigned>(mask));
 }
 
 // As far as librdmacm drives the queue pairs that it makes itself: datagrams are
@@ -146,9 +121,10 @@ Result<void> initialise(rdma_cm_id *id, ibv_qp *qp) {
   if (const auto moved = move(id, qp, IBV_QPS_INIT); !moved || !is_datagram(id)) return moved;
   ibv_exp_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
-  if (const auto moved = modify_qp(qp, &attr, IBV_EXP_QP_STATE); !moved) return moved;
+  if (const auto moved = modify_qp(*attached(qp->context), qp, &attr, IBV_EXP_QP_STATE); !moved)
+    return moved;
   attr.qp_state = IBV_QPS_RTS;
-  return modify_qp(qp, &attr, IBV_EXP_QP_STATE | IBV_EXP_QP_SQ_PSN);
+  return modify_qp(*attached(qp->context), qp, &attr, IBV_EXP_QP_STATE | IBV_EXP_QP_SQ_PSN);
 }
 
 }  // namespace
@@ -158,17 +134,20 @@ Result<void> create_qp_exp(rdma_cm_id *id, ibv_exp_qp_init_attr *attr) {
     return invalid(creating, "arguments", 0, "must not be null");
   if (const auto checked = check(id, *attr); !checked) return checked;
 
-  Undo undo(id);
-  if (const auto made = undo.make_queues(*attr); !made) return made;
-  Completed completed(*id, *attr);
-  const auto created = create_qp(id->verbs, attr);
+  const KeepErrno keep;
+  Side receive{id->recv_cq, {}, {}}, send{id->send_cq, {}, {}};
+  if (const auto made = receive.make(id, attr->recv_cq, attr->cap.max_recv_wr); !made) return made;
+  if (const auto made = send.make(id, attr->send_cq, attr->cap.max_send_wr); !made) return made;
+  const Completed completed(*id, send.cq(), receive.cq(), *attr);
+  const auto created = create_qp(*attached(id->verbs), id->verbs, attr);
   if (!created) return created.failure();
-  undo.qp = created.value();
-  if (const auto ready = initialise(id, undo.qp); !ready) return ready;
+  Owned<ibv_qp, destroy> qp(created.value());
+  if (const auto ready = initialise(id, qp.get()); !ready) return ready;
 
-  id->qp = undo.qp;
-  id->pd = undo.qp->pd;
-  undo.keep();
+  id->pd = qp->pd;
+  id->qp = qp.release();
+  receive.hand_over(id->recv_cq, id->recv_cq_channel);
+  send.hand_over(id->send_cq, id->send_cq_channel);
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/keep_errno.h"
 #include "base/log.h"
+#include "base/owned.h"
 
 #include <algorithm>
 
@@ -29,7 +30,7 @@ auto parent_of(ResDomain &domain, const ibv_pd *pd) {
 // Locks may go where the program promises that calls do not overlap. Then, and
 // only then, there is a thread domain, which comes with a doorbell page of its
 // own. The messaging model is a hint about doorbells, except when it forces.
-Result<ibv_exp_res_domain *> create_res_domain(ibv_context *context,
+Result<ibv_exp_res_domain *> create_res_domain(ContextState &state, ibv_context *context,
                                                ibv_exp_res_domain_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
   if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
@@ -56,61 +57,49 @@ Result<ibv_exp_res_domain *> create_res_domain(ibv_context *context,
     default:
       return invalid(creating, "msg_model", static_cast<std::uint32_t>(messages), "no such model");
   }
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
 
   auto made = std::make_unique<ResDomain>();
   made->handle.context = context;
-  KeepErrno keep;
+  const KeepErrno keep;
+  Owned<ibv_td, ibv_dealloc_td> td;
   // Objects that go unseen would hold it, and their protection domain, for ever.
-  if (threads != IBV_EXP_THREAD_SAFE && state->sees_base_verbs) {
-    ibv_td_init_attr td{};
-    made->td = ibv_alloc_td(context, &td);
+  if (threads != IBV_EXP_THREAD_SAFE && state.sees_base_verbs) {
+    ibv_td_init_attr attributes{};
+    td.reset(ibv_alloc_td(context, &attributes));
     // Doorbell pages are few. Without one the objects keep their locks.
-    if (made->td == nullptr && messages == IBV_EXP_MSG_FORCE_LOW_LATENCY) return keep.reason();
+    if (!td && messages == IBV_EXP_MSG_FORCE_LOW_LATENCY) return keep.reason();
   }
-  ibv_td *td = made->td;
-  try {
-    const MutexGuard guard(state->mutex);
-    return &state->res_domains.add(std::move(made))->handle;
-  } catch (...) {
-    if (td != nullptr) ibv_dealloc_td(td);
-    throw;
-  }
+  made->td = td.get();
+  const MutexGuard guard(state.mutex);
+  ibv_exp_res_domain *handle = &state.res_domains.add(std::move(made))->handle;
+  static_cast<void>(td.release());
+  return handle;
 }
 
-Result<void> destroy_res_domain(ibv_context *context, ibv_exp_res_domain *domain,
+Result<void> destroy_res_domain(ContextState &state, ibv_context *, ibv_exp_res_domain *domain,
                                 ibv_exp_destroy_res_domain_attr *attr) {
   if (domain == nullptr) return invalid(destroying, "res_dom", 0, "must not be null");
   if (attr != nullptr && attr->comp_mask != 0)
     return invalid(destroying, "comp_mask", attr->comp_mask, "unknown bits");
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
 
   Handles<ResDomain>::Node gone;
   {
-    const MutexGuard guard(state->mutex);
-    const ResDomain *known = state->res_domains.find(domain);
+    const MutexGuard guard(state.mutex);
+    const ResDomain *known = state.res_domains.find(domain);
     if (known == nullptr)
       return invalid(destroying, "res_dom", 0, "of another context, or destroyed");
-    state->left_domains.make_room();
-    gone = state->res_domains.take(domain);
+    state.left_domains.make_room();
+    gone = state.res_domains.take(domain);
     // As the legacy provider had it: programs destroy the domain first.
     if (known->uses != 0) {
       gone.mapped()->destroyed = true;
-      state->left_domains.put_back(std::move(gone));
+      state.left_domains.put_back(std::move(gone));
       return {};
     }
   }
-  KeepErrno keep;
+  const KeepErrno keep;
   const int error = gone.mapped()->td != nullptr ? ibv_dealloc_td(gone.mapped()->td) : 0;
-  const MutexGuard guard(state->mutex);
-  if (error == 0) {
-    state->res_domains.retire(std::move(gone));
-    return {};
-  }
-  state->res_domains.put_back(std::move(gone));
-  return Error{positive(error)};
+  return state.settle(state.res_domains, std::move(gone), error);
 }
 
 Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd *pd) {
@@ -131,27 +120,18 @@ Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd 
     }
     domain->parents.reserve(domain->parents.size() + 1);
   }
-  KeepErrno keep;
-  ibv_pd *fresh = make_parent(pd, domain->td);
-  if (fresh == nullptr) return keep.reason();
-  {
-    const MutexGuard guard(state_.mutex);
-    auto parent = parent_of(*domain, pd);
-    if (parent == domain->parents.end()) {
-      try {
-        domain->parents.push_back({pd, fresh, 1});
-      } catch (...) {
-        ibv_dealloc_pd(fresh);
-        throw;
-      }
-      share_.modern_pd = fresh;
-      return {};
-    }
+  const KeepErrno keep;
+  Owned<ibv_pd, ibv_dealloc_pd> fresh(make_parent(pd, domain->td));
+  if (!fresh) return keep.reason();
+  const MutexGuard guard(state_.mutex);
+  if (const auto parent = parent_of(*domain, pd); parent != domain->parents.end()) {
     // Another thread was faster.
     ++parent->uses;
     share_.modern_pd = parent->parent;
+    return {};
   }
-  ibv_dealloc_pd(fresh);
+  domain->parents.push_back({pd, fresh.get(), 1});
+  share_.modern_pd = fresh.release();
   return {};
 }
 

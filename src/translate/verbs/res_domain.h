@@ -9,10 +9,10 @@
 
 namespace ibvexp::translate {
 
-Result<ibv_exp_res_domain *> create_res_domain(ibv_context *context,
+Result<ibv_exp_res_domain *> create_res_domain(ContextState &state, ibv_context *context,
                                                ibv_exp_res_domain_init_attr *attr);
-Result<void> destroy_res_domain(ibv_context *context, ibv_exp_res_domain *domain,
-                                ibv_exp_destroy_res_domain_attr *attr);
+Result<void> destroy_res_domain(ContextState &state, ibv_context *context,
+                                ibv_exp_res_domain *domain, ibv_exp_destroy_res_domain_attr *attr);
 
 // An object's share in a resource domain, while the object is made or destroyed.
 // Gives itself back unless kept.

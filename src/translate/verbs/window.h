@@ -2,11 +2,12 @@
 #pragma once
 
 #include "base/result.h"
+#include "translate/state/context_state.h"
 
 #include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 
-Result<void> bind_mw(ibv_exp_mw_bind *bind);
+Result<void> bind_mw(ContextState &state, ibv_exp_mw_bind *bind);
 
 }  // namespace ibvexp::translate

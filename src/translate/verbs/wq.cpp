@@ -1,9 +1,10 @@
 #include "translate/verbs/wq.h"
 
+#include "base/keep_errno.h"
+#include "base/owned.h"
 #include "trace/diagnose.h"
 #include "translate/convert/wq_convert.h"
 #include "translate/queue/direct/ownership.h"
-#include "translate/state/context_state.h"
 #include "translate/verbs/res_domain.h"
 
 #include <cerrno>
@@ -24,26 +25,9 @@ constexpr EntryId destroying_table = EntryId::ibv_exp_destroy_rwq_ind_table;
 // bytes.
 constexpr std::uint32_t most_requests = 1u << 22;
 
-int positive(int error) { return error < 0 ? -error : error; }
-
-bool alive(const ibv_context *context, const void *handle) {
-  ContextState *state = find_state(const_cast<ibv_context *>(context));
-  if (state == nullptr) return false;
-  const MutexGuard guard(state->mutex);
-  return state->handles.contains(handle);
-}
-
-// Runs a creation of rdma-core and says why it failed. errno of a success is
-// not ours to change.
-template <class Create>
-auto reasoned(Create create) -> Result<decltype(create())> {
-  const int kept = errno;
-  errno = 0;
-  auto *made = create();
-  const int reason = errno != 0 ? errno : EINVAL;
-  errno = kept;
-  if (made == nullptr) return Error{reason};
-  return made;
+WorkQueue *find_wq(ContextState &state, const ibv_exp_wq *wq) {
+  const MutexGuard guard(state.mutex);
+  return state.work_queues.find(wq);
 }
 
 Result<void> check_vlan(EntryId entry, std::uint32_t offloads) {
@@ -96,50 +80,36 @@ Result<void> check(ibv_context *context, const ibv_exp_wq_init_attr *attr) {
 }
 
 // The modern queue of a checked request; attr receives what was granted.
-Result<ibv_wq *> make(ibv_context *context, ibv_exp_wq_init_attr &attr, ibv_pd *pd) {
+ibv_wq *make(ibv_context *context, ibv_exp_wq_init_attr &attr, ibv_pd *pd) {
   ibv_wq_init_attr modern = to_modern(attr);
   modern.pd = pd;
   mlx5dv_wq_init_attr strides = to_modern_strides(attr);
-  const auto made = reasoned([&] {
-    return strides.comp_mask != 0 ? mlx5dv_create_wq(context, &modern, &strides)
-                                  : ibv_create_wq(context, &modern);
-  });
-  if (!made) return made;
-  attr.max_recv_wr = modern.max_wr;
-  attr.max_recv_sge = modern.max_sge;
+  ibv_wq *made = strides.comp_mask != 0 ? mlx5dv_create_wq(context, &modern, &strides)
+                                        : ibv_create_wq(context, &modern);
+  if (made != nullptr) {
+    attr.max_recv_wr = modern.max_wr;
+    attr.max_recv_sge = modern.max_sge;
+  }
   return made;
 }
 
-// Destroys what could not be entered anywhere.
-struct Undo {
-  ibv_wq *queue = nullptr;
-  ibv_rwq_ind_table *table = nullptr;
-  ~Undo() {
-    if (queue != nullptr) ibv_destroy_wq(queue);
-    if (table != nullptr) ibv_destroy_rwq_ind_table(table);
-  }
-};
-
-void enter(ContextState &state, WorkQueue &wq) {
+WorkQueue &enter(ContextState &state, std::unique_ptr<WorkQueue> fresh) {
   const MutexGuard guard(state.mutex);
-  CqState &cq = need_cq(state, wq.cq);
-  const auto handle = state.handles.insert(&wq).first;
+  CqState &cq = need_cq(state, fresh->cq);
+  cq.add_raw(nullptr);
   try {
-    state.work_queues.insert(&wq);
-    cq.add_raw(nullptr);
+    return *state.work_queues.add(std::move(fresh));
   } catch (...) {
-    state.handles.erase(handle);
-    state.work_queues.erase(&wq);
+    cq.remove_raw(nullptr);
     throw;
   }
 }
 
-void leave(ContextState &state, WorkQueue &wq) noexcept {
+Handles<WorkQueue>::Node leave(ContextState &state, WorkQueue &wq) noexcept {
   direct::forget(state, wq);
   const MutexGuard guard(state.mutex);
-  state.handles.erase(&wq);
-  state.work_queues.erase(&wq);
   if (CqState *cq = find_cq(&state, wq.cq)) cq->remove_raw(nullptr);
+  return state.work_queues.take(&wq);
 }
 
 Result<void> own_strides(ContextState &state, WorkQueue &wq) {
@@ -150,31 +120,24 @@ Result<void> own_strides(ContextState &state, WorkQueue &wq) {
 
 }  // namespace
 
-WorkQueue *find_wq(const ibv_exp_wq *wq) {
-  if (wq == nullptr || !alive(wq->context, wq)) return nullptr;
-  return static_cast<WorkQueue *>(const_cast<ibv_exp_wq *>(wq));
+IndirectionTable *find_table(ContextState &state, const ibv_exp_rwq_ind_table *table) {
+  const MutexGuard guard(state.mutex);
+  return state.rwq_tables.find(table);
 }
 
-IndirectionTable *find_table(const ibv_exp_rwq_ind_table *table) {
-  if (table == nullptr || !alive(table->context, table)) return nullptr;
-  return static_cast<IndirectionTable *>(const_cast<ibv_exp_rwq_ind_table *>(table));
-}
-
-Result<ibv_exp_wq *> create_wq(ibv_context *context, ibv_exp_wq_init_attr *attr) {
+Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
+                               ibv_exp_wq_init_attr *attr) {
   if (const auto checked = check(context, attr); !checked) return checked.failure();
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
 
   auto fresh = std::make_unique<WorkQueue>();
-  DomainUse domain(*state);
+  DomainUse domain(state);
   if ((attr->comp_mask & IBV_EXP_CREATE_WQ_RES_DOMAIN) != 0)
     if (const auto entered = domain.enter(creating, attr->res_domain, attr->pd); !entered)
       return entered.failure();
-  const auto made = make(context, *attr, domain ? domain.pd() : attr->pd);
-  if (!made) return made.failure();
-  Undo undo;
-  undo.queue = made.value();
-  fresh->real = made.value();
+  const KeepErrno keep;
+  Owned<ibv_wq, ibv_destroy_wq> queue(make(context, *attr, domain ? domain.pd() : attr->pd));
+  if (!queue) return keep.reason();
+  fresh->real = queue.get();
   fresh->context = context;
   fresh->wq_context = attr->wq_context;
   fresh->handle = fresh->real->handle;
@@ -186,7 +149,9 @@ Result<ibv_exp_wq *> create_wq(ibv_context *context, ibv_exp_wq_init_attr *attr)
   fresh->multi_packet = (attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0;
   if (fresh->multi_packet) fresh->strides = attr->mp_rq;
 
-  if (domain) domain.keep(fresh.get());
+  WorkQueue *const wq = fresh.get();
+  if (domain) domain.keep(wq);
+  // Until everything is in its place.
   struct Entered {
     ContextState &state;
     DomainUse &domain;
@@ -197,21 +162,20 @@ Result<ibv_exp_wq *> create_wq(ibv_context *context, ibv_exp_wq_init_attr *attr)
       if (listed) leave(state, *wq);
       domain.take(wq);
     }
-  } entered{*state, domain, fresh.get()};
-  enter(*state, *fresh);
+  } entered{state, domain, wq};
+  enter(state, std::move(fresh));
   entered.listed = true;
   // libmlx5 does not know what a completion of a multi-packet queue means, so it
   // never gets to see one.
-  const auto driven =
-      fresh->multi_packet ? own_strides(*state, *fresh) : direct::adopt(*state, *fresh);
+  const auto driven = wq->multi_packet ? own_strides(state, *wq) : direct::adopt(state, *wq);
   if (!driven) return driven.failure();
   entered.wq = nullptr;
-  undo.queue = nullptr;
-  return fresh.release();
+  static_cast<void>(queue.release());
+  return wq;
 }
 
-Result<void> modify_wq(ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
-  WorkQueue *ours = find_wq(wq);
+Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
+  WorkQueue *ours = find_wq(state, wq);
   if (ours == nullptr) return invalid(modifying, "wq", 0, "no work queue of this library");
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
   if (attr->attr_mask == 0) return invalid(modifying, "attr_mask", 0, "nothing to change");
@@ -229,37 +193,28 @@ Result<void> modify_wq(ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
   if (has(IBV_EXP_WQ_ATTR_VLAN_OFFLOADS))
     if (const auto vlan = check_vlan(modifying, attr->vlan_offloads); !vlan) return vlan;
 
-  const int kept = errno;
+  const KeepErrno keep;
   ibv_wq_attr modern = to_modern(*attr);
-  const int error = ibv_modify_wq(ours->real, &modern);
-  errno = kept;
-  if (error != 0) return Error{positive(error)};
+  if (const auto changed = outcome(ibv_modify_wq(ours->real, &modern)); !changed) return changed;
   ours->state = static_cast<ibv_exp_wq_state>(ours->real->state);
-  if (has(IBV_EXP_WQ_ATTR_STATE)) direct::after_modify(*find_state(ours->context), *ours);
+  if (has(IBV_EXP_WQ_ATTR_STATE)) direct::after_modify(state, *ours);
   return {};
 }
 
-Result<void> destroy_wq(ibv_exp_wq *wq) {
-  WorkQueue *ours = find_wq(wq);
+Result<void> destroy_wq(ContextState &state, ibv_exp_wq *wq) {
+  WorkQueue *ours = find_wq(state, wq);
   if (ours == nullptr) return invalid(destroying, "wq", 0, "no work queue of this library");
-  ContextState &state = *find_state(ours->context);
   DomainUse domain(state);
   domain.take(ours);
-  const int kept = errno;
-  const int error = ibv_destroy_wq(ours->real);
-  errno = kept;
-  if (error != 0) {
+  const KeepErrno keep;
+  if (const auto destroyed = outcome(ibv_destroy_wq(ours->real)); !destroyed) {
     if (domain) domain.keep(ours);
-    return Error{positive(error)};
+    return destroyed;
   }
-  leave(state, *ours);
-  const MutexGuard guard(state.mutex);
-  state.retired_handles.keep(
-      AnyObject(ours, {[](void *gone) { delete static_cast<WorkQueue *>(gone); }}));
-  return {};
+  return state.settle(state.work_queues, leave(state, *ours), 0);
 }
 
-Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ibv_context *context,
+Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_context *context,
                                                      ibv_exp_rwq_ind_table_init_attr *attr) {
   if (attr == nullptr) return invalid(creating_table, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0)
@@ -267,17 +222,12 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ibv_context *context,
   if (attr->pd != nullptr && attr->pd->context != context)
     return invalid(creating_table, "pd", 0, "of another context");
   if (attr->ind_tbl == nullptr) return invalid(creating_table, "ind_tbl", 0, "must not be null");
-  ContextState *state = find_state(context);
-  if (state == nullptr) return Error{ENOTSUP};
 
   // libibverbs puts the entries on the stack, as many as it is given.
+  const KeepErrno keep;
   ibv_device_attr_ex device{};
-  const int kept = errno;
-  if (const int error = ibv_query_device_ex(context, nullptr, &device); error != 0) {
-    errno = kept;
-    return Error{positive(error)};
-  }
-  errno = kept;
+  if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &device)); !asked)
+    return asked.failure();
   if (attr->log_ind_tbl_size > 31 ||
       (std::uint64_t{1} << attr->log_ind_tbl_size) > device.rss_caps.max_rwq_indirection_table_size)
     return invalid(creating_table, "log_ind_tbl_size", attr->log_ind_tbl_size,
@@ -285,8 +235,8 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ibv_context *context,
 
   std::vector<ibv_wq *> entries(std::size_t{1} << attr->log_ind_tbl_size);
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const WorkQueue *wq = find_wq(attr->ind_tbl[i]);
-    if (wq == nullptr || wq->context != context)
+    const WorkQueue *wq = find_wq(state, attr->ind_tbl[i]);
+    if (wq == nullptr)
       return invalid(creating_table, "ind_tbl: entry", i, "no work queue of this context");
     entries[i] = wq->real;
   }
@@ -295,36 +245,27 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ibv_context *context,
   ibv_rwq_ind_table_init_attr modern{};
   modern.log_ind_tbl_size = attr->log_ind_tbl_size;
   modern.ind_tbl = entries.data();
-  const auto made = reasoned([&] { return ibv_create_rwq_ind_table(context, &modern); });
-  if (!made) return made.failure();
-  Undo undo;
-  undo.table = made.value();
-  fresh->real = made.value();
+  Owned<ibv_rwq_ind_table, ibv_destroy_rwq_ind_table> table(
+      ibv_create_rwq_ind_table(context, &modern));
+  if (!table) return keep.reason();
+  fresh->real = table.get();
   fresh->context = context;
   fresh->pd = attr->pd;
   fresh->ind_tbl_handle = fresh->real->ind_tbl_handle;
   fresh->ind_tbl_num = fresh->real->ind_tbl_num;
 
-  const MutexGuard guard(state->mutex);
-  state->handles.insert(fresh.get());
-  undo.table = nullptr;
-  return fresh.release();
+  const MutexGuard guard(state.mutex);
+  IndirectionTable *handle = state.rwq_tables.add(std::move(fresh));
+  static_cast<void>(table.release());
+  return handle;
 }
 
-Result<void> destroy_rwq_ind_table(ibv_exp_rwq_ind_table *table) {
-  IndirectionTable *ours = find_table(table);
-  if (ours == nullptr)
-    return invalid(destroying_table, "rwq_ind_table", 0, "no table of this library");
-  const int kept = errno;
-  const int error = ibv_destroy_rwq_ind_table(ours->real);
-  errno = kept;
-  if (error != 0) return Error{positive(error)};
-  ContextState &state = *find_state(ours->context);
-  const MutexGuard guard(state.mutex);
-  state.handles.erase(ours);
-  state.retired_handles.keep(
-      AnyObject(ours, {[](void *gone) { delete static_cast<IndirectionTable *>(gone); }}));
-  return {};
+Result<void> destroy_rwq_ind_table(ContextState &state, ibv_exp_rwq_ind_table *table) {
+  auto gone = state.take(state.rwq_tables, table);
+  if (!gone) return invalid(destroying_table, "rwq_ind_table", 0, "no table of this library");
+  const KeepErrno keep;
+  const int error = ibv_destroy_rwq_ind_table(gone.mapped()->real);
+  return state.settle(state.rwq_tables, std::move(gone), error);
 }
 
 }  // namespace ibvexp::translate

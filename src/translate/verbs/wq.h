@@ -2,22 +2,22 @@
 #pragma once
 
 #include "base/result.h"
-#include "translate/state/work_queue.h"
+#include "translate/state/context_state.h"
 
 #include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 
 // Null unless the handle is one of ours and still alive.
-WorkQueue *find_wq(const ibv_exp_wq *wq);
-IndirectionTable *find_table(const ibv_exp_rwq_ind_table *table);
+IndirectionTable *find_table(ContextState &state, const ibv_exp_rwq_ind_table *table);
 
-Result<ibv_exp_wq *> create_wq(ibv_context *context, ibv_exp_wq_init_attr *attr);
-Result<void> modify_wq(ibv_exp_wq *wq, ibv_exp_wq_attr *attr);
-Result<void> destroy_wq(ibv_exp_wq *wq);
+Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
+                               ibv_exp_wq_init_attr *attr);
+Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *attr);
+Result<void> destroy_wq(ContextState &state, ibv_exp_wq *wq);
 
-Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ibv_context *context,
+Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_context *context,
                                                      ibv_exp_rwq_ind_table_init_attr *attr);
-Result<void> destroy_rwq_ind_table(ibv_exp_rwq_ind_table *table);
+Result<void> destroy_rwq_ind_table(ContextState &state, ibv_exp_rwq_ind_table *table);
 
 }  // namespace ibvexp::translate

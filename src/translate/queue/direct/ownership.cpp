@@ -188,8 +188,9 @@ void enter(Context &context, CompletionQueue &cq, WorkQueue &wq) {
 std::vector<WorkQueue *> work_queues_on(ContextState &state, const ibv_cq *cq) {
   std::vector<WorkQueue *> found;
   const MutexGuard guard(state.mutex);
-  for (WorkQueue *wq : state.work_queues)
-    if (wq->cq == cq) found.push_back(wq);
+  state.work_queues.for_each([&](WorkQueue &wq) {
+    if (wq.cq == cq) found.push_back(&wq);
+  });
   return found;
 }
 
