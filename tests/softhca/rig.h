@@ -179,8 +179,10 @@ class Wqe {
     stream_ = id;
     return *this;
   }
-  Wqe &fence() {
-    fm_ce_se_ |= 2 << 5;
+  Wqe &fence() { return fence(2); }
+  Wqe &small_fence() { return fence(1); }
+  Wqe &fence(u8 mode) {
+    fm_ce_se_ = static_cast<u8>((fm_ce_se_ & 0x1f) | mode << 5);
     return *this;
   }
   Wqe &remote(u64 address, u32 rkey) {

@@ -29,7 +29,8 @@ struct DeviceConfig {
   Model model = Model::connectx6;
   u64 node_guid = 0;
   std::vector<PortConfig> ports;
-  std::set<std::string> hide;  // capability names taken away, see docs/softhca-config.md
+  bool strict_ordering = false;  // effects on memory keys wait for a fence
+  std::set<std::string> hide;    // capability names taken away, see docs/softhca-config.md
 };
 
 // One injected fault. `match` names what it applies to; it fires for the

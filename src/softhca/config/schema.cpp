@@ -248,6 +248,9 @@ const Fields<DeviceConfig> &device_fields() {
              "\"cx6\"", "ConnectX generation: identity and capabilities"),
       hex64("node_guid", &DeviceConfig::node_guid, "", "from host and device",
             "Leave out in a file that several hosts share"),
+      boolean("strict_ordering", &DeviceConfig::strict_ordering, "false",
+              "What UMR, bind and invalidate do to a key comes after the next WQE, unless it has a "
+              "fence"),
       [] {
         std::vector<std::string> names;
         for (const CapabilityName &c : capability_names()) names.emplace_back(c.name);

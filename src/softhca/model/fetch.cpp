@@ -164,6 +164,21 @@ bool opcode_allowed(const Qp &qp, WqeOpcode op) {
   }
 }
 
+// Executes a UMR or LOCAL_INV.
+Syndrome change_key(const Qp &qp, WqeOpcode op, const u8 *wqe, u32 ds) {
+  MkeyTable &keys = process().mkeys;
+  const Requester who{qp.pdn, qp.qpn};
+  if (op == WqeOpcode::umr) return execute_umr(keys, wqe, ds, who);
+  return invalidate(keys, load_be32(wqe + 12), who, false) ? Syndrome::ok : Syndrome::mw_bind;
+}
+
+// Hardware changes keys beside the queue: only a WQE with the small fence is sure to
+// see what those before it did.
+bool orders_key_changes(u32 fence) {
+  constexpr u32 small = 1, strong_ordering = 3, small_and_fence = 4;
+  return fence == small || fence == strong_ordering || fence == small_and_fence;
+}
+
 Syndrome parse_frames(Qp &qp, Reader &r, SendWqe &out) {
   const u32 bytes = eth_segment_bytes(r.at, static_cast<size_t>(r.end - r.at));
   const u8 *segment;
@@ -179,16 +194,16 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
 
   switch (out.opcode) {
     case WqeOpcode::nop: out.local = true; return Syndrome::ok;
-    case WqeOpcode::umr: {
+    case WqeOpcode::umr:
+    case WqeOpcode::local_inv: {
       out.local = true;
-      const Syndrome s = execute_umr(process().mkeys, wqe, ds, {qp.pdn, qp.qpn});
+      if (qp.device->config->strict_ordering) {
+        out.postponed.assign(wqe, r.end);
+        return Syndrome::ok;
+      }
+      const Syndrome s = change_key(qp, out.opcode, wqe, ds);
       return s == Syndrome::ok ? s : refuse(out, s);
     }
-    case WqeOpcode::local_inv:
-      out.local = true;
-      if (invalidate(process().mkeys, load_be32(wqe + 12), {qp.pdn, qp.qpn}, false))
-        return Syndrome::ok;
-      return refuse(out, Syndrome::mw_bind);
     case WqeOpcode::mmo: {
       out.local = true;
       const Syndrome s = execute_memcpy(qp, wqe, ds);
@@ -289,6 +304,17 @@ void queue_own_work(Qp &qp, std::unique_ptr<SendWqe> w) {
   qp_wake(qp);
 }
 
+void change_key_now(Qp &qp, SendWqe &w) {
+  if (w.postponed.empty()) return;
+  const auto wqe = std::move(w.postponed);
+  w.postponed.clear();
+  w.done = true;
+  const Syndrome s = change_key(qp, w.opcode, wqe.data(), static_cast<u32>(wqe.size() / wqe_ds));
+  if (s == Syndrome::ok) return;
+  refuse(w, s);
+  qp.send->blocked = true;
+}
+
 u32 fetch_wqe(Qp &qp, SendWqe &out) {
   SendEngine &send = *qp.send;
   const u32 mask = qp.sq_wqebbs - 1;
@@ -299,9 +325,10 @@ u32 fetch_wqe(Qp &qp, SendWqe &out) {
 
   const u8 fm_ce_se = wqe[11];
   const u32 fence = fm_ce_se >> 5;
-  // Fence and strong ordering wait for READs and atomics; the small fence only
-  // orders against UMR, which this device completes on the spot.
+  // Fence and strong ordering wait for READs and atomics.
   if (fence >= 2 && awaits_response(send)) return 0;
+  if (orders_key_changes(fence) && !send.inflight.empty())
+    change_key_now(qp, *send.inflight.back());
 
   for (u32 i = 1; i < blocks; ++i)
     std::memcpy(wqe + i * wqe_bb, qp.sq + ((qp.sq_consumed + i) & mask) * wqe_bb, wqe_bb);

@@ -140,7 +140,7 @@ void admit(Qp &qp, std::unique_ptr<SendWqe> w, u64 now_ns) {
     w->done = true;
     send.blocked = !w->flushed;
   } else if (w->local) {
-    w->done = true;
+    w->done = w->postponed.empty();
   } else {
     w->npsn = w->is_atomic() || w->length == 0
                   ? 1
@@ -195,8 +195,11 @@ bool fetch(Qp &qp, u64 now_ns) {
       w->status = Syndrome::local_length;
       w->vendor = vendor_syndrome(w->status, false);
     }
+    SendWqe *const before = send.inflight.empty() ? nullptr : send.inflight.back().get();
     admit(qp, std::move(w), now_ns);
+    if (before != nullptr) change_key_now(qp, *before);
   }
+  if (!send.inflight.empty()) change_key_now(qp, *send.inflight.back());
   return any;
 }
 

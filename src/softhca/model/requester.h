@@ -80,6 +80,7 @@ struct SendWqe {
   Destination dest;
   EthWork eth;                  // raw packet only
   SpanList spans;               // gather list, or scatter list of the response
+  std::vector<u8> postponed;    // the whole WQE, whose effect on a memory key is to come
   std::vector<u8> inline_data;  // inline payload, operands of an atomic, or header of a rendezvous
 
   bool has_response() const {
@@ -124,6 +125,10 @@ constexpr size_t max_inflight = 256;
 // when it has to wait for outstanding responses (fence). A refusal is stored
 // in out.status.
 u32 fetch_wqe(Qp &, SendWqe &out);
+
+// The effect on a memory key that a WQE in flight has been waiting for, see
+// DeviceConfig::strict_ordering. A failure is stored in its status.
+void change_key_now(Qp &, SendWqe &);
 
 // Puts a work request of the device itself on the way to the QP's peer.
 void queue_own_work(Qp &, std::unique_ptr<SendWqe>);
