@@ -6,7 +6,7 @@
  *
  * Whatever an asynchronous call is given must stay until it has reported.
  * rdma-core has no successor; descriptions are as far as the interface itself
- * tells.
+ * says.
  */
 #ifndef INFINIBAND_VERBS_EXP_EC_H
 #define INFINIBAND_VERBS_EXP_EC_H
@@ -180,8 +180,8 @@ IBVEXP_CALL int ibv_exp_ec_update_sync(struct ibv_exp_ec_calc *calc,
  * @n  most completions to take
  *
  * Returns: the number of completions, or a negative errno value. Without an
- * operation table it returns +ENOSYS (38), as the original: not to be told
- * from a count.
+ * operation table it returns +ENOSYS (38), as the original: not to be
+ * distinguished from a count.
  * Rule: legacy inline.
  */
 IBVEXP_CALL int ibv_exp_ec_poll(struct ibv_exp_ec_calc *calc, int n);

@@ -20,7 +20,7 @@ namespace detail {
 
 // The error shape of a row, for a function of return type R, with errno in each of
 // them. A slot may differ in type from the verb it serves (an int where the verb
-// returns a pointer): it tells the number.
+// returns a pointer): it returns the number.
 template <EntryId id, class R>
 R fail(int error) noexcept {
   constexpr Shape shape = row(id).shape;

@@ -196,7 +196,7 @@ int run(const DoctorOptions &o) {
 
 void add_doctor(CLI::App &app, Action &action) {
   CLI::App *sub = app.add_subcommand("doctor",
-                                     "Tell what would work on this machine, and what to "
+                                     "Show what would work on this machine, and what to "
                                      "do for the rest");
   const auto o = std::make_shared<DoctorOptions>();
   sub->add_option("--device", o->device, "Examine the software HCA")

@@ -79,7 +79,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared with othe
 
 inline constexpr std::string_view image_magic = "ibvexpT1";
 
-// Tells images of other releases, whose rows are others.
+// Keeps images of other releases apart, whose rows are others.
 inline constexpr std::uint64_t tables_hash = [] {
   std::uint64_t hash = 14695981039346656037u;
   for (std::size_t i = 0; i < row_count; ++i)

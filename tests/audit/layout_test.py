@@ -22,7 +22,7 @@ PUBLIC = {"qp": "struct ibv_qp", "cq": "struct ibv_cq", "srq": "struct ibv_srq",
 # Bytes from the private structure to the public one.
 CONTAINER = {"qp": 8, "cq": 0, "srq": 8, "wq": 16}
 
-# What the inlines do with them, per object: only fresh objects are told about.
+# What the inlines do with them, per object: only fresh objects are mentioned.
 INLINES = """
 static inline int qp_info(struct ibv_qp *qp, struct qp_info *out) {
 	struct private_qp *p = container(private_qp, qp);

@@ -39,7 +39,7 @@ TEST_CASE("comments are skipped, lines still counted") {
   CHECK(found("/* never closed ibv_exp_poll_cq") == "");
 }
 
-TEST_CASE("names in strings are told apart") {
+TEST_CASE("names in strings are kept apart") {
   CHECK(found("dlsym(h, \"ibv_exp_poll_cq\");") == "1:11 ibv_exp_poll_cq string\n");
   CHECK(found("\"\\\"\" ibv_exp_poll_cq \"open\nibv_exp_reg_mr") ==
         "1:6 ibv_exp_poll_cq code\n2:1 ibv_exp_reg_mr code\n");

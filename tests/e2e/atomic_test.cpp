@@ -330,7 +330,7 @@ TEST_CASE("room for wide arguments is granted [row:ibv_exp_qp_init_attr.max_atom
 }
 
 TEST_CASE(
-    "what masked atomics can do is told [row:IBV_EXP_DEVICE_EXT_MASKED_ATOMICS] "
+    "what masked atomics can do is reported [row:IBV_EXP_DEVICE_EXT_MASKED_ATOMICS] "
     "[row:extatomic_query_ext_atom]") {
   Rig rig;
   ibv_exp_device_attr attr{};
@@ -365,7 +365,7 @@ TEST_CASE("both sets of sizes together offer 32 and 64 bits [row:extatomic_query
   CHECK((big_endian & 8) == 0);
 }
 
-TEST_CASE("ibv_start_poll() tells masked atomics, too") {
+TEST_CASE("ibv_start_poll() reports masked atomics, too") {
   Atomics a;
   ibv_cq_init_attr_ex attr{};
   attr.cqe = 16;

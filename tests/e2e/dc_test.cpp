@@ -395,7 +395,8 @@ TEST_CASE("pages come on demand over DC too [row:dcodp_enable] [row:dcodp_query]
   CHECK(dc.in.bytes == dc.out.bytes);
 }
 
-TEST_CASE("as many reads as told are under way [row:dcatomic_query_req] [row:dcatomic_query_res]") {
+TEST_CASE(
+    "as many reads as reported are under way [row:dcatomic_query_req] [row:dcatomic_query_res]") {
   Dc dc;
   ibv_exp_device_attr device{};
   device.comp_mask = IBV_EXP_DEVICE_DC_RD_REQ | IBV_EXP_DEVICE_DC_RD_RES;

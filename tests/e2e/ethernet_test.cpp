@@ -42,7 +42,7 @@ TEST_CASE("frames go out and come in") {
   }
 }
 
-TEST_CASE("checksums are told as one [row:IBV_EXP_WC_RX_TCP_UDP_CSUM_OK]") {
+TEST_CASE("checksums are reported as one [row:IBV_EXP_WC_RX_TCP_UDP_CSUM_OK]") {
   Rig rig;
   for (const std::uint32_t flags : {0u, std::uint32_t{IBV_EXP_CQ_TIMESTAMP}}) {
     RawQueue sender(rig), receiver(rig, 0, 0, flags);
@@ -128,9 +128,9 @@ TEST_CASE("checksums of connected messages are refused") {
 
 TEST_CASE("a large send is cut into segments [row:IBV_EXP_WR_TSO]") {
   Rig rig;
-  const auto told = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_TSO_CAPS);
-  CHECK(told.tso_caps.max_tso >= 65536);
-  CHECK(ibv_is_qpt_supported(told.tso_caps.supported_qpts, IBV_QPT_RAW_PACKET));
+  const auto reported = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_TSO_CAPS);
+  CHECK(reported.tso_caps.max_tso >= 65536);
+  CHECK(ibv_is_qpt_supported(reported.tso_caps.supported_qpts, IBV_QPT_RAW_PACKET));
 
   RawQueue sender(rig, 0, 128), receiver(rig);
   const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
@@ -224,8 +224,8 @@ TEST_CASE("bad segmentation is refused before it begins [row:tso_post_send]") {
 
 TEST_CASE("the check sequence is delivered on request [row:IBV_EXP_QP_CREATE_SCATTER_FCS]") {
   Rig rig;
-  const auto told = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS);
-  CHECK((told.exp_device_cap_flags & IBV_EXP_DEVICE_SCATTER_FCS) != 0);
+  const auto reported = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS);
+  CHECK((reported.exp_device_cap_flags & IBV_EXP_DEVICE_SCATTER_FCS) != 0);
   RawQueue sender(rig), receiver(rig, IBV_EXP_QP_CREATE_SCATTER_FCS);
   const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
   receiver.post();
@@ -246,19 +246,19 @@ TEST_CASE("the check sequence is delivered on request [row:IBV_EXP_QP_CREATE_SCA
 
 TEST_CASE("padding of writes is accepted [row:IBV_EXP_QP_CREATE_RX_END_PADDING]") {
   Rig rig;
-  const auto told = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_RX_PAD_END_ALIGN);
+  const auto reported = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_RX_PAD_END_ALIGN);
   auto attr = rig.qp_attr(IBV_QPT_RAW_PACKET);
   attr.exp_create_flags = IBV_EXP_QP_CREATE_RX_END_PADDING;
   errno = 0;
   Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
-  if (told.rx_pad_end_addr_align != 0) CHECK(qp);
+  if (reported.rx_pad_end_addr_align != 0) CHECK(qp);
   else CHECK(errno == ENOTSUP);
 }
 
 TEST_CASE("sending is paced [row:IBV_EXP_QP_RATE_LIMIT]") {
   Rig rig;
-  const auto told = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS);
-  const auto &pacing = told.packet_pacing_caps;
+  const auto reported = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS);
+  const auto &pacing = reported.packet_pacing_caps;
   CHECK(pacing.qp_rate_limit_min > 0);
   CHECK(pacing.qp_rate_limit_max > pacing.qp_rate_limit_min);
   CHECK(ibv_is_qpt_supported(pacing.supported_qpts, IBV_QPT_RAW_PACKET));
@@ -324,14 +324,14 @@ TEST_CASE("what the device says about frames is so") {
   Rig rig;
   ibv_device_attr_ex modern{};
   REQUIRE(ibv_query_device_ex(rig.context.get(), nullptr, &modern) == 0);
-  const auto told = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS);
+  const auto reported = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS);
   // [row:IBV_EXP_DEVICE_RX_CSUM_IP_PKT] [row:IBV_EXP_DEVICE_RX_CSUM_TCP_UDP_PKT]
   CHECK((modern.raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM) != 0);
   constexpr std::uint64_t expected = IBV_EXP_DEVICE_RX_CSUM_IP_PKT |
                                      IBV_EXP_DEVICE_RX_CSUM_TCP_UDP_PKT |
                                      IBV_EXP_DEVICE_MANAGED_FLOW_STEERING;
-  CHECK((told.exp_device_cap_flags & expected) == expected);
-  CHECK((told.exp_device_cap_flags &
+  CHECK((reported.exp_device_cap_flags & expected) == expected);
+  CHECK((reported.exp_device_cap_flags &
          (IBV_EXP_DEVICE_RX_TCP_UDP_PKT_TYPE | IBV_EXP_DEVICE_VXLAN_SUPPORT)) == 0);
   CHECK((modern.orig_attr.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0);
 }

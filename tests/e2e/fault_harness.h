@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 // Allocations. The functions of this program stand before those of libc for all
-// libraries; who calls is told by the return address.
+// libraries; who calls is seen by the return address.
 
 extern "C" {
 void *__libc_malloc(std::size_t);
@@ -183,7 +183,7 @@ constexpr const char *opened = "device opened\n";
 // there was one.
 bool fail_command(void (*run)(), unsigned number) {
   char config[] = "/tmp/faults-XXXXXX", log[] = "/tmp/faults-log-XXXXXX";
-  const int fd = mkstemp(config), told = mkstemp(log);
+  const int fd = mkstemp(config), said = mkstemp(log);
   dprintf(fd,
           "{\"faults\": [{\"kind\": \"command\", \"match\": \"*\", \"nth\": %u, "
           "\"error\": \"ENOMEM\"}]}",
@@ -192,19 +192,19 @@ bool fail_command(void (*run)(), unsigned number) {
   if (child == 0) {
     setenv("SOFTHCA_CONFIG", config, 1);
     setenv("SOFTHCA_LOG", "info", 1);
-    dup2(told, STDERR_FILENO);
+    dup2(said, STDERR_FILENO);
     run();
     _exit(0);
   }
   int status = 0;
   waitpid(child, &status, 0);
   char text[65536];
-  const ssize_t size = pread(told, text, sizeof(text) - 1, 0);
+  const ssize_t size = pread(said, text, sizeof(text) - 1, 0);
   text[size > 0 ? size : 0] = '\0';
   unlink(config);
   unlink(log);
   close(fd);
-  close(told);
+  close(said);
   const char *fault = std::strstr(text, "fault: ");
   const char *open = std::strstr(text, opened);
   const bool late = fault == nullptr || (open != nullptr && open < fault);

@@ -28,7 +28,7 @@ std::vector<ibv_exp_wc> take(ibv_cq *cq, std::size_t wanted,
 }  // namespace
 
 TEST_CASE(
-    "packets are told with their strides [row:mprq_poll_mp_wr][row:mprq_create_wq]"
+    "packets are reported with their strides [row:mprq_poll_mp_wr][row:mprq_create_wq]"
     "[row:IBV_EXP_WC_MP_WR_CONSUMED][row:IBV_EXP_WC_RECV_NOP]") {
   // The structure of 3.x and 4.0 as well.
   const std::uint32_t wc_size = GENERATE(88u, static_cast<std::uint32_t>(sizeof(ibv_exp_wc)));
@@ -41,7 +41,7 @@ TEST_CASE(
       std::vector<Frame> frames;
       std::vector<Ledger::Place> places;
       std::vector<std::size_t> entries;
-      std::size_t told = 0;
+      std::size_t reported = 0;
       for (unsigned i = 0; i < 16; ++i) {
         std::size_t payload = 18 + (round * 16 + i) * 131 % 1400;
         const std::size_t left = (strides - ledger.used) * stride;
@@ -51,10 +51,10 @@ TEST_CASE(
         const std::size_t before = ledger.entry;
         places.push_back(ledger.place(frames.back().size()));
         entries.push_back(before + places.back().filler);
-        told += 1u + places.back().filler;
+        reported += 1u + places.back().filler;
       }
       t.transmit(frames);
-      const auto all = take(t.recv_cq.get(), told, wc_size);
+      const auto all = take(t.recv_cq.get(), reported, wc_size);
       auto wc = all.begin();
       for (std::size_t i = 0; i < frames.size(); ++i, ++wc) {
         if (places[i].filler) {
@@ -160,7 +160,7 @@ TEST_CASE("the family and ibv_exp_poll_cq take turns, the base verb takes none")
   }
 }
 
-TEST_CASE("failed entries are told and given back") {
+TEST_CASE("failed entries are reported and given back") {
   Receiver t;
   ibv_sge wrong = t.memory.piece(0, entry_bytes);
   wrong.lkey ^= 0x5500;  // no such key
@@ -213,7 +213,7 @@ TEST_CASE("packets in shared buffers carry the time") {
   }
 }
 
-TEST_CASE("the family tells the time of day on a queue that was created for it") {
+TEST_CASE("the family gives the time of day on a queue that was created for it") {
   Receiver t(4, IBV_EXP_MP_RQ_NO_SHIFT, 0, IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME);
   t.post_entries(4);
   const auto now = [&] {
@@ -224,11 +224,11 @@ TEST_CASE("the family tells the time of day on a queue that was created for it")
   const std::uint64_t before = now();
   t.transmit({make_udp(100, 1)});
   std::uint32_t offset = 0, flags = 0;
-  std::uint64_t told = 0;
+  std::uint64_t reported = 0;
   REQUIRE(eventually([&] {
-            return t.poll->poll_length_flags_mp_rq_ts(t.recv_cq.get(), &offset, &flags, &told);
+            return t.poll->poll_length_flags_mp_rq_ts(t.recv_cq.get(), &offset, &flags, &reported);
           }) == 142);
   CHECK((flags & IBV_EXP_CQ_RX_WITH_TIMESTAMP) != 0);
-  CHECK(told + 1000 >= before);
-  CHECK(told <= now() + 1000);
+  CHECK(reported + 1000 >= before);
+  CHECK(reported <= now() + 1000);
 }

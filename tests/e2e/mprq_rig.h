@@ -125,7 +125,7 @@ struct Ledger {
   std::size_t shift;
   std::size_t entry = 0, used = 0;
 
-  // Where a frame comes to lie; whether a filler is told first.
+  // Where a frame comes to lie; whether a filler comes first.
   struct Place {
     bool filler;
     std::size_t offset;

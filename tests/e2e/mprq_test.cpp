@@ -1,5 +1,5 @@
 // Multi-packet receive queues: frames of many sizes share buffers, and the CQ
-// family tells where each one is.
+// family says where each one is.
 #include "mprq_rig.h"
 
 TEST_CASE("frames of all sizes are found in their strides") {
@@ -167,7 +167,7 @@ TEST_CASE("a queue out of strides loses frames and goes on") {
   const timespec pause{0, 300'000'000};
   nanosleep(&pause, nullptr);
   CHECK(t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags) == 0);
-  // With memory it receives again: first the end of the entry is told.
+  // With memory it receives again: first the end of the entry is reported.
   t.post_entries(1);
   const Frame fresh = make_udp(900, 77);
   t.transmit({fresh});

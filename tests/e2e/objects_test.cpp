@@ -50,7 +50,7 @@ TEST_CASE(
   constexpr std::uint64_t memory = IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_ODP;
   CHECK((all.exp_device_cap_flags & low & ~base.device_cap_flags) == 0);
   CHECK((all.exp_device_cap_flags & IBV_EXP_DEVICE_MR_ALLOCATE) != 0);
-  // Bits of what this library refuses are never told.
+  // Bits of what this library refuses are never reported.
   CHECK((all.exp_device_cap_flags & ~low & ~memory &
          (IBV_EXP_DEVICE_CROSS_CHANNEL | IBV_EXP_DEVICE_EC_OFFLOAD | IBV_EXP_DEVICE_SHARED_MR |
           IBV_EXP_DEVICE_QPG | IBV_EXP_DEVICE_NOP | IBV_EXP_DEVICE_EXT_ATOMICS |
@@ -67,7 +67,7 @@ TEST_CASE(
 }
 
 // perftest does without resource domains if any bit of this mask is missing.
-TEST_CASE("reductions are told to be none [row:IBV_EXP_DEVICE_ATTR_CALC_CAP]") {
+TEST_CASE("there are no reductions [row:IBV_EXP_DEVICE_ATTR_CALC_CAP]") {
   const Context context = open_first();
   constexpr std::uint32_t asked = IBV_EXP_DEVICE_ATTR_CALC_CAP | IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS |
                                   IBV_EXP_DEVICE_ATTR_MAX_CTX_RES_DOMAIN;

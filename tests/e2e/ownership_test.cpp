@@ -291,7 +291,7 @@ TEST_CASE("a failed completion stays for ibv_poll_cq") {
   if (local) CHECK(wc.status == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("a completion event is asked for and told on a queue under the family") {
+TEST_CASE("a completion event is asked for and delivered on a queue under the family") {
   FamilyRig t;
   Channel channel(ibv_create_comp_channel(t.context.get()));
   REQUIRE(channel);
@@ -317,12 +317,12 @@ TEST_CASE("a completion event is asked for and told on a queue under the family"
     REQUIRE(post(a.get(), wr) == 0);
     pollfd waiting{channel->fd, POLLIN, 0};
     REQUIRE(::poll(&waiting, 1, 60'000) == 1);
-    ibv_cq *told = nullptr;
-    void *told_context = nullptr;
-    REQUIRE(ibv_get_cq_event(channel.get(), &told, &told_context) == 0);
-    CHECK(told == cq.get());
-    CHECK(told_context == &t);
-    ibv_ack_cq_events(told, 1);
+    ibv_cq *reported = nullptr;
+    void *event_context = nullptr;
+    REQUIRE(ibv_get_cq_event(channel.get(), &reported, &event_context) == 0);
+    CHECK(reported == cq.get());
+    CHECK(event_context == &t);
+    ibv_ack_cq_events(reported, 1);
     CHECK(poll->poll_cnt(cq.get(), 4) == 1);
   }
   a.reset();

@@ -195,7 +195,7 @@ TEST_CASE("domains that cannot be are refused [row:ibv_exp_create_res_domain]") 
   CHECK(errno == EINVAL);
 }
 
-TEST_CASE("the device tells how many domains may have doorbells [row:resdom_query_max]") {
+TEST_CASE("the device reports how many domains may have doorbells [row:resdom_query_max]") {
   const Context context = open_first();
   ibv_exp_device_attr attr{};
   attr.comp_mask = IBV_EXP_DEVICE_ATTR_MAX_CTX_RES_DOMAIN;

@@ -161,7 +161,7 @@ TEST_CASE("completions carry the time when a family drives their queue") {
   CHECK((wc.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) == 0);
 }
 
-TEST_CASE("a queue with time stamps tells all that others tell") {
+TEST_CASE("a queue with time stamps reports all that others report") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
   rig.pair();
   const auto post = [&](ibv_exp_send_wr &wr) {
@@ -302,12 +302,12 @@ TEST_CASE("a queue with time stamps notifies") {
   ibv_qp_attr error{};
   error.qp_state = IBV_QPS_ERR;
   REQUIRE(ibv_modify_qp(qp.get(), &error, IBV_QP_STATE) == 0);
-  ibv_cq *told = nullptr;
-  void *told_context = nullptr;
-  REQUIRE(ibv_get_cq_event(channel.get(), &told, &told_context) == 0);
-  CHECK(told == cq.get());
-  CHECK(told_context == &rig);
-  ibv_ack_cq_events(told, 1);
+  ibv_cq *reported = nullptr;
+  void *event_context = nullptr;
+  REQUIRE(ibv_get_cq_event(channel.get(), &reported, &event_context) == 0);
+  CHECK(reported == cq.get());
+  CHECK(event_context == &rig);
+  ibv_ack_cq_events(reported, 1);
 }
 
 TEST_CASE("flags of completion queues that are refused [row:IBV_EXP_CQ_AS_NOTIFY]") {
@@ -392,7 +392,7 @@ TEST_CASE("bad questions about the clock are refused [row:IBV_EXP_VALUES_RESERVE
   CHECK(ibv_exp_query_values(context.get(), IBV_EXP_VALUES_RESERVED, &values) == -EINVAL);
   values.comp_mask = IBV_EXP_VALUES_RESERVED;
   const int answer = ibv_exp_query_values(context.get(), IBV_EXP_VALUES_HW_CLOCK, &values);
-  // The inline tells it without a sign, as it always did.
+  // The inline returns it without a sign, as it always did.
   CHECK((answer == EINVAL || answer == -EINVAL));
 }
 

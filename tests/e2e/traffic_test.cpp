@@ -269,7 +269,7 @@ TEST_CASE("completions fit the caller's structure [row:ibv_exp_poll_cq]") {
   CHECK(ibv_exp_poll_cq(p.cq.get(), 1, &small, sizeof(small)) == 0);
 }
 
-TEST_CASE("a failed request tells who and why [row:ibv_exp_poll_cq]") {
+TEST_CASE("a failed request says who and why [row:ibv_exp_poll_cq]") {
   Pair p(IBV_QPT_RC);
   auto piece = p.out.piece(0, 8);
   auto wr = p.write(9, &piece);
@@ -357,12 +357,12 @@ TEST_CASE("raw data path functions serve every queue pair [row:ibv_exp_get_provi
 }
 
 TEST_CASE("a CQ that is polled by ibv_start_poll() frees the send queue") {
-  // With all that completions tell, and without the queue pair's number.
-  const std::uint64_t told = GENERATE(std::uint64_t{IBV_WC_STANDARD_FLAGS}, std::uint64_t{0});
+  // With all that completions say, and without the queue pair's number.
+  const std::uint64_t reported = GENERATE(std::uint64_t{IBV_WC_STANDARD_FLAGS}, std::uint64_t{0});
   Rig rig;
   ibv_cq_init_attr_ex attr{};
   attr.cqe = 256;
-  attr.wc_flags = told;
+  attr.wc_flags = reported;
   ibv_cq_ex *cq = ibv_create_cq_ex(rig.context.get(), &attr);
   REQUIRE(cq != nullptr);
   rig.cq.reset(ibv_cq_ex_to_cq(cq));
@@ -390,7 +390,7 @@ TEST_CASE("a CQ that is polled by ibv_start_poll() frees the send queue") {
       REQUIRE(cq->status == IBV_WC_SUCCESS);
       REQUIRE(cq->wr_id == taken++);
       REQUIRE(ibv_wc_read_opcode(cq) == IBV_WC_RDMA_WRITE);
-      if (told != 0) REQUIRE(ibv_wc_read_qp_num(cq) == a->qp_num);
+      if (reported != 0) REQUIRE(ibv_wc_read_qp_num(cq) == a->qp_num);
     } while ((error = ibv_next_poll(cq)) == 0);
     CHECK(error == ENOENT);
     ibv_end_poll(cq);

@@ -299,7 +299,7 @@ TEST_CASE("bad hashes are refused [row:IBV_EXP_RX_HASH_FUNC_XOR]") {
   CHECK(inner);
 }
 
-TEST_CASE("the limits of work queues are told [row:IBV_EXP_DEVICE_ATTR_RX_HASH]") {
+TEST_CASE("the limits of work queues are reported [row:IBV_EXP_DEVICE_ATTR_RX_HASH]") {
   const Context context = open_first();
   ibv_device_attr_ex modern{};
   REQUIRE(ibv_query_device_ex(context.get(), nullptr, &modern) == 0);

@@ -44,7 +44,7 @@ static struct ibv_port_attr port;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 
-/* What a target process tells. */
+/* What a target process reports. */
 struct place {
   uint32_t dct[MOST_TARGETS];
   uint32_t lid, rkey;
@@ -393,12 +393,12 @@ static void post_one(struct initiator *it, int process, long number, uint32_t le
 
 static void finish(struct initiator *it) {
   while (it->completed < it->posted) {
-    if (!it->slot[(it->posted - 1) % it->depth].signaled) return; /* nothing will tell */
+    if (!it->slot[(it->posted - 1) % it->depth].signaled) return; /* nothing will say so */
     poll_once();
   }
 }
 
-/* The last write of each queue has no completion; reading all of it back tells. */
+/* The last write of each queue has no completion; reading all of it back shows them. */
 static void read_back(struct initiator *it) {
   int process, piece;
 

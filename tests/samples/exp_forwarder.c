@@ -77,7 +77,7 @@ static uint32_t take(uint32_t *flags) {
 static void forward(int peer) {
   unsigned long n = 0, finished = 0;
 
-  tell(peer);
+  signal_peer(peer);
   while (n < frames || finished < n) {
     uint32_t flags, length = n < frames ? take(&flags) : 0;
     int done;
@@ -140,7 +140,7 @@ static void generate(int peer) {
       ++back;
     }
   }
-  tell(peer);
+  signal_peer(peer);
   printf("%lu frames, %lu bytes there and back: all bytes verified\n", back, total);
 }
 

@@ -269,7 +269,7 @@ static void server(int fd) {
 
   if (options.file && (!file || fwrite(magic, sizeof(magic), 1, file) != 1)) die(options.file);
   for (number = 0; number < options.count; ++number) {
-    if (number % batch == 0) tell(fd);
+    if (number % batch == 0) signal_peer(fd);
     if (tso) receive_stream(number);
     else receive_frame(number, file);
   }
@@ -302,7 +302,7 @@ int main(int argc, char **argv) {
   if (options.host) client(fd);
   else server(fd);
   /* Nobody leaves before the other has finished. */
-  tell(fd);
+  signal_peer(fd);
   hear(fd);
   close(fd);
 

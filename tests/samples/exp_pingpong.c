@@ -32,7 +32,7 @@ static struct {
   enum ibv_qp_type type;
 } options = {"18515", NULL, 1000, 4096, -1, 0, IBV_QPT_RC};
 
-/* What the two sides tell each other before they talk over the device. */
+/* What the two sides exchange before they talk over the device. */
 struct address {
   uint32_t qp_num, psn, lid;
   union ibv_gid gid;

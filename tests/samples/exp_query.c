@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Prints what the experimental queries tell about every device: which
+ * Prints what the experimental queries say about every device: which
  * attributes came back, the capability word, ports and GID types.
  */
 #include <endian.h>

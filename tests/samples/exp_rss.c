@@ -286,10 +286,10 @@ static void receive(int peer) {
   }
 
   for (n = 0; n < frames; ++n) {
-    if (n % BATCH == 0) tell(peer);
+    if (n % BATCH == 0) signal_peer(peer);
     expect(n, queue_of);
   }
-  tell(peer);
+  signal_peer(peer);
   printf("%d frames over %d queues:", frames, QUEUES);
   for (i = 0; i < QUEUES; ++i) {
     printf(" %u", queues[i].taken);

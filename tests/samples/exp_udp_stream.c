@@ -34,7 +34,7 @@ static void generate(int peer) {
   uint8_t *memory = aligned_alloc(4096, BURST * 2048);
   struct ibv_mr *mr = register_memory(memory, BURST * 2048);
   struct ibv_sge list[BURST];
-  unsigned long n = 0, told = 0;
+  unsigned long n = 0, heard = 0;
 
   start_qp(qp);
   hear(peer);
@@ -55,7 +55,7 @@ static void generate(int peer) {
       done += got;
     }
     /* The receiver says when it has taken so many. */
-    for (; n >= told + WINDOW; told += WINDOW / 2) hear(peer);
+    for (; n >= heard + WINDOW; heard += WINDOW / 2) hear(peer);
   }
   hear(peer);
   printf("%lu frames sent\n", n);
@@ -172,7 +172,7 @@ static void receive(int peer) {
 
     check(post->recv_burst(wq, &buffer, 1), "recv_burst");
   }
-  tell(peer);
+  signal_peer(peer);
 
   bytes = make_frame(0, expected, MAC, UDP_PORT);
   while (n < frames) {
@@ -201,7 +201,7 @@ static void receive(int peer) {
       take_strides(bytes, offset, last);
       total += bytes;
       ++n;
-      if (n % (WINDOW / 2) == 0) tell(peer);
+      if (n % (WINDOW / 2) == 0) signal_peer(peer);
       bytes = make_frame(n, expected, MAC, UDP_PORT);
     } else if (last) {
       take_filler(bytes);
@@ -215,7 +215,7 @@ static void receive(int peer) {
       check(post->recv_burst(wq, &again, 1), "recv_burst");
     }
   }
-  tell(peer);
+  signal_peer(peer);
   printf("%lu frames, %lu bytes: all bytes verified\n", n, total);
   printf("%lu buffers, %lu strides filled, %lu left over in %lu fillers\n", ledger.entries,
          ledger.strides, ledger.wasted, ledger.fillers);

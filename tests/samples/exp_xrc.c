@@ -39,7 +39,7 @@ static struct {
   unsigned seed;
 } options = {"18516", NULL, 1000, 4, -1, 1, 1};
 
-/* What the two sides tell each other before they talk over the device. */
+/* What the two sides exchange before they talk over the device. */
 struct address {
   uint32_t qp_num, lid, queues[MOST_QUEUES];
   union ibv_gid gid;

@@ -182,7 +182,7 @@ static inline uint32_t make_frame(uint64_t n, uint8_t *frame, uint8_t last_of_ma
   return bytes;
 }
 
-/* A connection beside the device: Ethernet does not tell who is ready. */
+/* A connection beside the device: Ethernet does not show who is ready. */
 static inline int meet(const char *host, const char *port) {
   struct addrinfo hints = {.ai_flags = AI_PASSIVE,
                            .ai_family = AF_INET,
@@ -211,7 +211,7 @@ static inline int meet(const char *host, const char *port) {
   return fd;
 }
 
-static inline void tell(int fd) {
+static inline void signal_peer(int fd) {
   char byte = 1;
 
   if (write(fd, &byte, 1) != 1) die("peer");

@@ -270,7 +270,7 @@ TEST_CASE("ids that go while they are connected") {
   SECTION("asking") {
     Id passive = p.request(parameters(1));
     p.active.destroy();
-    CHECK(p.server.quiet(50));  // no context yet: nobody to tell
+    CHECK(p.server.quiet(50));  // no context yet: nobody to notify
     CHECK(passive.accept(parameters(2)) == EINVAL);
   }
   SECTION("answered and not finished") {

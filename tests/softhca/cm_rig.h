@@ -313,7 +313,7 @@ class Process {
   }
   void say(u32 v) { put(up_[1], v); }  // child
   u32 await() { return get(down_[0]); }
-  void tell(u32 v) { put(down_[1], v); }  // parent
+  void notify(u32 v) { put(down_[1], v); }  // parent
   u32 hear() { return get(up_[0]); }
 
  private:

@@ -33,7 +33,7 @@ struct Address {
   uint64_t at;
 };
 
-void tell(int fd, const void *p, size_t n) {
+void put(int fd, const void *p, size_t n) {
   if (write(fd, p, n) != static_cast<ssize_t>(n)) std::abort();
 }
 void hear(int fd, void *p, size_t n) {
@@ -57,7 +57,7 @@ TEST_CASE("A first write of another process comes before a deregistration", "[di
       Memory from(c, 4096);
       from.bytes[99] = 42;
       Address mine{qp.qp->qp_num, 0, c.port.lid, 0}, peer;
-      tell(back[1], &mine, sizeof mine);
+      put(back[1], &mine, sizeof mine);
       hear(there[0], &peer, sizeof peer);
       qp.connect(peer.qpn, peer.lid);
       ibv_sge sge{from.address(), 4096, from.mr->lkey};
@@ -69,7 +69,7 @@ TEST_CASE("A first write of another process comes before a deregistration", "[di
       wr.wr.rdma.remote_addr = peer.at;
       wr.wr.rdma.rkey = peer.rkey;
       if (ibv_post_send(qp.qp, &wr, &bad) != 0) std::abort();
-      tell(back[1], &mine, 1);
+      put(back[1], &mine, 1);
       ibv_wc wc;
       while (ibv_poll_cq(qp.cq, 1, &wc) == 0) {
       }
@@ -85,7 +85,7 @@ TEST_CASE("A first write of another process comes before a deregistration", "[di
     Address mine{qp.qp->qp_num, to.mr->rkey, c.port.lid, to.address()}, peer;
     hear(back[0], &peer, sizeof peer);
     qp.connect(peer.qpn, peer.lid);
-    tell(there[1], &mine, sizeof mine);
+    put(there[1], &mine, sizeof mine);
     char posted;
     hear(back[0], &posted, 1);
     to.deregister();

@@ -1,5 +1,5 @@
 // Raw packet QPs: sending with offloads and segmentation, receiving with what
-// completions tell.
+// completions say.
 #include "eth_rig.h"
 
 using namespace softhca;

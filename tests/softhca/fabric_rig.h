@@ -71,7 +71,7 @@ class Child {
     u32 v = ~0u;
     return read(up_[0], &v, 4) == 4 ? v : ~0u;
   }
-  void tell(u32 v) const {
+  void notify(u32 v) const {
     if (write(down_[1], &v, 4) != 4) std::abort();
   }
   // Child's side.
@@ -90,7 +90,7 @@ class Child {
   inline static Child *current_ = nullptr;
 };
 
-// Content that tells its sender, its number and every lost byte.
+// Content that shows its sender, its number and every lost byte.
 inline u8 pattern(u32 seed, u32 at) {
   return static_cast<u8>((seed * 2654435761u >> 13) + at * 31 + (at >> 8));
 }

@@ -85,7 +85,7 @@ class Captured {
   int saved_;
 };
 
-// Joins, tells its slot, then stays until killed.
+// Joins, reports its slot, then stays until killed.
 int idle_member(const std::string &name) {
   Fabric *f = Fabric::join(name, ring);
   Child::report(f != nullptr ? f->slot() : 0);
@@ -719,13 +719,13 @@ TEST_CASE("programs that close all descriptors stay connected", "[fabric]") {
     return intact(*h, p, 77) ? 0 : 3;
   });
   u32 taken = 0;
-  bool told = false;
+  bool notified = false;
   while (taken < 200) {
     if (take(*f, taken, 2)) ++taken;
-    if (taken == 1 && !told) {
+    if (taken == 1 && !notified) {
       REQUIRE(child.hear() == 2);
-      child.tell(1);
-      told = true;
+      child.notify(1);
+      notified = true;
     }
   }
   CHECK(f->alive(2));

@@ -296,7 +296,7 @@ TEST_CASE("threads copy at the same time", "[memory]") {
   CHECK(good == 80);
 }
 
-TEST_CASE("probe tells what could be pinned", "[memory]") {
+TEST_CASE("probe says what could be pinned", "[memory]") {
   const auto check = [] {
     Region r(4), fixed(2, PROT_READ), hidden(1, PROT_NONE);
     int wrong = 0;

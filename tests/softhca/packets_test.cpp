@@ -96,7 +96,7 @@ TEST_CASE("A message becomes packets of the path MTU", "[packets]") {
   CHECK(std::equal(to.begin(), to.end(), t.packets[0].begin()));
 }
 
-TEST_CASE("Payload is padded to words, and the pad count tells", "[packets]") {
+TEST_CASE("Payload is padded to words, and the pad count says so", "[packets]") {
   for (u32 bytes : {0u, 1u, 2u, 3u, 4u, 5u}) {
     const auto t =
         packets_of(request(WqeOpcode::send, bytes, 1, packet_first | packet_last), data.data());

@@ -108,7 +108,7 @@ TEST_CASE("A step looks at next to none of many idle QPs", "[scale]") {
   CHECK(visits < steps);
 }
 
-TEST_CASE("A doorbell register tells of a post to one of many idle QPs", "[scale]") {
+TEST_CASE("A doorbell register announces a post to one of many idle QPs", "[scale]") {
   alignas(64) static u8 page[4096];
   Crowd crowd;
   TestQp &q = crowd.add();

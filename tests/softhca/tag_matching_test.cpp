@@ -190,7 +190,7 @@ TEST_CASE("What does not match arrives whole, and counts", "[tags]") {
   CHECK(outcome(t.srq_cq.expect()) == TagOutcome::consumed_message);
 }
 
-TEST_CASE("No buffer at all: the sender is told to wait", "[tags]") {
+TEST_CASE("No buffer at all: the sender has to wait", "[tags]") {
   TagRig t;
   t.send(eager, 0x2, 200);
   t.srq_cq.expect_none();

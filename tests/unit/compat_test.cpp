@@ -64,7 +64,7 @@ TEST_CASE("a planned row is refused, whatever it promises") {
   }
 }
 
-TEST_CASE("a planned query is not refused but tells nothing") {
+TEST_CASE("a planned query is not refused but reports nothing") {
   const Answer a = answer(Verdict::query_only, State::planned);
   CHECK(effective(a).verdict == Verdict::query_only);
   CHECK(effective(a).refusal == 0);

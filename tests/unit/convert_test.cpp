@@ -219,7 +219,7 @@ TEST_CASE("GID types: InfiniBand and RoCE v1 are one") {
   CHECK(to_legacy_gid_type(IBV_GID_TYPE_ROCE_V2) == IBV_EXP_ROCE_V2_GID_TYPE);
 }
 
-TEST_CASE("device attributes are told if asked for, known and allowed") {
+TEST_CASE("device attributes are reported if asked for, known and allowed") {
   DeviceFacts facts{};
   facts.is_mlx5 = facts.raw_entries = facts.scatter_to_cqe = true;
   facts.attr.orig_attr.max_qp = 4;

@@ -206,7 +206,7 @@ TEST_CASE("time goes forward through a wrap of the counter and a change of the p
   }
 }
 
-TEST_CASE("a page that grew old still tells the time") {
+TEST_CASE("a page that grew old still gives the time") {
   // A day at 156.25 MHz: the product does not fit into 64 bits.
   const auto info = page(1000);
   const auto legacy = to_legacy(info);

@@ -34,7 +34,7 @@ bool contains(const std::string &text, const char *part) {
 
 }  // namespace
 
-TEST_CASE("a refusal tells once what was asked for and which switch serves it") {
+TEST_CASE("a refusal says once what was asked for and which switch serves it") {
   const auto refuse = [] {
     const Error error =
         unsupported(EntryId::ibv_exp_post_send, FeatureId::IBV_EXP_SEND_EXT_ATOMIC_INLINE,

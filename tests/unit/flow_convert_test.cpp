@@ -239,7 +239,7 @@ TEST_CASE("only work queues have many packets per entry [row:IBV_EXP_MP_RQ_SUP_T
 }
 
 TEST_CASE(
-    "offloads of tunnels and VLAN tags are told one by one "
+    "offloads of tunnels and VLAN tags are reported one by one "
     "[row:IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE]"
     "[row:IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE][row:vlan_query_cap]") {
   const std::pair<std::uint32_t, std::uint32_t> tunnels[] = {

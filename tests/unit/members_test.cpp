@@ -37,7 +37,8 @@ bool same(const T &a, const T &b) {
 
 bool every(FeatureId) { return true; }
 
-ibv_exp_device_attr told(const DeviceFacts &facts, std::uint64_t mask, std::uint64_t mask_2 = 0) {
+ibv_exp_device_attr reported(const DeviceFacts &facts, std::uint64_t mask,
+                             std::uint64_t mask_2 = 0) {
   ibv_exp_device_attr attr{};
   attr.comp_mask = static_cast<std::uint32_t>(mask);
   attr.comp_mask_2 = static_cast<std::uint32_t>(mask_2);
@@ -289,7 +290,7 @@ TEST_CASE("members of ibv_device_attr [row:ibv_exp_query_device]") {
   facts.attr.orig_attr = distinct<ibv_device_attr>();
   facts.attr.orig_attr.atomic_cap = IBV_ATOMIC_GLOB;
   const ibv_device_attr &from = facts.attr.orig_attr;
-  const auto to = told(facts, 0);
+  const auto to = reported(facts, 0);
   CHECK(std::memcmp(to.fw_ver, from.fw_ver, sizeof(to.fw_ver)) == 0);
   SAME(node_guid);
   SAME(sys_image_guid);
@@ -341,13 +342,13 @@ TEST_CASE(
   facts.attr.orig_attr.max_qp_rd_atom = 7;
   constexpr std::uint64_t mask =
       IBV_EXP_DEVICE_ATTR_MAX_DCT | IBV_EXP_DEVICE_DC_RD_REQ | IBV_EXP_DEVICE_DC_RD_RES;
-  auto to = told(facts, mask);
+  auto to = reported(facts, mask);
   CHECK(to.max_dct == 3);
   CHECK(to.max_dc_req_rd_atom == 5);
   CHECK(to.max_dc_res_rd_atom == 7);
   facts.max_dc_initiator_reads = 11;
   facts.max_dc_target_reads = 13;
-  to = told(facts, mask);
+  to = reported(facts, mask);
   CHECK(to.max_dc_req_rd_atom == 11);
   CHECK(to.max_dc_res_rd_atom == 13);
 }
@@ -388,7 +389,7 @@ TEST_CASE("capabilities of a device, member by member [row:IBV_EXP_DEVICE_ATTR_M
                  MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS | MLX5DV_CONTEXT_MASK_STRIDING_RQ |
                  MLX5DV_CONTEXT_MASK_DYN_BFREGS;
 
-  const auto to = told(
+  const auto to = reported(
       facts, IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK | IBV_EXP_DEVICE_ATTR_WITH_HCA_CORE_CLOCK |
                  IBV_EXP_DEVICE_ATTR_INLINE_RECV_SZ | IBV_EXP_DEVICE_ATTR_ODP |
                  IBV_EXP_DEVICE_ATTR_ODP_MAX_SIZE | IBV_EXP_DEVICE_ATTR_MAX_DM_SIZE |

@@ -40,7 +40,7 @@ ibv_exp_device_attr ask(const DeviceFacts &facts, std::uint32_t mask, std::uint6
 }  // namespace
 
 TEST_CASE(
-    "capabilities are told as their rows say "
+    "capabilities are reported as their rows say "
     "[rows:owner=ibv_exp_device_cap_flags][rows:owner=ibv_exp_device_attr_comp_mask]"
     "[rows:family=erasure_code,verdict=query_only]"
     "[rows:family=cross_channel,verdict=query_only]") {

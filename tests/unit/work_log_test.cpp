@@ -53,7 +53,7 @@ TEST_CASE("a completion frees the silent requests before it") {
   CHECK(log.full());
 }
 
-TEST_CASE("equal numbers are told apart by their order") {
+TEST_CASE("equal numbers are kept apart by their order") {
   WorkLog log;
   log.open(4);
   log.push(7, signaled, {256, 0});

@@ -1,5 +1,5 @@
 // The limits of a process that make system calls fail, by name: an errno alone
-// does not tell which of them it was.
+// does not say which of them it was.
 #pragma once
 
 #include <csignal>

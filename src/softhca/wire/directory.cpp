@@ -159,7 +159,7 @@ std::vector<FabricEntry> entries_below(const std::string &base) {
 }
 
 // Two users, one name: they would wait for each other.
-void tell_of_namesakes(const std::string &base, const std::string &name) {
+void report_namesakes(const std::string &base, const std::string &name) {
   for (const FabricEntry &e : entries_below(base))
     if (e.name == name && e.uid != geteuid())
       SOFTHCA_LOG(warn,
@@ -241,7 +241,7 @@ std::string fabric_directory(const std::string &name) {
     errno = error;
     return {};
   }
-  tell_of_namesakes(base, name);
+  report_namesakes(base, name);
   auto *use = new Use{name, path, lock, g_uses.load()};
   while (!g_uses.compare_exchange_weak(use->next, use)) {
   }

@@ -191,7 +191,7 @@ bool Fabric::State::open_segment(u16 dst) {
   return true;
 }
 
-// Tells the owner of a new sender, who continues where the former one stopped
+// Informs the owner of a new sender, who continues where the former one stopped
 // and whose leftovers are forgotten.
 void Fabric::State::announce(u16 dst) {
   Outgoing &o = out[dst];

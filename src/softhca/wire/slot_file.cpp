@@ -82,7 +82,7 @@ u8 *attach(i32 memory, u64 bytes, u64 offset, u64 kept) {
   return whole + offset;
 }
 
-// 0 or the errno that tells what to do: ESRCH when the memory is gone.
+// 0 or the errno that says what to do: ESRCH when the memory is gone.
 int memory_size(i32 memory, u64 &bytes) {
   shmid_ds status;
   if (shmctl(memory, IPC_STAT, &status) != 0)

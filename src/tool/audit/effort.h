@@ -35,8 +35,8 @@ constexpr Effort effort_of(const Answer &a) {
 // refuses has rows of its own, and they count where a program asks for it.
 constexpr Severity severity_of(const Answer &a) {
   const Effective now = effective(a);
-  const bool told = now.verdict == Verdict::query_only;
-  if (told && !reportable(a)) return Severity::absent;
+  const bool reported = now.verdict == Verdict::query_only;
+  if (reported && !reportable(a)) return Severity::absent;
   if (now.verdict != Verdict::unsupported) return Severity::fine;
   if (effective(a, true).verdict != Verdict::unsupported) return Severity::by_switch;
   return a.refusal == 0 ? Severity::absent : Severity::refused;

@@ -123,7 +123,7 @@ struct FileReport {
 
 struct Report {
   std::vector<std::string> inputs;  // as the user named them
-  std::vector<FileReport> files;    // those with something to tell
+  std::vector<FileReport> files;    // those with findings
   // Files of libraries by the binary that loads them, if they are audited as well.
   std::map<std::string, std::vector<std::string>> loads;
   std::size_t sources = 0, build_files = 0, binaries = 0, traces = 0, skipped = 0;

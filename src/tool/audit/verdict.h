@@ -6,7 +6,7 @@
 
 namespace ibvexp::audit {
 
-// The worst that is true of a program; the sentence tells the rest.
+// The worst that is true of a program; the sentence says the rest.
 enum class Standing : std::uint8_t {
   unused,    // no experimental verbs
   runs,      // everything it asks for is served
@@ -40,7 +40,7 @@ struct Program {
   std::string command;                // to type, empty if none helps
 };
 
-// Those with something to tell, and binaries that were named.
+// Those with findings, and binaries that were named.
 std::vector<Program> judge(const Report &report);
 
 // Where a use is, as a person or an editor would write it.

@@ -74,7 +74,7 @@ class Recogniser {
   void evaluate(std::size_t index);
   // Those who are handed a table, once more from there.
   void evaluate_handed_on();
-  // Functions that return a table, as far as this one found them or was told.
+  // Functions that return a table, as far as this one found or learned them.
   const std::set<std::size_t> &return_tables() const { return return_tables_; }
   void learn(const std::set<std::size_t> &return_tables);
 
