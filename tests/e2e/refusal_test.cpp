@@ -1,10 +1,9 @@
-// What is refused, verb by verb: every entry point that the tables call
-// unsupported, and every exported symbol with null pointers, in the error shape
-// of its row. The rows are expanded into calls, so that a new row is tested by
-// being there.
+// What is refused, verb by verb: every entry point that is not supported, through
+// its symbol and its slot, and every exported symbol with null pointers.
 #include "rig.h"
 
 #include "table/compat.h"
+#include "../support/refused.h"
 
 #include <dlfcn.h>
 #include <infiniband/ofa_verbs.h>
@@ -108,10 +107,10 @@ struct Signature<R(Args...)> {
   }();
 
   // With plausible arguments; the third one is examined afterwards.
-  static void refused(EntryId id, R (*function)(Args...), Objects &objects) {
+  static void refused(const refused::Call &known, R (*function)(Args...), Objects &objects) {
     std::memset(objects.room, 0, sizeof(objects.room));
     const auto arguments = plausible<Args...>(objects, std::index_sequence_for<Args...>{});
-    const Shape shape = row(id).shape;
+    const Shape shape = known.shape;
     check_shape(shape, call(function, arguments), ENOTSUP, std::is_pointer_v<R>);
     if constexpr (sizeof...(Args) > 2) {
       if constexpr (std::is_pointer_v<
@@ -147,30 +146,18 @@ F *symbol(EntryId id) {
   return reinterpret_cast<F *>(found);
 }
 
-// What callers are answered today, with no switch on.
-bool is_refused(const Entry &entry) {
-  return effective(entry.answer).verdict == Verdict::unsupported;
-}
-
 }  // namespace
 
 TEST_CASE("unsupported entry points say so through their symbol [rows:entry,refused]") {
   Objects objects;
-  int checked = 0;
-#define REFUSED_SYMBOL(name)                                                 \
-  if (is_refused(row(EntryId::name))) {                                      \
-    INFO(#name);                                                             \
-    using F = std::remove_pointer_t<decltype(&::name)>;                      \
-    Signature<F>::refused(EntryId::name, symbol<F>(EntryId::name), objects); \
-    ++checked;                                                               \
+#define REFUSED_CALL(name, shape)                                                         \
+  {                                                                                       \
+    INFO(#name);                                                                          \
+    using F = std::remove_pointer_t<decltype(&::name)>;                                   \
+    Signature<F>::refused(*refused::find_call(#name), symbol<F>(EntryId::name), objects); \
   }
-#define REFUSED_slot_and_symbol(name) REFUSED_SYMBOL(name)
-#define REFUSED_symbol(name) REFUSED_SYMBOL(name)
-#define REFUSED_inline_only(name)
-#define REFUSED_absent(name)
-#define IBVEXP_ENTRY(name, family, door, ...) REFUSED_##door(name)
-#include "table/entries.def"
-  CHECK(checked > 20);
+#define REFUSED_VALUE(owner, name)
+#include "../unit/facts/refused.def"
 }
 
 TEST_CASE("unsupported entry points say so through their slot [rows:entry,refused]") {
@@ -178,12 +165,12 @@ TEST_CASE("unsupported entry points say so through their slot [rows:entry,refuse
   const verbs_context_exp *table = verbs_get_exp_ctx(objects.rig.context.get());
   REQUIRE(table != nullptr);
   int checked = 0;
-#define IBVEXP_SLOT(name, entry)                                                                  \
-  if (is_refused(row(EntryId::entry))) {                                                          \
-    INFO(#name);                                                                                  \
-    Signature<std::remove_pointer_t<decltype(table->name)>>::refused(EntryId::entry, table->name, \
-                                                                     objects);                    \
-    ++checked;                                                                                    \
+#define IBVEXP_SLOT(name, entry)                                                          \
+  if (const refused::Call *known = refused::find_call(#entry)) {                          \
+    INFO(#name);                                                                          \
+    Signature<std::remove_pointer_t<decltype(table->name)>>::refused(*known, table->name, \
+                                                                     objects);            \
+    ++checked;                                                                            \
   }
 #include "table/slots.def"
   CHECK(checked > 20);
@@ -198,7 +185,7 @@ TEST_CASE("symbols survive null pointers [rows:entry,symbol]") {
     using F = std::remove_pointer_t<decltype(&::name)>;            \
     if constexpr (Signature<F>::starts_with_pointer)               \
       Signature<F>::nulls(EntryId::name, symbol<F>(EntryId::name), \
-                          is_refused(row(EntryId::name)));         \
+                          refused::find_call(#name) != nullptr);   \
   }
 #define NULLS_slot_and_symbol(name) NULLS_SYMBOL(name)
 #define NULLS_symbol(name) NULLS_SYMBOL(name)

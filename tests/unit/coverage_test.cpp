@@ -2,6 +2,7 @@
 // that does not exist.
 #include "table/compat.h"
 #include "table/guide.h"
+#include "../support/refused.h"
 #include "facts.h"
 
 #include <catch.h>
@@ -143,5 +144,38 @@ TEST_CASE("enumerator rows are constants of the specification or of the last hea
     if (!f.enumerator) continue;
     INFO(f.name);
     CHECK(known.count(std::string(f.name)) == 1);
+  }
+}
+
+TEST_CASE("the tables refuse what the specification refuses, and nothing else") {
+  for (const refused::Call &call : refused::calls) {
+    INFO(call.name);
+    const auto entry = std::find_if(std::begin(entries), std::end(entries),
+                                    [&](const Entry &e) { return e.name == call.name; });
+    REQUIRE(entry != std::end(entries));
+    CHECK(effective(entry->answer).verdict == Verdict::unsupported);
+    CHECK(effective(entry->answer).refusal == ENOTSUP);
+    CHECK(entry->shape == call.shape);
+  }
+  for (const Entry &e : entries) {
+    INFO(e.name);
+    if (e.door != Door::absent && effective(e.answer).verdict == Verdict::unsupported)
+      CHECK(refused::find_call(e.name) != nullptr);
+  }
+  for (const refused::Value &value : refused::values) {
+    INFO(value.name);
+    const auto feature = std::find_if(std::begin(features), std::end(features),
+                                      [&](const Feature &f) { return f.name == value.name; });
+    REQUIRE(feature != std::end(features));
+    CHECK(feature->owner == value.owner);
+    CHECK(effective(feature->answer).verdict == Verdict::unsupported);
+    CHECK(effective(feature->answer).refusal == ENOTSUP);
+  }
+  // Rows of usages and members have no constant of the API to go by.
+  for (const Feature &f : features) {
+    INFO(f.name);
+    if (f.enumerator && effective(f.answer).verdict == Verdict::unsupported &&
+        effective(f.answer).refusal != 0)
+      CHECK(refused::find_value(f.name) != nullptr);
   }
 }

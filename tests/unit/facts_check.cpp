@@ -92,6 +92,48 @@ std::string lost_symbols(const Json &abi) {
   return out;
 }
 
+// How a verb that is not supported answers, in the words of Shape.
+std::string shape(const std::string &answer) {
+  const auto says = [&](const char *word) { return answer.find(word) != std::string::npos; };
+  if (says("-1, errno")) return "minus_one";
+  if (says("NULL")) return "null_errno";
+  if (says("*bad_")) return "positive_bad";
+  if (says("void")) return "void_errno";
+  if (says("-ENOTSUP")) return "negative";
+  return "positive";
+}
+
+// Of the constants that the guide gives up, two are answered by another rule: groups
+// of queue pairs are refused by their type, since programs set the bit and ask for
+// none; and the argument of atomics is granted as 8 bytes.
+const std::set<std::string> answered_otherwise{"IBV_EXP_QP_INIT_ATTR_QPG",
+                                               "IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG"};
+
+std::string refused(const Json &verbs) {
+  std::string out =
+      "// What legacy programs are refused, always with ENOTSUP: verbs with the shape of their\n"
+      "// answer, and constants with the enum that they belong to. From verbs.json, and not from\n"
+      "// src/table, which the tests compare with it.\n"
+      "//\n"
+      "// clang-format off\n";
+  for (const Json &e : verbs["entry_points"]) {
+    const auto answer = e["on_unsupported"].get<std::string>();
+    // The legacy library's own interface with its providers is absent.
+    if (e["policy"] != "enotsup" || answer.starts_with("symbol not provided")) continue;
+    out += "REFUSED_CALL(" + e["name"].get<std::string>() + ", " + shape(answer) + ")\n";
+  }
+  for (const Json &e : verbs["enums"]) {
+    auto owner = e["enum"].get<std::string>();
+    if (owner == "anon:IBV_EXP_PEER_PEEK_ABSOLUTE") owner = "peer_peek_whence";
+    for (const Json &c : e["constants"]) {
+      const auto name = c["name"].get<std::string>();
+      if (c["policy"] == "enotsup" && !answered_otherwise.contains(name))
+        out += "REFUSED_VALUE(" + owner + ", " + name + ")\n";
+    }
+  }
+  return out;
+}
+
 bool equal(const fs::path &path, const std::string &want) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream have;
@@ -122,6 +164,7 @@ int main(int argc, char **argv) {
       {"entry_points.txt", entry_points(verbs)},
       {"slots.txt", slots(verbs)},
       {"constants.txt", constants(verbs)},
+      {"refused.def", refused(verbs)},
       {"header_names.txt", header_names(load(source / "abi" / "mlnx-ofed-4.9.json"))},
       // Which symbols the library really defined was measured for 4.6 only.
       {"lost_symbols.txt", lost_symbols(load(source / "abi" / "mlnx-ofed-4.6.json"))},
