@@ -35,8 +35,12 @@ class Test:
     def __init__(self, known):
         self.name = known["name"]
         self.command = known["cmd"]
+        # A program of Catch2, which gets a pattern or nothing: one failure is enough.
+        if all(argument.startswith("[") for argument in self.command[1:]):
+            self.command = [*self.command, "--abort"]
         self.environment = known["env"]
         self.folder = known["workdir"]
+        self.depends = known["depends"]
         self.seconds = AT_MOST_SECONDS
 
     fabrics = itertools.count()
@@ -61,10 +65,30 @@ class Test:
             process.wait()
 
 
+def introspect(build, what):
+    return json.loads(subprocess.run(["meson", "introspect", f"--{what}", str(build)], check=True,
+                                     capture_output=True, text=True).stdout)
+
+
 def tests_of(build):
-    told = subprocess.run(["meson", "introspect", "--tests", str(build)], check=True,
-                          capture_output=True, text=True).stdout
-    return {t["name"]: Test(t) for t in json.loads(told)}
+    known = {}
+    for test in map(Test, introspect(build, "tests")):
+        # Suites share some names: what the list names is the library's.
+        if test.name not in known:
+            known[test.name] = test
+    return known
+
+
+def make(build, tests):
+    """Builds what these tests need."""
+    files = {target["id"]: target["filename"] for target in introspect(build, "targets")}
+    wanted = sorted({os.path.relpath(file, build) for test in tests for target in test.depends
+                     for file in files[target]})
+    done = subprocess.run(["ninja", "-C", str(build), *wanted], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        print(done.stdout[-8000:], file=sys.stderr)
+    return done.returncode == 0
 
 
 def main():
@@ -81,6 +105,8 @@ def main():
     wanted = {name for m in mutants for name in m["tests"]}
     if missing := wanted - known.keys():
         print("no such test:", *sorted(missing), file=sys.stderr)
+        return 2
+    if not make(options.build, [known[name] for name in wanted]):
         return 2
 
     def settle(name):
