@@ -55,6 +55,8 @@ TEST_CASE("a copy whose end wraps stays outside of the memory [row:ibv_exp_memcp
   CHECK(at(0, 68) == EFAULT);
 }
 
+// [row:IBV_EXP_INTF_CQ][row:IBV_EXP_INTF_QP_BURST][row:IBV_EXP_INTF_WQ][row:IBV_EXP_INTF_GLOBAL]
+// [row:IBV_EXP_INTF_STAT_OK]
 TEST_CASE(
     "an interface family is for objects of its kind "
     "[row:ibv_exp_query_intf][row:IBV_EXP_INTF_STAT_INVAL_OBJ]") {

@@ -240,6 +240,7 @@ TEST_CASE("targets that cannot be had are refused [row:ibv_exp_create_dct]") {
   CHECK(errno == EINVAL);
 }
 
+// [row:ibv_exp_destroy_dct]
 TEST_CASE("a target is not armed, and goes once [row:ibv_exp_arm_dct]") {
   Dc dc;
   Dct dct = dc.make_dct();

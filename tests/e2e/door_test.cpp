@@ -81,6 +81,7 @@ TEST_CASE("base verbs still find theirs below the context") {
   CHECK(attr.orig_attr.max_qp > 0);
 }
 
+// [row:context_exp]
 TEST_CASE("contexts of other origins carry the table") {
   ibv_device **list = ibv_get_device_list(nullptr);
   REQUIRE(list != nullptr);
@@ -126,6 +127,7 @@ TEST_CASE("threads open, use and close at the same time") {
 }
 
 // A legacy binary asks for these two under a node that librdmacm gave up.
+// [row:rdma_init_qp_attr]
 TEST_CASE("legacy names of librdmacm lead to today's [row:rdma_establish]") {
   REQUIRE(dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr);
   const auto find = [](const char *name) { return dlvsym(RTLD_DEFAULT, name, "RDMACM_1.0"); };

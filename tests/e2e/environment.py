@@ -3,6 +3,12 @@
 read by it, one without effect is not. [rows:kind=environment]
 
     environment.py SOURCE_ROOT LIBRARY
+
+    [row:env_mlx5_shut_up_bf] [row:env_mlx5_single_threaded] [row:env_mlx5_stall_cq_dec_step]
+    [row:env_mlx5_stall_cq_inc_step] [row:env_mlx5_stall_cq_poll] [row:env_mlx5_stall_cq_poll_max]
+    [row:env_mlx5_stall_cq_poll_min] [row:env_mlx5_stall_num_loop] [row:contig_env_huge_cq]
+    [row:contig_env_cq_alloc_type] [row:contig_env_qp_alloc_type] [row:contig_env_qp_huge_key]
+    [row:inlrecv_env] [row:umr_noninline_env_prefer_bf]
 """
 
 import re

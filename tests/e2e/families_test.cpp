@@ -163,6 +163,8 @@ TEST_CASE("a VLAN tag in front of a gather list") {
   t.expect(tagged);
 }
 
+// [row:IBV_EXP_CQ_RX_IPV4_PACKET][row:IBV_EXP_CQ_RX_IP_CSUM_OK]
+// [row:IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK][row:IBV_EXP_CQ_RX_UDP_PACKET][row:IBV_EXP_QP_BURST_IP_CSUM]
 TEST_CASE("checksums are computed on request, and reported layer by layer") {
   Lane t;
   t.post(3);
@@ -237,6 +239,7 @@ TEST_CASE("flags and lengths that cannot be served are refused") {
   CHECK(t.sent->poll_cnt(t.send_cq.get(), 1) == 0);
 }
 
+// [row:IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1][row:IBV_EXP_CQ_RX_WITH_TIMESTAMP]
 TEST_CASE("timestamps, VLAN tags and single completions of the CQ family") {
   Lane t;
   t.post(3);

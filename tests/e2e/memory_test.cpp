@@ -78,6 +78,7 @@ std::uint64_t capabilities(ibv_context *context) {
 
 }  // namespace
 
+// [row:IBV_EXP_DM_CPY_TO_DEVICE][row:IBV_EXP_DM_CPY_TO_HOST]
 TEST_CASE("device memory is copied to and from [row:ibv_exp_memcpy_dm]") {
   const Context context = open_first();
   ibv_exp_device_attr device{};
@@ -146,6 +147,7 @@ TEST_CASE("device memory is registered and used [row:IBV_EXP_REG_MR_DM]") {
   CHECK(sum == 42);
 }
 
+// [row:ibv_exp_free_dm]
 TEST_CASE("device memory that cannot be had is refused [row:ibv_exp_alloc_dm]") {
   Rig rig;
   const Context other = open_first();
@@ -353,6 +355,7 @@ TEST_CASE("windows are silenced by the environment [row:mw_env_shut_up_mw]") {
   CHECK(bad == &wr);
 }
 
+// [row:macro_implicit_mr_size]
 TEST_CASE("pages come on demand, and before [row:ibv_exp_prefetch_mr]") {
   const auto hint_flags = GENERATE(0u, std::uint32_t{IBV_EXP_PREFETCH_WRITE_ACCESS});
   Pair p(IBV_QPT_RC);
@@ -460,6 +463,7 @@ TEST_CASE("contiguous memory is used and goes with its region [row:IBV_EXP_ACCES
 #endif
 }
 
+// [row:mr_rereg_mr_change_access][row:mr_rereg_mr_change_translation]
 TEST_CASE(
     "a region changes [row:ibv_exp_rereg_mr] [row:mr_rereg_mr_change_pd] "
     "[row:contig_rereg_mr_allocate]") {

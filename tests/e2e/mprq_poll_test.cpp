@@ -27,6 +27,7 @@ std::vector<ibv_exp_wc> take(ibv_cq *cq, std::size_t wanted,
 
 }  // namespace
 
+// [row:IBV_EXP_MP_RQ_NO_SHIFT]
 TEST_CASE(
     "packets are reported with their strides [row:mprq_poll_mp_wr][row:mprq_create_wq]"
     "[row:IBV_EXP_WC_MP_WR_CONSUMED][row:IBV_EXP_WC_RECV_NOP]") {

@@ -2,6 +2,7 @@
 // family says where each one is.
 #include "mprq_rig.h"
 
+// [row:IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1]
 TEST_CASE("frames of all sizes are found in their strides") {
   for (const auto shift : {IBV_EXP_MP_RQ_NO_SHIFT, IBV_EXP_MP_RQ_2BYTES_SHIFT}) {
     Receiver t(4, shift);
@@ -314,6 +315,7 @@ TEST_CASE(
   CHECK_FALSE(attempt(0, least_count, least_bytes, shared.get()));
 }
 
+// [row:IBV_EXP_WQT_RQ]
 TEST_CASE("an ordinary work queue is served by the same families") {
   FamilyRig t;
   ibv_exp_wq_init_attr attr{};

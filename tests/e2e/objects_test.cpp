@@ -101,6 +101,8 @@ TEST_CASE(
   CHECK(bad == &wr);
 }
 
+// [row:IBV_EXP_QUERY_PORT_ATTR_MASK1][row:IBV_EXP_QUERY_PORT_ATTR_MASKS]
+// [row:IBV_EXP_QUERY_PORT_MASK][row:IBV_EXP_QUERY_PORT_STD_MASK]
 TEST_CASE(
     "port attributes come as asked "
     "[row:ibv_exp_query_port][row:exp_link_layer_scif]") {
@@ -136,6 +138,7 @@ TEST_CASE(
   }
 }
 
+// [row:IBV_EXP_QUERY_GID_ATTR_GID][row:IBV_EXP_QUERY_GID_ATTR_TYPE]
 TEST_CASE("every entry of the GID table has a type [row:ibv_exp_query_gid_attr]") {
   const Context context = open_first();
   ibv_port_attr port{};
@@ -178,6 +181,7 @@ TEST_CASE("devices are listed anew each time [row:ibv_exp_get_device_list]") {
   ibv_free_device_list(list);
 }
 
+// [row:IBV_EXP_QP_INIT_ATTR_INL_RECV]
 TEST_CASE(
     "queue pairs of all types are created and granted "
     "[row:ibv_exp_create_qp][row:inlrecv_create_qp_max_inl_recv]") {
@@ -219,6 +223,7 @@ TEST_CASE("the base verb is a second door [row:ibv_exp_create_qp]") {
   CHECK(attr.cap.max_send_wr >= 64);
 }
 
+// [row:IBV_EXP_QP_INIT_ATTR_QPG]
 TEST_CASE("queue pairs that cannot be had are refused [row:ibv_exp_create_qp]") {
   Rig rig;
   const Context other = open_first();
@@ -294,6 +299,7 @@ TEST_CASE(
   }
 }
 
+// [row:ibv_exp_modify_cq][row:IBV_EXP_CQ_ATTR_MODERATION][row:IBV_EXP_CQ_MODERATION]
 TEST_CASE(
     "completion queues with and without a channel "
     "[row:ibv_exp_create_cq][row:cqmod_modify_cq_cq_count][row:cqmod_modify_cq_cq_period]") {
@@ -322,6 +328,7 @@ TEST_CASE(
   CHECK(channel->refcnt == 0);
 }
 
+// [row:IBV_EXP_CQ_INIT_ATTR_FLAGS]
 TEST_CASE("completion queues that cannot be had are refused [row:ibv_exp_create_cq]") {
   const Context context = open_first();
   ibv_exp_cq_init_attr attr{};
@@ -340,6 +347,7 @@ TEST_CASE("completion queues that cannot be had are refused [row:ibv_exp_create_
   CHECK(cq);
 }
 
+// [row:IBV_EXP_REG_MR_CREATE_FLAGS][row:IBV_EXP_REG_MR_CREATE_CONTIG][row:IBV_EXP_ACCESS_RELAXED]
 TEST_CASE("memory comes from the caller or from us [row:ibv_exp_reg_mr]") {
   Rig rig;
   ibv_exp_reg_mr_in in{};

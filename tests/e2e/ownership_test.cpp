@@ -329,6 +329,10 @@ TEST_CASE("a completion event is asked for and delivered on a queue under the fa
   cq.reset();
 }
 
+// [row:IBV_EXP_INTF_STAT_FAMILY_FLAGS_NOT_SUPPORTED][row:IBV_EXP_INTF_STAT_FLAGS_NOT_SUPPORTED]
+// [row:IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED][row:IBV_EXP_INTF_STAT_INVAL_OBJ_STATE]
+// [row:IBV_EXP_INTF_STAT_INVAL_PARARM][row:IBV_EXP_INTF_STAT_VENDOR_NOT_SUPPORTED]
+// [row:IBV_EXP_INTF_STAT_VERSION_NOT_SUPPORTED]
 TEST_CASE("what cannot change hands is refused with its status") {
   FamilyRig t;
   ibv_exp_query_intf_params params{};
@@ -493,6 +497,7 @@ TEST_CASE("queue pairs come and go with completions unread") {
   CHECK(poll->poll_cnt(t.cq.get(), 100) == 0);
 }
 
+// [row:IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS]
 TEST_CASE("checked functions look at states and pointers") {
   FamilyRig t;
   Qp a = t.create_qp(IBV_QPT_RC), b = t.create_qp(IBV_QPT_RC);

@@ -33,6 +33,8 @@ Qp create_in(Rig &rig, ibv_exp_res_domain *domain, ibv_cq *cq) {
 
 }  // namespace
 
+// [row:IBV_EXP_CQ_INIT_ATTR_RES_DOMAIN][row:IBV_EXP_THREAD_SAFE][row:IBV_EXP_THREAD_SINGLE]
+// [row:IBV_EXP_THREAD_UNSAFE]
 TEST_CASE("queues of a domain work [row:ibv_exp_create_res_domain][row:resdom_create_cq]") {
   const auto threads = GENERATE(IBV_EXP_THREAD_SAFE, IBV_EXP_THREAD_UNSAFE, IBV_EXP_THREAD_SINGLE);
   const auto messages = GENERATE(IBV_EXP_MSG_DEFAULT, IBV_EXP_MSG_LOW_LATENCY, IBV_EXP_MSG_HIGH_BW,
@@ -113,6 +115,7 @@ TEST_CASE("a domain is destroyed before what uses it [row:ibv_exp_destroy_res_do
 
 // A library that is loaded at run time does not see queues go, and counts none.
 #ifndef IBVEXP_EXTERN_CALLS
+// [row:IBV_EXP_QP_INIT_ATTR_RES_DOMAIN]
 TEST_CASE("a protection domain goes before the resource domain [row:resdom_create_qp]") {
   const Context context = open_first();
   const Domain domain = create(context.get(), IBV_EXP_THREAD_SINGLE);
@@ -138,6 +141,7 @@ TEST_CASE("a protection domain goes before the resource domain [row:resdom_creat
 }
 #endif
 
+// [row:IBV_EXP_CREATE_WQ_RES_DOMAIN]
 TEST_CASE("work queues are made in a domain [row:resdom_create_wq]") {
   Rig rig;
   ibv_port_attr port{};
@@ -159,6 +163,7 @@ TEST_CASE("work queues are made in a domain [row:resdom_create_wq]") {
   CHECK(ibv_exp_destroy_wq(wq) == 0);
 }
 
+// [row:IBV_EXP_RES_DOMAIN_MSG_MODEL][row:IBV_EXP_RES_DOMAIN_THREAD_MODEL]
 TEST_CASE("domains that cannot be are refused [row:ibv_exp_create_res_domain]") {
   Rig rig;
   const Context other = open_first();

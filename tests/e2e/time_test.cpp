@@ -326,6 +326,7 @@ TEST_CASE("flags of completion queues that are refused [row:IBV_EXP_CQ_AS_NOTIFY
   }
 }
 
+// [row:IBV_EXP_VALUES_HW_CLOCK][row:IBV_EXP_VALUES_HW_CLOCK_NS]
 TEST_CASE("the clock is read in every unit [row:ibv_exp_query_values]") {
   const Context context = open_first();
   ibv_exp_device_attr device{};

@@ -304,6 +304,8 @@ TEST_CASE("base and experimental verbs mix on one queue pair [row:ibv_exp_post_s
   CHECK(p.complete(2).exp_opcode == IBV_EXP_WC_RDMA_WRITE);
 }
 
+// [row:IBV_EXP_POLL_CQ_FUNC][row:IBV_EXP_POST_SEND_FUNC][row:IBV_POLL_CQ_FUNC]
+// [row:IBV_POST_RECV_FUNC][row:IBV_POST_SEND_FUNC]
 TEST_CASE("raw data path functions serve every queue pair [row:ibv_exp_get_provider_func]") {
   Pair p(IBV_QPT_RC);
   const auto get = [&](ibv_exp_func_name name) {

@@ -677,6 +677,7 @@ TEST_CASE("keys are reported where requests can fill them [row:IBV_EXP_DEVICE_UM
   CHECK(errno == (fills ? 0 : ENOTSUP));
 }
 
+// [row:IBV_EXP_MR_INDIRECT_KLMS]
 TEST_CASE("keys that cannot be had are refused [row:ibv_exp_create_mr]") {
   Rig rig;
   ibv_exp_create_mr_in in{};

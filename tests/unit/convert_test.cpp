@@ -106,6 +106,8 @@ TEST_CASE("opcodes of completions keep their numbers but for one [row:IBV_EXP_WC
   CHECK(to_legacy(IBV_WC_TSO) == IBV_EXP_WC_TSO);
 }
 
+// [row:IBV_EXP_WC_GRH][row:IBV_EXP_WC_QP][row:IBV_EXP_WC_SRQ][row:IBV_EXP_WC_WITH_SL]
+// [row:IBV_EXP_WC_WITH_SLID]
 TEST_CASE("flags of receives [row:IBV_EXP_WC_WITH_INV]") {
   ibv_qp qp{};
   ibv_srq srq{};

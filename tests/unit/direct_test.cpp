@@ -85,6 +85,7 @@ Bytes pointer(std::uint32_t length, std::uint32_t lkey, std::uint64_t address) {
 
 }  // namespace
 
+// [row:IBV_EXP_QP_BURST_SIGNALED]
 TEST_CASE("a frame by pointer is one block: control, header, pointer", "[direct][wqe]") {
   Queue q(true);
   const Bytes frame = counted(200);
@@ -104,6 +105,7 @@ TEST_CASE("a frame by pointer is one block: control, header, pointer", "[direct]
   CHECK(other.memory.at(0, 64) == q.memory.at(0, 64));
 }
 
+// [row:IBV_EXP_QP_BURST_FENCE][row:IBV_EXP_QP_BURST_SOLICITED]
 TEST_CASE("a message by pointer is a control segment and a pointer", "[direct][wqe]") {
   Queue q(false);
   REQUIRE(put_piece<false>(q.endpoint, 0x1122334455667788, 5, 7,
@@ -247,6 +249,10 @@ TEST_CASE("receive entries end their lists", "[direct][wqe]") {
   CHECK(record == be(std::uint32_t{4}));
 }
 
+// [row:IBV_EXP_CQ_RX_IPV6_PACKET][row:IBV_EXP_CQ_RX_OUTER_IPV4_PACKET]
+// [row:IBV_EXP_CQ_RX_OUTER_IPV6_PACKET][row:IBV_EXP_CQ_RX_OUTER_IP_CSUM_OK]
+// [row:IBV_EXP_CQ_RX_OUTER_TCP_UDP_CSUM_OK][row:IBV_EXP_CQ_RX_TCP_PACKET]
+// [row:IBV_EXP_CQ_RX_TUNNEL_PACKET]
 TEST_CASE("flags of a frame", "[direct][cqe]") {
   constexpr std::uint8_t ok = 7, l3 = 2, l4 = 4;
   constexpr std::uint8_t ipv4 = 2 << 2, ipv6 = 1 << 2, tcp = 1 << 4, udp = 2 << 4, tcp_ack = 4 << 4;

@@ -135,6 +135,9 @@ TEST_CASE("types without a counterpart have no shape") {
     CHECK(shape_of_flow_spec(type).legacy_size == 0);
 }
 
+// [row:IBV_EXP_RECEIVE_WQ_CVLAN_STRIP][row:IBV_EXP_CREATE_WQ_VLAN_OFFLOADS]
+// [row:IBV_EXP_CREATE_WQ_FLAGS][row:IBV_EXP_CREATE_WQ_FLAG_SCATTER_FCS]
+// [row:IBV_EXP_MP_RQ_2BYTES_SHIFT][row:IBV_EXP_CREATE_WQ_MP_RQ]
 TEST_CASE(
     "flags of work queues and offloads of VLAN tags are one word today "
     "[row:IBV_EXP_CREATE_WQ_FLAG_DELAY_DROP][row:IBV_EXP_CREATE_WQ_FLAG_RX_END_PADDING]") {

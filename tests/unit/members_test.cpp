@@ -125,6 +125,7 @@ TEST_CASE("members of ibv_qp_init_attr") {
   CHECK_FALSE(modern.needs_dv);
 }
 
+// [row:IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN][row:IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS]
 TEST_CASE(
     "members of ibv_exp_qp_init_attr [row:IBV_EXP_QP_INIT_ATTR_PD][row:IBV_EXP_QP_INIT_ATTR_XRCD]"
     "[row:IBV_EXP_QP_INIT_ATTR_MAX_TSO_HEADER][row:IBV_EXP_QP_INIT_ATTR_RX_HASH]") {
@@ -178,6 +179,7 @@ TEST_CASE(
   }
 }
 
+// [row:IBV_EXP_QP_CREATE_PACKET_BASED_CREDIT_MODE][row:IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS]
 TEST_CASE("flags of ibv_exp_qp_init_attr, one by one [row:IBV_EXP_QP_CREATE_TUNNEL_OFFLOADS]") {
   constexpr struct {
     std::uint32_t exp;
@@ -253,6 +255,15 @@ TEST_CASE("members of ibv_port_attr [row:IBV_EXP_QUERY_PORT_SM_SL]") {
   SAME(link_layer);
 }
 
+// [row:IBV_EXP_QUERY_PORT_ACTIVE_MTU][row:IBV_EXP_QUERY_PORT_ACTIVE_SPEED]
+// [row:IBV_EXP_QUERY_PORT_ACTIVE_WIDTH][row:IBV_EXP_QUERY_PORT_BAD_PKEY_CNTR]
+// [row:IBV_EXP_QUERY_PORT_CAP_FLAGS][row:IBV_EXP_QUERY_PORT_GID_TBL_LEN]
+// [row:IBV_EXP_QUERY_PORT_INIT_TYPE_REPLY][row:IBV_EXP_QUERY_PORT_LID]
+// [row:IBV_EXP_QUERY_PORT_LINK_LAYER][row:IBV_EXP_QUERY_PORT_LMC]
+// [row:IBV_EXP_QUERY_PORT_MAX_MSG_SZ][row:IBV_EXP_QUERY_PORT_MAX_MTU]
+// [row:IBV_EXP_QUERY_PORT_PHYS_STATE][row:IBV_EXP_QUERY_PORT_PKEY_TBL_LEN]
+// [row:IBV_EXP_QUERY_PORT_QKEY_VIOL_CNTR][row:IBV_EXP_QUERY_PORT_SM_LID]
+// [row:IBV_EXP_QUERY_PORT_STATE][row:IBV_EXP_QUERY_PORT_SUBNET_TIMEOUT]
 TEST_CASE("bits of the port mask name their member [row:IBV_EXP_QUERY_PORT_MAX_VL_NUM]") {
   auto from = distinct<ibv_port_attr>();
   from.state = IBV_PORT_ARMED;
