@@ -151,7 +151,8 @@ int Document::append(const Image &image, std::string_view state) noexcept {
   if (buffer == MAP_FAILED) return errno;
   char *text = static_cast<char *>(buffer);
   const std::size_t lead = is_first ? 0 : 2;
-  std::memcpy(text, ",\n", 2);
+  text[0] = ',';
+  text[1] = '\n';
   const std::size_t length =
       write_record(image, state, text + lead, record_bytes - lead - tail.size());
   int error = length != 0 ? 0 : EFBIG;

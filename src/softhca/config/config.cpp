@@ -14,8 +14,6 @@
 #include "config/identity.h"
 #include "config/schema.h"
 
-extern char **environ;
-
 namespace softhca {
 
 namespace {

@@ -17,8 +17,10 @@ void rows(std::string &out, const Fields<T> &fields, const std::string &prefix) 
                                                 : code(f.standard);
     // Long lists stand in sections of their own.
     const bool is_list = f.key == "hide" || f.key == "match";
-    out += "| " + code(prefix + f.key) + " | " + (is_list ? "see below" : f.allowed) + " | " +
-           standard + " | " + f.help + " |\n";
+    for (const std::string &cell :
+         {code(prefix + f.key), is_list ? "see below" : f.allowed, standard, f.help})
+      out.append("| ").append(cell).append(" ");
+    out += "|\n";
   }
 }
 
