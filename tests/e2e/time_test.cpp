@@ -420,6 +420,16 @@ TEST_CASE("cycles become nanoseconds on both sides of a wrap [row:ibv_exp_cqe_ts
   errno = 0;
   CHECK(ibv_exp_cqe_ts_to_ns(&info, 1000) == 0);
   CHECK(errno == EINVAL);
+#ifdef IBVEXP_EXTERN_CALLS
+  // The inline shifts by what it is given.
+  info.comp_mask = 0;
+  for (const std::uint32_t shift : {64u, 128u, ~0u}) {
+    info.shift = shift;
+    errno = 0;
+    CHECK(ibv_exp_cqe_ts_to_ns(&info, 1000) == 0);
+    CHECK(errno == EINVAL);
+  }
+#endif
 }
 
 // [row:env_mlx5_cqe_size]

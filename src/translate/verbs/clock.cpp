@@ -64,6 +64,8 @@ Result<std::uint64_t> cqe_ts_to_ns(ibv_exp_clock_info *clock, std::uint64_t ts) 
   constexpr EntryId id = EntryId::ibv_exp_cqe_ts_to_ns;
   if (clock == nullptr) return invalid(id, "clock_info", 0, "must not be null");
   if (clock->comp_mask != 0) return invalid(id, "comp_mask", clock->comp_mask, "unknown bits");
+  constexpr std::uint32_t most = 63;  // bits of a count of cycles
+  if (clock->shift > most) return invalid(id, "shift", clock->shift, "more than 63");
   return cycles_to_ns(*clock, ts);
 }
 
