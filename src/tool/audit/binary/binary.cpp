@@ -234,11 +234,6 @@ void audit_binary(const std::string &path, FileReport &report) {
   report.libraries = image.needed();
   report.program = image.is_program();
   report.cannot_run = obstacle(path, image);
-  if (image.segments().empty() && image.is_x86_64()) {
-    report.notes.push_back(
-        "an object file, which is not linked yet: audit what it becomes part of");
-    return;
-  }
   Audit(image, report).run();
 }
 

@@ -88,6 +88,7 @@ std::string_view file_name(std::string_view path) { return path.substr(path.rfin
 }  // namespace
 
 DebugInfo::DebugInfo(const ElfImage &image) : impl_(std::make_unique<Impl>()) {
+  if (image.is_object_file()) return;
   impl_->dwarf = dwarf_begin(image.descriptor(), DWARF_C_READ);
   if (impl_->dwarf != nullptr) impl_->index_units();
 }

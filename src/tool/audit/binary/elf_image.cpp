@@ -55,6 +55,11 @@ ElfImage::ElfImage(const std::string &path) : path_(path) {
     if (header.e_shoff > file_size_)
       throw InputError("truncated ELF file: it ends in front of its section headers");
     if (header.e_ident[EI_DATA] != ELFDATA2LSB) return;  // named, not analysed
+    object_file_ = header.e_type == ET_REL;
+    if (object_file_) {
+      read_object_file();
+      return;
+    }
     read_segments();
     read_sections();
   } catch (...) {

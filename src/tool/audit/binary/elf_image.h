@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -43,6 +44,8 @@ class ElfImage {
   ElfImage &operator=(const ElfImage &) = delete;
 
   bool is_x86_64() const { return x86_64_; }
+  // Not linked yet: addresses are ours, and debug information does not know them.
+  bool is_object_file() const { return object_file_; }
   std::string_view machine() const { return machine_; }
   bool is_program() const { return program_; }  // has an interpreter or a fixed address
   // A program without a dynamic linker.
@@ -75,6 +78,7 @@ class ElfImage {
   void read_segments();
   void read_dynamic(std::uint64_t address);
   void read_sections();
+  void read_object_file();
   void read_import_words(std::uint64_t relocations, std::uint64_t size, std::uint64_t symbols,
                          std::uint64_t strings);
 
@@ -82,7 +86,8 @@ class ElfImage {
   int fd_ = -1;
   Elf *elf_ = nullptr;
   std::uint64_t file_size_ = 0;
-  bool x86_64_ = false, program_ = false;
+  bool x86_64_ = false, program_ = false, object_file_ = false;
+  std::deque<std::vector<std::uint8_t>> laid_out_;  // what segments of an object file refer to
   bool interpreted_ = false, fixed_ = false, pie_ = false;
   std::string machine_;
   std::uint64_t entry_ = 0, eh_frame_hdr_ = 0;
