@@ -158,7 +158,8 @@ void add_audit(CLI::App &app, Action &action) {
   const auto o = std::make_shared<AuditOptions>();
   sub->add_option("PATH", o->audit.paths,
                   "Files and folders: C and C++ sources, build files, ELF "
-                  "files (stripped too), traces of `ibvexp run`");
+                  "files (stripped too), traces of `ibvexp run`, packages and "
+                  "archives of such");
   sub->add_option("--json", o->json, "Write JSON to FILE (- for standard output)")
       ->type_name("FILE");
   sub->add_option("--sarif", o->sarif, "Write SARIF 2.1.0 to FILE")->type_name("FILE");

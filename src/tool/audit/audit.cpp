@@ -1,5 +1,6 @@
 #include "tool/audit/audit.h"
 
+#include "tool/audit/container.h"
 #include "tool/audit/binary/binary.h"
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/file.h"
@@ -155,13 +156,18 @@ class Auditor {
       lock.unlock();
       FileReport report = audit(job);
       lock.lock();
-      count(report);
-      if (!report.uses.empty() || !report.error.empty() || !report.declared.empty() ||
-          (job.named && report.kind == FileKind::binary))
-        report_.files.push_back(std::move(report));
+      keep(std::move(report));
       ++done_;
       if (done_ == known_) wake_main_.notify_one();
     }
+  }
+
+  // With the mutex taken.
+  void keep(FileReport report) {
+    count(report);
+    if (!report.uses.empty() || !report.error.empty() || !report.declared.empty() ||
+        (report.named && report.kind == FileKind::binary))
+      report_.files.push_back(std::move(report));
   }
 
   // Names like the API's that a source tree declares are the program's own.
@@ -187,6 +193,7 @@ class Auditor {
       case FileKind::build_file: ++report_.build_files; break;
       case FileKind::binary: ++report_.binaries; break;
       case FileKind::trace: ++report_.traces; break;
+      case FileKind::archive: break;  // its members count
       case FileKind::other: ++report_.skipped; break;
     }
   }
@@ -207,6 +214,10 @@ class Auditor {
   void audit(const Job &job, FileReport &report) {
     const MappedFile file(job.path);
     const std::string_view text = file.text();
+    if (looks_like_archive(job.path, text)) {
+      report.kind = FileKind::archive;
+      return audit_members(job);
+    }
     if (text.starts_with("\177ELF")) {
       report.kind = FileKind::binary;
       audit_binary(job.path, report);
@@ -222,6 +233,34 @@ class Auditor {
       report.kind = FileKind::trace;
       return audit_trace(text, report);
     }
+    audit_text(job, text, report);
+  }
+
+  // As ar and ld write it.
+  void audit_members(const Job &job) {
+    const auto wanted = [](std::string_view name) { return kind_by_name(name) != FileKind::other; };
+    for_each_member(job.path, wanted, [&](const std::string &name, const std::string &file) {
+      FileReport member;
+      member.path = job.path + "(" + name + ")";
+      member.input = job.input;
+      try {
+        const MappedFile content(file);
+        if (content.text().starts_with("\177ELF")) {
+          member.kind = FileKind::binary;
+          audit_binary(file, member);
+        } else {
+          audit_text({name, job.input, false}, content.text(), member);
+        }
+      } catch (const std::exception &e) {
+        member.error = e.what();
+      }
+      const std::scoped_lock lock(mutex_);
+      keep(std::move(member));
+    });
+  }
+
+  // By its name; one that the user named is read in any case.
+  void audit_text(const Job &job, std::string_view text, FileReport &report) {
     report.kind = kind_by_name(job.path);
     if (report.kind == FileKind::other) {
       if (!job.named) return;

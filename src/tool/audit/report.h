@@ -98,9 +98,9 @@ inline Use make_use(const Subject &s, Evidence e) {
 // Whether a use counts in verdicts and for --fail-on.
 constexpr bool counts(const Use &u) { return !u.suppressed && !u.known; }
 
-enum class FileKind : std::uint8_t { source, build_file, binary, trace, other };
-inline constexpr std::string_view file_kind_names[] = {"source", "build file", "binary", "trace",
-                                                       "other"};
+enum class FileKind : std::uint8_t { source, build_file, binary, trace, archive, other };
+inline constexpr std::string_view file_kind_names[] = {"source", "build file", "binary",
+                                                       "trace",  "archive",    "other"};
 constexpr std::string_view name_of(FileKind k) {
   return file_kind_names[static_cast<std::size_t>(k)];
 }
