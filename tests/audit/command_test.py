@@ -285,6 +285,33 @@ class Traces(Audit):
         self.assertEqual(use["count"], 7)
         self.assertIn("too wide", use["detail"])
         self.assertIn("1 refusals", use["detail"])
+        self.assertIn("/bin/app+0x12", use["detail"])  # which is no file
+
+    def detail_of(self, module, offset):
+        row = {"name": "ibv_exp_poll_cq", "kind": "entry", "family": "cq", "verdict": "partial", "calls": 1,
+               "successes": 1, "refusals": 0, "failures": 0, "first_call": 0}
+        process = {"id": "h-1", "program": str(module), "rows": [row],
+                   "notes": [{"arguments": [], "module": str(module), "offset": offset}]}
+        trace = {"format": "ibvexp-trace", "version": 1, "processes": [process]}
+        report, done = self.report(self.file("t.json", json.dumps(trace)))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        use, = report["files"][0]["uses"]
+        return use["detail"]
+
+    def test_call_sites_have_function_and_line(self):
+        report, _ = self.report(SAMPLE)
+        call = next(u for u in report["files"][0]["uses"] if u["evidence"] == "slot call" and u.get("line")
+                    and report["subjects"][u["subject"]]["name"] == "ibv_exp_poll_cq")
+        self.assertRegex(self.detail_of(SAMPLE, call["address"]),
+                         rf"{call['where']} \(.*exp_pingpong\.c:{call['line']}\) in {SAMPLE}")
+        stripped = self.folder / "stripped"
+        subprocess.run(["strip", "-o", stripped, SAMPLE], check=True)
+        self.assertIn(f"{stripped}+{call['address']}", self.detail_of(stripped, call["address"]))
+        self.expect_error(self.file("bad.json", json.dumps(
+            {"format": "ibvexp-trace", "version": 1, "processes": [
+                {"id": "h-1", "program": "p", "rows": [
+                    {"name": "x", "calls": 1, "successes": 0, "refusals": 0, "failures": 0, "first_call": 0}],
+                 "notes": [{"arguments": [], "module": "m", "offset": "there"}]}]})), "no number")
 
 
 unittest.main(argv=[sys.argv[0]], verbosity=1)

@@ -1,6 +1,7 @@
 #include "tool/audit/trace.h"
 
 #include "tool/audit/binary/elf_image.h"
+#include "tool/audit/call_sites.h"
 #include "tool/audit/subjects.h"
 
 #include <nlohmann/json.hpp>
@@ -12,19 +13,20 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string describe(const Json &note) {
+std::string describe(const Json &note, CallSites &sites) {
   std::string out;
   const auto add = [&](const std::string &text) { out += (out.empty() ? "" : ", ") + text; };
   if (note.contains("module")) {
     const std::string module = note["module"];
-    add(module + (note.contains("offset") ? "+" + std::string(note["offset"]) : ""));
+    if (!note.contains("offset")) add(module);
+    else add(sites.describe(module, std::stoull(std::string(note["offset"]), nullptr, 16)));
   }
   if (note.contains("words")) add(note["words"]);
   if (note.contains("reason")) add(note["reason"]);
   return out;
 }
 
-void add_row(const Json &process, const Json &row, FileReport &report) {
+void add_row(const Json &process, const Json &row, CallSites &sites, FileReport &report) {
   const std::string name = row.at("name");
   const Subject *subject = subject_of(name);
   Use use = make_use(subject != nullptr ? *subject : unknown_name(name), Evidence::trace);
@@ -38,7 +40,7 @@ void add_row(const Json &process, const Json &row, FileReport &report) {
                std::to_string(row.at("failures").get<std::uint64_t>()) + " failures";
   for (const char *which : {"first_refusal", "first_call"}) {
     if (!row.contains(which)) continue;
-    const std::string more = describe(process.at("notes").at(row[which].get<std::size_t>()));
+    const std::string more = describe(process.at("notes").at(row[which].get<std::size_t>()), sites);
     if (!more.empty()) use.detail += "; " + more;
     break;
   }
@@ -62,10 +64,13 @@ void audit_trace(std::string_view text, FileReport &report) {
     // A process that wrote itself again is whole in its last occurrence.
     std::map<std::string, const Json *> processes;
     for (const Json &p : trace.at("processes")) processes[p.at("id")] = &p;
+    CallSites sites;
     for (const auto &[id, process] : processes)
-      for (const Json &row : process->at("rows")) add_row(*process, row, report);
+      for (const Json &row : process->at("rows")) add_row(*process, row, sites, report);
   } catch (const Json::exception &e) {
     throw InputError("corrupt trace: " + std::string(e.what()));
+  } catch (const std::logic_error &) {
+    throw InputError("corrupt trace: an offset is no number");
   }
 }
 
