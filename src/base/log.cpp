@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/keep_errno.h"
+
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -63,23 +65,21 @@ bool log_enabled(LogLevel level) { return level <= lowest; }
 void log(LogLevel level, const char *format, ...) {
   if (!log_enabled(level)) return;
   static constexpr const char *names[] = {"error: ", "", "", "", ""};
-  const int kept = errno;
+  const KeepErrno keep;
   va_list arguments;
   va_start(arguments, format);
   line_to(destination(), names[static_cast<int>(level)], format, arguments);
   va_end(arguments);
-  errno = kept;
 }
 
 void log_raw(const char *message) {
-  const int kept = errno;
+  const KeepErrno keep;
   char line[512];
   const int used = std::snprintf(line, sizeof(line) - 1, "%s%s", prefix.data(), message);
   const std::size_t length =
       used < static_cast<int>(sizeof(line)) - 1 ? static_cast<std::size_t>(used) : sizeof(line) - 2;
   line[length] = '\n';
   put(STDERR_FILENO, line, length + 1);
-  errno = kept;
 }
 
 }  // namespace ibvexp

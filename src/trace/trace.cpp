@@ -1,8 +1,8 @@
 #include "trace/trace.h"
 
+#include "base/keep_errno.h"
 #include "trace/trace_live.h"
 
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <dlfcn.h>
@@ -65,11 +65,6 @@ void write_reason(Note &note, const char *field, std::uint64_t value, const char
   std::snprintf(note.reason, sizeof(note.reason), "%s 0x%llx: %s", field != nullptr ? field : "",
                 static_cast<unsigned long long>(value), why);
 }
-
-struct KeepErrno {
-  const int kept = errno;
-  ~KeepErrno() { errno = kept; }
-};
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "trace/trace_live.h"
 
+#include "base/keep_errno.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "table/options.h"
@@ -123,9 +124,8 @@ void write_document(std::string_view state) {
 }
 
 void on_usr1(int) {
-  const int kept = errno;
+  const KeepErrno keep;
   write_document(state_running);
-  errno = kept;
 }
 
 void prepare() {
@@ -204,7 +204,7 @@ Image *live_image() noexcept {
   if (mine != nullptr) [[likely]]
     return mine;
   if (!on_at_load) return nullptr;
-  const int kept = errno;
+  const KeepErrno keep;
   mutex.lock();
   if (image.load(std::memory_order_acquire) == nullptr && !impossible) {
     const int error = open_image();
@@ -217,7 +217,6 @@ Image *live_image() noexcept {
   }
   mine = image.load(std::memory_order_acquire);
   mutex.unlock();
-  errno = kept;
   return mine;
 }
 

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 
 #ifdef __cplusplus
-// Most functions never run in the compiler.
+// Most functions never run in the compiler; two branches may differ in type.
 #pragma GCC diagnostic ignored "-Wtautological-compare"
+#pragma GCC diagnostic ignored "-Wextra"
+#pragma GCC diagnostic ignored "-Wdangling-else"
 
 inline int ibvexp_mutant = [] {
   const char *chosen = getenv("IBVEXP_MUTANT");
