@@ -248,6 +248,9 @@ TEST_CASE("rules go in any order [row:ibv_exp_destroy_flow]") {
     rig.sender.send(udp_frame(port));
   }
   CHECK(rig.receiver.empty());
+  ibv_exp_flow *const twice = rig.receiver.rule(RuleAttr().dst(frames::ours)).release();
+  CHECK(ibv_exp_destroy_flow(twice) == 0);
+  CHECK(ibv_exp_destroy_flow(twice) == -EINVAL);
 }
 
 TEST_CASE("the same rule twice") {

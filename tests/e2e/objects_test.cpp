@@ -168,8 +168,11 @@ TEST_CASE("settings stay in the context [row:ibv_exp_setenv]") {
   CHECK(ibv_exp_setenv(context.get(), "MLX5_CQE_SIZE", "128", 1) == 0);
   CHECK(std::getenv("MLX5_CQE_SIZE") == nullptr);
   errno = 0;
-  CHECK(ibv_exp_setenv(context.get(), "A=B", "1", 1) == -1);
-  CHECK(errno == EINVAL);
+  for (const char *name : {"A=B", ""}) {
+    errno = 0;
+    CHECK(ibv_exp_setenv(context.get(), name, "1", 1) == -1);
+    CHECK(errno == EINVAL);
+  }
 }
 
 TEST_CASE("devices are listed anew each time [row:ibv_exp_get_device_list]") {
@@ -259,6 +262,11 @@ TEST_CASE("queue pairs that cannot be had are refused [row:ibv_exp_create_qp]") 
     attr.pd = foreign.get();
     reason = EINVAL;
   }
+  SECTION("a source number without datagrams") {
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN;
+    attr.associated_qpn = 5;
+    reason = EINVAL;
+  }
   fails([&] { return ibv_exp_create_qp(rig.context.get(), &attr); }, reason);
 }
 
@@ -341,7 +349,22 @@ TEST_CASE("completion queues that cannot be had are refused [row:ibv_exp_create_
     attr.flags = 1u << 20;
     reason = EINVAL;
   }
-  fails([&] { return ibv_exp_create_cq(context.get(), 8, nullptr, nullptr, 0, &attr); }, reason);
+  SECTION("two clocks") {
+    attr.flags = IBV_EXP_CQ_TIMESTAMP | IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME;
+    reason = EINVAL;
+  }
+  const Context other = open_first();
+  const Channel elsewhere(ibv_create_comp_channel(other.get()));
+  ibv_comp_channel *channel = nullptr;
+  SECTION("channel of another context") {
+    channel = elsewhere.get();
+    reason = EINVAL;
+  }
+  fails([&] { return ibv_exp_create_cq(context.get(), 8, nullptr, channel, 0, &attr); }, reason);
+  // Flags without the bit that names them are not looked at.
+  ibv_exp_cq_init_attr unread{};
+  unread.flags = IBV_EXP_CQ_TIMESTAMP | IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME;
+  CHECK(Cq(ibv_exp_create_cq(context.get(), 8, nullptr, nullptr, 0, &unread)));
   // The mutex is free again.
   Cq cq(ibv_create_cq(context.get(), 8, nullptr, nullptr, 0));
   CHECK(cq);

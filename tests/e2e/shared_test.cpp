@@ -56,7 +56,7 @@ TEST_CASE("queue pairs share their receives [row:ibv_exp_create_srq]") {
   Srq srq(ibv_exp_create_srq(rig.context.get(), &attr));
   REQUIRE(srq);
   CHECK(errno == 4711);
-  CHECK(attr.base.attr.max_wr >= 32);
+  CHECK(attr.base.attr.max_wr > 32);  // one less than a power of two
   CHECK(srq->srq_context == &rig);
   CHECK(srq->pd == rig.pd.get());
 

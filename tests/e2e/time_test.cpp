@@ -449,6 +449,9 @@ TEST_CASE("entries have the size that the context's environment says") {
   CHECK(std::getenv("MLX5_CQE_SIZE") == nullptr);
   const Cq large = rig.create_cq(16);
   CHECK(inline_receive(large.get()) == 64);
+  // As setenv() has it: the first one stays if the caller wants that.
+  REQUIRE(ibv_exp_setenv(rig.context.get(), "MLX5_CQE_SIZE", "64", 0) == 0);
+  CHECK(inline_receive(rig.create_cq(16).get()) == 64);
 
   // Messages that fit into the entry come through it.
   rig.cq.reset();

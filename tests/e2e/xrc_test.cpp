@@ -189,12 +189,12 @@ TEST_CASE(
     "a receive queue of the old XRC works in every verb "
     "[row:ibv_create_xrc_srq] [row:LEGACY_XRC_SRQ_HANDLE]") {
   OldXrc x;
-  ibv_srq_init_attr init{&x, {16, 1, 0}};
+  ibv_srq_init_attr init{&x, {20, 1, 0}};
   errno = 4711;
   ibv_srq *const srq = ibv_create_xrc_srq(x.pd.get(), x.domain.get(), x.cq.get(), &init);
   REQUIRE(srq != nullptr);
   CHECK(errno == 4711);
-  CHECK(init.attr.max_wr >= 16);
+  CHECK(init.attr.max_wr > 20);  // queues have a power of two of entries
   const auto *shown = reinterpret_cast<const ibv_srq_legacy *>(srq);
   CHECK(shown->handle == LEGACY_XRC_SRQ_HANDLE);
   CHECK(shown->xrc_domain == x.domain.get());
@@ -232,7 +232,7 @@ TEST_CASE(
   ibv_srq_attr now{};
   REQUIRE(ibv_query_srq(srq, &now) == 0);
   CHECK(now.srq_limit == 2);
-  CHECK(now.max_wr >= 16);
+  CHECK(now.max_wr == init.attr.max_wr);
 
   auto wr = request(1, IBV_EXP_WR_SEND, &piece);
   wr.xrc_remote_srq_num = shown->xrc_srq_num;
@@ -318,6 +318,7 @@ TEST_CASE("other receive queues are as ever [row:ibv_create_xrc_srq]") {
   CHECK(ibv_query_srq(plain.get(), &now) == 0);
   CHECK(now.max_wr >= 16);
   CHECK(ibv_destroy_srq(old) == 0);
+  CHECK(ibv_destroy_srq(old) == EINVAL);
 }
 #else
 TEST_CASE("a receive queue that base verbs could not free is refused [row:ibv_create_xrc_srq]") {
@@ -339,6 +340,16 @@ TEST_CASE(
   const Domain alien(ibv_open_xrc_domain(other.context.get(), -1, O_CREAT));
   REQUIRE(alien);
   const std::uint32_t number = x.create_receiver();
+
+  // The caller's structure is the shorter one of its time.
+  alignas(ibv_qp_attr) unsigned char room[sizeof(ibv_qp_attr)];
+  std::memset(room, 0x5a, sizeof(room));
+  ibv_qp_init_attr made{};
+  REQUIRE(ibv_query_xrc_rcv_qp(x.domain.get(), number, reinterpret_cast<ibv_qp_attr *>(room),
+                               IBV_QP_STATE, &made) == 0);
+  CHECK(made.qp_context == &x);
+  for (std::size_t i = offsetof(ibv_qp_attr, rate_limit); i < sizeof(room); ++i)
+    CHECK(room[i] == 0x5a);
 
   ibv_qp_attr attr{};
   REQUIRE(x.query(x.domain.get(), number, attr) == 0);

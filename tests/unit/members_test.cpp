@@ -1,6 +1,7 @@
 // Every conversion, member by member. Sources hold another value in each member, so
 // that one that is left out, or swapped with its neighbour, shows.
 #include "translate/convert/clock_convert.h"
+#include "translate/convert/cq_convert.h"
 #include "translate/convert/dct_convert.h"
 #include "translate/convert/device_convert.h"
 #include "translate/convert/port_convert.h"
@@ -630,6 +631,24 @@ TEST_CASE("members of ibv_exp_wq_init_attr [row:ibv_exp_create_wq]") {
   CHECK(to_modern(from).create_flags == IBV_WQ_FLAGS_SCATTER_FCS);
   from.comp_mask = IBV_EXP_CREATE_WQ_VLAN_OFFLOADS;
   CHECK(to_modern(from).create_flags == IBV_WQ_FLAGS_CVLAN_STRIPPING);
+}
+
+TEST_CASE(
+    "members of ibv_exp_cq_attr [row:cqmod_modify_cq_cq_count][row:cqmod_modify_cq_cq_period]") {
+  const auto from = distinct<ibv_exp_cq_attr>();
+  const ibv_modify_cq_attr to = to_modern(from);
+  CHECK(to.attr_mask == IBV_CQ_ATTR_MODERATE);
+  CHECK(to.moderate.cq_count == from.moderation.cq_count);
+  CHECK(to.moderate.cq_period == from.moderation.cq_period);
+}
+
+TEST_CASE("members of ibv_exp_qp_attr that pace [row:IBV_EXP_QP_ATTR_BURST_INFO]") {
+  const auto from = distinct<ibv_exp_qp_attr>();
+  const ibv_qp_rate_limit_attr to = to_modern_pace(from);
+  SAME(rate_limit);
+  CHECK(to.max_burst_sz == from.burst_info.max_burst_sz);
+  CHECK(to.typical_pkt_sz == from.burst_info.typical_pkt_sz);
+  CHECK(to.comp_mask == 0);
 }
 
 TEST_CASE("members of ibv_exp_create_srq_attr [row:ibv_exp_create_srq]") {

@@ -174,6 +174,15 @@ inline ibv_qp_attr to_modern(const ibv_exp_qp_attr &from) {
   return to;
 }
 
+// (modern <- exp) Rate and bursts in one request.
+inline ibv_qp_rate_limit_attr to_modern_pace(const ibv_exp_qp_attr &from) {
+  ibv_qp_rate_limit_attr to{};
+  to.rate_limit = from.rate_limit;
+  to.max_burst_sz = from.burst_info.max_burst_sz;
+  to.typical_pkt_sz = from.burst_info.typical_pkt_sz;
+  return to;
+}
+
 // (initiator <- any) The kernel insists on exact masks for a DC initiator. It takes
 // no access flags, and wants the packet number that a legacy program never gave.
 inline void to_initiator(ibv_qp_attr &attr, int &mask) {

@@ -5,6 +5,7 @@
 #include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
+#include "translate/convert/cq_convert.h"
 #include "translate/queue/direct/ownership.h"
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/poll_extended.h"
@@ -255,10 +256,7 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
   if ((attr->comp_mask & IBV_EXP_CQ_ATTR_MODERATION) == 0)
     return invalid(modifying, "comp_mask", attr->comp_mask, "moderation asked for but not given");
 
-  ibv_modify_cq_attr modern{};
-  modern.attr_mask = IBV_CQ_ATTR_MODERATE;
-  modern.moderate.cq_count = attr->moderation.cq_count;
-  modern.moderate.cq_period = attr->moderation.cq_period;  // microseconds on both sides
+  ibv_modify_cq_attr modern = to_modern(*attr);
   return outcome(ibv_modify_cq(cq, &modern));
 }
 

@@ -536,10 +536,7 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
       return changed;
   }
   if (burst) {
-    ibv_qp_rate_limit_attr limit{};
-    limit.rate_limit = attr->rate_limit;
-    limit.max_burst_sz = attr->burst_info.max_burst_sz;
-    limit.typical_pkt_sz = attr->burst_info.typical_pkt_sz;
+    ibv_qp_rate_limit_attr limit = to_modern_pace(*attr);
     return outcome(ibv_modify_qp_rate_limit(qp, &limit));
   }
   return {};
