@@ -60,8 +60,8 @@ class Rc {
  public:
   static constexpr int depth = 64;
 
-  explicit Rc(const Context &c) {
-    cq = ibv_create_cq(c.ctx, depth, nullptr, nullptr, 0);
+  explicit Rc(const Context &c, ibv_comp_channel *channel = nullptr) {
+    cq = ibv_create_cq(c.ctx, depth, nullptr, channel, 0);
     REQUIRE(cq != nullptr);
     ibv_qp_init_attr a{};
     a.qp_type = IBV_QPT_RC;
@@ -119,11 +119,14 @@ class Rc {
     raddr->rkey = htobe32(rkey);
     mlx5dv_set_data_seg(reinterpret_cast<mlx5_wqe_data_seg *>(w + 32), bytes, from.mr->lkey,
                         from.address() + offset);
-    ++posted_;
-    __atomic_store_n(&dv.dbrec[1], htobe32(posted_), __ATOMIC_RELEASE);
-    uint64_t control;
-    std::memcpy(&control, w, sizeof control);
-    __atomic_store_n(reinterpret_cast<uint64_t *>(dv.bf.reg), control, __ATOMIC_RELEASE);
+    ring(w);
+  }
+  // A NOP, which completes where it is.
+  void nop() {
+    auto *w = static_cast<uint8_t *>(dv.sq.buf) + (posted_ % dv.sq.wqe_cnt) * dv.sq.stride;
+    mlx5dv_set_ctrl_seg(reinterpret_cast<mlx5_wqe_ctrl_seg *>(w), posted_, MLX5_OPCODE_NOP, 0,
+                        qp->qp_num, MLX5_WQE_CTRL_CQ_UPDATE, 1, 0, 0);
+    ring(w);
   }
 
   // The next CQE, or nullptr. Consumed by looking at it.
@@ -150,6 +153,13 @@ class Rc {
   mlx5dv_cq dv_cq{};
 
  private:
+  void ring(const uint8_t *wqe) {
+    ++posted_;
+    __atomic_store_n(&dv.dbrec[1], htobe32(posted_), __ATOMIC_RELEASE);
+    uint64_t control;
+    std::memcpy(&control, wqe, sizeof control);
+    __atomic_store_n(reinterpret_cast<uint64_t *>(dv.bf.reg), control, __ATOMIC_RELEASE);
+  }
   uint16_t posted_ = 0;
   uint32_t consumed_ = 0;
 };

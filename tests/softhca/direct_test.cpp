@@ -1,9 +1,19 @@
 // Programs that post and poll without libmlx5, and so give the device no time
 // of their own.
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "direct_rig.h"
 
@@ -94,4 +104,197 @@ TEST_CASE("A first write of another process comes before a deregistration", "[di
   }
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == IBV_WC_SUCCESS);
+}
+
+namespace {
+
+// How often the threads of a process have gone to sleep.
+uint64_t sleeps(pid_t pid) {
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  uint64_t sum = 0;
+  DIR *dir = opendir(tasks.c_str());
+  while (const dirent *e = readdir(dir)) {
+    std::ifstream status(tasks + "/" + e->d_name + "/status");
+    const std::string key = "voluntary_ctxt_switches:";
+    for (std::string line; std::getline(status, line);)
+      if (line.compare(0, key.size(), key) == 0) sum += std::stoull(line.substr(key.size()));
+  }
+  closedir(dir);
+  return sum;
+}
+
+// Whether this machine lets the device rest: without it, it looks for doorbells.
+bool traps_possible() {
+  const long fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+  if (fd >= 0) close(static_cast<int>(fd));
+  return fd >= 0;
+}
+
+void nap_ms(long ms) {
+  const timespec t{ms / 1000, ms % 1000 * 1'000'000};
+  nanosleep(&t, nullptr);
+}
+
+uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+}
+
+// What the device's clock shows, in the nanoseconds of CLOCK_MONOTONIC.
+uint64_t device_ns(const Context &c) {
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  REQUIRE(ibv_query_rt_values_ex(c.ctx, &values) == 0);
+  return static_cast<uint64_t>(values.raw_clock.tv_sec) * 1'000'000'000 +
+         static_cast<uint64_t>(values.raw_clock.tv_nsec);
+}
+
+}  // namespace
+
+TEST_CASE("Processes with idle devices sleep", "[direct_test]") {
+  if (!traps_possible()) {
+    WARN("no userfaultfd here");
+    return;
+  }
+  constexpr int processes = 31;
+  std::vector<pid_t> children;
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  for (int i = 0; i < processes; ++i) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      Context c;
+      Rc a(c), b(c);
+      a.connect(b.qp->qp_num, c.port.lid);
+      b.connect(a.qp->qp_num, c.port.lid);
+      Memory from(c, 64), to(c, 64);
+      a.write(from, 64, to.address(), to.mr->rkey);
+      a.wait();
+      tell(ready[1], "", 1);
+      for (;;) pause();
+    }
+    children.push_back(child);
+  }
+  char one;
+  for (int i = 0; i < processes; ++i) hear(ready[0], &one, 1);
+  nap_ms(1000);
+  std::vector<uint64_t> before;
+  for (const pid_t child : children) before.push_back(sleeps(child));
+  nap_ms(1000);
+  uint64_t woken = 0;
+  for (size_t i = 0; i < children.size(); ++i) woken += sleeps(children[i]) - before[i];
+  CHECK(woken == 0);
+  for (const pid_t child : children) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_CASE("A doorbell ends the rest of the device", "[direct_test]") {
+  Context c;
+  Rc a(c), b(c);
+  a.connect(b.qp->qp_num, c.port.lid);
+  b.connect(a.qp->qp_num, c.port.lid);
+  Memory from(c, 64), to(c, 64);
+  for (int round = 0; round < 20; ++round) {
+    nap_ms(round % 4 * 10);
+    from.bytes[5] = static_cast<uint8_t>(round + 1);
+    a.write(from, 64, to.address(), to.mr->rkey);
+    REQUIRE(a.wait()->op_own >> 4 == MLX5_CQE_REQ);
+    REQUIRE(to.bytes[5] == round + 1);
+  }
+}
+
+TEST_CASE("An event comes of what ended the rest of the device", "[direct_test]") {
+  Context c;
+  ibv_comp_channel *channel = ibv_create_comp_channel(c.ctx);
+  REQUIRE(channel != nullptr);
+  {
+    Rc a(c, channel);
+    a.connect(a.qp->qp_num, c.port.lid);
+    for (int round = 0; round < 10; ++round) {
+      REQUIRE(ibv_req_notify_cq(a.cq, 0) == 0);
+      nap_ms(5);
+      a.nop();
+      pollfd p{channel->fd, POLLIN, 0};
+      REQUIRE(poll(&p, 1, 10'000) == 1);
+      ibv_cq *cq;
+      void *context;
+      REQUIRE(ibv_get_cq_event(channel, &cq, &context) == 0);
+      ibv_ack_cq_events(cq, 1);
+      REQUIRE(a.wait()->op_own >> 4 == MLX5_CQE_REQ);
+    }
+  }
+  CHECK(ibv_destroy_comp_channel(channel) == 0);
+}
+
+TEST_CASE("A device opened while another one rests gets its own traps", "[direct_test]") {
+  Context first;
+  Rc a(first), b(first);
+  a.connect(b.qp->qp_num, first.port.lid);
+  b.connect(a.qp->qp_num, first.port.lid);
+  Memory from(first, 64), to(first, 64);
+  for (int round = 0; round < 5; ++round) {
+    nap_ms(10);
+    Context second;
+    Rc d(second), e(second);
+    d.connect(e.qp->qp_num, second.port.lid);
+    e.connect(d.qp->qp_num, second.port.lid);
+    Memory there(second, 64), here(second, 64);
+    nap_ms(10);
+    d.write(there, 64, here.address(), here.mr->rkey);
+    REQUIRE(d.wait()->op_own >> 4 == MLX5_CQE_REQ);
+    nap_ms(10);
+    a.write(from, 64, to.address(), to.mr->rkey);
+    REQUIRE(a.wait()->op_own >> 4 == MLX5_CQE_REQ);
+  }
+}
+
+TEST_CASE("The clock goes on while the device rests", "[direct_test]") {
+  Context c;
+  for (int round = 0; round < 5; ++round) {
+    nap_ms(50);
+    const uint64_t before = now_ns(), shown = device_ns(c), after = now_ns();
+    // It may have been written just before the engine went to rest or woke.
+    CHECK(shown + 5'000'000 > before);
+    CHECK(shown < after + 1'000'000);
+    mlx5dv_clock_info info{};
+    nap_ms(20);
+    REQUIRE(mlx5dv_get_clock_info(c.ctx, &info) == 0);
+    timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    const int64_t wall = int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+    const int64_t told = static_cast<int64_t>(mlx5dv_ts_to_ns(&info, now_ns()));
+    CHECK(std::abs(wall - told) < 50'000'000);
+  }
+}
+
+TEST_CASE("A process forks while its device rests", "[direct_test]") {
+  Context c;
+  Rc a(c), b(c);
+  a.connect(b.qp->qp_num, c.port.lid);
+  b.connect(a.qp->qp_num, c.port.lid);
+  Memory from(c, 64), to(c, 64);
+  for (int round = 0; round < 5; ++round) {
+    nap_ms(20);
+    const uint64_t before = now_ns();
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      alarm(20);
+      // Not kept current for a child, but a time that was.
+      const uint64_t shown = device_ns(c);
+      *static_cast<volatile uint64_t *>(a.dv.bf.reg) = 0;
+      _exit(shown != 0 && shown < now_ns() && shown + 1'000'000'000 > before ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    a.write(from, 64, to.address(), to.mr->rkey);
+    REQUIRE(a.wait()->op_own >> 4 == MLX5_CQE_REQ);
+  }
 }

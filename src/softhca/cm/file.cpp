@@ -34,6 +34,7 @@ struct DeviceLock {
     process().mutex.lock();
   }
   ~DeviceLock() {
+    engine_nudge();
     process().mutex.unlock();
     pthread_setcancelstate(cancel_state, nullptr);
   }
@@ -102,7 +103,7 @@ void forget(int fd) {
 
 int start() {
   if (const int error = process().start(); error != 0) return error;
-  engine_set_cm(receive, tick);
+  engine_set_cm(receive, tick, due);
   if (self().incarnation == 0) return EIO;
   static Party announced;
   if (announced == self()) return 0;

@@ -65,6 +65,8 @@ bool flush_messages() {
   return any;
 }
 
+bool messages_waiting() { return !outbox().empty(); }
+
 u64 newest_waiting() { return g_queued; }
 
 bool waiting_since(u64 number) { return !outbox().empty() && outbox().back().number > number; }

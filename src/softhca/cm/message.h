@@ -79,6 +79,8 @@ constexpr u32 private_header(u16 family) { return family == family_ib ? 0 : ip_h
 // Messages to the dead are lost, as on a real wire.
 void send(const Party &to, const Message &);
 bool flush_messages();
+// Whether some are left for the next time.
+bool messages_waiting();
 // Messages that had to wait are numbered; whether one younger than `number` is
 // still waiting.
 u64 newest_waiting();

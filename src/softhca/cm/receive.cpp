@@ -336,4 +336,15 @@ bool tick(u64 now_ns) {
   return any;
 }
 
+u64 due(u64 now_ns) {
+  const Manager &m = manager();
+  if (messages_waiting()) return now_ns;
+  u64 next = ~u64{0};
+  for (const auto &[number, id] : m.ids) {
+    if (id->link.deadline_ns != 0) next = std::min(next, id->link.deadline_ns);
+    if (depends_on_peer(*id)) next = std::min(next, m.next_check_ns);
+  }
+  return next;
+}
+
 }  // namespace softhca::cm

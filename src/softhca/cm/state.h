@@ -215,6 +215,8 @@ void stop_timer(Id &);
 // --- what arrives (receive.cpp) ---
 void receive(const PacketHeader &, const u8 *payload);
 bool tick(u64 now_ns);
+// When tick() has something to do next, if nothing happens before.
+u64 due(u64 now_ns);
 
 // --- multicast (multicast.cpp); 0 or errno ---
 int join(Id &, const Address &, u64 uid, Multicast *&out);

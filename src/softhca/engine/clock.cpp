@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/traps.h"
 
 namespace softhca {
 
@@ -15,6 +16,7 @@ namespace {
 struct Pages {
   u8 *core_clock;
   u8 *clock_info;
+  u32 sign = 0;  // of the seqlock in clock_info: a page made anew goes on with it
 };
 
 std::vector<Pages> &pages() {
@@ -58,10 +60,10 @@ Moment read_moment() {
 
 // A seqlock with one writer: readers retry while bit 0 is set or the sign
 // has changed.
-void write_info(u8 *page) {
-  auto *info = reinterpret_cast<mlx5_ib_clock_info *>(page);
+void write_info(Pages &p) {
+  auto *info = reinterpret_cast<mlx5_ib_clock_info *>(p.clock_info);
   const Moment now = read_moment();
-  __atomic_store_n(&info->sign, info->sign + 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&info->sign, ++p.sign, __ATOMIC_RELEASE);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   info->nsec = now.wall_ns;
   info->cycles = now.device_ns;
@@ -70,7 +72,7 @@ void write_info(u8 *page) {
   info->shift = clock_shift;
   info->mask = ~u64{0} >> 1;
   info->overflow_period = 1'000'000'000;
-  __atomic_store_n(&info->sign, info->sign + 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&info->sign, ++p.sign, __ATOMIC_RELEASE);
 }
 
 // High word first, then low, then high again: software reads high, low, high
@@ -81,16 +83,29 @@ void write_counter(u8 *page, u64 now_ns) {
   __atomic_store_n(&words[1], swap32(static_cast<u32>(now_ns)), __ATOMIC_RELEASE);
 }
 
+void fill_page(u8 *page) {
+  for (Pages &p : pages()) {
+    if (p.core_clock == page) write_counter(page, read_clock(CLOCK_MONOTONIC));
+    if (p.clock_info == page) write_info(p);
+  }
+}
+
 }  // namespace
 
 void engine_add_clock_page(u8 *core_clock, u8 *clock_info) {
   pages().push_back({core_clock, clock_info});
-  write_counter(core_clock, read_clock(CLOCK_MONOTONIC));
-  write_info(clock_info);
+  for (u8 *page : {core_clock, clock_info}) {
+    fill_page(page);
+    traps_need(page, fill_page);
+  }
 }
 
 void engine_remove_clock_page(u8 *core_clock) {
-  std::erase_if(pages(), [&](const Pages &p) { return p.core_clock == core_clock; });
+  std::erase_if(pages(), [&](const Pages &p) {
+    if (p.core_clock != core_clock) return false;
+    for (const u8 *page : {p.core_clock, p.clock_info}) traps_need_not(page);
+    return true;
+  });
 }
 
 void clock_show(u64 now_ns) {
@@ -99,9 +114,9 @@ void clock_show(u64 now_ns) {
 
 void clock_tick(u64 now_ns) {
   const bool info = now_ns > g_last_info_ns + info_period_ns;
-  for (const Pages &p : pages()) {
+  for (Pages &p : pages()) {
     write_counter(p.core_clock, now_ns);
-    if (info) write_info(p.clock_info);
+    if (info) write_info(p);
   }
   if (info) g_last_info_ns = now_ns;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "engine/traps.h"
 #include "model/device.h"
 
 namespace softhca {
@@ -43,12 +44,20 @@ void wake(u32 qpn, u64 now_ns) {
   else qp_wake(*it->second);
 }
 
+// What was written between the last look and the removal of the page is lost;
+// the doorbell records are looked at behind it.
+void fill(u8 *page) {
+  for (Page &p : pages())
+    if (p.page == page)
+      for (size_t i = 0; i < registers; ++i) p.seen[i] = read_register(page, i);
+}
+
 }  // namespace
 
-void doorbells_add(const u8 *page) {
-  Page p{page};
-  for (size_t i = 0; i < registers; ++i) p.seen[i] = read_register(page, i);
-  pages().push_back(p);
+void doorbells_add(u8 *page) {
+  pages().push_back({page});
+  fill(page);
+  traps_need(page, fill);
 }
 
 void doorbells_remove(const u8 *page) {
@@ -56,6 +65,7 @@ void doorbells_remove(const u8 *page) {
   const auto it =
       std::find_if(list.begin(), list.end(), [&](const Page &p) { return p.page == page; });
   if (it != list.end()) list.erase(it);
+  traps_need_not(page);
 }
 
 void doorbells_forget() { pages().clear(); }

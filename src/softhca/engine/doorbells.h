@@ -9,7 +9,7 @@
 namespace softhca {
 
 // A UAR page as the device maps it. Two UARs may share a page.
-void doorbells_add(const u8 *page);
+void doorbells_add(u8 *page);
 void doorbells_remove(const u8 *page);
 // In a forked child: the parent's pages are the parent's.
 void doorbells_forget();

@@ -14,6 +14,8 @@
 #include "base/log.h"
 #include "engine/clock.h"
 #include "engine/doorbells.h"
+#include "engine/rest.h"
+#include "engine/traps.h"
 #include "fault/faults.h"
 #include "model/device.h"
 #include "model/eth_flow.h"
@@ -47,6 +49,9 @@ std::atomic<bool> g_inline_step{true};  // `inline_step` of the configuration
 std::atomic<u32> g_generation{0};       // a forked child's engine is another one
 void (*g_cm_receive)(const PacketHeader &, const u8 *);
 bool (*g_cm_tick)(u64);
+u64 (*g_cm_due)(u64);
+// The engine thread rests until something wakes it.
+std::atomic<bool> g_resting{false};
 
 bool doorbell_rung(const IdleDoorbell &d) {
   return (d.watch_sent && static_cast<u16>(read_doorbell(&d.record[1])) != d.sent) ||
@@ -125,9 +130,15 @@ bool push_responses(Process &p) {
   return any;
 }
 
+// The next step looks at every doorbell record. Device lock held.
+bool g_sweep_all;
+
 size_t sweep_quota(Process &p, u64 now_ns) {
   const size_t n = p.sweep.size();
-  if (n <= sweep_all_below) return n;
+  if (n <= sweep_all_below || g_sweep_all) {
+    g_sweep_all = false;
+    return n;
+  }
   const u64 due = now_ns > p.swept_ns ? (now_ns - p.swept_ns) / sweep_visit_ns : 0;
   if (due > sweep_burst || now_ns < p.swept_ns) p.swept_ns = now_ns;
   else p.swept_ns += due * sweep_visit_ns;
@@ -262,12 +273,59 @@ void nap(long ns) {
   nanosleep(&t, nullptr);
 }
 
+// A doorbell page or the clock is about to be touched. Device lock held, and no
+// descriptor of the process at hand: the device itself runs elsewhere.
+void trap_sprung() {
+  Process &p = process();
+  if (!p.started) return;
+  clock_tick(device_clock_ns());
+  g_resting.store(false, std::memory_order_relaxed);
+  p.fabric->wake();
+}
+
+// When the engine has to run again if nothing wakes it; 0: soon.
+u64 rest_until(const Process &p, u64 now_ns) {
+  if (g_holding || faults_configured()) return 0;
+  u64 next = next_due(p, now_ns);
+  if (g_cm_due != nullptr) next = std::min(next, g_cm_due(now_ns));
+  return next >= now_ns + shortest_rest_ns ? next : 0;
+}
+
+// How long the thread may sleep now; 0: not at all. First the traps, then the
+// last look. Device lock held.
+u64 begin_rest(Process &p, u64 now_ns) {
+  if (rest_until(p, now_ns) == 0 || !traps_arm()) return 0;
+  g_sweep_all = true;
+  if (engine_step(now_ns)) return 0;
+  const u64 until = rest_until(p, now_ns);
+  if (until == 0) return 0;
+  g_resting.store(true, std::memory_order_relaxed);
+  return until == ~u64{0} ? until : until - now_ns;
+}
+
+// A thread that takes more than its share of a processor beside a program that
+// spins waits for that program's whole time slices: it has to sleep for as long
+// as going to sleep and waking up take, which on virtual machines is 20 us.
+u64 shortest_nap_ns() {
+  u64 cost = ~u64{0};
+  for (int i = 0; i < 4; ++i) {
+    timespec before, after;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    nap(1000);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    cost = std::min(cost, static_cast<u64>((after.tv_sec - before.tv_sec) * 1'000'000'000 +
+                                           after.tv_nsec - before.tv_nsec));
+  }
+  return std::clamp<u64>(cost, 10'000, 50'000);
+}
+
 void *engine_thread(void *argument) {
   const u32 generation = static_cast<u32>(reinterpret_cast<uintptr_t>(argument));
   pthread_setname_np(pthread_self(), "softhca");
   prctl(PR_SET_TIMERSLACK, 1);
   InsideDevice inside;
   Process &p = process();
+  const u64 short_nap = shortest_nap_ns();
   u64 last_work = device_clock_ns();
   while (g_generation.load(std::memory_order_relaxed) == generation) {
     u64 now = device_clock_ns();
@@ -279,19 +337,28 @@ void *engine_thread(void *argument) {
       continue;
     }
     bool any, holding;
+    u64 rest = 0;
     {
       std::lock_guard lock(p.mutex);
       any = engine_step(now);
       holding = g_holding;
+      if (!any && now >= last_work + rest_after(p)) rest = begin_rest(p, now);
     }
     now = device_clock_ns();
     if (any) {
       last_work = now;
       continue;
     }
-    const u64 idle = now - last_work;
+    if (rest != 0) {
+      p.fabric->wait(rest);
+      g_resting.store(false, std::memory_order_relaxed);
+      if (rest == ~u64{0}) last_work = device_clock_ns();
+      continue;
+    }
+    traps_find(now);
     // Doorbells are found by looking; records of other processes wake us.
-    const u64 ns = idle > 1'000'000'000 ? 200'000 : idle > 20'000'000 ? 50'000 : 10'000;
+    const u64 idle = now - last_work;
+    const u64 ns = idle > 1'000'000'000 ? 200'000 : idle > 20'000'000 ? 50'000 : short_nap;
     // A record that was left in its ring would end the wait at once.
     if (holding) nap(20'000);
     else p.fabric->wait(ns);
@@ -316,6 +383,7 @@ int engine_start() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   g_inline_step.store(config().inline_step, std::memory_order_relaxed);
+  if (error == 0) traps_start(trap_sprung);
   if (error == 0) g_running.store(true, std::memory_order_release);
   return error;
 }
@@ -324,6 +392,8 @@ void engine_forget() {
   g_running.store(false, std::memory_order_relaxed);
   g_generation.fetch_add(1);
   g_last_hook_ns.store(0, std::memory_order_relaxed);
+  g_resting.store(false, std::memory_order_relaxed);
+  traps_forget();
   Process &p = process();
   p.started = false;
   if (p.fabric != nullptr) p.fabric->leave(true);
@@ -348,9 +418,18 @@ void engine_forget() {
   flow_forget();
 }
 
-void engine_set_cm(void (*receive)(const PacketHeader &, const u8 *), bool (*tick)(u64)) {
+void engine_nudge() {
+  if (g_resting.load(std::memory_order_relaxed) && process().started) {
+    g_resting.store(false, std::memory_order_relaxed);
+    process().fabric->wake();
+  }
+}
+
+void engine_set_cm(void (*receive)(const PacketHeader &, const u8 *), bool (*tick)(u64),
+                   u64 (*due)(u64)) {
   g_cm_receive = receive;
   g_cm_tick = tick;
+  g_cm_due = due;
 }
 
 void engine_find_provider() {
@@ -387,6 +466,7 @@ void engine_hook(const void *return_address) {
     const u64 now = device_clock_ns();
     any = engine_step(now);
     g_last_hook_ns.store(now, std::memory_order_relaxed);
+    if (any) engine_nudge();
   }
   p.mutex.unlock();
   // A thread that polls and finds nothing gives its core to whoever has to

@@ -1,6 +1,8 @@
 // Drives the device: from the application's own threads whenever libmlx5 takes
 // or drops a lock, and from one thread of our own for programs that sleep,
-// that are only targets, or that use no locks.
+// that are only targets, or that use no locks. With nothing to do that thread
+// rests until it is woken: by records of other processes, by traps (traps.h), by
+// commands and by libmlx5's locks.
 #pragma once
 
 #include "base/types.h"
@@ -17,6 +19,9 @@ bool engine_step(u64 now_ns);
 // process takes effect, as on hardware, where it does within microseconds of
 // being posted. Device lock held.
 void engine_settle();
+
+// Something was done that the engine has to look at. Device lock held.
+void engine_nudge();
 
 // In a forked child: nothing of the parent's engine may be used again.
 void engine_forget();
@@ -38,9 +43,10 @@ struct InsideDevice {
 };
 
 // The connection manager stands above: what it does with messages, and at every
-// step with the time; tick() says whether anything moved. Device lock held.
+// step with the time; tick() says whether anything moved, due() when it is to be
+// called next if nothing happens. Device lock held.
 void engine_set_cm(void (*receive)(const PacketHeader &, const u8 *payload),
-                   bool (*tick)(u64 now_ns));
+                   bool (*tick)(u64 now_ns), u64 (*due)(u64 now_ns));
 
 // Clock page and clock info page, kept current by the engine. Both live in
 // the file behind the command descriptor, see uverbs/file.h.

@@ -285,6 +285,8 @@ void wq_set_state(Wq &wq, WqState state) {
 
 void wq_forget(Wq &wq) { std::erase(failed_wqs(), &wq); }
 
+bool any_failed_wq() { return !failed_wqs().empty(); }
+
 bool flush_failed_wqs() {
   bool any = false;
   for (Wq *wq : failed_wqs()) {

@@ -134,6 +134,8 @@ void qp_fail(Qp &, EventType event);
 // Runs the send queue: fetches WQEs, transmits, checks timers. Returns
 // whether anything moved.
 bool qp_run_send(Qp &, u64 now_ns);
+// When it has to be run again if neither a record nor a doorbell comes for it.
+u64 qp_next_due(const Qp &, u64 now_ns);
 // Lets an errored stream of a DCI go on. False when it is not errored.
 bool qp_reset_stream(Qp &, u16 stream);
 // Whether send WQEs are in flight: the QP needs attention until they are done.

@@ -654,6 +654,18 @@ bool qp_send_busy(const Qp &qp) {
   return qp.send && !(qp.send->inflight.empty() && qp.send->own.empty());
 }
 
+u64 qp_next_due(const Qp &qp, u64 now_ns) {
+  constexpr u64 look_again_ns = 5'000'000;  // a third of the shortest time-out
+  constexpr u64 flush_ns = 1'000'000;       // receive WQEs are posted without a doorbell
+  if (qp.state == QpState::err && qp.rq_wqes != 0) return now_ns + flush_ns;
+  if (qp.state != QpState::rts || !qp.send) return ~u64{0};
+  const SendEngine &send = *qp.send;
+  if (send.inflight.empty() && send.own.empty()) return ~u64{0};
+  if (send.rnr_until_ns != 0) return send.rnr_until_ns;
+  // With all of it on the wire, an answer comes or the timer expires.
+  return send.own.empty() && send.cursor == send.inflight.size() ? now_ns + look_again_ns : now_ns;
+}
+
 u32 qp_live_sq_psn(const Qp &qp) { return qp.send ? qp.send->next_psn : qp.attr.sq_psn; }
 
 }  // namespace softhca

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "engine/doorbells.h"
 #include "engine/engine.h"
+#include "engine/traps.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/state.h"
 
@@ -81,6 +82,7 @@ void close_file(File &f) {
       doorbells_remove(f.page(uverbs::uncached_page + i));
     }
   f.bfregs.close();
+  traps_unmapped(f.bar, u64{uverbs::bar_pages} * page_size);
   munmap(f.bar, u64{uverbs::bar_pages} * page_size);
   f.bar = nullptr;
   f.uars.clear();
@@ -113,7 +115,10 @@ void forget_descriptor(int fd) {
 
 struct DeviceLock {
   DeviceLock() { process().mutex.lock(); }
-  ~DeviceLock() { process().mutex.unlock(); }
+  ~DeviceLock() {
+    engine_nudge();
+    process().mutex.unlock();
+  }
   InsideDevice inside;  // before the lock, after the unlock
 };
 
@@ -198,6 +203,11 @@ int uverbs_open(u32 index, int flags) {
 }
 
 File *uverbs_file(int fd) { return file_of(g_descriptors.get(fd)); }
+
+void uverbs_mapped() {
+  DeviceLock lock;
+  traps_look_again();
+}
 
 int uverbs_ioctl(File *file, ib_uverbs_ioctl_hdr *header) {
   const int before = errno;

@@ -23,6 +23,8 @@ int uverbs_open(u32 index, int flags);
 File *uverbs_file(int fd);
 // RDMA_VERBS_IOCTL. Returns 0, or -1 and errno.
 int uverbs_ioctl(File *, ib_uverbs_ioctl_hdr *);
+// The application has mapped pages of a device.
+void uverbs_mapped();
 // A further descriptor of the same file description exists (dup, fcntl).
 void uverbs_dup(int from, int to);
 // The descriptor goes away (call before the real close). The last one

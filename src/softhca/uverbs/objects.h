@@ -288,7 +288,7 @@ struct QpObject : Object {
   Ref<IndTableObject> table;  // RSS
   // With old libraries: a register of the context, or the page of a thread domain.
   std::optional<u32> bfreg;
-  const u8 *thread_uar = nullptr;
+  u8 *thread_uar = nullptr;
   std::vector<Group> groups;  // multicast attachments
 
  private:
@@ -308,7 +308,7 @@ struct UarObject : Object {
   UarObject(File &f, u32 id);
   ~UarObject() override;
   u32 page_id;
-  const u8 *page;  // as the device maps it
+  u8 *page;  // as the device maps it
 };
 
 }  // namespace softhca::uverbs

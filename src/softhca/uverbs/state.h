@@ -53,7 +53,7 @@ class File {
   bool valid_port(u64 port) const { return port >= 1 && port <= device().port_count(); }
 
   // A page of the memory file, as the device maps it.
-  const u8 *page(u32 number) const { return bar + u64{number} * page_size; }
+  u8 *page(u32 number) const { return bar + u64{number} * page_size; }
 
   // The event channel behind one of this file's descriptors, or nullptr.
   EventChannel *channel(int fd, bool completion) const;
