@@ -172,7 +172,7 @@ TEST_CASE("Processes with idle devices sleep", "[direct_test]") {
       Memory from(c, 64), to(c, 64);
       a.write(from, 64, to.address(), to.mr->rkey);
       a.wait();
-      tell(ready[1], "", 1);
+      put(ready[1], "", 1);
       for (;;) pause();
     }
     children.push_back(child);
@@ -268,8 +268,8 @@ TEST_CASE("The clock goes on while the device rests", "[direct_test]") {
     timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     const int64_t wall = int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-    const int64_t told = static_cast<int64_t>(mlx5dv_ts_to_ns(&info, now_ns()));
-    CHECK(std::abs(wall - told) < 50'000'000);
+    const int64_t converted = static_cast<int64_t>(mlx5dv_ts_to_ns(&info, now_ns()));
+    CHECK(std::abs(wall - converted) < 50'000'000);
   }
 }
 
