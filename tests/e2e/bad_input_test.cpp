@@ -116,6 +116,19 @@ TEST_CASE("unknown bits are refused and change nothing [row:ibv_exp_create_qp]")
     reg.exp_access = 1ull << GENERATE(5, 31, 62);
     CHECK(table.lib_exp_reg_mr(&reg) == nullptr);
   }
+  SECTION("create_dct: comp_mask") {
+    ibv_exp_dct_init_attr dct{};
+    dct.pd = rig.pd.get();
+    dct.cq = rig.cq.get();
+    ibv_srq_init_attr init{nullptr, {4, 1, 0}};
+    const Owned<ibv_srq, ibv_destroy_srq> srq(ibv_create_srq(rig.pd.get(), &init));
+    dct.srq = srq.get();
+    dct.port = 1;
+    dct.mtu = IBV_MTU_1024;
+    dct.comp_mask = 1u << GENERATE(0, 31);
+    ibv_exp_dct *made = table.create_dct(rig.context.get(), &dct);
+    CHECK(made == nullptr);
+  }
   SECTION("create_srq: comp_mask") {
     ibv_exp_create_srq_attr srq{};
     srq.pd = rig.pd.get();

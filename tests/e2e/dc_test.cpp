@@ -236,8 +236,43 @@ TEST_CASE("targets that cannot be had are refused [row:ibv_exp_create_dct]") {
   SECTION("no such port") { attr.port = 9; }
   SECTION("no such MTU") { attr.mtu = static_cast<ibv_mtu>(9); }
   SECTION("unknown flag") { attr.create_flags = 1u << 5; }
+  const Rig elsewhere;
+  SECTION("protection domain of another context") { attr.pd = elsewhere.pd.get(); }
+  SECTION("CQ of another context") { attr.cq = elsewhere.cq.get(); }
   CHECK(ibv_exp_create_dct(dc.context.get(), &attr) == nullptr);
   CHECK(errno == EINVAL);
+}
+
+TEST_CASE("a target takes every MTU [row:ibv_exp_create_dct]") {
+  Dc dc;
+  auto attr = dc.dct_attr();
+  for (int mtu = IBV_MTU_256; mtu <= IBV_MTU_4096; ++mtu) {
+    attr.mtu = static_cast<ibv_mtu>(mtu);
+    const Dct dct(ibv_exp_create_dct(dc.context.get(), &attr));
+    CHECK(dct);
+  }
+}
+
+// Completions of an initiator get their opcode from what was posted.
+TEST_CASE("a reset takes requests away [row:IBV_EXP_QP_STATE]") {
+  Dc dc;
+  const Dct dct = dc.make_dct();
+  const Qp dci = dc.make_dci();
+  auto piece = dc.out.piece(0, 100);
+  for (const auto opcode : {IBV_EXP_WR_RDMA_WRITE, IBV_EXP_WR_RDMA_READ}) {
+    auto wr = dc.to(dct.get(), opcode, 5, &piece);
+    dc.aim(wr);
+    dc.post(dci.get(), wr);
+    if (opcode == IBV_EXP_WR_RDMA_READ) break;
+    ibv_exp_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    REQUIRE(ibv_exp_modify_qp(dci.get(), &attr, IBV_EXP_QP_STATE) == 0);
+    dc.to_rts(dci.get());
+  }
+  const auto wc = dc.take();
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.wr_id == 5);
+  CHECK(wc.exp_opcode == IBV_EXP_WC_RDMA_READ);
 }
 
 // [row:ibv_exp_destroy_dct]

@@ -110,6 +110,33 @@ TEST_CASE("send_burst posts one frame per element") {
   }
 }
 
+TEST_CASE("send_burst posts all frames or none") {
+  Lane t;
+  t.post(4);
+  const Frame lost = make_frame(100, 1), kept = make_frame(200, 2);
+  ibv_sge list[3] = {t.load(0, lost), t.load(1, lost), t.load(2, lost)};
+  list[2].length = 5;  // no Ethernet header
+  CHECK(t.send->send_burst(t.out.get(), list, 3, signaled) == EINVAL);
+  ibv_sge good = t.load(3, kept);
+  REQUIRE(t.send->send_burst(t.out.get(), &good, 1, signaled) == 0);
+  CHECK(poll_count(t.sent, t.send_cq.get(), 1) == 1);
+  t.expect(kept);
+  CHECK(t.sent->poll_cnt(t.send_cq.get(), 1) == 0);
+}
+
+TEST_CASE("recv_burst posts all requests or none") {
+  Lane t;
+  ibv_sge list[2] = {t.from.piece(0, Lane::slot), t.from.piece(Lane::slot, Lane::slot)};
+  list[1].length = 0x80000001;  // more than a request can name
+  CHECK(t.receive->recv_burst(t.in.get(), list, 2) == EINVAL);
+  t.post(1);
+  const Frame frame = make_frame(100, 1);
+  ibv_sge piece = t.load(3, frame);
+  REQUIRE(t.send->send_burst(t.out.get(), &piece, 1, signaled) == 0);
+  CHECK(poll_count(t.sent, t.send_cq.get(), 1) == 1);
+  t.expect(frame);
+}
+
 TEST_CASE("gather lists, inline data and VLAN tags, around the end of the ring") {
   Lane t;
   std::uint16_t tci = 0x6123;

@@ -479,6 +479,13 @@ TEST_CASE(
   constexpr std::uint64_t rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE;
   CHECK(ibv_exp_rereg_mr(mr.get(), IBV_EXP_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
                          rights | IBV_EXP_ACCESS_ALLOCATE_MR, nullptr) == ENOTSUP);
+  CHECK(ibv_exp_rereg_mr(mr.get(), IBV_EXP_REREG_MR_CHANGE_ACCESS | IBV_EXP_REREG_MR_KEEP_VALID,
+                         nullptr, nullptr, 0, rights, nullptr) == ENOTSUP);
+  CHECK(ibv_exp_rereg_mr(mr.get(), IBV_EXP_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0, nullptr) ==
+        EINVAL);
+  const Rig elsewhere;
+  CHECK(ibv_exp_rereg_mr(mr.get(), IBV_EXP_REREG_MR_CHANGE_PD, elsewhere.pd.get(), nullptr, 0, 0,
+                         nullptr) == EINVAL);
   REQUIRE(ibv_exp_rereg_mr(mr.get(),
                            IBV_EXP_REREG_MR_CHANGE_ACCESS | IBV_EXP_REREG_MR_CHANGE_TRANSLATION,
                            nullptr, second.data(), second.size(), rights, nullptr) == 0);

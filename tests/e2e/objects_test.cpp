@@ -466,6 +466,14 @@ TEST_CASE("memory that cannot be had is refused [row:ibv_exp_reg_mr]") {
     in.exp_access = IBV_EXP_ACCESS_REMOTE_WRITE;
     reason = EINVAL;
   }
+  SECTION("allocated where there is some") {
+    in.exp_access |= IBV_EXP_ACCESS_ALLOCATE_MR;
+    reason = EINVAL;
+  }
+  SECTION("contiguous where memory lies already") {
+    in.comp_mask = IBV_EXP_REG_MR_CREATE_FLAGS;
+    in.create_flags = IBV_EXP_REG_MR_CREATE_CONTIG;
+  }
   fails([&] { return ibv_exp_reg_mr(&in); }, reason);
 }
 

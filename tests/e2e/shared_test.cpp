@@ -147,6 +147,28 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("XRC: a target is of the domain's context [row:IBV_EXP_QP_INIT_ATTR_XRCD]") {
+  Rig rig, elsewhere;
+  ibv_xrcd_init_attr open{};
+  open.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  open.fd = -1;
+  open.oflags = O_CREAT;
+  // Of the same number in both.
+  const Owned<ibv_xrcd, ibv_close_xrcd> own(ibv_open_xrcd(rig.context.get(), &open));
+  const Owned<ibv_xrcd, ibv_close_xrcd> foreign(ibv_open_xrcd(elsewhere.context.get(), &open));
+  REQUIRE(own);
+  REQUIRE(foreign);
+  ibv_exp_qp_init_attr attr{};
+  attr.qp_type = IBV_QPT_XRC_RECV;
+  attr.comp_mask = IBV_EXP_QP_INIT_ATTR_XRCD;
+  attr.xrcd = foreign.get();
+  errno = 0;
+  CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
+  CHECK(errno == EINVAL);
+  attr.xrcd = own.get();
+  CHECK(Qp(ibv_exp_create_qp(rig.context.get(), &attr)));
+}
+
 TEST_CASE("XRC: the request names the queue [row:IBV_EXP_QP_INIT_ATTR_XRCD]") {
   Rig rig;
   ibv_xrcd_init_attr of{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};

@@ -77,6 +77,22 @@ TEST_CASE(
   CHECK((attr.tunneled_atomic_caps & IBV_EXP_TUNNELED_ATOMIC_SUPPORTED) == 0);
 }
 
+TEST_CASE("compression that the device lacks is refused [row:IBV_EXP_CQ_COMPRESSED_CQE]",
+          "[no-compression]") {
+  Rig rig;
+  mlx5dv_context device{};
+  device.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
+  REQUIRE(mlx5dv_query_device(rig.context.get(), &device) == 0);
+  const bool lacks = device.cqe_comp_caps.max_num == 0;
+  ibv_exp_cq_init_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
+  attr.flags = IBV_EXP_CQ_COMPRESSED_CQE;
+  errno = 0;
+  const Cq cq(ibv_exp_create_cq(rig.context.get(), 8, nullptr, nullptr, 0, &attr));
+  CHECK((cq == nullptr) == lacks);
+  CHECK(errno == (lacks ? ENOTSUP : 0));
+}
+
 TEST_CASE(
     "compressed completions are reported one by one [row:IBV_EXP_CQ_COMPRESSED_CQE]"
     "[row:cqecomp_env]") {

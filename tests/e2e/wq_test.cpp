@@ -223,6 +223,14 @@ TEST_CASE("tables hold queues, queue pairs hold tables [row:ibv_exp_create_rwq_i
   table.reset();
 }
 
+TEST_CASE("tables have numbers of their own [row:ibv_exp_create_rwq_ind_table]") {
+  WqRig rig;
+  const Wq wq = rig.create();
+  const Table one = rig.table({wq.get()}, 0), other = rig.table({wq.get()}, 0);
+  CHECK(one->ind_tbl_num != other->ind_tbl_num);
+  CHECK(one->ind_tbl_handle != other->ind_tbl_handle);
+}
+
 TEST_CASE("bad tables are refused") {
   WqRig rig;
   const Wq wq = rig.create();

@@ -151,6 +151,9 @@ TEST_CASE("opcodes of requests, in both encodings, by type of queue pair") {
   }
   CHECK(to_modern_opcode(IBV_EXP_WR_RDMA_READ, IBV_QPT_UC).lane == Lane::illegal);
   CHECK(to_modern_opcode(IBV_EXP_WR_ATOMIC_CMP_AND_SWP, IBV_QPT_XRC_SEND).lane == Lane::chained);
+  for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD})
+    for (const int opcode : {IBV_EXP_WR_ATOMIC_CMP_AND_SWP, IBV_EXP_WR_ATOMIC_FETCH_AND_ADD})
+      CHECK(to_modern_opcode(opcode, type).lane == Lane::illegal);
   CHECK(to_modern_opcode(IBV_EXP_WR_SEND, IBV_QPT_RAW_PACKET).lane == Lane::chained);
   CHECK(to_modern_opcode(IBV_EXP_WR_SEND_WITH_IMM, IBV_QPT_RAW_PACKET).lane == Lane::illegal);
   CHECK(to_modern_opcode(IBV_EXP_WR_NOP, IBV_QPT_RC).lane == Lane::other);

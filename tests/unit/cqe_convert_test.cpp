@@ -85,6 +85,8 @@ TEST_CASE("entries of requests and of errors") {
     CHECK(wc.vendor_err == 0x88);
     CHECK(wc.byte_len == 0);
     CHECK(cqe::syndrome(cqe) == 0x13);
+    cqe.sop_drop_qpn = htobe32(0xff654321);  // numbers have 24 bits
+    CHECK(modern(cqe).qp_num == 0x654321);
   }
 }
 

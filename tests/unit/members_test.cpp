@@ -472,6 +472,29 @@ TEST_CASE("capabilities of a device, member by member [row:IBV_EXP_DEVICE_ATTR_M
   CHECK(without.comp_mask == (IBV_EXP_DEVICE_ATTR_ODP | IBV_EXP_DEVICE_ATTR_MAX_CTX_RES_DOMAIN));
   CHECK(without.odp_caps.per_transport_caps.dc_odp_caps == 0);
   CHECK(without.max_ctx_res_domain == 256);
+
+  // Multi-packet queues are for raw packets, and fields of a hash are those with names.
+  dv.comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ;
+  dv.striding_rq_caps.supported_qpts = 1u << IBV_QPT_UD;
+  attr.rss_caps.rx_hash_fields_mask = ~std::uint64_t{0};
+  // What a device does not say it does is not reported as done.
+  attr.raw_packet_caps = 0;
+  attr.device_cap_flags_ex = 0;
+  ibv_exp_device_attr less{};
+  less.comp_mask = IBV_EXP_DEVICE_ATTR_MP_RQ | IBV_EXP_DEVICE_ATTR_RX_HASH |
+                   IBV_EXP_DEVICE_ATTR_VLAN_OFFLOADS | IBV_EXP_DEVICE_ATTR_RX_PAD_END_ALIGN;
+  to_legacy(facts, every, less);
+  CHECK((less.comp_mask & IBV_EXP_DEVICE_ATTR_MP_RQ) == 0);
+  CHECK(less.rx_hash_caps.supported_packet_fields == (0xff | IBV_EXP_RX_HASH_INNER));
+  CHECK(less.wq_vlan_offloads_cap == 0);
+  CHECK(less.rx_pad_end_addr_align == 0);
+
+  // Queues with time stamps are made by mlx5dv.
+  facts.is_mlx5 = false;
+  ibv_exp_device_attr elsewhere{};
+  elsewhere.comp_mask = IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK;
+  to_legacy(facts, every, elsewhere);
+  CHECK(elsewhere.comp_mask == 0);
 }
 
 TEST_CASE("members of ibv_exp_dct_init_attr [row:ibv_exp_create_dct]") {
@@ -631,6 +654,18 @@ TEST_CASE("members of ibv_exp_wq_init_attr [row:ibv_exp_create_wq]") {
   CHECK(to_modern(from).create_flags == IBV_WQ_FLAGS_SCATTER_FCS);
   from.comp_mask = IBV_EXP_CREATE_WQ_VLAN_OFFLOADS;
   CHECK(to_modern(from).create_flags == IBV_WQ_FLAGS_CVLAN_STRIPPING);
+
+  CHECK(to_modern_strides(from).comp_mask == 0);
+  from.comp_mask = IBV_EXP_CREATE_WQ_MP_RQ;
+  from.mp_rq = {IBV_EXP_MP_RQ_NO_SHIFT, 11, 7};
+  const mlx5dv_wq_init_attr strides = to_modern_strides(from);
+  CHECK(strides.comp_mask == MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ);
+  CHECK(strides.striding_rq_attrs.single_stride_log_num_of_bytes ==
+        from.mp_rq.single_stride_log_num_of_bytes);
+  CHECK(strides.striding_rq_attrs.single_wqe_log_num_of_strides ==
+        from.mp_rq.single_wqe_log_num_of_strides);
+  CHECK(from.mp_rq.single_stride_log_num_of_bytes != from.mp_rq.single_wqe_log_num_of_strides);
+  CHECK(strides.striding_rq_attrs.two_byte_shift_en == 0);
 }
 
 TEST_CASE(

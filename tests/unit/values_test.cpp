@@ -71,6 +71,7 @@ TEST_CASE("bits of a modification mean the same member") {
 // [row:IBV_EXP_ACCESS_MW_BIND][row:IBV_EXP_ACCESS_MW_ZERO_BASED][row:IBV_EXP_ACCESS_ON_DEMAND]
 // [row:IBV_EXP_ACCESS_RELAXED_ORDERING]
 TEST_CASE("rights of memory") {
+  std::uint64_t known = 0;
   constexpr Pairs<unsigned> flags = {
       {IBV_EXP_ACCESS_LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE},
       {IBV_EXP_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_WRITE},
@@ -84,7 +85,10 @@ TEST_CASE("rights of memory") {
   for (const auto &[exp, modern] : flags) {
     INFO(exp);
     CHECK(to_modern_access(exp) == modern);
+    known |= exp;
   }
+  // Nothing else reaches rdma-core.
+  CHECK(to_modern_access(~known) == 0);
 }
 
 // [row:IBV_EXP_SEND_FENCE][row:IBV_EXP_SEND_SIGNALED][row:IBV_EXP_SEND_SOLICITED]
