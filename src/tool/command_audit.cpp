@@ -4,7 +4,7 @@
 #include "tool/audit/config.h"
 #include "tool/audit/outputs.h"
 #include "tool/audit/progress.h"
-#include "tool/audit/trace.h"
+#include "tool/audit/trace_audit.h"
 #include "tool/command.h"
 #include "trace/trace_document.h"
 

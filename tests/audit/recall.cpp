@@ -3,7 +3,7 @@
 //
 //     audit-recall UNSTRIPPED STRIPPED
 #include "tool/audit/binary/debug_info.h"
-#include "tool/audit/binary/dispatch.h"
+#include "tool/audit/binary/table_calls.h"
 #include "table/compat.h"
 
 #include <algorithm>

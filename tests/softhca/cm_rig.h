@@ -21,8 +21,8 @@
 #include <utility>
 
 #include "catch.h"
-#include "cm/file.h"
-#include "cm/state.h"
+#include "cm/cm_file.h"
+#include "cm/cm_state.h"
 #include "config/config.h"
 #include "config/identity.h"
 #include "engine/engine.h"

@@ -4,7 +4,8 @@
     layers.py SOURCE_ROOT
 
 Fails on an include that points up or sideways, on one that is not written from
-the root of its part, on a circle of files, and on a file that no layer lists.
+the root of its part, on a circle of files, on a file that no layer lists, and on a
+file name that stands twice in a part.
 ARCHITECTURE.md says what each layer is for.
 """
 
@@ -91,6 +92,21 @@ def find_circle(graph):
     return None
 
 
+# Where the data path has two ways of doing a thing, until one of them is left.
+TWICE = {"src": {"translate/queue"}}
+
+
+def check_names(part, files):
+    """Two files of one name in different folders."""
+    folders = {}
+    for path in map(Path, sorted(files)):
+        folders.setdefault(path.name, []).append(path)
+    for name, paths in folders.items():
+        if len(paths) > 1 and not any(p.is_relative_to(f) for p in paths
+                                      for f in TWICE.get(part, ())):
+            yield f"{name} stands twice: " + ", ".join(map(str, paths))
+
+
 def check_part(base, layers, files):
     """Faults of the files of one part; files are relative to its root."""
     graph = {}
@@ -126,6 +142,7 @@ def main():
                  if f.suffix in SUFFIXES and not any(f.is_relative_to(o) for o in others)}
         count += len(files)
         faults += check_order(layers)
+        faults += check_names(part, files)
         faults += check_part(base, layers, files)
     print("\n".join(sorted(faults)) or f"{count} files")
     return 1 if faults else 0

@@ -5,8 +5,8 @@
 #include <cstddef>
 
 #include "base/log.h"
-#include "cm/file.h"
-#include "cm/state.h"
+#include "cm/cm_file.h"
+#include "cm/cm_state.h"
 #include "model/memory.h"
 
 namespace softhca::cm {

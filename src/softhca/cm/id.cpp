@@ -4,7 +4,7 @@
 #include <random>
 
 #include "base/log.h"
-#include "cm/state.h"
+#include "cm/cm_state.h"
 #include "model/device.h"
 
 namespace softhca::cm {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/types.h"
-#include "cm/address.h"
+#include "cm/cm_address.h"
 #include "cm/registry.h"
 
 namespace softhca::cm {

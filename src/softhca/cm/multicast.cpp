@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "cm/state.h"
+#include "cm/cm_state.h"
 #include "config/config.h"
 #include "umad/sa.h"
 

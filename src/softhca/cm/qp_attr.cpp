@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "cm/state.h"
+#include "cm/cm_state.h"
 #include "model/mkey.h"
 #include "model/qp.h"
 #include "uverbs/qp_masks.h"

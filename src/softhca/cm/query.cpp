@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cm/state.h"
+#include "cm/cm_state.h"
 #include "config/config.h"
 #include "config/identity.h"
 

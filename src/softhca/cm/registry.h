@@ -10,7 +10,7 @@
 #pragma once
 
 #include "base/types.h"
-#include "cm/address.h"
+#include "cm/cm_address.h"
 #include "cm/station.h"
 
 namespace softhca::cm {

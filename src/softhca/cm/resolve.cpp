@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "cm/state.h"
+#include "cm/cm_state.h"
 #include "model/device.h"
 #include "uverbs/privilege.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/types.h"
-#include "cm/address.h"
+#include "cm/cm_address.h"
 
 namespace softhca::cm {
 

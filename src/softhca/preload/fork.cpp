@@ -6,7 +6,7 @@
 #include <atomic>
 #include <new>
 
-#include "cm/file.h"
+#include "cm/cm_file.h"
 #include "engine/engine.h"
 #include "model/device.h"
 #include "preload/calls.h"

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdarg>
 
-#include "cm/file.h"
+#include "cm/cm_file.h"
 #include "preload/calls.h"
 #include "preload/real.h"
 #include "umad/umad.h"

@@ -6,7 +6,7 @@
 
 #include <cstdarg>
 
-#include "cm/file.h"
+#include "cm/cm_file.h"
 #include "preload/calls.h"
 #include "preload/paths.h"
 #include "preload/real.h"

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "cm/file.h"
+#include "cm/cm_file.h"
 #include "preload/paths.h"
 #include "preload/real.h"
 #include "umad/umad.h"

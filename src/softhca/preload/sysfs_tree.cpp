@@ -19,7 +19,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
-#include "cm/file.h"
+#include "cm/cm_file.h"
 #include "config/identity.h"
 #include "engine/engine.h"
 #include "umad/umad.h"

@@ -2,7 +2,7 @@
 
 #include "config/identity.h"
 #include "uverbs/general_object.h"
-#include "uverbs/limits.h"
+#include "uverbs/uverbs_limits.h"
 
 namespace softhca::uverbs {
 

@@ -7,7 +7,7 @@
 #include <rdma/mlx5-abi.h>
 
 #include "uverbs/dispatch.h"
-#include "uverbs/limits.h"
+#include "uverbs/uverbs_limits.h"
 
 namespace softhca::uverbs {
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "uverbs/dispatch.h"
-#include "uverbs/limits.h"
+#include "uverbs/uverbs_limits.h"
 #include "uverbs/privilege.h"
 #include "uverbs/queue.h"
 

@@ -5,7 +5,7 @@
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/file.h"
 #include "tool/audit/source.h"
-#include "tool/audit/trace.h"
+#include "tool/audit/trace_audit.h"
 
 #include <algorithm>
 #include <atomic>

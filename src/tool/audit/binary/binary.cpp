@@ -1,7 +1,7 @@
 #include "tool/audit/binary/binary.h"
 
 #include "tool/audit/binary/debug_info.h"
-#include "tool/audit/binary/dispatch.h"
+#include "tool/audit/binary/table_calls.h"
 #include "tool/audit/binary/hints.h"
 #include "tool/audit/binary/releases.h"
 #include "tool/audit/subjects.h"

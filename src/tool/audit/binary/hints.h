@@ -2,7 +2,7 @@
 // a slot. A lower bound: most values are computed elsewhere.
 #pragma once
 
-#include "tool/audit/binary/dispatch.h"
+#include "tool/audit/binary/table_calls.h"
 
 #include <optional>
 

@@ -2,8 +2,8 @@
 // callers, and which accesses are slots.
 #pragma once
 
-#include "tool/audit/binary/dispatch.h"
-#include "tool/audit/binary/flow.h"
+#include "tool/audit/binary/table_calls.h"
+#include "tool/audit/binary/fixed_point.h"
 #include "tool/audit/binary/functions.h"
 
 #include <set>

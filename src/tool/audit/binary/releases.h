@@ -2,7 +2,7 @@
 // header's inlines left in its code.
 #pragma once
 
-#include "tool/audit/binary/dispatch.h"
+#include "tool/audit/binary/table_calls.h"
 
 namespace ibvexp::audit {
 

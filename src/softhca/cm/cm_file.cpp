@@ -1,4 +1,4 @@
-#include "cm/file.h"
+#include "cm/cm_file.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 #include "base/descriptor_table.h"
 #include "base/log.h"
-#include "cm/state.h"
+#include "cm/cm_state.h"
 #include "engine/engine.h"
 #include "model/device.h"
 

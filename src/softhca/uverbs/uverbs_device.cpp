@@ -11,7 +11,7 @@
 #include "config/identity.h"
 #include "model/tag_matching.h"
 #include "uverbs/dispatch.h"
-#include "uverbs/limits.h"
+#include "uverbs/uverbs_limits.h"
 
 namespace softhca::uverbs {
 

@@ -1,4 +1,4 @@
-#include "cm/address.h"
+#include "cm/cm_address.h"
 
 #include <sys/socket.h>
 

@@ -3,7 +3,7 @@
 #include <cerrno>
 
 #include "base/log.h"
-#include "cm/state.h"
+#include "cm/cm_state.h"
 #include "model/device.h"
 
 namespace softhca::cm {

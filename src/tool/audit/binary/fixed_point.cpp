@@ -1,4 +1,4 @@
-#include "tool/audit/binary/flow.h"
+#include "tool/audit/binary/fixed_point.h"
 
 #include <capstone/capstone.h>
 

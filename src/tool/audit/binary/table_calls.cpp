@@ -1,4 +1,4 @@
-#include "tool/audit/binary/dispatch.h"
+#include "tool/audit/binary/table_calls.h"
 
 #include "tool/audit/binary/anchors.h"
 #include "tool/audit/binary/recogniser.h"

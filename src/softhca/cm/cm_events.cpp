@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "cm/state.h"
+#include "cm/cm_state.h"
 
 namespace softhca::cm {
 

@@ -5,7 +5,7 @@
 
 #include "uverbs/context.h"
 #include "uverbs/dispatch.h"
-#include "uverbs/limits.h"
+#include "uverbs/uverbs_limits.h"
 #include "uverbs/queue.h"
 
 namespace softhca::uverbs {

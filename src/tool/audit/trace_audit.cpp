@@ -1,4 +1,4 @@
-#include "tool/audit/trace.h"
+#include "tool/audit/trace_audit.h"
 
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/call_sites.h"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/types.h"
-#include "cm/address.h"
+#include "cm/cm_address.h"
 #include "cm/message.h"
 #include "cm/registry.h"
 #include "cm/station.h"
