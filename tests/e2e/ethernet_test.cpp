@@ -276,6 +276,11 @@ TEST_CASE("sending is paced [row:IBV_EXP_QP_RATE_LIMIT]") {
   };
   CHECK(limit(pacing.qp_rate_limit_max + 1) == EINVAL);
   CHECK(limit(0, 1000) == EINVAL);
+  ibv_exp_qp_attr unasked{};
+  unasked.rate_limit = 10'000;
+  unasked.burst_info = {1000, 100};
+  unasked.comp_mask = IBV_EXP_QP_ATTR_BURST_INFO;
+  CHECK(ibv_exp_modify_qp(sender.qp.get(), &unasked, 0) == EINVAL);
 
   // 10 Mbit/s in bursts of two frames: 20 frames of 1250 bytes take 18 ms at least.
   // [row:IBV_EXP_QP_ATTR_BURST_INFO]

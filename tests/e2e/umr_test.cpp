@@ -512,6 +512,32 @@ TEST_CASE("a key grants what was asked and no more [row:umr_ext_op_exp_access]",
   }
 }
 
+// A completion of libmlx5's does not say that it is one of a fill.
+TEST_CASE("a reset takes fills away [row:IBV_EXP_QP_STATE]", "[rdma-core-36]") {
+  Umr u;
+  const Mr key = u.key();
+  Fill how;
+  how.piece(u.near.address(), u.near.mr.get(), 500);
+  auto fill = how.request_for(key.get());
+  u.post(fill);
+  for (ibv_qp *qp : {u.a.get(), u.b.get()}) {
+    ibv_exp_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    REQUIRE(ibv_exp_modify_qp(qp, &attr, IBV_EXP_QP_STATE) == 0);
+  }
+  u.connect(u.a.get(), u.b->qp_num);
+  u.connect(u.b.get(), u.a->qp_num);
+  auto piece = u.near.piece(0, 100);
+  auto write = request(fill.wr_id, IBV_EXP_WR_RDMA_WRITE, &piece);
+  write.wr.rdma.remote_addr = u.far.address();
+  write.wr.rdma.rkey = u.far.mr->rkey;
+  u.post(write);
+  const auto wc = u.completions(1)[0];
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.wr_id == fill.wr_id);
+  CHECK(wc.exp_opcode == IBV_EXP_WC_RDMA_WRITE);
+}
+
 TEST_CASE("a fill and its use go in one chain [row:IBV_EXP_WC_UMR]", "[rdma-core-36]") {
   Umr u;
   const Mr key = u.key();

@@ -90,6 +90,11 @@ def copy(root, tree, changed):
     """All files of the repository, with other contents for some."""
     names = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True,
                            capture_output=True, text=True).stdout.split("\0")
+    # What is gone from there goes here, but for what was built.
+    for stale in tree.rglob("*"):
+        if stale.is_file() and stale.relative_to(tree).parts[0] != "build" and \
+                str(stale.relative_to(tree)) not in names:
+            stale.unlink()
     for name in filter(None, names):
         source, target = root / name, tree / name
         if not source.is_file():
