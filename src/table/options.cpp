@@ -63,6 +63,8 @@ Options parse_options(Lookup lookup, Complain complain) {
   Options out;
   out.log_level = static_cast<LogLevel>(choose("IBVEXP_LOG_LEVEL", lookup, complain));
   out.strict = choose("IBVEXP_STRICT", lookup, complain) == 1;
+  out.objects = static_cast<ObjectsOf>(choose("IBVEXP_ENGINE", lookup, complain));
+  out.layout = static_cast<ObjectLayout>(choose("IBVEXP_LAYOUT", lookup, complain));
   if (const char *name = lookup("IBVEXP_DEVICE")) out.device = name;
   if (const char *file = lookup("IBVEXP_LOG_FILE")) out.log_file = file;
   if (const char *file = lookup("IBVEXP_TRACE")) out.trace_file = file;

@@ -9,12 +9,20 @@
 
 namespace ibvexp {
 
+// What programs hold, in the order of IBVEXP_ENGINE's values.
+enum class ObjectsOf : std::uint8_t { native, fronts };
+
+// The legacy provider's, in the order of IBVEXP_LAYOUT's values.
+enum class ObjectLayout : std::uint8_t { v3, v4 };
+
 struct Options {
   std::array<bool, beyond_switches.size()> beyond{};
   const char *device = "";
   const char *log_file = "";
   const char *trace_file = "";
   const char *tally_file = "";
+  ObjectsOf objects = ObjectsOf::fronts;
+  ObjectLayout layout = ObjectLayout::v4;
   LogLevel log_level = LogLevel::warn;
   bool strict = false;
 };

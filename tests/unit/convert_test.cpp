@@ -288,16 +288,22 @@ TEST_CASE("options that do not parse keep their default and are reported") {
   const Options none = parse([](const char *) -> const char * { return nullptr; });
   CHECK(none.log_level == LogLevel::warn);
   CHECK_FALSE(none.strict);
+  CHECK(none.objects == ObjectsOf::fronts);
+  CHECK(none.layout == ObjectLayout::v4);
   CHECK(complaints.empty());
 
   const Options good = parse([](const char *name) -> const char * {
     if (std::string_view(name) == "IBVEXP_LOG_LEVEL") return "debug";
     if (std::string_view(name) == "IBVEXP_STRICT") return "1";
     if (std::string_view(name) == "IBVEXP_LOG_FILE") return "/somewhere";
+    if (std::string_view(name) == "IBVEXP_ENGINE") return "native";
+    if (std::string_view(name) == "IBVEXP_LAYOUT") return "3.x";
     return nullptr;
   });
   CHECK(good.log_level == LogLevel::debug);
   CHECK(good.strict);
+  CHECK(good.objects == ObjectsOf::native);
+  CHECK(good.layout == ObjectLayout::v3);
   CHECK(good.log_file == std::string("/somewhere"));
   CHECK(complaints.empty());
 

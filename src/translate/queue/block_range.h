@@ -17,6 +17,13 @@ class BlockRange {
            size_.load(std::memory_order_relaxed);
   }
 
+  // Whether an address that is inside may be that of a block: it can be read.
+  bool taken(const void *pointer, std::size_t bytes) const noexcept {
+    const std::size_t at =
+        reinterpret_cast<std::uintptr_t>(pointer) - begin_.load(std::memory_order_relaxed);
+    return at % 64 == 0 && at + bytes <= used_.load(std::memory_order_acquire);
+  }
+
   // Memory of whole pages that stays, all zero. Serialised by the caller. Null
   // if there is no more.
   std::uint8_t *take(std::size_t bytes) noexcept;
@@ -29,7 +36,7 @@ class BlockRange {
 
   std::atomic<std::uintptr_t> begin_{nowhere};
   std::atomic<std::size_t> size_{0};
-  std::size_t used_ = 0;
+  std::atomic<std::size_t> used_{0};
 };
 
 extern constinit BlockRange blocks;

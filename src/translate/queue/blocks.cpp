@@ -25,6 +25,10 @@ constexpr std::size_t head_bytes = 64;
 // always fall into the same set of the cache.
 constexpr std::size_t odd_lines(std::size_t bytes) { return ((bytes + 63) / 64 | 1) * 64; }
 
+// Whatever kind a pointer into a slab is taken for, what is read behind it is
+// memory.
+constexpr std::size_t largest_block = odd_lines(head_bytes + sizeof(QpFront));
+
 Mutex taking;
 
 // Free blocks of one kind.
@@ -47,12 +51,12 @@ class Shelf {
 
  private:
   static constexpr std::size_t block_bytes = odd_lines(head_bytes + sizeof(Front));
-  static_assert(alignof(Front) == 64 && block_bytes < slab_bytes);
+  static_assert(alignof(Front) == 64 && block_bytes <= largest_block);
 
   void refill() {
     std::uint8_t *slab = blocks.take(slab_bytes);
     if (slab == nullptr) throw std::bad_alloc();
-    for (std::size_t at = 0; at + block_bytes <= slab_bytes; at += block_bytes) {
+    for (std::size_t at = 0; at + largest_block <= slab_bytes; at += block_bytes) {
       auto *front = reinterpret_cast<Front *>(slab + at + head_bytes);
       front->own.next_free = first_;
       first_ = front;
@@ -68,7 +72,7 @@ constinit Shelf<Front> shelf;
 template <class Front>
 Front &take() {
   Front &front = shelf<Front>.take();
-  std::memset(static_cast<void *>(&front), 0, offsetof(Front, own));
+  std::memset(static_cast<void *>(&front), 0, sizeof(front));
   resource_of(front) = {};
   return front;
 }
@@ -95,10 +99,11 @@ bool BlockRange::reserve() noexcept {
 
 std::uint8_t *BlockRange::take(std::size_t bytes) noexcept {
   if (size_.load(std::memory_order_relaxed) == 0 && !reserve()) return nullptr;
-  if (size_.load(std::memory_order_relaxed) - used_ < bytes) return nullptr;
-  auto *memory = reinterpret_cast<std::uint8_t *>(begin_.load(std::memory_order_relaxed)) + used_;
+  const std::size_t used = used_.load(std::memory_order_relaxed);
+  if (size_.load(std::memory_order_relaxed) - used < bytes) return nullptr;
+  auto *memory = reinterpret_cast<std::uint8_t *>(begin_.load(std::memory_order_relaxed)) + used;
   if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
-  used_ += bytes;
+  used_.store(used + bytes, std::memory_order_release);
   return memory;
 }
 

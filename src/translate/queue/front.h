@@ -15,48 +15,18 @@
 // used again for objects of the same kind and never returned: who is late with a
 // pointer reads an object that is gone, with no object behind it.
 //
-// The words that a direct program and the engine share are the legacy ones, not
-// copies: scur_post and rq.head of a queue pair, cons_index of a completion queue,
-// head, tail and counter of a shared receive queue, rq.head of a work queue.
+// The counters that a direct program writes are those of the block: cons_index of
+// a completion queue, scur_post and rq.head of a queue pair, counter of a shared
+// receive queue. rdma-core's data path behind has its own.
 #pragma once
 
 #include "translate/queue/block_range.h"
-#include "translate/queue/engine_state.h"
 #include "translate/queue/legacy_layout.h"
 
 #include <infiniband/verbs.h>
 #include <infiniband/verbs_exp.h>
 
 namespace ibvexp::queue {
-
-struct QpFront;
-struct CqFront;
-struct SrqFront;
-struct WqFront;
-
-// The data path of an object. Never null in a block that is in use. Results are
-// those of the verbs.
-struct QpFunctions {
-  int (*post_send)(QpFront &, ibv_send_wr *, ibv_send_wr **bad);
-  int (*post_exp_send)(QpFront &, ibv_exp_send_wr *, ibv_exp_send_wr **bad);
-  int (*post_recv)(QpFront &, ibv_recv_wr *, ibv_recv_wr **bad);
-  int (*bind_mw)(QpFront &, ibv_mw *, ibv_mw_bind *);
-};
-
-struct CqFunctions {
-  int (*poll)(CqFront &, int entries, ibv_wc *);
-  // wc_size: bytes from one completion to the next. Negative errno on failure.
-  int (*poll_exp)(CqFront &, int entries, ibv_exp_wc *, std::uint32_t wc_size);
-  int (*arm)(CqFront &, int solicited_only);
-};
-
-struct SrqFunctions {
-  int (*post_recv)(SrqFront &, ibv_recv_wr *, ibv_recv_wr **bad);
-};
-
-struct WqFunctions {
-  int (*post_recv)(WqFront &, ibv_recv_wr *, ibv_recv_wr **bad);
-};
 
 // The program's context value is in the public structure; rdma-core's object has
 // the front in that place.
@@ -66,11 +36,9 @@ struct QpFront {
   legacy::Qp legacy;
   struct alignas(64) Own {
     ibv_qp *back;
-    QpFunctions call;
-    // The legacy word in the layout of this process.
-    std::uint32_t *scur_post;
+    // What serves the object behind.
+    const ibv_context_ops *inner;
     legacy::Register bf;
-    QpEngine engine;
     QpFront *next_free;
   } own;
 };
@@ -80,8 +48,14 @@ struct CqFront {
   legacy::Cq legacy;
   struct alignas(64) Own {
     ibv_cq *back;
-    CqFunctions call;
-    CqEngine engine;
+    const ibv_context_ops *inner;
+    // A verb has taken completions: then the program does not read them itself, and
+    // libmlx5's counters are the true ones.
+    bool polled;
+    bool armed, moderated, ignores_overrun;
+    int comp_vector;
+    std::uint32_t events;  // that the program took
+    std::uint8_t *page;    // where it is armed
     CqFront *next_free;
   } own;
 };
@@ -91,8 +65,7 @@ struct SrqFront {
   legacy::Srq legacy;
   struct alignas(64) Own {
     ibv_srq *back;
-    SrqFunctions call;
-    SrqEngine engine;
+    const ibv_context_ops *inner;
     SrqFront *next_free;
   } own;
 };
@@ -101,9 +74,7 @@ struct WqFront {
   ibv_exp_wq shown;
   legacy::Rwq legacy;
   struct alignas(64) Own {
-    ibv_wq *back;
-    WqFunctions call;
-    WqEngine engine;
+    ibv_exp_wq *back;  // a translate::WorkQueue
     WqFront *next_free;
   } own;
 };
@@ -136,25 +107,45 @@ Object *behind(Object *object) noexcept {
   return object;
 }
 
-// The program's object of one of rdma-core's, which may be null.
-inline ibv_qp *shown(ibv_qp *qp) noexcept {
-  if (qp == nullptr || !blocks.contain(qp->qp_context)) return qp;
-  auto *front = static_cast<QpFront *>(qp->qp_context);
-  return front->own.back == qp ? &front->shown : qp;
-}
-inline ibv_cq *shown(ibv_cq *cq) noexcept {
-  if (cq == nullptr || !blocks.contain(cq->cq_context)) return cq;
-  auto *front = static_cast<CqFront *>(cq->cq_context);
-  return front->own.back == cq ? &front->shown : cq;
-}
-inline ibv_srq *shown(ibv_srq *srq) noexcept {
-  if (srq == nullptr || !blocks.contain(srq->srq_context)) return srq;
-  auto *front = static_cast<SrqFront *>(srq->srq_context);
-  return front->own.back == srq ? &front->shown : srq;
+// The same of what a program may have mistaken for an object: null where it is inside,
+// and cannot be one.
+template <class Object>
+Object *behind_any(void *pointer) noexcept {
+  auto *object = static_cast<Object *>(pointer);
+  if (blocks.contain(pointer) && !blocks.taken(pointer, sizeof(QpFront))) return nullptr;
+  return behind(object);
 }
 
-// A block for an object of that type, all zero but for what the blocks of an
-// earlier object left in own.engine. Throws bad_alloc.
+// What stands before one of rdma-core's objects, or null.
+inline QpFront *before(const ibv_qp *qp) noexcept {
+  if (qp == nullptr || !blocks.contain(qp->qp_context)) return nullptr;
+  auto *front = static_cast<QpFront *>(qp->qp_context);
+  return front->own.back == qp ? front : nullptr;
+}
+inline CqFront *before(const ibv_cq *cq) noexcept {
+  if (cq == nullptr || !blocks.contain(cq->cq_context)) return nullptr;
+  auto *front = static_cast<CqFront *>(cq->cq_context);
+  return front->own.back == cq ? front : nullptr;
+}
+inline SrqFront *before(const ibv_srq *srq) noexcept {
+  if (srq == nullptr || !blocks.contain(srq->srq_context)) return nullptr;
+  auto *front = static_cast<SrqFront *>(srq->srq_context);
+  return front->own.back == srq ? front : nullptr;
+}
+
+// The program's object of one of rdma-core's, which may be null.
+template <class Object>
+Object *shown(Object *object) noexcept {
+  if (auto *front = before(object)) return &front->shown;
+  return object;
+}
+
+// A verb takes completions of it.
+inline void mark_polled(CqFront &front) noexcept {
+  if (!front.own.polled) front.own.polled = true;
+}
+
+// A block for an object of that type, all zero. Throws bad_alloc.
 template <class Front>
 Front &take_block();
 template <>

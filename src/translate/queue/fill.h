@@ -1,0 +1,33 @@
+// What a program with the private header reads, from what mlx5dv_init_obj() tells
+// about the object behind. No calls.
+#pragma once
+
+#include "table/options.h"
+#include "translate/queue/front.h"
+
+#include <infiniband/mlx5dv.h>
+
+namespace ibvexp::queue {
+
+// What else is known about a queue pair.
+struct QpMade {
+  ibv_qp_cap granted{};
+  bool signal_all = false;
+  bool single_threaded = false;  // and with a doorbell register that no other has
+};
+
+void fill(QpFront &front, const mlx5dv_qp &of, const QpMade &made, ObjectLayout layout) noexcept;
+
+// Without queues of its own: what a receive-side scaling entry shows.
+void fill_scaling(QpFront &front, ObjectLayout layout) noexcept;
+
+// Sets the buffer and its size, nothing that counts: also after a resize.
+void fill(CqFront &front, const mlx5dv_cq &of) noexcept;
+
+void fill(SrqFront &front, const mlx5dv_srq &of, std::uint32_t max_pieces) noexcept;
+
+// strides: of a multi-packet queue, or null.
+void fill(WqFront &front, const mlx5dv_rwq &of, std::uint32_t max_pieces,
+          const ibv_exp_wq_mp_rq *strides, ObjectLayout layout) noexcept;
+
+}  // namespace ibvexp::queue
