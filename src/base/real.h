@@ -29,6 +29,11 @@ namespace ibvexp {
   X(ibv_dereg_mr, "IBVERBS_1.1")        \
   X(ibv_create_cq, "IBVERBS_1.1")       \
   X(ibv_destroy_cq, "IBVERBS_1.1")      \
+  X(ibv_ack_cq_events, "IBVERBS_1.1")   \
+  X(ibv_create_srq, "IBVERBS_1.1")      \
+  X(ibv_query_qp, "IBVERBS_1.1")        \
+  X(ibv_attach_mcast, "IBVERBS_1.1")    \
+  X(ibv_detach_mcast, "IBVERBS_1.1")    \
   X(_ibv_query_gid_ex, "IBVERBS_1.11")  \
   X(mlx5dv_open_device, "MLX5_1.7")     \
   X(mlx5dv_map_ah_to_qp, "MLX5_1.20")

@@ -19,7 +19,7 @@ class Origins {
       known_ = state_ != nullptr ? state_->qps.find(number_) : nullptr;
       origin_ = {};
       if (known_ != nullptr)
-        origin_ = {known_->qp.load(std::memory_order_relaxed), known_->srq, known_->dct, false};
+        origin_ = {known_->shown.load(std::memory_order_relaxed), known_->srq, known_->dct, false};
     }
     if (own_ != nullptr && wc.status == IBV_WC_SUCCESS && is_receive(wc.opcode)) [[unlikely]]
       return received_ = of_receive();

@@ -22,7 +22,7 @@ struct PlainOrigin {
   // In a queue that has frames the number may be a flow tag.
   PlainOrigin(const ContextState &state, const CqState *own, std::uint32_t number) {
     if (const QpState *known = state.qps.find(number)) [[likely]] {
-      qp = known->qp.load(std::memory_order_relaxed);
+      qp = known->shown.load(std::memory_order_relaxed);
       srq = known->srq;
       receives = known->dct == nullptr &&
                  (own == nullptr || !own->has_raw.load(std::memory_order_relaxed));
@@ -61,7 +61,7 @@ void move_completions(ContextState &state, const CqState *own, int count, ibv_ex
   }
 
   ibv_wc *first = reinterpret_cast<ibv_wc *>(wc);
-  const int count = cq->context->ops.poll_cq(cq, num_entries, first);
+  const int count = state->operations().poll_cq(cq, num_entries, first);
   if (count == 1 && wc_size == wc_size_4_1) [[likely]] {
     if (move_plain<wc_size_4_1>(*first, {*state, own, first->qp_num}, wc)) [[likely]]
       return 1;

@@ -45,13 +45,13 @@ bool takes_receives(const ContextState &state, const QpState &known) {
 
 void serve_receives(ContextState &state, NativePostReceive with) noexcept {
   state.post_recv.store(with, std::memory_order_release);
-  if (state.in_reset == 0) replace(state.context->ops.post_recv, with);
+  if (state.in_reset == 0) replace(state.operations().post_recv, with);
 }
 
 void enter_reset(ContextState &state, QpState &known) noexcept {
   if (known.in_reset || !takes_receives(state, known)) return;
   known.in_reset = true;
-  if (state.in_reset++ == 0) replace(state.context->ops.post_recv, &post_recv);
+  if (state.in_reset++ == 0) replace(state.operations().post_recv, &post_recv);
 }
 
 void leave_reset(ContextState &state, QpState &known) noexcept {
@@ -59,7 +59,7 @@ void leave_reset(ContextState &state, QpState &known) noexcept {
   if (!known.in_reset) return;
   known.in_reset = false;
   if (--state.in_reset == 0)
-    replace(state.context->ops.post_recv, state.post_recv.load(std::memory_order_relaxed));
+    replace(state.operations().post_recv, state.post_recv.load(std::memory_order_relaxed));
 }
 
 void after_reset(ContextState &state, QpState &known, ibv_qp *qp, ibv_qp_state now) noexcept {

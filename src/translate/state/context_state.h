@@ -10,6 +10,7 @@
 #include "base/number_table.h"
 #include "base/once_pointer.h"
 #include "translate/state/cq_state.h"
+#include "translate/state/native.h"
 #include "translate/state/objects.h"
 #include "translate/state/qp_state.h"
 #include "translate/state/work_queue.h"
@@ -54,7 +55,7 @@ struct ContextState {
   // Flags of a work request that are refused, whatever its opcode.
   const std::uint64_t refused_send_flags;
 
-  // The provider's data path. The context's own pointers lead to lane/hooks.h once
+  // The provider's data path. The operations lead to lane/hooks.h once
   // a queue pair is in the builder lane.
   const struct {
     NativePost post_send;
@@ -62,6 +63,12 @@ struct ContextState {
     NativeBind bind_mw;
   } native;
   bool lane_installed = false;
+
+  // Null: programs hold rdma-core's objects.
+  std::unique_ptr<NativeOperations> behind;
+
+  // What is called with rdma-core's objects.
+  ibv_context_ops &operations() { return behind != nullptr ? behind->data : context->ops; }
 
   // Who takes the receives of queue pairs that are ready for them. The context's own
   // pointer leads to receive_in_reset.h while a queue pair is in RESET.

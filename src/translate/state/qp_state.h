@@ -14,12 +14,13 @@ namespace ibvexp {
 
 struct QpState {
   std::atomic<ibv_qp *> qp{nullptr};
-  ibv_srq *srq = nullptr;
-  ibv_exp_dct *dct = nullptr;         // a target: qp is null
-  std::uint32_t max_inline_data = 0;  // granted
-  std::uint32_t simple_opcodes = 0;   // bit n: opcode n goes to the provider as it is
-  bool atomics = false;               // the device has them
-  bool no_windows = false;            // MLX5_SHUT_UP_MW
+  std::atomic<ibv_qp *> shown{nullptr};  // what the program holds
+  ibv_srq *srq = nullptr;                // as the program holds it
+  ibv_exp_dct *dct = nullptr;            // a target: qp is null
+  std::uint32_t max_inline_data = 0;     // granted
+  std::uint32_t simple_opcodes = 0;      // bit n: opcode n goes to the provider as it is
+  bool atomics = false;                  // the device has them
+  bool no_windows = false;               // MLX5_SHUT_UP_MW
   bool sq_sig_all = false;
   bool datagram = false;   // requests name an address handle
   bool raw = false;        // receives frames
@@ -35,6 +36,7 @@ struct QpState {
 
   void retire() noexcept {
     qp.store(nullptr, std::memory_order_relaxed);
+    shown.store(nullptr, std::memory_order_relaxed);
     dct = nullptr;
     early = {};
     lane.ex = nullptr;

@@ -8,6 +8,9 @@
 namespace ibvexp::direct {
 struct Endpoint;
 }
+namespace ibvexp::queue {
+struct WqFront;
+}
 
 namespace ibvexp::translate {
 
@@ -17,6 +20,7 @@ struct WorkQueue : ibv_exp_wq {
   ibv_exp_wq_mp_rq strides;  // of a multi-packet queue
   bool multi_packet;
   direct::Endpoint *direct;  // the queue as we drive it, if we do
+  queue::WqFront *front;     // what the program holds instead, if it does
 };
 
 struct IndirectionTable : ibv_exp_rwq_ind_table {

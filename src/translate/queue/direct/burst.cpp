@@ -3,6 +3,7 @@
 #include "translate/queue/direct/lookup.h"
 #include "translate/queue/direct/receive.h"
 #include "translate/queue/direct/send.h"
+#include "translate/queue/front.h"
 #include "translate/state/work_queue.h"
 
 namespace ibvexp::direct {
@@ -152,7 +153,7 @@ struct Receive {
     return 0;
   }
   static ReceiveQueue &known_queue(const ibv_exp_wq *wq) {
-    return static_cast<const translate::WorkQueue *>(wq)->direct->receive;
+    return static_cast<const translate::WorkQueue *>(queue::behind(wq))->direct->receive;
   }
 
   static int list(ibv_exp_wq *wq, ibv_sge *list, std::uint32_t count) {

@@ -3,6 +3,7 @@
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/queue/direct/completion.h"
+#include "translate/queue/front.h"
 #include "translate/queue/origin.h"
 #include "translate/queue/stamps.h"
 
@@ -55,7 +56,7 @@ Result<int> exp_poll(ContextState &context, CqState &state, ibv_cq *ibv, int num
     Taken taken;
     got = take(*cq, modern, &taken);
     if (got <= 0) break;
-    translate::Origin origin{taken.endpoint->qp, nullptr};
+    translate::Origin origin{queue::shown(taken.endpoint->qp), nullptr};
     ibv_exp_wc legacy = translate::to_legacy(modern, origin, to_3x_or_4_0);
     stamps.put(taken.timestamp, legacy);
     add(taken.packet, legacy);

@@ -4,6 +4,7 @@
 #include "translate/queue/direct/completion.h"
 #include "translate/queue/direct/dispatch.h"
 #include "translate/queue/direct/exp_poll.h"
+#include "translate/queue/front.h"
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/operation.h"
 #include "translate/queue/receive_in_reset.h"
@@ -272,7 +273,7 @@ Context &need_context(ContextState &state) {
     // Underneath, where it expects to be.
     lane::install(state);
     auto fresh = std::make_shared<Context>();
-    ibv_context_ops &ops = state.context->ops;
+    ibv_context_ops &ops = state.operations();
     fresh->post_send = ops.post_send;
     fresh->post_recv = state.post_recv.load(std::memory_order_relaxed);
     fresh->poll_cq = ops.poll_cq;
@@ -290,6 +291,7 @@ Result<CompletionQueue *> own(ContextState &state, ibv_cq *cq) {
   Context &context = need_context(state);
   const MutexGuard guard(context.mutex);
   if (CompletionQueue *known = find(&context, cq)) return known;
+  if (auto *front = queue::before(cq)) queue::mark_polled(*front);
 
   const auto candidates = candidates_on(state, cq);
   for (const Candidate &c : candidates)

@@ -59,7 +59,7 @@ int bind_mw(ibv_qp *qp, ibv_mw *mw, ibv_mw_bind *bind) {
 }  // namespace
 
 void install(ContextState &state) noexcept {
-  ibv_context_ops &ops = state.context->ops;
+  ibv_context_ops &ops = state.operations();
   // Not by what the context has: directly driven queues may have been put on top.
   if (state.lane_installed) return;
   state.lane_installed = true;

@@ -1,0 +1,151 @@
+// The operations of a context whose programs hold fronts: each finds the object
+// behind, before any other hook, and calls what would serve it without fronts.
+#include "translate/queue/fronts.h"
+#include "translate/queue/operation.h"
+#include "translate/queue/unwrapped.h"
+
+#include <infiniband/mlx5dv.h>
+
+#include <cerrno>
+
+namespace ibvexp::queue {
+
+namespace {
+
+// For objects that others made.
+const NativeOperations &native(ibv_context *context) { return *attached(context)->behind; }
+
+// Data path.
+
+int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad_wr) {
+  if (const QpFront *front = front_of(qp)) [[likely]]
+    return front->own.inner->post_send(front->own.back, wr, bad_wr);
+  return native(qp->context).data.post_send(qp, wr, bad_wr);
+}
+
+int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
+  if (const QpFront *front = front_of(qp)) [[likely]]
+    return front->own.inner->post_recv(front->own.back, wr, bad_wr);
+  return native(qp->context).data.post_recv(qp, wr, bad_wr);
+}
+
+int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
+  if (const SrqFront *front = front_of(srq)) [[likely]]
+    return front->own.inner->post_srq_recv(front->own.back, wr, bad_wr);
+  return native(srq->context).data.post_srq_recv(srq, wr, bad_wr);
+}
+
+int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
+  if (CqFront *front = front_of(cq)) [[likely]] {
+    mark_polled(*front);
+    return front->own.inner->poll_cq(front->own.back, num_entries, wc);
+  }
+  return native(cq->context).data.poll_cq(cq, num_entries, wc);
+}
+
+int req_notify_cq(ibv_cq *cq, int solicited_only) {
+  CqFront *front = front_of(cq);
+  if (front == nullptr) return native(cq->context).data.req_notify_cq(cq, solicited_only);
+  if (!front->own.armed) front->own.armed = true;
+  if (!is_direct(*front)) return front->own.inner->req_notify_cq(front->own.back, solicited_only);
+  arm_direct(*front, solicited_only != 0);
+  return 0;
+}
+
+int bind_mw(ibv_qp *qp, ibv_mw *mw, ibv_mw_bind *bind) {
+  return native(qp->context).data.bind_mw(behind(qp), mw, bind);
+}
+
+// The rest.
+
+ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *attr) {
+  const Unwrapped send(attr->send_cq), receive(attr->recv_cq);
+  const Unwrapped shared(attr->srq);
+  ibv_qp *back = native(context).create_qp_ex(context, attr);
+  // Who asks for builders is newer than the layouts, and casts what it gets.
+  if (back == nullptr || (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) return back;
+  const bool scaling = (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
+  QpMade made;
+  made.granted = attr->cap;
+  made.signal_all = attr->sq_sig_all != 0;
+  return before_or_destroyed(attached(context), back, scaling ? Queues::scaling : Queues::own,
+                             made);
+}
+
+ibv_qp *open_qp(ibv_context *context, ibv_qp_open_attr *attr) {
+  ibv_qp *back = native(context).open_qp(context, attr);
+  if (back == nullptr) return nullptr;
+  return before_or_destroyed(attached(context), back, Queues::none, QpMade{});
+}
+
+ibv_srq *create_srq_ex(ibv_context *context, ibv_srq_init_attr_ex *attr) {
+  const bool has_cq = (attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
+  ibv_cq *none = nullptr;
+  const Unwrapped cq(has_cq ? attr->cq : none);
+  ibv_srq *back = create_native(context, *attr);
+  if (back == nullptr) return nullptr;
+  return before_or_destroyed(attached(context), back, attr->attr.max_sge);
+}
+
+int get_srq_num(ibv_srq *srq, std::uint32_t *number) {
+  return native(srq->context).get_srq_num(behind(srq), number);
+}
+
+int post_srq_ops(ibv_srq *srq, ibv_ops_wr *op, ibv_ops_wr **bad_op) {
+  return native(srq->context).post_srq_ops(behind(srq), op, bad_op);
+}
+
+ibv_wq *create_wq(ibv_context *context, ibv_wq_init_attr *attr) {
+  const Unwrapped cq(attr->cq);
+  return native(context).create_wq(context, attr);
+}
+
+int modify_cq(ibv_cq *cq, ibv_modify_cq_attr *attr) {
+  if (CqFront *front = front_of(cq)) front->own.moderated = true;
+  return native(cq->context).modify_cq(behind(cq), attr);
+}
+
+int modify_qp_rate_limit(ibv_qp *qp, ibv_qp_rate_limit_attr *attr) {
+  return native(qp->context).modify_qp_rate_limit(behind(qp), attr);
+}
+
+ibv_flow *create_flow(ibv_qp *qp, ibv_flow_attr *attr) {
+  return native(qp->context).create_flow(behind(qp), attr);
+}
+
+template <class F>
+F *take(F *&operation, F *with) {
+  F *const native = operation;
+  if (native != nullptr) replace(operation, with);
+  return native;
+}
+
+}  // namespace
+
+void install_doors(ContextState &state) {
+  if (process_options().objects == ObjectsOf::native || state.behind != nullptr) return;
+  if (!mlx5dv_is_supported(state.context->device)) return;
+  auto natives = std::make_unique<NativeOperations>();
+  ibv_context_ops &ops = state.context->ops;
+  verbs_context &more = *verbs_get_ctx(state.context);
+  natives->data = ops;
+  state.behind = std::move(natives);
+  NativeOperations &native = *state.behind;
+  replace(ops.post_send, &post_send);
+  replace(ops.post_recv, &post_recv);
+  replace(ops.post_srq_recv, &post_srq_recv);
+  replace(ops.poll_cq, &poll_cq);
+  replace(ops.req_notify_cq, &req_notify_cq);
+  replace(ops.bind_mw, &bind_mw);
+  native.create_qp_ex = take(more.create_qp_ex, &create_qp_ex);
+  native.open_qp = take(more.open_qp, &open_qp);
+  native.create_srq_ex = take(more.create_srq_ex, &create_srq_ex);
+  native.get_srq_num = take(more.get_srq_num, &get_srq_num);
+  native.post_srq_ops = take(more.post_srq_ops, &post_srq_ops);
+  native.create_wq = take(more.create_wq, &create_wq);
+  native.modify_cq = take(more.modify_cq, &modify_cq);
+  native.modify_qp_rate_limit = take(more.modify_qp_rate_limit, &modify_qp_rate_limit);
+  native.create_flow = take(more.ibv_create_flow, &create_flow);
+}
+
+}  // namespace ibvexp::queue

@@ -1,0 +1,239 @@
+#include "translate/queue/fronts.h"
+
+#include "base/real.h"
+#include "table/options.h"
+#include "translate/queue/engine/completion_queue.h"
+#include "translate/queue/engine/open.h"
+
+#include <cstring>
+#include <malloc.h>
+#include <memory>
+
+namespace ibvexp::queue {
+
+namespace {
+
+ObjectLayout layout() { return process_options().layout; }
+
+// The kind and number that libmlx5 has in front of an object, as the legacy provider
+// had.
+legacy::Resource resource_before(const void *back) {
+  legacy::Resource of;
+  std::memcpy(&of, static_cast<const std::uint8_t *>(back) - sizeof(of), sizeof(of));
+  return of;
+}
+
+mlx5dv_cq ask(ibv_cq *cq) {
+  mlx5dv_cq facts{};
+  mlx5dv_obj object{};
+  object.cq.in = cq;
+  object.cq.out = &facts;
+  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) != 0) facts = {};
+  return facts;
+}
+
+// mlx5dv_init_obj() marks a completion queue as somebody else's, and libmlx5 no longer
+// takes out the entries of queue pairs that go. It is shown a copy, which gets the
+// mark: what it tells are numbers and addresses.
+mlx5dv_cq facts_of(ibv_cq *back) {
+  const std::size_t bytes = malloc_usable_size(back);
+  const auto copy = std::make_unique<std::max_align_t[]>(bytes / sizeof(std::max_align_t) + 1);
+  std::memcpy(static_cast<void *>(copy.get()), static_cast<const void *>(back), bytes);
+  return ask(reinterpret_cast<ibv_cq *>(copy.get()));
+}
+
+// A copy of the public part, which rdma-core's object has in common with ours.
+template <class Object>
+void show(Object &shown, const Object &back) {
+  std::memcpy(static_cast<void *>(&shown), static_cast<const void *>(&back), sizeof(shown));
+}
+
+const NativeOperations *native_of(ibv_context *context) {
+  const ContextState *state = find_state(context);
+  return state != nullptr ? state->behind.get() : nullptr;
+}
+
+// As the engine has them; libmlx5's counters are not looked at.
+void set(engine::CompletionQueue &queue, CqFront &front) {
+  queue.number = front.legacy.cqn;
+  queue.consumed = &front.legacy.cons_index;
+  queue.record = front.legacy.dbrec;
+  queue.arm_count = &front.own.events;
+  queue.page = front.own.page;
+}
+
+}  // namespace
+
+ibv_qp *create_native(ibv_context *context, ibv_qp_init_attr_ex &attr) noexcept {
+  const NativeOperations *native = native_of(context);
+  return native != nullptr ? native->create_qp_ex(context, &attr)
+                           : ibv_create_qp_ex(context, &attr);
+}
+
+ibv_qp *open_native(ibv_context *context, ibv_qp_open_attr &attr) noexcept {
+  const NativeOperations *native = native_of(context);
+  return native != nullptr ? native->open_qp(context, &attr) : ibv_open_qp(context, &attr);
+}
+
+ibv_srq *create_native(ibv_context *context, ibv_srq_init_attr_ex &attr) noexcept {
+  const NativeOperations *native = native_of(context);
+  if (native == nullptr) return ibv_create_srq_ex(context, &attr);
+  const bool basic =
+      (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || attr.srq_type == IBV_SRQT_BASIC;
+  if (basic && (attr.comp_mask & ~(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE)) == 0)
+    return real().ibv_create_srq(attr.pd, reinterpret_cast<ibv_srq_init_attr *>(&attr));
+  ibv_srq *srq = native->create_srq_ex(context, &attr);
+  if (srq == nullptr) return nullptr;
+  // rdma-core leaves them empty.
+  srq->srq_context = attr.srq_context;
+  if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0) srq->pd = attr.pd;
+  return srq;
+}
+
+ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &made) {
+  if (state == nullptr || state->behind == nullptr) return back;
+  QpFront &front = take_block<QpFront>();
+  show(front.shown, *back);
+  front.shown.send_cq = shown(back->send_cq);
+  front.shown.recv_cq = shown(back->recv_cq);
+  front.shown.srq = shown(back->srq);
+  resource_of(front) = resource_before(back);
+  mlx5dv_qp facts{};
+  mlx5dv_obj object{};
+  object.qp.in = back;
+  object.qp.out = &facts;
+  if (of == Queues::scaling) fill_scaling(front, layout());
+  else if (of == Queues::own && mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0)
+    fill(front, facts, made, layout());
+  front.own.inner = &state->behind->data;
+  front.own.back = back;
+  back->qp_context = &front;
+  return &front.shown;
+}
+
+ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector) {
+  if (state == nullptr || state->behind == nullptr) return back;
+  CqFront &front = take_block<CqFront>();
+  show(front.shown, *back);
+  front.own.inner = &state->behind->data;
+  front.own.comp_vector = comp_vector;
+  try {
+    replace_behind(front, back);
+  } catch (...) {
+    give_back(front);
+    throw;
+  }
+  return &front.shown;
+}
+
+ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces) {
+  if (state == nullptr || state->behind == nullptr) return back;
+  SrqFront &front = take_block<SrqFront>();
+  show(front.shown, *back);
+  resource_of(front) = resource_before(back);
+  mlx5dv_srq facts{};
+  facts.comp_mask = MLX5DV_SRQ_MASK_SRQN;
+  mlx5dv_obj object{};
+  object.srq.in = back;
+  object.srq.out = &facts;
+  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ) == 0) fill(front, facts, max_pieces);
+  front.shown.context = state->context;
+  front.own.inner = &state->behind->data;
+  front.own.back = back;
+  back->srq_context = &front;
+  return &front.shown;
+}
+
+ibv_exp_wq *put_before(ContextState *state, ibv_exp_wq *back, ibv_wq *real,
+                       std::uint32_t max_pieces, const ibv_exp_wq_mp_rq *strides) {
+  if (state == nullptr || state->behind == nullptr) return back;
+  WqFront &front = take_block<WqFront>();
+  show(front.shown, *back);
+  front.shown.cq = shown(back->cq);
+  resource_of(front) = resource_before(real);
+  mlx5dv_rwq facts{};
+  mlx5dv_obj object{};
+  object.rwq.in = real;
+  object.rwq.out = &facts;
+  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_RWQ) == 0)
+    fill(front, facts, max_pieces, strides, layout());
+  front.own.back = back;
+  return &front.shown;
+}
+
+void destroy_behind(ibv_qp *back) noexcept { real().ibv_destroy_qp(back); }
+void destroy_behind(ibv_cq *back) noexcept { real().ibv_destroy_cq(back); }
+void destroy_behind(ibv_srq *back) noexcept { real().ibv_destroy_srq(back); }
+
+void refresh(QpFront &front) noexcept {
+  front.shown.state = front.own.back->state;
+  front.shown.pd = front.own.back->pd;
+}
+
+void restart(QpFront &front) noexcept {
+  const auto begin = [](auto &queues) {
+    queues.hot.scur_post = queues.hot.last_post = 0;
+    queues.rq.head = queues.rq.tail = 0;
+    queues.sq.head = queues.sq.tail = 0;
+  };
+  if (layout() == ObjectLayout::v4) begin(front.legacy.v4);
+  else begin(front.legacy.v3);
+}
+
+void refresh(CqFront &front) noexcept {
+  front.shown.cqe = front.own.back->cqe;
+  try {
+    fill(front, facts_of(front.own.back));
+  } catch (const std::bad_alloc &) {
+    // The program's copy of the buffer's address is old; verbs do not need it.
+  }
+}
+
+void replace_behind(CqFront &front, ibv_cq *back) {
+  fill(front, facts_of(back));
+  front.shown.cqe = back->cqe;
+  front.shown.handle = back->handle;
+  front.own.back = back;
+  back->cq_context = &front;
+}
+
+void arm_direct(CqFront &front, bool solicited_only) noexcept {
+  engine::CompletionQueue queue;
+  set(queue, front);
+  engine::arm(queue, solicited_only);
+}
+
+Cleaning::Cleaning(const ibv_qp *back) noexcept {
+  CqFront *const fronts[2] = {before(back->send_cq),
+                              back->recv_cq != back->send_cq ? before(back->recv_cq) : nullptr};
+  for (int i = 0; i < 2; ++i) {
+    if (fronts[i] == nullptr || fronts[i]->own.polled) continue;
+    if (is_direct(*fronts[i])) {
+      direct_[i] = fronts[i];
+      user_index_ = resource_before(back).number;
+      // The mark is due here: libmlx5 would count from where it has never been.
+      ask(fronts[i]->own.back);
+    } else {
+      unread_[i] = fronts[i];
+    }
+  }
+}
+
+void Cleaning::clean() noexcept {
+  for (CqFront *front : direct_) {
+    if (front == nullptr) continue;
+    const mlx5dv_cq facts = ask(front->own.back);
+    if (facts.buf == nullptr) continue;
+    engine::CompletionQueue queue;
+    set(queue, *front);
+    engine::open(queue, facts);
+    engine::Endpoint of;
+    of.set_user_index(user_index_);
+    engine::clean(queue, of);
+  }
+  for (CqFront *front : unread_)
+    if (front != nullptr && front->legacy.dbrec != nullptr)
+      front->legacy.cons_index = be32toh(*front->legacy.dbrec) & 0xffffff;
+}
+
+}  // namespace ibvexp::queue

@@ -1,0 +1,93 @@
+// Fronts before objects that rdma-core has just made. In contexts without fronts
+// (IBVEXP_ENGINE=native, other providers) objects are shown as they are.
+#pragma once
+
+#include "translate/queue/fill.h"
+#include "translate/state/context_state.h"
+
+#include <cerrno>
+#include <new>
+
+namespace ibvexp::queue {
+
+// Makes a context one whose programs hold fronts, if it is to be: before the program
+// has it. Puts the functions of doors.cpp into its operations.
+void install_doors(ContextState &state);
+
+// Creations of rdma-core's for ourselves: the inlines would make objects for a
+// program.
+ibv_qp *create_native(ibv_context *context, ibv_qp_init_attr_ex &attr) noexcept;
+ibv_qp *open_native(ibv_context *context, ibv_qp_open_attr &attr) noexcept;
+ibv_srq *create_native(ibv_context *context, ibv_srq_init_attr_ex &attr) noexcept;
+
+// Each returns what the program is to hold. The object behind must be destroyed by
+// the caller on failure. Throw bad_alloc.
+
+// of: how a queue pair has its queues. Those that another process made, and entries
+// of receive-side scaling, have none.
+enum class Queues : std::uint8_t { own, none, scaling };
+ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &made);
+ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector);
+ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces);
+// back: a translate::WorkQueue, of real.
+ibv_exp_wq *put_before(ContextState *state, ibv_exp_wq *back, ibv_wq *real,
+                       std::uint32_t max_pieces, const ibv_exp_wq_mp_rq *strides);
+
+// What a creation of rdma-core's returns, with the object gone on failure.
+void destroy_behind(ibv_qp *back) noexcept;
+void destroy_behind(ibv_cq *back) noexcept;
+void destroy_behind(ibv_srq *back) noexcept;
+template <class Object, class... About>
+Object *before_or_destroyed(ContextState *state, Object *back, const About &...about) noexcept {
+  try {
+    return put_before(state, back, about...);
+  } catch (const std::bad_alloc &) {
+    destroy_behind(back);
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+// What changes about a public structure, from the object behind.
+void refresh(QpFront &front) noexcept;
+
+// After a reset: counters that a direct program has moved begin again.
+void restart(QpFront &front) noexcept;
+
+// After a resize.
+void refresh(CqFront &front) noexcept;
+
+// Another completion queue takes the place behind a front. Throws bad_alloc.
+void replace_behind(CqFront &front, ibv_cq *back);
+
+// A front whose object is gone; null for none.
+template <class Front>
+void remove(Front *front) noexcept {
+  if (front != nullptr) give_back(*front);
+}
+
+// The program takes entries of a completion queue itself: it writes the counter and
+// calls no verb that would.
+inline bool is_direct(const CqFront &front) noexcept {
+  return !front.own.polled && front.legacy.cons_index != 0;
+}
+
+// Arming where the program counts.
+void arm_direct(CqFront &front, bool solicited_only) noexcept;
+
+// Around the reset or the end of a queue pair: its entries go from completion queues
+// that the program reads itself, as from the others by libmlx5. The program finds in
+// cons_index where to go on.
+class Cleaning {
+ public:
+  explicit Cleaning(const ibv_qp *back) noexcept;
+  // After it has succeeded.
+  void clean() noexcept;
+
+ private:
+  CqFront *direct_[2] = {};
+  CqFront *unread_[2] = {};
+  std::uint32_t user_index_ = 0;
+};
+
+}  // namespace ibvexp::queue
