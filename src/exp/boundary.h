@@ -8,6 +8,7 @@
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "trace/trace_observe.h"
+#include "translate/queue/front.h"
 
 #include <cerrno>
 #include <new>
@@ -84,6 +85,23 @@ template <EntryId id, class... Args>
   }
 }
 
+// Arguments as handlers take them: rdma-core's objects. What structures name is the
+// verb's own business.
+template <EntryId id, class T>
+[[gnu::always_inline]] inline T unwrapped(T argument) noexcept {
+  if constexpr (std::is_same_v<T, ibv_cq *>) {
+    queue::CqFront *front = queue::front_of(argument);
+    if (front == nullptr) return argument;
+    if constexpr (id == EntryId::ibv_exp_poll_cq) queue::mark_polled(*front);
+    return front->own.back;
+  } else if constexpr (std::is_same_v<T, ibv_qp *> || std::is_same_v<T, ibv_srq *> ||
+                       std::is_same_v<T, ibv_exp_wq *>) {
+    return queue::behind(argument);
+  } else {
+    return argument;
+  }
+}
+
 inline int error_of_exception() noexcept {
   try {
     throw;
@@ -137,7 +155,7 @@ struct SlotCall {
         if (!switched_on(answer.beyond)) return refuse(unsupported(id).code, arguments...);
       }
       try {
-        const auto result = detail::serve<id>(arguments...);
+        const auto result = detail::serve<id>(detail::unwrapped<id>(arguments)...);
         if (result) [[likely]]
           return detail::deliver<R>(result);
         return detail::fail<id, R>(detail::reported<counted>(result.error()));

@@ -7,9 +7,12 @@
 #include "base/real.h"
 #include "exp/attachment.h"
 #include "exp/boundary.h"
+#include "exp/caller.h"
+#include "exp/events.h"
 #include "trace/tally.h"
 #include "trace/trace_live.h"
 #include "translate/queue/direct/ownership.h"
+#include "translate/queue/fronts.h"
 #include "translate/verbs/cq.h"
 #include "translate/verbs/cq_memory.h"
 #include "translate/verbs/mr.h"
@@ -44,10 +47,31 @@ ibv_context *attached(const char *what, ibv_context *context) noexcept {
   if (context != nullptr)
     beside(what, [&] {
       const auto done = attach(context);
-      if (done) done.value()->sees_base_verbs = true;
+      if (!done) return done;
+      done.value()->sees_base_verbs = true;
+      queue::install_doors(*done.value());
       return done;
     });
   return context;
+}
+
+// What a creation returns to C.
+template <class Make>
+auto made(Make make) noexcept -> decltype(make().value()) {
+  try {
+    const auto object = make();
+    if (object) return object.value();
+    errno = object.error();
+  } catch (...) {
+    errno = detail::error_of_exception();
+  }
+  return nullptr;
+}
+
+// A verb called with an object that was destroyed.
+int gone(const char *verb) noexcept {
+  log(LogLevel::warn, "%s: the object is destroyed", verb);
+  return errno = EINVAL;
 }
 
 // Options are read, and log complaints about them come, before anything else.
@@ -117,84 +141,121 @@ IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
     errno = invalid(EntryId::ibv_exp_create_qp, "pd", 0, "must not be null").code;
     return nullptr;
   }
-  try {
+  return made([&] {
     // Null, or a context of an old provider: rdma-core answers as it always did.
     ContextState *state = nullptr;
     if (const auto known = attach(pd->context)) state = known.value();
-    const auto made = translate::create_base_qp(state, pd, attr);
-    if (made) return made.value();
-    errno = made.error();
-  } catch (...) {
-    errno = detail::error_of_exception();
-  }
-  return nullptr;
+    return translate::create_base_qp(state, pd, attr);
+  });
 }
 
 // A queue pair of the builder lane has a memory that a reset clears.
 IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask) {
-  return translate::modify_base_qp(find_state(qp->context), qp, attr, attr_mask);
+  ibv_qp *const back = queue::behind(qp);
+  if (back == nullptr) return gone("ibv_modify_qp");
+  return translate::modify_base_qp(find_state(qp->context), back, attr, attr_mask);
+}
+
+IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
+                                   ibv_qp_init_attr *init) {
+  queue::QpFront *const front = queue::front_of(qp);
+  if (front == nullptr) return real().ibv_query_qp(qp, attr, attr_mask, init);
+  if (front->own.back == nullptr) return gone("ibv_query_qp");
+  const int error = real().ibv_query_qp(front->own.back, attr, attr_mask, init);
+  if (error != 0) return error;
+  queue::refresh(*front);
+  init->qp_context = qp->qp_context;
+  init->send_cq = qp->send_cq;
+  init->recv_cq = qp->recv_cq;
+  init->srq = qp->srq;
+  return 0;
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_qp(ibv_qp *qp) {
-  return translate::destroy_qp(find_state(qp->context), qp);
+  ibv_qp *const back = queue::behind(qp);
+  if (back == nullptr) return gone("ibv_destroy_qp");
+  return translate::destroy_qp(find_state(qp->context), back);
+}
+
+IBVEXP_INTERPOSED int ibv_attach_mcast(ibv_qp *qp, const ibv_gid *gid, std::uint16_t lid) {
+  return real().ibv_attach_mcast(queue::behind(qp), gid, lid);
+}
+
+IBVEXP_INTERPOSED int ibv_detach_mcast(ibv_qp *qp, const ibv_gid *gid, std::uint16_t lid) {
+  return real().ibv_detach_mcast(queue::behind(qp), gid, lid);
 }
 
 // What a program later asks an interface family for has to be known as a queue.
 IBVEXP_INTERPOSED ibv_cq *ibv_create_cq(ibv_context *context, int cqe, void *cq_context,
                                         ibv_comp_channel *channel, int comp_vector) {
-  ibv_cq *cq = real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
-  if (cq == nullptr) return nullptr;
-  try {
-    translate::enter_created(find_state(context), cq);
-    return cq;
-  } catch (...) {
-    real().ibv_destroy_cq(cq);
-    errno = detail::error_of_exception();
-  }
-  return nullptr;
+  // libmlx5 has queues of its own for flow steering.
+  if (is_of_rdma_core(__builtin_return_address(0)))
+    return real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
+  return made([&] {
+    return translate::create_base_cq(find_state(context), context, cqe, cq_context, channel,
+                                     comp_vector);
+  });
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
-  return translate::destroy_cq(find_state(cq->context), cq);
+  ibv_cq *const back = queue::behind(cq);
+  if (back == nullptr) return gone("ibv_destroy_cq");
+  return translate::destroy_cq(find_state(cq->context), back);
 }
 
 // libmlx5 counts what a completion queue holds when it is resized or has reported
 // an event. For queues that we drive that is our business.
 IBVEXP_INTERPOSED int ibv_resize_cq(ibv_cq *cq, int cqe) {
-  if (direct::is_owned(find_state(cq->context), cq)) {
-    log(LogLevel::warn, "ibv_resize_cq: the queue is driven by an interface family");
-    return errno = ENOTSUP;
-  }
-  return real().ibv_resize_cq(cq, cqe);
+  return translate::resize_cq(find_state(cq->context), queue::behind(cq), cqe);
 }
 
 IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, void **cq_context) {
   const int error = real().ibv_get_cq_event(channel, cq, cq_context);
-  if (error == 0) direct::count_event(find_state((*cq)->context), *cq);
-  return error;
+  if (error != 0) return error;
+  direct::count_event(find_state((*cq)->context), *cq);
+  if (queue::CqFront *front = queue::before(*cq)) {
+    ++front->own.events;
+    *cq = &front->shown;
+    *cq_context = front->shown.cq_context;
+  }
+  return 0;
+}
+
+IBVEXP_INTERPOSED void ibv_ack_cq_events(ibv_cq *cq, unsigned count) {
+  real().ibv_ack_cq_events(queue::behind(cq), count);
+}
+
+IBVEXP_INTERPOSED ibv_srq *ibv_create_srq(ibv_pd *pd, ibv_srq_init_attr *attr) {
+  ibv_srq *const back = real().ibv_create_srq(pd, attr);
+  if (back == nullptr) return nullptr;
+  return queue::before_or_destroyed(find_state(pd->context), back, attr->attr.max_sge);
 }
 
 // Legacy XRC has shared receive queues of another shape.
 
 IBVEXP_INTERPOSED int ibv_modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int attr_mask) {
-  return translate::modify_srq(srq, attr, attr_mask);
+  return translate::modify_srq(queue::behind(srq), attr, attr_mask);
 }
 
 IBVEXP_INTERPOSED int ibv_query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
-  return translate::query_srq(srq, attr);
+  return translate::query_srq(queue::behind(srq), attr);
 }
 
-IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) { return translate::destroy_srq(srq); }
+IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) {
+  ibv_srq *const back = queue::behind(srq);
+  if (back == nullptr) return gone("ibv_destroy_srq");
+  return translate::destroy_srq(back);
+}
 
 IBVEXP_INTERPOSED int ibv_get_async_event(ibv_context *context, ibv_async_event *event) {
   const int error = real().ibv_get_async_event(context, event);
-  if (error == 0) translate::show_srq(find_state(context), *event);
+  if (error == 0) show_object(find_state(context), *event);
   return error;
 }
 
 IBVEXP_INTERPOSED void ibv_ack_async_event(ibv_async_event *event) {
   ibv_async_event known = *event;
-  translate::hide_srq(known);
+  hide_object(known);
   real().ibv_ack_async_event(&known);
 }
 
@@ -233,7 +294,14 @@ IBVEXP_FORWARD_1_0(int, ibv_destroy_qp, (void *qp), qp)
 IBVEXP_FORWARD_1_0(void *, ibv_create_cq,
                    (void *context, int cqe, void *cq_context, void *channel, int comp_vector),
                    context, cqe, cq_context, channel, comp_vector)
+IBVEXP_FORWARD_1_0(int, ibv_query_qp, (void *qp, void *attr, int mask, void *init), qp, attr, mask,
+                   init)
+IBVEXP_FORWARD_1_0(int, ibv_attach_mcast, (void *qp, void *gid, std::uint16_t lid), qp, gid, lid)
+IBVEXP_FORWARD_1_0(int, ibv_detach_mcast, (void *qp, void *gid, std::uint16_t lid), qp, gid, lid)
 IBVEXP_FORWARD_1_0(int, ibv_destroy_cq, (void *cq), cq)
+IBVEXP_FORWARD_1_0(void, ibv_ack_cq_events, (void *cq, unsigned count), cq, count)
+IBVEXP_FORWARD_1_0(void *, ibv_create_ah, (void *pd, void *attr), pd, attr)
+IBVEXP_FORWARD_1_0(void *, ibv_create_srq, (void *pd, void *attr), pd, attr)
 IBVEXP_FORWARD_1_0(int, ibv_resize_cq, (void *cq, int cqe), cq, cqe)
 IBVEXP_FORWARD_1_0(int, ibv_get_cq_event, (void *channel, void **cq, void **context), channel, cq,
                    context)
@@ -260,7 +328,8 @@ int ibvexp_1_0_ibv_cmd_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask, v
   static auto *const modify =
       reinterpret_cast<int (*)(ibv_qp *, ibv_qp_attr *, int, void *, std::size_t)>(
           find_real("ibv_cmd_modify_qp", nullptr));
-  if (modify != nullptr) return modify(qp, attr, attr_mask, &command, sizeof(command));
+  if (modify != nullptr)
+    return modify(queue::behind(qp), attr, attr_mask, &command, sizeof(command));
   log(LogLevel::error, "ibv_cmd_modify_qp: this libibverbs has none");
   return ENOSYS;
 }

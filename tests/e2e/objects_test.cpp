@@ -330,7 +330,13 @@ TEST_CASE(
     CHECK(ibv_exp_modify_cq(cq.get(), &moderation, IBV_EXP_CQ_MODERATION) == 0);
     moderation.comp_mask = 0;
     CHECK(ibv_exp_modify_cq(cq.get(), &moderation, IBV_EXP_CQ_MODERATION) == EINVAL);
+    CHECK(ibv_exp_modify_cq(cq.get(), &moderation, IBV_EXP_CQ_CAP_FLAGS) == EINVAL);
+    // Only for queues that nothing has been done to.
+    moderation.comp_mask = IBV_EXP_CQ_ATTR_CQ_CAP_FLAGS;
+    moderation.cq_cap_flags = IBV_EXP_CQ_IGNORE_OVERRUN;
     CHECK(ibv_exp_modify_cq(cq.get(), &moderation, IBV_EXP_CQ_CAP_FLAGS) == ENOTSUP);
+    moderation.cq_cap_flags = 2;
+    CHECK(ibv_exp_modify_cq(cq.get(), &moderation, IBV_EXP_CQ_CAP_FLAGS) == EINVAL);
     CHECK(ibv_exp_modify_cq(cq.get(), &moderation, 1 << 9) == EINVAL);
   }
   CHECK(channel->refcnt == 0);

@@ -7,6 +7,7 @@
 #include "trace/diagnose.h"
 #include "translate/convert/cq_convert.h"
 #include "translate/queue/direct/ownership.h"
+#include "translate/queue/fronts.h"
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/poll_extended.h"
 #include "translate/state/clock_info.h"
@@ -32,9 +33,10 @@ struct Extras {
   std::uint32_t entry_size = 0;  // 0: what libmlx5 chooses
   CqRing::Stamps stamps = CqRing::Stamps::none;
   std::uint8_t compression = 0;  // a format, 0 for none
+  bool ignore_overrun = false;
 
   bool ring() const { return stamps != CqRing::Stamps::none || compression != 0; }
-  bool any() const { return ring() || entry_size != 0; }
+  bool any() const { return ring() || entry_size != 0 || ignore_overrun; }
 };
 
 Result<void> check(const ibv_context *context, const ibv_comp_channel *channel,
@@ -83,6 +85,21 @@ Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
   return cycles ? CqRing::Stamps::cycles : CqRing::Stamps::system_time;
 }
 
+// Bytes of an entry by MLX5_CQE_SIZE; 0 for none.
+std::uint32_t entry_size_of(const std::string &size) {
+  if (size == "64") return 64;
+  if (size == "128") return 128;
+  if (!size.empty())
+    log(LogLevel::warn, "ibv_exp_create_cq: MLX5_CQE_SIZE=%s ignored: 64 or 128", size.c_str());
+  return 0;
+}
+
+// libmlx5 reads the environment of the process by itself.
+std::uint32_t own_entry_size(ContextState &state) {
+  if (!mlx5dv_is_supported(state.context->device)) return 0;
+  return entry_size_of(own_variable(state, "MLX5_CQE_SIZE"));
+}
+
 Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) {
   const std::uint32_t flags = (attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0 ? attr.flags : 0;
   ibv_context *context = state.context;
@@ -102,28 +119,30 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
     extras.compression = compression_of(context);  // a wish
   }
 
-  // libmlx5 reads the environment of the process by itself.
-  const std::string size =
-      extras.ring() ? variable(state, "MLX5_CQE_SIZE") : own_variable(state, "MLX5_CQE_SIZE");
-  const bool known = size == "64" || size == "128";
-  if (!size.empty() && !known)
-    log(LogLevel::warn, "ibv_exp_create_cq: MLX5_CQE_SIZE=%s ignored: 64 or 128", size.c_str());
-  if (mlx5 && known) extras.entry_size = size == "128" ? 128 : 64;
+  if (!extras.ring()) extras.entry_size = own_entry_size(state);
+  else if (mlx5) extras.entry_size = entry_size_of(variable(state, "MLX5_CQE_SIZE"));
   if (extras.ring() && extras.entry_size == 0) extras.entry_size = 64;
   return extras;
 }
 
 int destroy_real(ibv_cq *cq) { return real().ibv_destroy_cq(cq); }
 
-Result<ibv_cq *> make_plain(ContextState &state, int cqe, void *cq_context,
+// A queue that rdma-core has made. Throws bad_alloc.
+void enter_created(ContextState *state, ibv_cq *cq) {
+  if (state == nullptr) return;
+  const MutexGuard guard(state->mutex);
+  state->completion_queues.insert(cq);
+}
+
+Result<ibv_cq *> make_plain(ContextState *state, ibv_context *context, int cqe, void *cq_context,
                             ibv_comp_channel *channel, int comp_vector) {
   const KeepErrno keep;
   Owned<ibv_cq, destroy_real> cq(
-      real().ibv_create_cq(state.context, cqe, cq_context, channel, comp_vector));
+      real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector));
   if (!cq) return keep.reason();
-  enter_created(&state, cq.get());
+  enter_created(state, cq.get());
   // One of this address may have been destroyed without our seeing it.
-  direct::forget_cq(state, cq.get(), cq->handle);
+  if (state != nullptr) direct::forget_cq(*state, cq.get(), cq->handle);
   return cq.release();
 }
 
@@ -142,6 +161,10 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   attr.channel = channel;
   attr.comp_vector = static_cast<std::uint32_t>(comp_vector);
   attr.wc_flags = extras.stamps != CqRing::Stamps::none ? IBV_WC_EX_WITH_COMPLETION_TIMESTAMP : 0;
+  if (extras.ignore_overrun) {
+    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  }
   mlx5dv_cq_init_attr dv{};
   dv.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
   dv.cqe_size = static_cast<std::uint16_t>(extras.entry_size);
@@ -182,8 +205,21 @@ Result<ibv_cq *> make(ContextState &state, int cqe, void *cq_context, ibv_comp_c
                       int comp_vector, const ibv_exp_cq_init_attr &attr) {
   const auto extras = extras_of(state, attr);
   if (!extras) return extras.failure();
-  if (!extras.value().any()) return make_plain(state, cqe, cq_context, channel, comp_vector);
+  if (!extras.value().any())
+    return make_plain(&state, state.context, cqe, cq_context, channel, comp_vector);
   return make_extended(state, cqe, cq_context, channel, comp_vector, extras.value());
+}
+
+// What the program gets.
+Result<ibv_cq *> in_front(const Result<ibv_cq *> &made, int comp_vector) {
+  if (!made) return made;
+  ContextState *state = find_state(made.value()->context);
+  try {
+    return queue::put_before(state, made.value(), comp_vector);
+  } catch (...) {
+    destroy_cq(state, made.value());
+    throw;
+  }
 }
 
 // Gives a mutex back that the caller holds, and takes it again.
@@ -222,8 +258,8 @@ Result<ibv_cq *> in_domain(ContextState &state, const ibv_exp_cq_init_attr &attr
 Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe, void *cq_context,
                            ibv_comp_channel *channel, int comp_vector, ibv_exp_cq_init_attr *attr) {
   if (const auto checked = check(context, channel, attr); !checked) return checked.failure();
-  return in_domain(state, *attr,
-                   [&] { return make(state, cqe, cq_context, channel, comp_vector, *attr); });
+  const auto plain = [&] { return make(state, cqe, cq_context, channel, comp_vector, *attr); };
+  return in_front(in_domain(state, *attr, plain), comp_vector);
 }
 
 Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
@@ -233,40 +269,123 @@ Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
   // recursive. It also counts the reference that the caller is going to count.
   const auto made = [&] {
     const Unlocked unlocked(context->mutex);
-    return in_domain(state, *attr,
-                     [&] { return make(state, cqe, nullptr, channel, comp_vector, *attr); });
+    const auto plain = [&] { return make(state, cqe, nullptr, channel, comp_vector, *attr); };
+    return in_front(in_domain(state, *attr, plain), comp_vector);
   }();
   if (made && channel != nullptr) --channel->refcnt;
   return made;
 }
 
-Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
-  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
-  const auto asked = static_cast<std::uint32_t>(mask);
-  // All or nothing: what is refused is refused before anything is changed.
+namespace {
+
+Error no_overrun(std::uint32_t flags) {
+  return unsupported(modifying, FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN, "cq_cap_flags", flags);
+}
+
+// rdma-core takes the flag at creation only: behind a front that nobody has used yet,
+// another queue takes the place. What the program is given stays.
+Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t flags) {
+  queue::CqFront *const front = queue::before(cq);
+  const CqState *known = find_cq(&state, cq);
+  if (front == nullptr || front->own.polled || front->own.armed || front->own.moderated ||
+      front->legacy.cons_index != 0 || (known != nullptr && known->poll.load() != nullptr))
+    return no_overrun(flags);
+  Extras extras{static_cast<std::uint32_t>(front->legacy.cqe_sz)};
+  extras.ignore_overrun = true;
+  const auto made =
+      make_extended(state, cq->cqe, nullptr, cq->channel, front->own.comp_vector, extras);
+  if (!made) return no_overrun(flags);
+  struct Undo {
+    ContextState &state;
+    ibv_cq *cq;
+    ~Undo() {
+      if (cq != nullptr) destroy_cq(&state, cq);
+    }
+  } undo{state, made.value()};
+  DomainUse domain(state);
+  domain.take(cq);
+  cq->cq_context = nullptr;  // the front stays
+  if (destroy_cq(&state, cq) != 0) {
+    cq->cq_context = front;
+    if (domain) domain.keep(cq);
+    return no_overrun(flags);  // queue pairs use it
+  }
+  front->own.back = nullptr;
+  queue::replace_behind(*front, made.value());
+  undo.cq = nullptr;
+  front->own.ignores_overrun = true;
+  if (domain) domain.keep(made.value());
+  return made;
+}
+
+// Refusals before anything is changed.
+Result<void> check(const ibv_exp_cq_attr &attr, std::uint32_t asked) {
   if (const auto bits =
           check_bits(modifying, "cq_attr_mask", asked, bits_of<"ibv_exp_cq_attr_mask">());
       !bits)
     return bits;
-  if (const auto bits = check_bits(modifying, "comp_mask", attr->comp_mask,
+  if (const auto bits = check_bits(modifying, "comp_mask", attr.comp_mask,
                                    bits_of<"ibv_exp_cq_attr_comp_mask">());
       !bits)
     return bits;
-  if ((asked & IBV_EXP_CQ_MODERATION) == 0) return {};
-  if ((attr->comp_mask & IBV_EXP_CQ_ATTR_MODERATION) == 0)
-    return invalid(modifying, "comp_mask", attr->comp_mask, "moderation asked for but not given");
-
-  ibv_modify_cq_attr modern = to_modern(*attr);
-  return outcome(ibv_modify_cq(cq, &modern));
+  if ((asked & IBV_EXP_CQ_MODERATION) != 0 && (attr.comp_mask & IBV_EXP_CQ_ATTR_MODERATION) == 0)
+    return invalid(modifying, "comp_mask", attr.comp_mask, "moderation asked for but not given");
+  if ((asked & IBV_EXP_CQ_CAP_FLAGS) == 0) return {};
+  if ((attr.comp_mask & IBV_EXP_CQ_ATTR_CQ_CAP_FLAGS) == 0)
+    return invalid(modifying, "comp_mask", attr.comp_mask, "flags asked for but not given");
+  return check_bits(modifying, "cq_cap_flags", attr.cq_cap_flags,
+                    bits_of<"ibv_exp_cq_cap_flags">());
 }
 
-void enter_created(ContextState *state, ibv_cq *cq) {
-  if (state == nullptr) return;
-  const MutexGuard guard(state->mutex);
-  state->completion_queues.insert(cq);
+}  // namespace
+
+Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
+  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
+  const auto asked = static_cast<std::uint32_t>(mask);
+  if (const auto checked = check(*attr, asked); !checked) return checked;
+  ContextState *state = find_state(cq->context);
+  if ((asked & IBV_EXP_CQ_CAP_FLAGS) != 0) {
+    const queue::CqFront *front = queue::before(cq);
+    const bool wanted = (attr->cq_cap_flags & IBV_EXP_CQ_IGNORE_OVERRUN) != 0;
+    const bool is = front != nullptr && front->own.ignores_overrun;
+    if (wanted != is) {
+      if (is || state == nullptr) return no_overrun(attr->cq_cap_flags);
+      const auto changed = ignore_overrun(*state, cq, attr->cq_cap_flags);
+      if (!changed) return changed.failure();
+      cq = changed.value();
+    }
+  }
+  if ((asked & IBV_EXP_CQ_MODERATION) == 0) return {};
+
+  ibv_modify_cq_attr modern = to_modern(*attr);
+  if (const auto changed = outcome(ibv_modify_cq(cq, &modern)); !changed) return changed;
+  if (queue::CqFront *front = queue::before(cq)) front->own.moderated = true;
+  return {};
+}
+
+Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int cqe,
+                                void *cq_context, ibv_comp_channel *channel, int comp_vector) {
+  // A variable that the program has set for this context alone.
+  const Extras extras{state != nullptr ? own_entry_size(*state) : 0};
+  return in_front(extras.any()
+                      ? make_extended(*state, cqe, cq_context, channel, comp_vector, extras)
+                      : make_plain(state, context, cqe, cq_context, channel, comp_vector),
+                  comp_vector);
+}
+
+int resize_cq(ContextState *state, ibv_cq *cq, int cqe) {
+  if (direct::is_owned(state, cq)) {
+    log(LogLevel::warn, "ibv_resize_cq: the queue is driven by an interface family");
+    return errno = ENOTSUP;
+  }
+  const int result = real().ibv_resize_cq(cq, cqe);
+  if (queue::CqFront *front = queue::before(cq); front != nullptr && result == 0)
+    queue::refresh(*front);
+  return result;
 }
 
 int destroy_cq(ContextState *state, ibv_cq *cq) {
+  queue::CqFront *const front = queue::before(cq);
   // Out of the table first: the handle may be given out again at once.
   CqState *entry = find_cq(state, cq);
   const std::uint32_t handle = cq->handle;
@@ -287,6 +406,7 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
     if (entry != nullptr && result != 0) state->cqs.set(handle, entry);
     if (result != 0 && known) state->completion_queues.insert(std::move(known));
   }
+  if (result == 0) queue::remove(front);
   return result;
 }
 

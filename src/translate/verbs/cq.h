@@ -19,8 +19,12 @@ Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
 
 Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask);
 
-// A queue that a base verb created. Throws bad_alloc.
-void enter_created(ContextState *state, ibv_cq *cq);
+// ibv_create_cq(). state is null for a context that cannot be attached.
+Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int cqe,
+                                void *cq_context, ibv_comp_channel *channel, int comp_vector);
+
+// What ibv_resize_cq() returns.
+int resize_cq(ContextState *state, ibv_cq *cq, int cqe);
 
 // Returns what ibv_destroy_cq() returns. state is null for a context that cannot
 // be attached.

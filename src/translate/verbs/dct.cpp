@@ -6,6 +6,7 @@
 #include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/convert/dct_convert.h"
+#include "translate/queue/fronts.h"
 #include "translate/verbs/scatter.h"
 #include "translate/verbs/xrc_srq.h"
 
@@ -54,8 +55,8 @@ Result<bool> names_gid(ibv_context *context, const ibv_exp_dct_init_attr &attr) 
 ibv_qp *make(ibv_context *context, const ibv_exp_dct_init_attr &attr) {
   ibv_qp_init_attr_ex modern{};
   modern.qp_type = IBV_QPT_DRIVER;
-  modern.send_cq = modern.recv_cq = attr.cq;
-  modern.srq = attr.srq;
+  modern.send_cq = modern.recv_cq = queue::behind(attr.cq);
+  modern.srq = queue::behind(attr.srq);
   modern.comp_mask = IBV_QP_INIT_ATTR_PD;
   modern.pd = attr.pd;
   mlx5dv_qp_init_attr dv{};
@@ -93,7 +94,7 @@ void remember(ContextState &state, DcTarget &target) {
   QpState &entry = state.qp_pool.take();
   entry.dct = &target.handle;
   entry.srq = target.handle.srq;
-  entry.recv_cq = target.handle.cq;
+  entry.recv_cq = queue::behind(target.handle.cq);
   entry.raw = false;
   try {
     QpState *stale = state.qps.find(target.qp->qp_num);
@@ -166,7 +167,9 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
   }
   if (!gone) return invalid(destroying, "dct", 0, "not created here, or destroyed");
   const KeepErrno keep;
+  queue::Cleaning cleaning(gone.mapped()->qp);
   const int error = destroy_real(gone.mapped()->qp);
+  if (error == 0) cleaning.clean();
   if (entry != nullptr) {
     const MutexGuard guard(state.mutex);
     if (error == 0) state.qp_pool.give_back(*entry);

@@ -4,6 +4,7 @@
 #include "trace/diagnose.h"
 #include "translate/queue/direct/families.h"
 #include "translate/queue/direct/ownership.h"
+#include "translate/queue/front.h"
 #include "translate/state/context_state.h"
 #include "translate/verbs/wq.h"
 
@@ -100,6 +101,7 @@ Refusal to_refusal(Error error) {
 // What a program passes as object may be anything: it is not looked into unless its
 // address is known.
 bool is_qp(ContextState &state, const void *object) {
+  if (object == nullptr) return false;  // it was behind a front, and is gone
   bool found = false;
   const MutexGuard guard(state.mutex);
   state.qp_pool.for_each([&](const QpState &known) {
@@ -162,10 +164,10 @@ Refusal query(ContextState &state, const ibv_exp_query_intf_params *params, void
   const Refusal outcome = [&] {
     switch (params->intf) {
       case IBV_EXP_INTF_QP_BURST:
-        return query_qp(state, static_cast<ibv_qp *>(params->obj), choice, family);
+        return query_qp(state, queue::behind_any<ibv_qp>(params->obj), choice, family);
       case IBV_EXP_INTF_CQ:
-        return query_cq(state, static_cast<ibv_cq *>(params->obj), choice, family);
-      default: return query_wq(state, params->obj, choice, family);
+        return query_cq(state, queue::behind_any<ibv_cq>(params->obj), choice, family);
+      default: return query_wq(state, queue::behind_any<ibv_exp_wq>(params->obj), choice, family);
     }
   }();
   if (family != nullptr) {

@@ -10,10 +10,12 @@
 #include "translate/convert/room.h"
 #include "translate/convert/wr_convert.h"
 #include "translate/queue/direct/ownership.h"
+#include "translate/queue/fronts.h"
 #include "translate/queue/lane/extended_poll.h"
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/lane/open.h"
 #include "translate/queue/receive_in_reset.h"
+#include "translate/queue/unwrapped.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/qp_queues_check.h"
 #include "translate/verbs/res_domain.h"
@@ -34,7 +36,12 @@ namespace {
 constexpr EntryId creating = EntryId::ibv_exp_create_qp;
 constexpr EntryId modifying = EntryId::ibv_exp_modify_qp;
 
-int destroy_real(ibv_qp *qp) { return real().ibv_destroy_qp(qp); }
+int destroy_real(ibv_qp *qp) {
+  queue::QpFront *const front = queue::before(qp);
+  const int error = real().ibv_destroy_qp(qp);
+  if (error == 0) queue::remove(front);
+  return error;
+}
 
 // The opcodes of which nothing has to be looked at but the flags.
 std::uint32_t simple_opcodes(ibv_qp_type type, bool atomics) {
@@ -64,20 +71,21 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   entry.port = 0;
   entry.granted = modern.attr.cap;
   entry.sq_sig_all = modern.attr.sq_sig_all != 0;
-  entry.srq = qp->srq;
+  entry.srq = queue::shown(qp->srq);
   entry.send_cq = qp->send_cq;
   entry.recv_cq = qp->recv_cq;
   entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
   entry.checksums = (state.device().device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0;
   entry.max_tso_header = modern.attr.max_tso_header;
   entry.qp.store(qp, std::memory_order_relaxed);
+  entry.shown.store(queue::shown(qp), std::memory_order_relaxed);
   try {
     lane::enter(entry.lane, qp, modern);
     if (entry.lane.ex != nullptr) {
       lane::install(state);
       entry.simple_opcodes = 0;
     }
-    if (entry.raw) need_cq(state, entry.recv_cq).add_raw(qp);
+    if (entry.raw) need_cq(state, entry.recv_cq).add_raw(queue::shown(qp));
     // A number that is taken was freed without our seeing it: its state goes back.
     QpState *stale = state.qps.find(qp->qp_num);
     state.qps.set(qp->qp_num, &entry);
@@ -87,7 +95,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
     }
     enter_reset(state, entry);
   } catch (...) {
-    if (entry.raw) need_cq(state, entry.recv_cq).remove_raw(qp);
+    if (entry.raw) need_cq(state, entry.recv_cq).remove_raw(queue::shown(qp));
     state.qp_pool.give_back(entry);
     throw;
   }
@@ -295,7 +303,7 @@ ibv_qp *create(ContextState &state, ModernQpInit &modern, std::uint32_t raw_byte
   // The inline would call our own wrapper.
   if (modern.attr.comp_mask == IBV_QP_INIT_ATTR_PD)
     return real().ibv_create_qp(modern.attr.pd, reinterpret_cast<ibv_qp_init_attr *>(&modern.attr));
-  return ibv_create_qp_ex(context, &modern.attr);
+  return queue::create_native(context, modern.attr);
 }
 
 // The same, with as much room for inline data as the legacy provider granted. First
@@ -329,7 +337,7 @@ ibv_qp *create_roomy(ContextState &state, ModernQpInit &modern, std::uint32_t ra
 }
 
 Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
-                                     std::uint32_t raw_bytes) {
+                                     std::uint32_t raw_bytes, bool single_threaded = false) {
   if (modern.needs_dv && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "qp_type or exp_create_flags",
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
@@ -338,6 +346,9 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
   const KeepErrno keep;
   Owned<ibv_qp, destroy_real> made(create_roomy(state, modern, raw_bytes));
   if (!made) return keep.reason();
+  const auto queues = scales(modern) ? queue::Queues::scaling : queue::Queues::own;
+  queue::put_before(&state, made.get(), queues,
+                    {modern.attr.cap, modern.attr.sq_sig_all != 0, single_threaded});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return made.release();
   remember(state, made.get(), modern);
@@ -359,10 +370,18 @@ void keep_domain(ContextState &state, DomainUse &domain, ibv_qp *qp) {
   if (shown != nullptr) qp->pd = shown;
 }
 
+// What the program gets.
+ibv_qp *as_shown(ibv_qp *qp) {
+  if (queue::QpFront *front = queue::before(qp)) queue::refresh(*front);
+  return queue::shown(qp);
+}
+
 }  // namespace
 
 Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  const queue::Unwrapped send_cq(attr->send_cq), recv_cq(attr->recv_cq);
+  const queue::Unwrapped srq(attr->srq);
   if (const auto checked = check(state, *attr); !checked) return checked.failure();
   ModernQpInit modern = to_modern(*attr);
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
@@ -373,7 +392,8 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
       return entered.failure();
     modern.attr.pd = domain.pd();
   }
-  const auto made = create_and_remember(state, modern, raw_bytes(*attr));
+  const bool single_threaded = domain && domain.share().domain->td != nullptr;
+  const auto made = create_and_remember(state, modern, raw_bytes(*attr), single_threaded);
   if (!made) return made;
 
   ibv_qp *qp = made.value();
@@ -383,11 +403,13 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
     attr->max_inl_recv = granted_inline_receive(state, qp, modern);
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) != 0)
     attr->max_atomic_arg = granted_atomic_size(state, *qp, attr->max_atomic_arg);
-  return qp;
+  return as_shown(qp);
 }
 
 Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  const queue::Unwrapped send_cq(attr->send_cq), recv_cq(attr->recv_cq);
+  const queue::Unwrapped srq(attr->srq);
   if (attr->srq != nullptr && is_legacy(attr->srq))
     return invalid(creating, "srq", attr->srq->handle,
                    "senders name a queue of XRC, not receivers");
@@ -403,18 +425,22 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
     return queues.failure();
   ModernQpInit modern = to_modern(*attr, pd);
   const auto made = create_and_remember(*state, modern, 0);
-  if (made) attr->cap = modern.attr.cap;
-  return made;
+  if (!made) return made;
+  attr->cap = modern.attr.cap;
+  return as_shown(made.value());
 }
 
 int destroy_qp(ContextState *state, ibv_qp *qp) {
+  queue::QpFront *const front = queue::before(qp);
+  queue::Cleaning cleaning(qp);
   // Out of the table first: the number may be given out again at once.
   QpState *entry = find_qp(state, qp);
   const std::uint32_t number = qp->qp_num;
   if (entry != nullptr) {
     const MutexGuard guard(state->mutex);
     state->qps.set(number, nullptr);
-    if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr) cq->remove_raw(qp);
+    if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr)
+      cq->remove_raw(queue::shown(qp));
   }
   std::optional<DomainUse> domain;
   if (state != nullptr) {
@@ -425,6 +451,7 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   const int result = real().ibv_destroy_qp(qp);
   if (result != 0 && domain && *domain) keep_domain(*state, *domain, qp);
   if (result == 0 && state != nullptr) direct::forget(*state, qp, number);
+  if (result == 0) cleaning.clean();
   if (entry != nullptr) {
     const MutexGuard guard(state->mutex);
     if (result == 0) {
@@ -432,9 +459,11 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
       state->qp_pool.give_back(*entry);
     } else {
       state->qps.set(number, entry);
-      if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr) cq->add_raw(qp);
+      if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr)
+        cq->add_raw(queue::shown(qp));
     }
   }
+  if (result == 0) queue::remove(front);
   return result;
 }
 
@@ -474,10 +503,17 @@ int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int ma
 
 // Any queue pair, by whatever door. Not so for targets.
 int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
+  std::optional<queue::Cleaning> cleaning;
+  if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET) cleaning.emplace(qp);
   const int error = known != nullptr && known->lane.initiator && known->lane.active()
                         ? modify_initiator(*known, qp, attr, mask)
                         : real().ibv_modify_qp(qp, &attr, mask);
   if (error != 0) return error;
+  if (cleaning) cleaning->clean();
+  if (queue::QpFront *front = queue::before(qp)) {
+    queue::refresh(*front);
+    if (cleaning) queue::restart(*front);
+  }
   if (known != nullptr) {
     if ((mask & IBV_QP_PORT) != 0) known->port = attr.port_num;
     forget_requests(*known, attr, mask);

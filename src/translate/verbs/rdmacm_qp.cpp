@@ -2,6 +2,7 @@
 #include "base/keep_errno.h"
 #include "base/owned.h"
 #include "trace/diagnose.h"
+#include "translate/queue/front.h"
 #include "translate/verbs/qp.h"
 #include "translate/verbs/rdmacm.h"
 
@@ -43,7 +44,7 @@ struct Side {
   }
 };
 
-int destroy(ibv_qp *qp) { return destroy_qp(find_state(qp->context), qp); }
+int destroy(ibv_qp *qp) { return destroy_qp(find_state(qp->context), queue::behind(qp)); }
 
 // The request with what the identifier adds, for the time of the call. In place,
 // since older releases have shorter structures: only the caller's masks show which.
@@ -112,7 +113,7 @@ Result<void> move(rdma_cm_id *id, ibv_qp *qp, ibv_qp_state state) {
   attr.qkey = modern.qkey;
   attr.qp_access_flags = static_cast<int>(modern.qp_access_flags);
   attr.sq_psn = modern.sq_psn;
-  return modify_qp(*attached(qp->context), qp, &attr, static_cast<unsigned>(mask));
+  return modify_qp(*attached(qp->context), queue::behind(qp), &attr, static_cast<unsigned>(mask));
 }
 
 // As far as librdmacm drives the queue pairs that it makes itself: datagrams are
@@ -121,10 +122,13 @@ Result<void> initialise(rdma_cm_id *id, ibv_qp *qp) {
   if (const auto moved = move(id, qp, IBV_QPS_INIT); !moved || !is_datagram(id)) return moved;
   ibv_exp_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
-  if (const auto moved = modify_qp(*attached(qp->context), qp, &attr, IBV_EXP_QP_STATE); !moved)
+  if (const auto moved =
+          modify_qp(*attached(qp->context), queue::behind(qp), &attr, IBV_EXP_QP_STATE);
+      !moved)
     return moved;
   attr.qp_state = IBV_QPS_RTS;
-  return modify_qp(*attached(qp->context), qp, &attr, IBV_EXP_QP_STATE | IBV_EXP_QP_SQ_PSN);
+  return modify_qp(*attached(qp->context), queue::behind(qp), &attr,
+                   IBV_EXP_QP_STATE | IBV_EXP_QP_SQ_PSN);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "base/keep_errno.h"
 #include "trace/diagnose.h"
 #include "translate/convert/srq_convert.h"
+#include "translate/queue/fronts.h"
 
 namespace ibvexp::translate {
 
@@ -44,10 +45,14 @@ Result<void> check(const ibv_context *context, const ibv_exp_create_srq_attr *at
 Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr) {
   if (const auto checked = check(context, attr); !checked) return checked.failure();
   ibv_srq_init_attr_ex modern = to_modern(*attr);
+  modern.cq = queue::behind(modern.cq);
   const KeepErrno keep;
-  const auto made = keep.made(ibv_create_srq_ex(context, &modern));
-  if (made) attr->base.attr = modern.attr;
-  return made;
+  ibv_srq *srq = queue::create_native(context, modern);
+  if (srq == nullptr) return keep.reason();
+  srq = queue::before_or_destroyed(find_state(context), srq, modern.attr.max_sge);
+  if (srq == nullptr) return keep.reason();
+  attr->base.attr = modern.attr;
+  return srq;
 }
 
 }  // namespace ibvexp::translate

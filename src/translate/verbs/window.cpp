@@ -3,6 +3,7 @@
 #include "base/keep_errno.h"
 #include "trace/diagnose.h"
 #include "translate/convert/wr_convert.h"
+#include "translate/queue/unwrapped.h"
 
 namespace ibvexp::translate {
 
@@ -43,6 +44,7 @@ Result<void> check(ContextState &state, const ibv_exp_mw_bind &bind) {
 }  // namespace
 
 Result<void> bind_mw(ContextState &state, ibv_exp_mw_bind *bind) {
+  const queue::Unwrapped qp(bind->qp);
   if (const auto checked = check(state, *bind); !checked) return checked;
   ibv_mw_bind modern{};
   modern.wr_id = bind->wr_id;

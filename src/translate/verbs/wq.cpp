@@ -5,6 +5,8 @@
 #include "trace/diagnose.h"
 #include "translate/convert/wq_convert.h"
 #include "translate/queue/direct/ownership.h"
+#include "translate/queue/fronts.h"
+#include "translate/queue/unwrapped.h"
 #include "translate/verbs/res_domain.h"
 
 #include <cerrno>
@@ -127,6 +129,8 @@ IndirectionTable *find_table(ContextState &state, const ibv_exp_rwq_ind_table *t
 
 Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
                                ibv_exp_wq_init_attr *attr) {
+  ibv_cq *none = nullptr;
+  const queue::Unwrapped cq(attr != nullptr ? attr->cq : none);
   if (const auto checked = check(context, attr); !checked) return checked.failure();
 
   auto fresh = std::make_unique<WorkQueue>();
@@ -135,9 +139,9 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
     if (const auto entered = domain.enter(creating, attr->res_domain, attr->pd); !entered)
       return entered.failure();
   const KeepErrno keep;
-  Owned<ibv_wq, ibv_destroy_wq> queue(make(context, *attr, domain ? domain.pd() : attr->pd));
-  if (!queue) return keep.reason();
-  fresh->real = queue.get();
+  Owned<ibv_wq, ibv_destroy_wq> made(make(context, *attr, domain ? domain.pd() : attr->pd));
+  if (!made) return keep.reason();
+  fresh->real = made.get();
   fresh->context = context;
   fresh->wq_context = attr->wq_context;
   fresh->handle = fresh->real->handle;
@@ -169,9 +173,12 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
   // never gets to see one.
   const auto driven = wq->multi_packet ? own_strides(state, *wq) : direct::adopt(state, *wq);
   if (!driven) return driven.failure();
+  ibv_exp_wq *const shown = queue::put_before(&state, wq, wq->real, attr->max_recv_sge,
+                                              wq->multi_packet ? &wq->strides : nullptr);
+  wq->front = queue::front_of(shown);
   entered.wq = nullptr;
-  static_cast<void>(queue.release());
-  return wq;
+  static_cast<void>(made.release());
+  return shown;
 }
 
 Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
@@ -197,6 +204,7 @@ Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *att
   ibv_wq_attr modern = to_modern(*attr);
   if (const auto changed = outcome(ibv_modify_wq(ours->real, &modern)); !changed) return changed;
   ours->state = static_cast<ibv_exp_wq_state>(ours->real->state);
+  if (ours->front != nullptr) ours->front->shown.state = ours->state;
   if (has(IBV_EXP_WQ_ATTR_STATE)) direct::after_modify(state, *ours);
   return {};
 }
@@ -211,6 +219,7 @@ Result<void> destroy_wq(ContextState &state, ibv_exp_wq *wq) {
     if (domain) domain.keep(ours);
     return destroyed;
   }
+  queue::remove(ours->front);
   return state.settle(state.work_queues, leave(state, *ours), 0);
 }
 
@@ -235,7 +244,7 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
 
   std::vector<ibv_wq *> entries(std::size_t{1} << attr->log_ind_tbl_size);
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const WorkQueue *wq = find_wq(state, attr->ind_tbl[i]);
+    const WorkQueue *wq = find_wq(state, queue::behind_any<ibv_exp_wq>(attr->ind_tbl[i]));
     if (wq == nullptr)
       return invalid(creating_table, "ind_tbl: entry", i, "no work queue of this context");
     entries[i] = wq->real;

@@ -1,3 +1,4 @@
+#include "translate/queue/fronts.h"
 #include "translate/verbs/xrc.h"
 
 #include "base/keep_errno.h"
@@ -110,7 +111,7 @@ ibv_qp *open(ibv_xrc_domain *domain, std::uint32_t number) {
   attr.qp_num = number;
   attr.xrcd = modern(domain);
   attr.qp_type = IBV_QPT_XRC_RECV;
-  return ibv_open_qp(domain->context, &attr);
+  return queue::open_native(domain->context, attr);
 }
 
 // Whoever has the domain may change its queue pairs, registered or not: calls
@@ -195,7 +196,7 @@ Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {
   wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
   wanted.xrcd = modern(domain);
   KeepErrno keep;
-  Handle made(ibv_create_qp_ex(domain->context, &wanted), false);
+  Handle made(queue::create_native(domain->context, wanted), false);
   if (!made) return keep.reason();
   const std::uint32_t known_by = made.get()->qp_num;
   if (const auto kept = made.keep(creating, *state, domain); !kept) return kept;

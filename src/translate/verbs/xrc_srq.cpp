@@ -5,6 +5,7 @@
 #include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
+#include "translate/queue/fronts.h"
 #include "translate/queue/operation.h"
 
 #include <cerrno>
@@ -20,10 +21,16 @@ constexpr EntryId creating = EntryId::ibv_create_xrc_srq;
 static_assert(sizeof(ibv_srq_legacy) == 176);
 static_assert(offsetof(ibv_srq_legacy, handle) == offsetof(ibv_srq, handle));
 
-int destroy_real(ibv_srq *srq) { return real().ibv_destroy_srq(srq); }
+int destroy_real(ibv_srq *srq) {
+  queue::SrqFront *const front = queue::before(srq);
+  const int error = real().ibv_destroy_srq(srq);
+  if (error == 0) queue::remove(front);
+  return error;
+}
 
+// rdma-core's queue.
 ibv_srq *behind(ibv_srq *srq) {
-  return static_cast<ibv_srq *>(reinterpret_cast<ibv_srq_legacy *>(srq)->ibv_srq);
+  return queue::behind(static_cast<ibv_srq *>(reinterpret_cast<ibv_srq_legacy *>(srq)->ibv_srq));
 }
 
 // In the context's slots, once it has such a queue.
@@ -48,10 +55,12 @@ int get_srq_num(ibv_srq *srq, std::uint32_t *number) {
 // The caller holds the mutex.
 void install(ContextState &state) {
   if (state.native_srq.post_recv != nullptr) return;
-  verbs_context *extended = verbs_get_ctx(state.context);
-  state.native_srq = {state.context->ops.post_srq_recv, extended->get_srq_num};
-  replace(extended->get_srq_num, &get_srq_num);
-  replace(state.context->ops.post_srq_recv, &post_srq_recv);
+  auto &number = state.behind != nullptr ? state.behind->get_srq_num
+                                         : verbs_get_ctx(state.context)->get_srq_num;
+  ibv_context_ops &ops = state.operations();
+  state.native_srq = {ops.post_srq_recv, number};
+  replace(number, &get_srq_num);
+  replace(ops.post_srq_recv, &post_srq_recv);
 }
 
 Result<void> check(const ContextState &state, const ibv_pd *pd, const ibv_xrc_domain *domain,
@@ -79,10 +88,10 @@ void fill(LegacySrq &legacy, ibv_srq *real, std::uint32_t number, ibv_xrc_domain
   shown.handle = LEGACY_XRC_SRQ_HANDLE;
   shown.xrc_srq_num = shown.xrc_srq_num_bin_compat = number;
   shown.xrc_domain = shown.xrc_domain_bin_compat = domain;
-  shown.xrc_cq = shown.xrc_cq_bin_compat = wanted.cq;
+  shown.xrc_cq = shown.xrc_cq_bin_compat = queue::shown(wanted.cq);
   pthread_mutex_init(&shown.mutex, nullptr);
   pthread_cond_init(&shown.cond, nullptr);
-  shown.ibv_srq = real;
+  shown.ibv_srq = queue::shown(real);
 }
 
 bool is_of_srq(const ibv_async_event &event) {
@@ -93,6 +102,7 @@ bool is_of_srq(const ibv_async_event &event) {
 
 Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain *domain,
                                  ibv_cq *cq, ibv_srq_init_attr *attr) {
+  cq = queue::behind(cq);
   if (const auto checked = check(state, pd, domain, cq, attr); !checked) return checked.failure();
   {
     const MutexGuard guard(state.mutex);
@@ -112,23 +122,24 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
 
   KeepErrno keep;
   auto legacy = std::make_unique<LegacySrq>();
-  Owned<ibv_srq, destroy_real> queue(ibv_create_srq_ex(pd->context, &wanted));
-  if (!queue) return keep.reason();
+  Owned<ibv_srq, destroy_real> made(queue::create_native(pd->context, wanted));
+  if (!made) return keep.reason();
   std::uint32_t number = 0;
-  if (const auto named = outcome(ibv_get_srq_num(queue.get(), &number)); !named)
+  if (const auto named = outcome(ibv_get_srq_num(made.get(), &number)); !named)
     return named.failure();
-  fill(*legacy, queue.get(), number, domain, wanted);
+  queue::put_before(&state, made.get(), wanted.attr.max_sge);
+  fill(*legacy, made.get(), number, domain, wanted);
 
   const MutexGuard guard(state.mutex);
   LegacySrq *shown = state.legacy_srqs.add(std::move(legacy));
   try {
-    state.shown_srqs.insert_or_assign(queue.get(), shown);
+    state.shown_srqs.insert_or_assign(made.get(), shown);
   } catch (...) {
     state.legacy_srqs.take(shown);
     throw;
   }
   install(state);
-  static_cast<void>(queue.release());
+  static_cast<void>(made.release());
   attr->attr = wanted.attr;
   return reinterpret_cast<ibv_srq *>(&shown->handle);
 }
@@ -143,7 +154,7 @@ int query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
 
 int destroy_srq(ibv_srq *srq) {
   ContextState *state = is_legacy(srq) ? find_state(srq->context) : nullptr;
-  if (state == nullptr) return real().ibv_destroy_srq(srq);
+  if (state == nullptr) return destroy_real(srq);
   Handles<LegacySrq>::Node gone;
   decltype(state->shown_srqs)::node_type shown;
   {
@@ -156,7 +167,7 @@ int destroy_srq(ibv_srq *srq) {
     log(LogLevel::warn, "ibv_destroy_srq: srq: destroyed before");
     return EINVAL;
   }
-  const int error = real().ibv_destroy_srq(behind(srq));
+  const int error = destroy_real(behind(srq));
   if (error != 0) {
     const MutexGuard guard(state->mutex);
     state->shown_srqs.insert(std::move(shown));
@@ -169,13 +180,15 @@ void show_srq(ContextState *state, ibv_async_event &event) {
   if (state == nullptr || !is_of_srq(event)) return;
   const MutexGuard guard(state->mutex);
   const auto found = state->shown_srqs.find(event.element.srq);
-  if (found != state->shown_srqs.end())
-    event.element.srq = reinterpret_cast<ibv_srq *>(&found->second->handle);
+  event.element.srq = found != state->shown_srqs.end()
+                          ? reinterpret_cast<ibv_srq *>(&found->second->handle)
+                          : queue::shown(event.element.srq);
 }
 
 void hide_srq(ibv_async_event &event) {
-  if (is_of_srq(event) && is_legacy(event.element.srq))
-    event.element.srq = behind(event.element.srq);
+  if (!is_of_srq(event)) return;
+  ibv_srq *&srq = event.element.srq;
+  srq = is_legacy(srq) ? behind(srq) : queue::behind(srq);
 }
 
 }  // namespace ibvexp::translate

@@ -1,0 +1,42 @@
+#include "exp/caller.h"
+
+#include <cstdint>
+#include <link.h>
+#include <string_view>
+
+namespace ibvexp {
+
+namespace {
+
+struct Search {
+  std::uintptr_t address;
+  bool found;
+};
+
+bool is_wanted(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return name.starts_with("libmlx5.so") || name.starts_with("libmlx5-rdmav") ||
+         name.starts_with("libibverbs.so");
+}
+
+int look(dl_phdr_info *object, std::size_t, void *context) {
+  auto &search = *static_cast<Search *>(context);
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr) &segment = object->dlpi_phdr[i];
+    if (segment.p_type != PT_LOAD) continue;
+    if (search.address - object->dlpi_addr - segment.p_vaddr >= segment.p_memsz) continue;
+    search.found = is_wanted(object->dlpi_name);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool is_of_rdma_core(const void *return_address) noexcept {
+  Search search{reinterpret_cast<std::uintptr_t>(return_address), false};
+  dl_iterate_phdr(&look, &search);
+  return search.found;
+}
+
+}  // namespace ibvexp

@@ -1,0 +1,50 @@
+#include "exp/events.h"
+
+#include "translate/queue/front.h"
+#include "translate/verbs/xrc_srq.h"
+
+namespace ibvexp {
+
+namespace {
+
+enum class Names { nothing, qp, cq, srq };
+
+// Which member of the element an event sets.
+Names named_by(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_CQ_ERR: return Names::cq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: return Names::qp;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED: return Names::srq;
+    default: return Names::nothing;
+  }
+}
+
+}  // namespace
+
+void show_object(ContextState *state, ibv_async_event &event) noexcept {
+  switch (named_by(event.event_type)) {
+    case Names::qp: event.element.qp = queue::shown(event.element.qp); break;
+    case Names::cq: event.element.cq = queue::shown(event.element.cq); break;
+    case Names::srq: translate::show_srq(state, event); break;
+    case Names::nothing: break;
+  }
+}
+
+void hide_object(ibv_async_event &event) noexcept {
+  switch (named_by(event.event_type)) {
+    case Names::qp: event.element.qp = queue::behind(event.element.qp); break;
+    case Names::cq: event.element.cq = queue::behind(event.element.cq); break;
+    case Names::srq: translate::hide_srq(event); break;
+    case Names::nothing: break;
+  }
+}
+
+}  // namespace ibvexp

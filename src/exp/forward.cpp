@@ -1,0 +1,227 @@
+// Functions of libibverbs and libmlx5 that only have to be handed the object behind
+// a front. Versions and types are those of their own libraries; one that the
+// installed rdma-core does not have is refused as such.
+//
+// They get their names by .symver, since headers of many ages declare them.
+#include "base/real.h"
+#include "translate/queue/unwrapped.h"
+#include "translate/state/context_state.h"
+
+#include <cerrno>
+#include <cstring>
+#include <infiniband/mlx5dv.h>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+namespace ibvexp {
+
+namespace {
+
+using queue::behind;
+using queue::Unwrapped;
+
+template <class R>
+R without() noexcept {
+  errno = EOPNOTSUPP;
+  if constexpr (std::is_pointer_v<R>) return nullptr;
+  else return EOPNOTSUPP;
+}
+
+// The real one, asked for once by each Tag.
+template <class Tag, class R, class... Args>
+R call(const char *name, const char *version, Args... arguments) noexcept {
+  static auto *const function = reinterpret_cast<R (*)(Args...)>(find_real(name, version));
+  return function != nullptr ? function(arguments...) : without<R>();
+}
+
+// libmlx5 of today says that a vector is an extended one only when it posts; programs
+// that copy vectors out of handles leave the extension out unless it says so there.
+ibv_ah *extended(ibv_ah *ah) noexcept {
+  if (ah == nullptr) return nullptr;
+  const ContextState *state = find_state(ah->context);
+  if (state == nullptr || state->behind == nullptr) return ah;
+  mlx5dv_ah facts{};
+  mlx5dv_obj object{};
+  object.ah.in = ah;
+  object.ah.out = &facts;
+  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_AH) == 0 && facts.av != nullptr)
+    facts.av->dqp_dct |= htobe32(MLX5_EXTENDED_UD_AV);
+  return ah;
+}
+
+// The objects of a request to mlx5dv_init_obj(), which has a member for each kind.
+class Requested {
+ public:
+  Requested(mlx5dv_obj &of, std::uint64_t kinds) noexcept
+      : qp_((kinds & MLX5DV_OBJ_QP) != 0 ? of.qp.in : no_qp_),
+        cq_((kinds & MLX5DV_OBJ_CQ) != 0 ? of.cq.in : no_cq_),
+        srq_((kinds & MLX5DV_OBJ_SRQ) != 0 ? of.srq.in : no_srq_) {}
+
+ private:
+  ibv_qp *no_qp_ = nullptr;
+  ibv_cq *no_cq_ = nullptr;
+  ibv_srq *no_srq_ = nullptr;
+  Unwrapped<ibv_qp> qp_;
+  Unwrapped<ibv_cq> cq_;
+  Unwrapped<ibv_srq> srq_;
+};
+
+// What a flow leads to; size: of an element, which newer headers have larger. The
+// caller's array stays as it is. Throws bad_alloc.
+class Actions {
+ public:
+  Actions(const void *from, std::size_t count, std::size_t size)
+      : copy_(std::make_unique<std::uint8_t[]>(count * size)) {
+    std::memcpy(copy_.get(), from, count * size);
+    for (std::size_t i = 0; i < count; ++i) {
+      auto &action = *reinterpret_cast<mlx5dv_flow_action_attr *>(copy_.get() + i * size);
+      if (action.type == MLX5DV_FLOW_ACTION_DEST_IBV_QP) action.qp = behind(action.qp);
+    }
+  }
+  void *get() const { return copy_.get(); }
+
+ private:
+  std::unique_ptr<std::uint8_t[]> copy_;
+};
+
+template <class Create>
+ibv_flow *create_flow(const void *actions, std::size_t count, std::size_t size,
+                      Create create) noexcept {
+  try {
+    const Actions behind_them(actions, count, size);
+    return create(behind_them.get());
+  } catch (const std::bad_alloc &) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+}  // namespace ibvexp
+
+using namespace ibvexp;
+
+// R ibvexp_front_NAME PARAMETERS { ... real(ARGUMENTS) ... } under NAME@@VERSION.
+#define IBVEXP_FRONT(R, name, version, parameters)                            \
+  extern "C" [[gnu::visibility("default")]] R ibvexp_front_##name parameters; \
+  asm(".symver ibvexp_front_" #name "," #name "@@" version);                  \
+  R ibvexp_front_##name parameters
+#define IBVEXP_REAL(R, name, version, ...) \
+  call<struct name##_tag, R>(#name, version __VA_OPT__(, ) __VA_ARGS__)
+
+// libibverbs
+
+IBVEXP_FRONT(ibv_ah *, ibv_create_ah, "IBVERBS_1.1", (ibv_pd * pd, ibv_ah_attr *attr)) {
+  return extended(IBVEXP_REAL(ibv_ah *, ibv_create_ah, "IBVERBS_1.1", pd, attr));
+}
+
+IBVEXP_FRONT(ibv_ah *, ibv_create_ah_from_wc, "IBVERBS_1.1",
+             (ibv_pd * pd, ibv_wc *wc, ibv_grh *grh, std::uint8_t port)) {
+  return extended(IBVEXP_REAL(ibv_ah *, ibv_create_ah_from_wc, "IBVERBS_1.1", pd, wc, grh, port));
+}
+
+// Builders are of the object behind, which other verbs take as well.
+IBVEXP_FRONT(ibv_qp_ex *, ibv_qp_to_qp_ex, "IBVERBS_1.6", (ibv_qp * qp)) {
+  return IBVEXP_REAL(ibv_qp_ex *, ibv_qp_to_qp_ex, "IBVERBS_1.6", behind(qp));
+}
+
+IBVEXP_FRONT(int, ibv_set_ece, "IBVERBS_1.10", (ibv_qp * qp, void *ece)) {
+  return IBVEXP_REAL(int, ibv_set_ece, "IBVERBS_1.10", behind(qp), ece);
+}
+
+IBVEXP_FRONT(int, ibv_query_ece, "IBVERBS_1.10", (ibv_qp * qp, void *ece)) {
+  return IBVEXP_REAL(int, ibv_query_ece, "IBVERBS_1.10", behind(qp), ece);
+}
+
+IBVEXP_FRONT(int, ibv_query_qp_data_in_order, "IBVERBS_1.14",
+             (ibv_qp * qp, int opcode, std::uint32_t flags)) {
+  return IBVEXP_REAL(int, ibv_query_qp_data_in_order, "IBVERBS_1.14", behind(qp), opcode, flags);
+}
+
+// libmlx5
+
+IBVEXP_FRONT(int, mlx5dv_init_obj, "MLX5_1.2", (mlx5dv_obj * object, std::uint64_t kinds)) {
+  const Requested requested(*object, kinds);
+  return IBVEXP_REAL(int, mlx5dv_init_obj, "MLX5_1.2", object, kinds);
+}
+
+IBVEXP_FRONT(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3",
+             (ibv_context * context, ibv_qp_init_attr_ex *attr, void *more)) {
+  const Unwrapped send_cq(attr->send_cq), recv_cq(attr->recv_cq);
+  const Unwrapped srq(attr->srq);
+  return IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, attr, more);
+}
+
+IBVEXP_FRONT(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3",
+             (ibv_context * context, ibv_wq_init_attr *attr, void *more)) {
+  const Unwrapped cq(attr->cq);
+  return IBVEXP_REAL(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3", context, attr, more);
+}
+
+IBVEXP_FRONT(ibv_flow *, mlx5dv_create_flow, "MLX5_1.6",
+             (void *matcher, void *value, std::size_t count, void *actions)) {
+  return create_flow(actions, count, sizeof(mlx5dv_flow_action_attr), [&](void *behind_them) {
+    return IBVEXP_REAL(ibv_flow *, mlx5dv_create_flow, "MLX5_1.6", matcher, value, count,
+                       behind_them);
+  });
+}
+
+// What today's headers make of it.
+IBVEXP_FRONT(ibv_flow *, __mlx5dv_create_flow, "MLX5_1.25.1",
+             (void *matcher, void *value, std::size_t count, void *actions, std::size_t size)) {
+  return create_flow(actions, count, size, [&](void *behind_them) {
+    return IBVEXP_REAL(ibv_flow *, __mlx5dv_create_flow, "MLX5_1.25.1", matcher, value, count,
+                       behind_them, size);
+  });
+}
+
+#define IBVEXP_FRONT_DEVX(name, Object)                                                        \
+  IBVEXP_FRONT(int, name, "MLX5_1.8",                                                          \
+               (Object * object, const void *in, std::size_t in_length, void *out,             \
+                std::size_t out_length)) {                                                     \
+    return IBVEXP_REAL(int, name, "MLX5_1.8", behind(object), in, in_length, out, out_length); \
+  }
+IBVEXP_FRONT_DEVX(mlx5dv_devx_cq_modify, ibv_cq)
+IBVEXP_FRONT_DEVX(mlx5dv_devx_cq_query, ibv_cq)
+IBVEXP_FRONT_DEVX(mlx5dv_devx_qp_modify, ibv_qp)
+IBVEXP_FRONT_DEVX(mlx5dv_devx_qp_query, ibv_qp)
+IBVEXP_FRONT_DEVX(mlx5dv_devx_srq_modify, ibv_srq)
+IBVEXP_FRONT_DEVX(mlx5dv_devx_srq_query, ibv_srq)
+
+IBVEXP_FRONT(void *, mlx5dv_dr_action_create_dest_ibv_qp, "MLX5_1.10", (ibv_qp * qp)) {
+  return IBVEXP_REAL(void *, mlx5dv_dr_action_create_dest_ibv_qp, "MLX5_1.10", behind(qp));
+}
+
+IBVEXP_FRONT(int, mlx5dv_modify_qp_lag_port, "MLX5_1.14", (ibv_qp * qp, std::uint8_t port)) {
+  return IBVEXP_REAL(int, mlx5dv_modify_qp_lag_port, "MLX5_1.14", behind(qp), port);
+}
+
+IBVEXP_FRONT(int, mlx5dv_query_qp_lag_port, "MLX5_1.14",
+             (ibv_qp * qp, std::uint8_t *port, std::uint8_t *active)) {
+  return IBVEXP_REAL(int, mlx5dv_query_qp_lag_port, "MLX5_1.14", behind(qp), port, active);
+}
+
+IBVEXP_FRONT(int, mlx5dv_modify_qp_sched_elem, "MLX5_1.17",
+             (ibv_qp * qp, const void *requestor, const void *responder)) {
+  return IBVEXP_REAL(int, mlx5dv_modify_qp_sched_elem, "MLX5_1.17", behind(qp), requestor,
+                     responder);
+}
+
+IBVEXP_FRONT(int, mlx5dv_modify_qp_udp_sport, "MLX5_1.17", (ibv_qp * qp, std::uint16_t port)) {
+  return IBVEXP_REAL(int, mlx5dv_modify_qp_udp_sport, "MLX5_1.17", behind(qp), port);
+}
+
+IBVEXP_FRONT(int, mlx5dv_dci_stream_id_reset, "MLX5_1.21", (ibv_qp * qp, std::uint16_t stream)) {
+  return IBVEXP_REAL(int, mlx5dv_dci_stream_id_reset, "MLX5_1.21", behind(qp), stream);
+}
+
+// Of the first release, with another meaning of one member.
+extern "C" [[gnu::visibility("default")]] int ibvexp_1_0_mlx5dv_init_obj(mlx5dv_obj *object,
+                                                                         std::uint64_t kinds);
+asm(".symver ibvexp_1_0_mlx5dv_init_obj,mlx5dv_init_obj@MLX5_1.0");
+int ibvexp_1_0_mlx5dv_init_obj(mlx5dv_obj *object, std::uint64_t kinds) {
+  const Requested requested(*object, kinds);
+  return call<struct init_obj_1_0_tag, int>("mlx5dv_init_obj", "MLX5_1.0", object, kinds);
+}
