@@ -1,0 +1,289 @@
+// Objects of the library's own in front of rdma-core's: what programs get back is
+// what they were given, by whatever way.
+#include "pair.h"
+
+#include <infiniband/mlx5dv.h>
+#include <poll.h>
+#include <thread>
+
+namespace {
+
+using Srq = Owned<ibv_srq, ibv_destroy_srq>;
+
+// Whether an object has the private part that libmlx5's own have not: another one
+// stands behind it.
+bool is_front(ibv_qp *qp) {
+  ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+  return ex != nullptr && &ex->qp_base != qp;
+}
+
+bool readable(int fd) {
+  pollfd ready{fd, POLLIN, 0};
+  return ::poll(&ready, 1, 10'000) == 1;
+}
+
+}  // namespace
+
+TEST_CASE("completions name what the program holds") {
+  Pair pair(IBV_QPT_RC);
+  auto piece = pair.out.piece(0, 64);
+  post_receive(pair.b.get(), 7, pair.in.piece(0, 64));
+  auto wr = request(8, IBV_EXP_WR_SEND, &piece);
+  pair.post(wr);
+  const auto [sent, received] = both(pair);
+  CHECK(sent.qp == pair.a.get());
+  CHECK(received.qp == pair.b.get());
+  CHECK(std::equal(pair.out.bytes.begin(), pair.out.bytes.begin() + 64, pair.in.bytes.begin()));
+}
+
+TEST_CASE("queries tell the objects of the program") {
+  Pair pair(IBV_QPT_RC);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(pair.a.get(), &attr, IBV_QP_STATE | IBV_QP_CAP, &init) == 0);
+  CHECK(attr.qp_state == IBV_QPS_RTS);
+  CHECK(init.send_cq == pair.cq.get());
+  CHECK(init.recv_cq == pair.cq.get());
+  CHECK(init.qp_context == pair.a->qp_context);
+  CHECK(init.srq == nullptr);
+}
+
+TEST_CASE("completion events bring queue and value of the program") {
+  Rig rig;
+  Channel channel(ibv_create_comp_channel(rig.context.get()));
+  int value = 0;
+  Cq cq(ibv_create_cq(rig.context.get(), 16, &value, channel.get(), 0));
+  REQUIRE(cq);
+  CHECK(cq->channel == channel.get());
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.send_cq = cq.get();
+  Qp a(ibv_exp_create_qp(rig.context.get(), &attr)), b = rig.create_qp(IBV_QPT_RC);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  Buffer memory(rig.pd.get(), 64);
+  for (std::uint64_t turn = 0; turn < 5; ++turn) {
+    REQUIRE(ibv_req_notify_cq(cq.get(), 0) == 0);
+    auto piece = memory.piece(0, 8);
+    auto wr = request(turn, IBV_EXP_WR_RDMA_WRITE, &piece);
+    wr.wr.rdma.remote_addr = memory.address(8);
+    wr.wr.rdma.rkey = memory.mr->rkey;
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(a.get(), &wr, &bad) == 0);
+    REQUIRE(readable(channel->fd));
+    ibv_cq *from = nullptr;
+    void *context = nullptr;
+    REQUIRE(ibv_get_cq_event(channel.get(), &from, &context) == 0);
+    CHECK(from == cq.get());
+    CHECK(context == &value);
+    ibv_ack_cq_events(from, 1);
+    ibv_wc wc{};
+    REQUIRE(ibv_poll_cq(cq.get(), 1, &wc) == 1);
+    CHECK(wc.wr_id == turn);
+    CHECK(wc.qp_num == a->qp_num);
+  }
+  // It waits for acknowledgements, of which none is missing.
+  a.reset();
+  cq.reset();
+}
+
+TEST_CASE("asynchronous events bring objects of the program") {
+  Rig rig;
+  ibv_srq_init_attr attr{};
+  attr.srq_context = &rig;
+  attr.attr = {16, 1, 0};
+  Srq srq(ibv_create_srq(rig.pd.get(), &attr));
+  REQUIRE(srq);
+  CHECK(srq->srq_context == &rig);
+  auto with = rig.qp_attr(IBV_QPT_RC);
+  with.srq = srq.get();
+  Qp b(ibv_exp_create_qp(rig.context.get(), &with)), a = rig.create_qp(IBV_QPT_RC);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  Buffer memory(rig.pd.get(), 64);
+  for (std::uint64_t id = 0; id < 4; ++id) {
+    ibv_sge piece = memory.piece(0, 8);
+    ibv_recv_wr wr{}, *bad = nullptr;
+    wr.wr_id = id;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    REQUIRE(ibv_post_srq_recv(srq.get(), &wr, &bad) == 0);
+  }
+  ibv_srq_attr limit{};
+  limit.srq_limit = 3;
+  REQUIRE(ibv_modify_srq(srq.get(), &limit, IBV_SRQ_LIMIT) == 0);
+  ibv_srq_attr now{};
+  REQUIRE(ibv_query_srq(srq.get(), &now) == 0);
+  CHECK(now.srq_limit == 3);
+  for (int i = 0; i < 2; ++i) {
+    auto piece = memory.piece(8, 8);
+    auto wr = request(100, IBV_EXP_WR_SEND, &piece);
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(a.get(), &wr, &bad) == 0);
+  }
+  const auto all = rig.completions(4);
+  for (const auto &wc : all)
+    if (wc.exp_opcode >= IBV_EXP_WC_RECV) CHECK(wc.srq == srq.get());
+
+  // The communication of b is established, too.
+  bool limit_reached = false;
+  while (!limit_reached) {
+    REQUIRE(readable(rig.context->async_fd));
+    ibv_async_event event{};
+    REQUIRE(ibv_get_async_event(rig.context.get(), &event) == 0);
+    if (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED) {
+      limit_reached = true;
+      CHECK(event.element.srq == srq.get());
+    } else if (event.event_type == IBV_EVENT_COMM_EST) {
+      CHECK(event.element.qp == b.get());
+    }
+    ibv_ack_async_event(&event);
+  }
+}
+
+TEST_CASE("the last receive of a queue pair is told by its own pointer") {
+  Rig rig;
+  ibv_srq_init_attr attr{};
+  attr.attr = {16, 1, 0};
+  Srq srq(ibv_create_srq(rig.pd.get(), &attr));
+  auto with = rig.qp_attr(IBV_QPT_RC);
+  with.srq = srq.get();
+  Qp b(ibv_exp_create_qp(rig.context.get(), &with)), a = rig.create_qp(IBV_QPT_RC);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_ERR;
+  REQUIRE(ibv_modify_qp(b.get(), &to, IBV_QP_STATE) == 0);
+  CHECK(b->state == IBV_QPS_ERR);
+  REQUIRE(readable(rig.context->async_fd));
+  ibv_async_event event{};
+  REQUIRE(ibv_get_async_event(rig.context.get(), &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
+  CHECK(event.element.qp == b.get());
+  ibv_ack_async_event(&event);
+}
+
+TEST_CASE("queue pairs of today's interfaces are taken beside") {
+  Rig rig;
+  // With builders: no legacy program asks for them.
+  ibv_qp_init_attr_ex attr{};
+  attr.send_cq = attr.recv_cq = rig.cq.get();
+  attr.cap = {16, 16, 1, 1, 0};
+  attr.qp_type = IBV_QPT_RC;
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attr.pd = rig.pd.get();
+  attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+  Qp built(ibv_create_qp_ex(rig.context.get(), &attr));
+  REQUIRE(built);
+  CHECK(attr.send_cq == rig.cq.get());
+  CHECK_FALSE(is_front(built.get()));
+  mlx5dv_qp_init_attr dv{};
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+  Qp direct(mlx5dv_create_qp(rig.context.get(), &attr, &dv));
+  REQUIRE(direct);
+  CHECK_FALSE(is_front(direct.get()));
+
+  rig.connect(built.get(), direct->qp_num);
+  rig.connect(direct.get(), built->qp_num);
+  Buffer memory(rig.pd.get(), 128);
+  std::iota(memory.bytes.begin(), memory.bytes.begin() + 64, std::uint8_t{1});
+  ibv_qp_ex *ex = ibv_qp_to_qp_ex(built.get());
+  REQUIRE(ex != nullptr);
+  ibv_wr_start(ex);
+  ex->wr_id = 5;
+  ex->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_rdma_write(ex, memory.mr->rkey, memory.address(64));
+  ibv_wr_set_sge(ex, memory.mr->lkey, memory.address(), 64);
+  REQUIRE(ibv_wr_complete(ex) == 0);
+  CHECK(rig.completions(1)[0].wr_id == 5);
+  CHECK(std::equal(memory.bytes.begin(), memory.bytes.begin() + 64, memory.bytes.begin() + 64));
+}
+
+TEST_CASE("a completion queue for ibv_start_poll is as rdma-core makes it") {
+  Rig rig;
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 16;
+  Owned<ibv_cq, ibv_destroy_cq> cq(ibv_cq_ex_to_cq(ibv_create_cq_ex(rig.context.get(), &attr)));
+  REQUIRE(cq);
+  ibv_poll_cq_attr poll{};
+  CHECK(ibv_start_poll(reinterpret_cast<ibv_cq_ex *>(cq.get()), &poll) == ENOENT);
+  auto with = rig.qp_attr(IBV_QPT_RC);
+  with.send_cq = cq.get();
+  Qp qp(ibv_exp_create_qp(rig.context.get(), &with));
+  REQUIRE(qp);
+  CHECK(qp->send_cq == cq.get());
+  CHECK(qp->recv_cq == rig.cq.get());
+}
+
+TEST_CASE("ibv_bind_mw, rate limits, moderation and groups take them") {
+  Rig rig;
+  Qp qp = rig.create_qp(IBV_QPT_UD);
+  ibv_modify_cq_attr moderate{};
+  moderate.attr_mask = IBV_CQ_ATTR_MODERATE;
+  moderate.moderate = {10, 10};
+  CHECK(ibv_modify_cq(rig.cq.get(), &moderate) == 0);
+  ibv_gid group{};
+  group.raw[0] = 0xff;
+  group.raw[1] = 0x12;
+  group.raw[15] = 0x77;
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_INIT;
+  to.port_num = 1;
+  to.qkey = 1;
+  REQUIRE(ibv_modify_qp(qp.get(), &to,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+  CHECK(ibv_attach_mcast(qp.get(), &group, 0xc001) == 0);
+  CHECK(ibv_detach_mcast(qp.get(), &group, 0xc001) == 0);
+}
+
+TEST_CASE("what is gone is refused") {
+  Rig rig;
+  ibv_qp *qp = rig.create_qp(IBV_QPT_RC).release();
+  ibv_cq *cq = rig.create_cq().release();
+  REQUIRE(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_qp(qp) == EINVAL);
+  ibv_qp_attr to{};
+  CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == EINVAL);
+  REQUIRE(ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_destroy_cq(cq) == EINVAL);
+}
+
+TEST_CASE("completions of a queue pair go with it, those of others stay") {
+  for (const bool reset : {true, false}) {
+    CAPTURE(reset);
+    Rig rig;
+    Qp a = rig.create_qp(IBV_QPT_RC), b = rig.create_qp(IBV_QPT_RC);
+    rig.connect(a.get(), b->qp_num);
+    rig.connect(b.get(), a->qp_num);
+    Qp c = rig.create_qp(IBV_QPT_RC), d = rig.create_qp(IBV_QPT_RC);
+    rig.connect(c.get(), d->qp_num);
+    rig.connect(d.get(), c->qp_num);
+    Buffer memory(rig.pd.get(), 64);
+    const auto write = [&](ibv_qp *qp, std::uint64_t id) {
+      auto piece = memory.piece(0, 8);
+      auto wr = request(id, IBV_EXP_WR_RDMA_WRITE, &piece);
+      wr.wr.rdma.remote_addr = memory.address(8);
+      wr.wr.rdma.rkey = memory.mr->rkey;
+      ibv_exp_send_wr *bad = nullptr;
+      REQUIRE(ibv_exp_post_send(qp, &wr, &bad) == 0);
+    };
+    for (std::uint64_t id = 0; id < 4; ++id) {
+      write(a.get(), 100 + id);
+      write(c.get(), 200 + id);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (reset) {
+      ibv_qp_attr to{};
+      to.qp_state = IBV_QPS_RESET;
+      REQUIRE(ibv_modify_qp(a.get(), &to, IBV_QP_STATE) == 0);
+    } else {
+      a.reset();
+    }
+    const auto all = rig.completions(4);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      CHECK(all[i].wr_id == 200 + i);
+      CHECK(all[i].qp == c.get());
+    }
+    ibv_wc none{};
+    CHECK(ibv_poll_cq(rig.cq.get(), 1, &none) == 0);
+  }
+}
