@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Direct access to the queues of mlx5 objects, as programs for MLNX_OFED had it: the
+ * inlines below tell where the queues lie, and the program writes work queue entries
+ * and reads completions itself. On the objects that libibverbs_exp hands out on mlx5
+ * devices (IBVEXP_ENGINE=fronts, the default).
+ *
+ * What stands in the entries is rdma-core's: <infiniband/mlx5dv.h> has the names of
+ * segments and opcodes that this header had.
+ *
+ * Facts are given before a queue is used for the first time; then the inlines return
+ * -1. Structures are those of release 4.9 (IBVEXP_LAYOUT=4.x), x86-64 and aarch64;
+ * members that no program reads are reserved.
+ */
+#ifndef IBVEXP_LEGACY_MLX5_HW_H
+#define IBVEXP_LEGACY_MLX5_HW_H
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/ofa_verbs.h>
+#include <infiniband/verbs_exp.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum mlx5_rsc_type { MLX5_RSC_TYPE_QP = 0, MLX5_RSC_TYPE_XSRQ = 1, MLX5_RSC_TYPE_SRQ = 2, MLX5_RSC_TYPE_RWQ = 3 };
+
+struct mlx5_resource {
+	enum mlx5_rsc_type type;
+	uint32_t rsn; /* by which completions name it */
+};
+
+struct mlx5_buf {
+	void *buf;
+	size_t length;
+	uint64_t ibvexp_reserved[8];
+};
+
+struct mlx5_bf {
+	void *reg;
+	int need_lock; /* other queues have it, too */
+	uint32_t ibvexp_reserved[16];
+	uint32_t buf_size; /* bytes that may be written at once */
+	uint32_t uuarn;    /* 0: buf_size counts for nothing */
+	uint32_t db_method;
+};
+
+struct mlx5_wq {
+	uint64_t *wrid;
+	unsigned int wqe_cnt;
+	unsigned int head;
+	unsigned int tail;
+	unsigned int max_post;
+	int max_gs;
+	uint32_t ibvexp_reserved[15];
+	void *buff;
+	uint32_t *db;
+	int wqe_shift;
+	int offset;
+	uint32_t *wr_data;
+};
+
+struct general_data_hot {
+	unsigned int *wqe_head;
+	void *post_send_one;
+	void *sqstart;
+	void *sqend;
+	volatile uint32_t *db;
+	struct mlx5_bf *bf;
+	uint32_t scur_post;
+	uint32_t last_post;
+	uint16_t create_flags;
+	uint8_t fm_cache;
+	uint8_t model_flags;
+};
+
+struct data_seg_data {
+	uint32_t max_inline_data;
+};
+
+struct ctrl_seg_data {
+	uint32_t qp_num;
+	uint8_t fm_ce_se_tbl[8];
+	uint8_t fm_ce_se_acc[32];
+	uint8_t wq_sig;
+};
+
+/* The public object, as all releases since 3.4 had it around. */
+struct ibvexp_verbs_qp {
+	struct ibv_qp qp;
+	uint32_t comp_mask;
+	struct ibv_xrcd *xrcd;
+};
+
+struct mlx5_qp {
+	struct mlx5_resource rsc;
+	struct ibvexp_verbs_qp verbs_qp;
+	struct mlx5_buf buf;
+	int buf_size;
+	struct mlx5_buf sq_buf; /* of a raw packet queue pair */
+	int sq_buf_size;
+	uint8_t sq_signal_bits;
+	int umr_en;
+	uint8_t ibvexp_reserved[20];
+	struct mlx5_wq rq;
+	uint64_t ibvexp_rq_end;
+	struct mlx5_wq sq;
+	struct general_data_hot gen_data;
+	uint64_t ibvexp_mpw[5];
+	struct data_seg_data data_seg;
+	struct ctrl_seg_data ctrl_seg;
+	uint8_t link_layer;
+};
+
+struct mlx5_cq {
+	struct ibv_cq ibv_cq;
+	uint32_t creation_flags;
+	uint32_t pattern;
+	struct mlx5_buf buf_a;
+	struct mlx5_buf buf_b;
+	struct mlx5_buf *active_buf;
+	struct mlx5_buf *resize_buf;
+	int resize_cqes;
+	int active_cqes;
+	uint64_t ibvexp_reserved[7];
+	uint32_t cqn;
+	uint32_t cons_index;
+	uint32_t wait_index;
+	uint32_t wait_count;
+	volatile uint32_t *dbrec;
+	int arm_sn;
+	int cqe_sz;
+};
+
+struct ibvexp_verbs_srq {
+	struct ibv_srq srq;
+	uint64_t ibvexp_reserved[10];
+};
+
+struct mlx5_srq {
+	struct mlx5_resource rsc;
+	struct ibvexp_verbs_srq vsrq;
+	struct mlx5_buf buf;
+	uint32_t ibvexp_reserved[2];
+	uint64_t *wrid;
+	uint32_t srqn;
+	int max;
+	int max_gs;
+	int wqe_shift;
+	int head;
+	int tail;
+	volatile uint32_t *db;
+	uint16_t counter;
+	int wq_sig;
+};
+
+struct mlx5_rwq {
+	struct mlx5_resource rsc;
+	uint32_t pattern;
+	struct ibv_exp_wq wq;
+	struct mlx5_buf buf;
+	int buf_size;
+	uint8_t ibvexp_reserved[28];
+	struct mlx5_wq rq;
+	volatile uint32_t *db;
+	uint32_t *consumed_strides_counter;
+	uint16_t mp_rq_stride_size;
+	uint32_t mp_rq_strides_in_wqe;
+	uint8_t mp_rq_packet_padding;
+};
+
+struct mlx5_ah {
+	struct ibv_ah ibv_ah;
+	struct mlx5_wqe_av av;
+};
+
+/* Names and meanings of what the inlines tell. */
+
+struct ibv_mlx5_qp_info {
+	uint32_t qpn;
+	volatile uint32_t *dbrec; /* [0]: receives, [1]: sends */
+	struct {
+		void *buf;
+		unsigned int wqe_cnt;
+		unsigned int stride;
+	} sq, rq;
+	struct {
+		void *reg;
+		unsigned int size; /* 0: doorbells of 8 bytes only */
+		int need_lock;
+	} bf;
+};
+
+struct ibv_mlx5_cq_info {
+	uint32_t cqn;
+	unsigned int cqe_cnt;
+	void *buf;
+	volatile uint32_t *dbrec;
+	unsigned int cqe_size;
+};
+
+struct ibv_mlx5_srq_info {
+	void *buf;
+	volatile uint32_t *dbrec;
+	unsigned int stride;
+	unsigned int head;
+	unsigned int tail;
+};
+
+#define IBVEXP_AROUND(object, type, member) \
+	((struct type *)((char *)(object)-offsetof(struct type, member)))
+
+static inline int ibv_mlx5_exp_get_qp_info(struct ibv_qp *qp, struct ibv_mlx5_qp_info *qp_info)
+{
+	struct mlx5_qp *of = IBVEXP_AROUND(qp, mlx5_qp, verbs_qp.qp);
+
+	if (of->gen_data.scur_post != 0 || of->rq.head != 0 || of->gen_data.bf == NULL)
+		return -1;
+	qp_info->qpn = of->ctrl_seg.qp_num;
+	qp_info->dbrec = of->gen_data.db;
+	qp_info->sq.buf = (char *)of->buf.buf + of->sq.offset;
+	qp_info->sq.wqe_cnt = of->sq.wqe_cnt;
+	qp_info->sq.stride = 1u << of->sq.wqe_shift;
+	qp_info->rq.buf = (char *)of->buf.buf + of->rq.offset;
+	qp_info->rq.wqe_cnt = of->rq.wqe_cnt;
+	qp_info->rq.stride = 1u << of->rq.wqe_shift;
+	qp_info->bf.reg = of->gen_data.bf->reg;
+	qp_info->bf.size = of->gen_data.bf->uuarn > 0 ? of->gen_data.bf->buf_size : 0;
+	qp_info->bf.need_lock = of->gen_data.bf->need_lock;
+	return 0;
+}
+
+static inline int ibv_mlx5_exp_get_cq_info(struct ibv_cq *cq, struct ibv_mlx5_cq_info *cq_info)
+{
+	struct mlx5_cq *of = IBVEXP_AROUND(cq, mlx5_cq, ibv_cq);
+
+	if (of->cons_index != 0 || of->active_buf == NULL)
+		return -1;
+	cq_info->cqn = of->cqn;
+	cq_info->cqe_cnt = (unsigned int)cq->cqe + 1;
+	cq_info->buf = of->active_buf->buf;
+	cq_info->dbrec = of->dbrec;
+	cq_info->cqe_size = (unsigned int)of->cqe_sz;
+	return 0;
+}
+
+static inline int ibv_mlx5_exp_get_srq_info(struct ibv_srq *srq,
+					    struct ibv_mlx5_srq_info *srq_info)
+{
+	struct mlx5_srq *of;
+
+	if (srq->handle == LEGACY_XRC_SRQ_HANDLE)
+		srq = (struct ibv_srq *)((struct ibv_srq_legacy *)srq)->ibv_srq;
+	of = IBVEXP_AROUND(srq, mlx5_srq, vsrq.srq);
+	if (of->counter != 0)
+		return -1;
+	srq_info->buf = of->buf.buf;
+	srq_info->dbrec = of->db;
+	srq_info->stride = 1u << of->wqe_shift;
+	srq_info->head = (unsigned int)of->head;
+	srq_info->tail = (unsigned int)of->tail;
+	return 0;
+}
+
+/* How many completions the program has taken, before it arms the queue by a verb. */
+static inline void ibv_mlx5_exp_update_cq_ci(struct ibv_cq *cq, unsigned int cq_ci)
+{
+	IBVEXP_AROUND(cq, mlx5_cq, ibv_cq)->cons_index = cq_ci;
+}
+
+#undef IBVEXP_AROUND
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
