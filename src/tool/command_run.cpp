@@ -1,6 +1,7 @@
 // ibvexp run: runs a legacy program with libibverbs_exp preloaded.
 #include "table/compat.h"
 #include "tool/afterword.h"
+#include "tool/audit/audit.h"
 #include "tool/child.h"
 #include "tool/command.h"
 #include "tool/libraries.h"
@@ -73,6 +74,22 @@ void choose_device(const std::string &device, std::vector<fs::path> &libraries) 
   throw std::runtime_error(fmt::format("--device: no device \"{}\"; there are:{}", device, names));
 }
 
+// Programs that look behind their objects expect those of a release: what they or
+// their libraries read shows which.
+void choose_layout(const std::string &file) {
+  if (const char *chosen = std::getenv("IBVEXP_LAYOUT"); chosen != nullptr && *chosen != '\0')
+    return;
+  const audit::Report report =
+      audit::run({.paths = {file}, .exclude = {}, .recursive = true}, [](auto, auto) {});
+  for (const audit::FileReport &f : report.files) {
+    if (f.layout.empty()) continue;
+    setenv("IBVEXP_LAYOUT", f.layout.c_str(), 1);
+    fmt::print(stderr, "ibvexp: IBVEXP_LAYOUT={}: {} reads objects of that release\n", f.layout,
+               f.path);
+    return;
+  }
+}
+
 // The file that processes append to, checked before the program starts.
 fs::path open_trace(const RunOptions &o) {
   fs::path file = o.trace;
@@ -122,6 +139,7 @@ int run(const RunOptions &o) {
   check_beyond(o.beyond);
   std::vector<fs::path> libraries = {find_libibverbs_exp()};
   choose_device(o.device, libraries);
+  choose_layout(file);
 
   if (!o.report.empty() && o.trace.find('%') != std::string::npos)
     throw std::runtime_error(

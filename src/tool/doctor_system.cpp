@@ -114,6 +114,13 @@ void look_at_permissions(System &out) {
   }
 }
 
+// Of a variable of this library.
+std::string value_of(const char *option) {
+  const char *value = std::getenv(option);
+  return value != nullptr && *value != '\0' ? value
+                                            : std::string(find_option(option)->default_value);
+}
+
 void look_at_environment(System &out) {
   for (const Feature &f : features) {
     if (f.kind != Kind::environment) continue;
@@ -126,6 +133,13 @@ void look_at_environment(System &out) {
   for (const Option &o : options)
     if (const char *value = std::getenv(std::string(o.name).c_str()))
       out.environment.push_back({Grade::note, fmt::format("{}={}", o.name, value), ""});
+  out.environment.push_back(
+      {Grade::good,
+       value_of("IBVEXP_ENGINE") == "native"
+           ? "objects on mlx5 devices: rdma-core's own"
+           : fmt::format("objects on mlx5 devices: in the legacy provider's {} layout",
+                         value_of("IBVEXP_LAYOUT")),
+       ""});
   for (const char *name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "IBV_DRIVERS", "RDMAV_DRIVERS",
                            "RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE"})
     if (const char *value = std::getenv(name); value != nullptr && *value != '\0')
