@@ -180,6 +180,17 @@ int Attrs::write(u16 id, const void *value, u32 size) const {
     const std::vector<u8> zeros(a->wire.len - n);
     if (!write_application(a->wire.data + n, zeros.data(), zeros.size())) return EFAULT;
   }
+  return mark_written(id);
+}
+
+const ib_uverbs_attr *Attrs::wire(u16 id) const {
+  const Attr *a = find(id);
+  return a != nullptr ? &a->wire : nullptr;
+}
+
+int Attrs::mark_written(u16 id) const {
+  const Attr *a = find(id);
+  if (a == nullptr) return 0;
   const u16 with_flag = a->wire.flags | UVERBS_ATTR_F_VALID_OUTPUT;
   return write_application(a->user + offsetof(ib_uverbs_attr, flags), &with_flag, sizeof with_flag)
              ? 0

@@ -145,6 +145,10 @@ class Attrs {
     return write(id, &value, sizeof value);
   }
   int write(u16 id, const void *value, u32 size) const;
+  // Lets the application know that there is output. Absent: success.
+  int mark_written(u16 id) const;
+  // As the application gave it; nullptr when absent.
+  const ib_uverbs_attr *wire(u16 id) const;
   // Returns a handle or descriptor in the attribute itself.
   int publish(u16 id, i64 value) const;
 

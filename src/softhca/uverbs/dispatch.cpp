@@ -18,7 +18,7 @@ const Family *const families[] = {
     &cq_family,      &qp_create_family, &qp_modify_family, &qp_query_family, &srq_family,
     &xrc_family,     &ah_family,        &mcast_family,     &dm_family,       &devx_family,
     &uar_family,     &wq_family,        &rwq_family,       &flow_family,     &matcher_family,
-    &pacing_family,  &refused_family,
+    &pacing_family,  &refused_family,   &old_family,
 };
 
 constexpr u32 method_key(u32 object, u32 method) { return object << 16 | method; }

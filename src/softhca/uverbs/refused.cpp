@@ -2,7 +2,6 @@
 // commands, refused with EOPNOTSUPP. (EPROTONOSUPPORT would make libibverbs
 // fall back to an older command and remember it.)
 #include <rdma/ib_user_ioctl_cmds.h>
-#include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 
 #include "uverbs/dispatch.h"
@@ -41,14 +40,8 @@ constexpr Method methods[] = {
 };
 // clang-format on
 
-constexpr u32 extended = IB_USER_VERBS_CMD_FLAG_EXTENDED;
-constexpr WriteCommand commands[] = {
-    {extended | IB_USER_VERBS_EX_CMD_CREATE_WQ, "WRITE/EX_CREATE_WQ", 0, 0, refuse},
-    {extended | IB_USER_VERBS_EX_CMD_DESTROY_WQ, "WRITE/EX_DESTROY_WQ", 0, 0, refuse},
-};
-
 }  // namespace
 
-constinit const Family refused_family = {methods, commands};
+constinit const Family refused_family = {methods, {}};
 
 }  // namespace softhca::uverbs
