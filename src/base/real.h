@@ -36,6 +36,7 @@ namespace ibvexp {
   X(ibv_detach_mcast, "IBVERBS_1.1")    \
   X(_ibv_query_gid_ex, "IBVERBS_1.11")  \
   X(mlx5dv_open_device, "MLX5_1.7")     \
+  X(mlx5dv_pp_alloc, "MLX5_1.13")       \
   X(mlx5dv_map_ah_to_qp, "MLX5_1.20")
 
 struct Real {
@@ -53,6 +54,10 @@ const Real &real();
 // another function of that release stands for it.
 inline constexpr int raw_entries_since = 36;
 inline bool takes_raw_entries() { return real().mlx5dv_map_ah_to_qp != nullptr; }
+
+// Whether completion queues take their memory from a parent domain, which they do
+// since release 29: a bit of a structure, too.
+inline bool takes_queue_memory() { return real().mlx5dv_pp_alloc != nullptr; }
 
 // One function of another library, by name and version: the next definition
 // after ours, or that of the library itself when ours was loaded too late to

@@ -1,6 +1,7 @@
 // Masked atomics, with IBVEXP_BEYOND=masked_atomics.
 #include "dc_rig.h"
 #include "pair.h"
+#include "rdma_core.h"
 
 #include <algorithm>
 #include <endian.h>
@@ -56,7 +57,8 @@ ibv_exp_cmp_swap swap_of(std::uint64_t compare, std::uint64_t compare_mask, std:
 
 TEST_CASE(
     "masked compare and swap looks at masked bits only "
-    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
+    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]",
+    "[rdma-core-36]") {
   Atomics a;
   a.store(0x1111222233334444);
   SECTION("8 bytes") {
@@ -86,7 +88,8 @@ TEST_CASE(
 
 TEST_CASE(
     "masked fetch and add carries inside its fields only "
-    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD]") {
+    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD]",
+    "[rdma-core-36]") {
   Atomics a;
   a.store(0x00000001ffffffff);
   SECTION("one field") {
@@ -114,7 +117,8 @@ TEST_CASE(
 
 TEST_CASE(
     "masked atomics reach a target over DC [row:extatomic_post_send] "
-    "[row:extatomic_poll_verb] [row:extatomic_wr_masked_atomics]") {
+    "[row:extatomic_poll_verb] [row:extatomic_wr_masked_atomics]",
+    "[rdma-core-36]") {
   Dc dc;
   const Dct dct = dc.make_dct();
   const Qp dci = dc.make_dci(16, GENERATE(false, true));
@@ -169,7 +173,8 @@ TEST_CASE(
 
 TEST_CASE(
     "wide operands are where the request points "
-    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
+    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]",
+    "[rdma-core-36]") {
   Atomics a;
   const std::uint32_t log_size = GENERATE(4u, 5u);
   const std::size_t bytes = std::size_t{1} << log_size;
@@ -200,7 +205,7 @@ TEST_CASE(
   CHECK(std::equal(sum.begin(), sum.end(), a.in.bytes.begin() + offset));
 }
 
-TEST_CASE("masked atomics mix with others in a chain [row:ibv_exp_post_send]") {
+TEST_CASE("masked atomics mix with others in a chain [row:ibv_exp_post_send]", "[rdma-core-36]") {
   Atomics a;
   a.store(10);
   auto source = a.in.piece(a.target, 8);
@@ -235,7 +240,7 @@ TEST_CASE("masked atomics mix with others in a chain [row:ibv_exp_post_send]") {
   CHECK(a.stored() == 10 + count / 3 * 2);
 }
 
-TEST_CASE("a full queue says so and goes on later [row:ibv_exp_post_send]") {
+TEST_CASE("a full queue says so and goes on later [row:ibv_exp_post_send]", "[rdma-core-36]") {
   Atomics a;
   a.store(0);
   std::uint64_t posted = 0, completed = 0;
@@ -257,7 +262,7 @@ TEST_CASE("a full queue says so and goes on later [row:ibv_exp_post_send]") {
   CHECK(a.stored() == (posted + 1) / 2);
 }
 
-TEST_CASE("base verbs see legacy opcodes too [row:ibv_exp_post_send]") {
+TEST_CASE("base verbs see legacy opcodes too [row:ibv_exp_post_send]", "[rdma-core-36]") {
   Atomics a;
   auto wr = a.fetch_add(3, {1, 0});
   a.post(wr);
@@ -271,7 +276,8 @@ TEST_CASE("base verbs see legacy opcodes too [row:ibv_exp_post_send]") {
   CHECK(wc.byte_len == 8);
 }
 
-TEST_CASE("bad masked atomics post nothing [row:IBV_EXP_SEND_EXT_ATOMIC_INLINE]") {
+TEST_CASE("bad masked atomics post nothing [row:IBV_EXP_SEND_EXT_ATOMIC_INLINE]",
+          "[rdma-core-36]") {
   Atomics a;
   a.store(7);
   auto good = a.fetch_add(3, {1, 0});
@@ -296,7 +302,8 @@ TEST_CASE("bad masked atomics post nothing [row:IBV_EXP_SEND_EXT_ATOMIC_INLINE]"
 
 TEST_CASE(
     "masked atomics are refused on datagrams and where they miss "
-    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]") {
+    "[row:IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP]",
+    "[rdma-core-36]") {
   Atomics a;
   SECTION("wrong type") {
     Pair uc(IBV_QPT_UC);
@@ -315,6 +322,22 @@ TEST_CASE(
   }
 }
 
+// Before release 36 libmlx5 takes no entries that it has not built itself.
+TEST_CASE(
+    "masked atomics are reported where they can be posted "
+    "[row:IBV_EXP_DEVICE_EXT_MASKED_ATOMICS]") {
+  Atomics a;
+  ibv_exp_device_attr attr{};
+  attr.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS;
+  REQUIRE(ibv_exp_query_device(a.context.get(), &attr) == 0);
+  const bool reported = (attr.exp_device_cap_flags & IBV_EXP_DEVICE_EXT_MASKED_ATOMICS) != 0;
+  CHECK(reported == (support::rdma_core_release() >= 36));
+  auto wr = a.fetch_add(3, {1, 0});
+  ibv_exp_send_wr *bad = nullptr;
+  CHECK(a.post(wr, bad) == (reported ? 0 : ENOTSUP));
+  if (reported) a.completions(1);
+}
+
 TEST_CASE("room for wide arguments is granted [row:ibv_exp_qp_init_attr.max_atomic_arg]") {
   Rig rig;
   auto attr = rig.qp_attr(IBV_QPT_RC);
@@ -331,7 +354,8 @@ TEST_CASE("room for wide arguments is granted [row:ibv_exp_qp_init_attr.max_atom
 
 TEST_CASE(
     "what masked atomics can do is reported [row:IBV_EXP_DEVICE_EXT_MASKED_ATOMICS] "
-    "[row:extatomic_query_ext_atom]") {
+    "[row:extatomic_query_ext_atom]",
+    "[rdma-core-36]") {
   Rig rig;
   ibv_exp_device_attr attr{};
   attr.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_EXT_ATOMIC_ARGS |
@@ -348,7 +372,8 @@ TEST_CASE(
 
 // Direct transports take the sizes of both structures together, cut them by what the
 // first says of inline data, and swap the bytes of answers that the second lists.
-TEST_CASE("both sets of sizes together offer 32 and 64 bits [row:extatomic_query_ext_atom]") {
+TEST_CASE("both sets of sizes together offer 32 and 64 bits [row:extatomic_query_ext_atom]",
+          "[rdma-core-36]") {
   Rig rig;
   ibv_exp_device_attr attr{};
   attr.comp_mask = IBV_EXP_DEVICE_ATTR_RESERVED - 1;
@@ -365,7 +390,7 @@ TEST_CASE("both sets of sizes together offer 32 and 64 bits [row:extatomic_query
   CHECK((big_endian & 8) == 0);
 }
 
-TEST_CASE("ibv_start_poll() reports masked atomics, too") {
+TEST_CASE("ibv_start_poll() reports masked atomics, too", "[rdma-core-36]") {
   Atomics a;
   ibv_cq_init_attr_ex attr{};
   attr.cqe = 16;

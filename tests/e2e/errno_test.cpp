@@ -40,7 +40,8 @@ TEST_CASE("errno is the reason of a failure [row:ibv_exp_modify_qp]") {
   SECTION("positive, with a culprit") {
     const Qp qp = dc.create_qp(IBV_QPT_RC);
     auto piece = dc.out.piece(0, 8);
-    auto wr = request(1, IBV_EXP_WR_SEND, &piece);  // not in this state
+    auto wr = request(1, IBV_EXP_WR_SEND, &piece);
+    wr.num_sge = 1000;  // more than it has room for
     ibv_exp_send_wr *bad = nullptr;
     errno = stale;
     const int error = ibv_exp_post_send(qp.get(), &wr, &bad);

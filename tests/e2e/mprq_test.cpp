@@ -110,7 +110,7 @@ TEST_CASE("timestamps and stripped tags of multi-packet queues") {
           }) == 142);
 }
 
-TEST_CASE("compressed completions of a multi-packet queue") {
+TEST_CASE("compressed completions of a multi-packet queue", "[rdma-core-29]") {
   Receiver t(4, IBV_EXP_MP_RQ_NO_SHIFT, 0, IBV_EXP_CQ_COMPRESSED_CQE);
   Ledger ledger{0};
   t.post_entries(4);

@@ -68,7 +68,7 @@ void refused(ibv_context *context, std::uint32_t flags, int reason) {
 
 }  // namespace
 
-TEST_CASE("completions carry the time [row:IBV_EXP_CQ_TIMESTAMP]") {
+TEST_CASE("completions carry the time [row:IBV_EXP_CQ_TIMESTAMP]", "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
   rig.pair();
   std::uint64_t last = 0;
@@ -98,7 +98,8 @@ TEST_CASE("completions carry the time [row:IBV_EXP_CQ_TIMESTAMP]") {
   }
 }
 
-TEST_CASE("completions carry the time of day [row:IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME]") {
+TEST_CASE("completions carry the time of day [row:IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME]",
+          "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME);
   rig.pair();
   for (std::uint64_t i = 0; i < 20; ++i) {
@@ -114,7 +115,7 @@ TEST_CASE("completions carry the time of day [row:IBV_EXP_CQ_TIMESTAMP_TO_SYS_TI
   }
 }
 
-TEST_CASE("completions carry the time when a family drives their queue") {
+TEST_CASE("completions carry the time when a family drives their queue", "[rdma-core-29]") {
   const std::uint32_t flag = GENERATE(std::uint32_t{IBV_EXP_CQ_TIMESTAMP},
                                       std::uint32_t{IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME});
   TimeRig rig(flag);
@@ -161,7 +162,7 @@ TEST_CASE("completions carry the time when a family drives their queue") {
   CHECK((wc.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) == 0);
 }
 
-TEST_CASE("a queue with time stamps reports all that others report") {
+TEST_CASE("a queue with time stamps reports all that others report", "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
   rig.pair();
   const auto post = [&](ibv_exp_send_wr &wr) {
@@ -212,7 +213,7 @@ TEST_CASE("a queue with time stamps reports all that others report") {
   CHECK((wc.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) == 0);
 }
 
-TEST_CASE("wc_size limits what is written of a time stamp") {
+TEST_CASE("wc_size limits what is written of a time stamp", "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
   rig.pair();
   post_receive(rig.right.get(), 1, rig.buffer.piece(2048, 1024));
@@ -239,7 +240,7 @@ TEST_CASE("wc_size limits what is written of a time stamp") {
   CHECK(seen == 2);
 }
 
-TEST_CASE("a queue with time stamps serves the base verbs as well") {
+TEST_CASE("a queue with time stamps serves the base verbs as well", "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
   rig.pair();
   for (std::uint64_t i = 0; i < 6; ++i) {
@@ -264,7 +265,7 @@ TEST_CASE("a queue with time stamps serves the base verbs as well") {
   }
 }
 
-TEST_CASE("a queue with time stamps is resized") {
+TEST_CASE("a queue with time stamps is resized", "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP, 15);
   rig.pair();
   for (std::uint64_t i = 0; i < 20; ++i) rig.exchange(i);
@@ -281,7 +282,7 @@ TEST_CASE("a queue with time stamps is resized") {
   for (std::uint64_t i = 0; i < 150; ++i) REQUIRE(rig.exchange(i)[0].wr_id == i);
 }
 
-TEST_CASE("a queue with time stamps notifies") {
+TEST_CASE("a queue with time stamps notifies", "[rdma-core-29]") {
   Rig rig;
   Channel channel(ibv_create_comp_channel(rig.context.get()));
   REQUIRE(channel);
@@ -433,7 +434,7 @@ TEST_CASE("cycles become nanoseconds on both sides of a wrap [row:ibv_exp_cqe_ts
 }
 
 // [row:env_mlx5_cqe_size]
-TEST_CASE("entries have the size that the context's environment says") {
+TEST_CASE("entries have the size that the context's environment says", "[rdma-core-29]") {
   Rig rig;
   const auto inline_receive = [&](ibv_cq *cq) {
     auto attr = rig.qp_attr(IBV_QPT_RC);
@@ -477,7 +478,7 @@ TEST_CASE("entries have the size that the context's environment says") {
   CHECK(inline_receive(rig.create_cq(16).get()) == 32);
 }
 
-TEST_CASE("a CQ overrun is an event, not a crash") {
+TEST_CASE("a CQ overrun is an event, not a crash", "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP, 3);
   rig.pair();
   ibv_sge piece = rig.buffer.piece(0, 8);

@@ -730,7 +730,7 @@ TEST_CASE("keys that cannot be had are refused [row:ibv_exp_create_mr]") {
   CHECK(errno == reason);
 }
 
-TEST_CASE("a key has a size [row:ibv_exp_query_mkey]") {
+TEST_CASE("a key has a size [row:ibv_exp_query_mkey]", "[rdma-core-36]") {
   Rig rig;
   const Mr key = create_key(rig.pd.get(), 100);
   REQUIRE(key);

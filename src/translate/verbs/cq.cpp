@@ -68,6 +68,8 @@ std::uint8_t compression_of(ibv_context *context) {
   return 0;
 }
 
+constexpr const char *too_old = "rdma-core before release 29 keeps the queue's memory to itself";
+
 Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
   const bool cycles = (flags & IBV_EXP_CQ_TIMESTAMP) != 0;
   const bool system_time = (flags & IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME) != 0;
@@ -80,6 +82,7 @@ Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
     return asked.failure();
   if (device.completion_timestamp_mask == 0)
     return unsupported(creating, "flags", flags, "the device has no time stamps");
+  if (!takes_queue_memory()) return unsupported(creating, "flags", flags, too_old);
   if (system_time && !read_clock_info(context))
     return unsupported(creating, "flags", flags, "the kernel does not show the clock");
   return cycles ? CqRing::Stamps::cycles : CqRing::Stamps::system_time;
@@ -111,6 +114,10 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
   const bool mlx5 = mlx5dv_is_supported(context->device);
   if (extras.stamps != CqRing::Stamps::none && !mlx5)
     return unsupported(creating, "flags", flags, "for mlx5 only");
+  if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0 && !takes_queue_memory())
+    return unsupported(creating, "flags", flags, too_old);
+  // What remains are wishes.
+  if (!takes_queue_memory()) return extras;
   if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0) {
     if (mlx5) extras.compression = compression_of(context);
     if (extras.compression == 0)

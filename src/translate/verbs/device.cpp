@@ -30,8 +30,9 @@ struct LaterContext {
   mlx5dv_context dv;
   std::uint64_t max_dc_target_reads, max_dc_initiator_reads;
 };
-constexpr std::size_t before_dc_reads =
-    offsetof(mlx5dv_context, crypto_caps) + sizeof(mlx5dv_crypto_caps);
+constexpr std::size_t align_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+constexpr std::size_t before_dc_reads = align_up(
+    offsetof(mlx5dv_context, crypto_caps) + sizeof(mlx5dv_crypto_caps), alignof(std::uint64_t));
 constexpr std::uint64_t mask_dc_reads = 1 << 14;  // MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM
 
 // Without an answer the device is as one that has none of this.
@@ -64,6 +65,8 @@ Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_dev
   if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &facts.attr)); !asked)
     return asked;
   facts.is_mlx5 = mlx5dv_is_supported(context->device);
+  // No queue would take stamps.
+  if (!takes_queue_memory()) facts.attr.completion_timestamp_mask = 0;
   if (facts.is_mlx5) {
     facts.dv.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
                          MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |

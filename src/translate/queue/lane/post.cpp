@@ -116,6 +116,11 @@ const ibv_exp_send_wr &as_exp(const ibv_send_wr &wr, ibv_exp_send_wr &scratch) {
 
 template <class Wr>
 int post_chain(Lane &lane, Wr *wr, std::uint64_t refused, Wr *&bad) {
+  // libmlx5 looks at the state itself since release 40.
+  if (wr != nullptr && lane.ex->qp_base.state < IBV_QPS_RTS) [[unlikely]] {
+    bad = wr;
+    return EINVAL;
+  }
   const ibv_qp_type type = lane.qp_type();
   Batch batch(lane);
   Wr *first = nullptr;  // of the batch
