@@ -10,16 +10,17 @@ _ibvexp() {
 		fi
 	done
 	if ((cword == 1)); then
-		COMPREPLY=($(compgen -W 'run audit doctor fabric matrix --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run audit doctor verify fabric matrix --help --version' -- "$cur"))
 		return
 	fi
 	case ${words[1]}$prev in
-		run--device)
+		run--device | verify--device)
 			COMPREPLY=($(compgen -W "soft $(ls /sys/class/infiniband 2>/dev/null)" -- "$cur"))
 			return ;;
 		fabricfabric) COMPREPLY=($(compgen -W 'list clean' -- "$cur")); return ;;
 		doctor--device) COMPREPLY=($(compgen -W soft -- "$cur")); return ;;
-		run--trace | run--report | audit--json | audit--sarif | audit--html | audit--baseline | audit--config | audit--diff) _filedir; return ;;
+		run--trace | run--report | verify--json | verify--junit | verify--report | audit--json | audit--sarif | audit--html | audit--baseline | audit--config | audit--diff) _filedir; return ;;
+		verify--link) COMPREPLY=($(compgen -W "ib eth" -- "$cur")); return ;;
 		audit--fail-on)
 			COMPREPLY=($(compgen -W 'refused switch private any' -- "$cur"))
 			return ;;

@@ -52,6 +52,10 @@ std::string command_line(const RunCommand &command, const std::string &beyond) {
   return out;
 }
 
+std::string often(std::uint32_t times) {
+  return times == 1 ? "once" : fmt::format("{} times", times);
+}
+
 // What a switch that is off would have served.
 std::string refused_without_need(const trace::Tally &tally, const RunCommand &command) {
   std::vector<std::string> what;
@@ -62,8 +66,7 @@ std::string refused_without_need(const trace::Tally &tally, const RunCommand &co
     if (times == 0 || !is_switch(answer.beyond)) continue;
     const BeyondSwitch &s = info(answer.beyond);
     if (s.status != SwitchStatus::done || names(command.beyond, s.name)) continue;
-    what.push_back(fmt::format("{} ({})", trace::name_of_row(row),
-                               times == 1 ? "once" : fmt::format("{} times", times)));
+    what.push_back(fmt::format("{} ({})", trace::name_of_row(row), often(times)));
     switches.insert(std::string(s.name));
   }
   if (what.empty()) return {};
@@ -129,6 +132,14 @@ std::string reader_of_private_structures(const trace::Tally &tally, int wait_sta
 }
 
 }  // namespace
+
+std::vector<std::string> refusals(const trace::Tally &tally) {
+  std::vector<std::string> out;
+  for (std::size_t row = 0; row < trace::row_count; ++row)
+    if (const std::uint32_t times = tally.refused[row].load(std::memory_order_relaxed); times != 0)
+      out.push_back(fmt::format("{} ({})", trace::name_of_row(row), often(times)));
+  return out;
+}
 
 TallyFile::TallyFile() {
   std::string name = (fs::temp_directory_path() / "ibvexp-run-XXXXXX").string();

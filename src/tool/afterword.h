@@ -35,6 +35,9 @@ class TallyFile {
   const trace::Tally *tally_ = nullptr;
 };
 
+// Rows that were refused and how often: "ibv_exp_create_dct (3 times)".
+std::vector<std::string> refusals(const trace::Tally &tally);
+
 // Lines, each without its end. wait_status is that of the program.
 std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &command,
                                    int wait_status);

@@ -25,5 +25,6 @@ void add_doctor(CLI::App &app, Action &action);
 void add_fabric(CLI::App &app, Action &action);
 void add_matrix(CLI::App &app, Action &action);
 void add_run(CLI::App &app, Action &action);
+void add_verify(CLI::App &app, Action &action);
 
 }  // namespace ibvexp::tool

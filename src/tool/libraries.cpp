@@ -32,4 +32,6 @@ fs::path find_libsofthca() {
   return find("libsofthca.so", {"../softhca/preload", LIBDIR_FROM_BIN});
 }
 
+fs::path find_checks() { return find("ibvexp-checks", {"../../tests/e2e", LIBEXEC_FROM_BIN}); }
+
 }  // namespace ibvexp::tool

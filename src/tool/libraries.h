@@ -9,6 +9,8 @@ namespace ibvexp::tool {
 // Throw std::runtime_error when there is none.
 std::filesystem::path find_libibverbs_exp();
 std::filesystem::path find_libsofthca();
+// The program of the end-to-end checks.
+std::filesystem::path find_checks();
 
 // This executable.
 std::filesystem::path own_path();

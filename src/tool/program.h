@@ -9,6 +9,7 @@
 namespace ibvexp::tool {
 
 // As shells and env(1) answer.
+inline constexpr int exit_refused = 125;  // with --fail-on-refused
 inline constexpr int exit_cannot_run = 126;
 inline constexpr int exit_not_found = 127;
 

@@ -283,6 +283,22 @@ class Run(Base):
             done = self.ibvexp("run", "--", program)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
+    def test_continuous_integration_hears_of_refusals(self):
+        soft = ["run", "--device", "soft", "--fail-on-refused", "--"]
+        self.assertEqual(self.ibvexp(*soft, SUBJECT, "query").returncode, 0)
+        done = self.ibvexp(*soft, SUBJECT, "refused")
+        self.assertEqual(done.returncode, 125, done.stderr)
+        self.assertIn("ibvexp: refused: ibv_exp_", done.stderr)
+        # A failure of the program's own is more.
+        done = self.ibvexp(*soft, "sh", "-c", f"{SUBJECT} refused; exit 3")
+        self.assertEqual(done.returncode, 3)
+        # Who drops the library has not shown anything.
+        source = self.file("l.c", b"int main(void) { return 0; }\n")
+        linker = os.path.join(self.folder.name, "linker")  # that preloads nothing
+        subprocess.run(["cc", "-static", "-o", linker, source], check=True)
+        done = self.ibvexp(*soft, self.linked_with("deaf", linker))
+        self.assertEqual(done.returncode, 125, done.stderr)
+
     def test_bad_options(self):
         self.refused(2, 'no device "mlx5_77"', "--device", "mlx5_77", "--", "true")
         self.refused(2, "no device", "--device", "../../etc", "--", "true")

@@ -1,0 +1,310 @@
+// ibvexp verify: the end-to-end checks of the library, run on a device of this
+// machine and compared with the software HCA. The report says nothing of the site:
+// no host names, addresses, GUIDs or values of memory.
+#include "tool/child.h"
+#include "tool/command.h"
+#include "tool/libraries.h"
+#include "tool/verify.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+namespace fs = std::filesystem;
+
+namespace ibvexp::tool {
+
+namespace {
+
+using namespace verify;
+
+struct VerifyOptions {
+  std::string device, link, only, json, junit, report;
+  int timeout = 120;
+};
+
+// A folder of our own, gone at the end.
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "ibvexp-verify-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
+    path = name;
+  }
+  ~Folder() {
+    std::error_code error;
+    fs::remove_all(path, error);
+  }
+  Folder(const Folder &) = delete;
+  Folder &operator=(const Folder &) = delete;
+};
+
+std::string read_file(const fs::path &file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// Runs a program with other variables and nothing on the terminal. Through env(1)
+// and timeout(1): a check that hangs is one that fails.
+int run_quietly(const Environment &variables, const std::vector<std::string> &command, int seconds,
+                const fs::path &output) {
+  std::vector<std::string> all = {
+      "sh", "-c", "out=$1; shift; exec \"$@\" >\"$out\" 2>&1", "sh", output.string(), "env"};
+  for (const auto &[name, value] : variables) all.push_back(name + "=" + value);
+  all.insert(all.end(), {"timeout", "-k", "5", std::to_string(seconds)});
+  all.insert(all.end(), command.begin(), command.end());
+  return run_program("/bin/sh", all);
+}
+
+struct Target {
+  bool soft;
+  std::string device;  // IBVEXP_DEVICE; empty: the only one
+  std::string link;    // "ib" or "eth"
+};
+
+std::vector<Check> run_checks(const VerifyOptions &o, const Target &target, const Folder &folder) {
+  const fs::path program = find_checks();
+  std::vector<Check> out;
+  for (const CheckFile &file : read_manifest(program.string() + ".txt")) {
+    if (std::find(file.links.begin(), file.links.end(), target.link) == file.links.end()) continue;
+    if (!o.only.empty() && file.name != o.only) continue;
+    std::string preloaded = find_libibverbs_exp().string();
+    if (target.soft) preloaded += ":" + find_libsofthca().string();
+    Environment environment = {
+        {"LD_PRELOAD", preloaded}, {"IBVEXP_BEYOND", file.beyond}, {"IBVEXP_LOG_LEVEL", "error"}};
+    if (target.soft) {
+      environment.push_back({"SOFTHCA_LINK", target.link});
+      environment.push_back({"SOFTHCA_FABRIC", fmt::format("verify-{}-{}", getpid(), file.name)});
+    } else {
+      environment.push_back({"IBVEXP_DEVICE", target.device});
+    }
+    const fs::path results = folder.path / (file.name + ".xml");
+    fmt::print(stderr, "\rverify: {:<20} {:<20}", target.soft ? "the software HCA" : target.device,
+               file.name);
+    std::fflush(stderr);
+    run_quietly(environment,
+                {program.string(), "-r", "xml", "-o", results.string(),
+                 fmt::format("[#{}_test]", file.name)},
+                o.timeout, folder.path / "output");
+    for (Check &check : read_results(read_file(results), file.name))
+      out.push_back(std::move(check));
+  }
+  fmt::print(stderr, "\r{:60}\r", "");
+  return out;
+}
+
+// What doctor says, in a process of its own: the software HCA has to be preloaded.
+nlohmann::json ask_doctor(const Target &target, const Folder &folder) {
+  const fs::path output = folder.path / "doctor.json";
+  std::vector<std::string> command = {own_path().string(), "doctor", "--json"};
+  if (target.soft) command.insert(command.end(), {"--device", "soft"});
+  Environment environment = {{"IBVEXP_LOG_LEVEL", "error"}};
+  if (target.soft) environment.push_back({"SOFTHCA_LINK", target.link});
+  if (!target.device.empty()) environment.push_back({"IBVEXP_DEVICE", target.device});
+  run_quietly(environment, command, 60, output);
+  return nlohmann::json::parse(read_file(output));
+}
+
+// Whether doctor finds each row served. A device that reports no capability of a
+// family has nothing of it, whatever else doctor expects to work there.
+std::map<std::string, bool> rows_there(const nlohmann::json &rows) {
+  const auto served = [](const nlohmann::json &row) {
+    return row["here"] == "works" || row["here"] == "on demand";
+  };
+  std::map<std::string, int> missing, reported;  // capabilities by family
+  for (const auto &row : rows) {
+    const std::string name = row["name"], family = row["family"];
+    if (!name.starts_with("IBV_EXP_DEVICE_") || name.starts_with("IBV_EXP_DEVICE_ATTR_")) continue;
+    if (served(row)) ++reported[family];
+    else if (row["here"] == "device") ++missing[family];
+  }
+  std::map<std::string, bool> out;
+  for (const auto &row : rows) {
+    const std::string family = row["family"];
+    out[row["name"]] = served(row) && (!missing.contains(family) || reported.contains(family));
+  }
+  return out;
+}
+
+struct Report {
+  nlohmann::json doctor;
+  std::vector<Check> expected, found;
+  std::map<std::string, RowResult> rows;
+};
+
+std::string heading(const Report &r) {
+  utsname names{};
+  uname(&names);
+  std::string device = "none";
+  for (const auto &d : r.doctor["devices"])
+    if (d["error"] == "")
+      device = fmt::format("{}, firmware {}", d["model"].get<std::string>(),
+                           d["firmware"].get<std::string>());
+  const auto &release = r.doctor["libraries"][0]["release"];
+  return fmt::format("libibverbs_exp {}, rdma-core {}, Linux {}, {}", IBVEXP_VERSION,
+                     release.is_number() ? std::to_string(release.get<int>()) : "?", names.release,
+                     device);
+}
+
+std::array<int, 3> count(const Report &r) {
+  std::array<int, 3> out{};
+  for (const auto &[name, row] : r.rows) ++out[static_cast<std::size_t>(row.judgement)];
+  return out;
+}
+
+std::string as_text(const Report &r) {
+  std::string out = heading(r) + "\n";
+  const auto passed = std::count_if(r.found.begin(), r.found.end(),
+                                    [](const Check &c) { return c.outcome == Outcome::passed; });
+  out += fmt::format("{} checks, {} passed\n", r.found.size(), passed);
+  const auto counts = count(r);
+  for (std::size_t j = 0; j < counts.size(); ++j)
+    out += fmt::format("{:>6} rows {}\n", counts[j], judgement_names[j]);
+  for (const Judgement j : {Judgement::differs, Judgement::absent, Judgement::as_expected}) {
+    if (counts[static_cast<std::size_t>(j)] == 0) continue;
+    out += fmt::format("\nRows: {}\n", judgement_names[static_cast<std::size_t>(j)]);
+    for (const auto &[name, row] : r.rows) {
+      if (row.judgement != j) continue;
+      out += fmt::format("  {}\n", name);
+      if (j == Judgement::as_expected) continue;
+      for (const Check *c : row.checks)
+        out += fmt::format("      {}: {}\n         {}\n", c->file, c->name, c->where);
+    }
+  }
+  return out;
+}
+
+nlohmann::ordered_json as_json(const Report &r) {
+  nlohmann::ordered_json out{
+      {"format", "ibvexp-verify"}, {"version", IBVEXP_VERSION}, {"machine", heading(r)}};
+  out["rows"] = nlohmann::ordered_json::array();
+  for (const auto &[name, row] : r.rows) {
+    nlohmann::ordered_json checks = nlohmann::ordered_json::array();
+    for (const Check *c : row.checks)
+      checks.push_back({{"file", c->file}, {"name", c->name}, {"failed", c->where}});
+    out["rows"].push_back({{"name", name},
+                           {"judgement", judgement_names[static_cast<std::size_t>(row.judgement)]},
+                           {"checks", std::move(checks)}});
+  }
+  return out;
+}
+
+std::string xml(const std::string &text) {
+  std::string out;
+  for (const char c : text)
+    out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
+  return out;
+}
+
+// Checks that fail on the software HCA, too, are skipped: they say nothing.
+std::string as_junit(const Report &r) {
+  std::string cases;
+  int failed = 0, skipped = 0;
+  for (const Check &c : r.found) {
+    const auto same = std::find_if(r.expected.begin(), r.expected.end(), [&](const Check &e) {
+      return e.file == c.file && e.name == c.name;
+    });
+    const bool comparable = same != r.expected.end() && same->outcome == Outcome::passed;
+    cases += fmt::format("  <testcase classname=\"{}\" name=\"{}\"", xml(c.file), xml(c.name));
+    if (c.outcome == Outcome::passed) {
+      cases += "/>\n";
+    } else if (comparable) {
+      ++failed;
+      cases += fmt::format("><failure message=\"{}\"/></testcase>\n", xml(c.where));
+    } else {
+      ++skipped;
+      cases += "><skipped/></testcase>\n";
+    }
+  }
+  return fmt::format(
+      "<?xml version=\"1.0\"?>\n<testsuite name=\"ibvexp verify\" tests=\"{}\" failures=\"{}\" "
+      "skipped=\"{}\">\n{}</testsuite>\n",
+      r.found.size(), failed, skipped, cases);
+}
+
+void write(const std::string &file, const std::string &text) {
+  if (file.empty()) return;
+  std::ofstream out(file);
+  out << text;
+  if (!out.flush()) throw std::runtime_error(fmt::format("{} cannot be written", file));
+}
+
+int run(const VerifyOptions &o) {
+  const Folder folder;
+  Target target{o.device == "soft", o.device == "soft" ? "" : o.device, o.link};
+  Report report;
+  report.doctor = ask_doctor(target, folder);
+  const int status = report.doctor["conclusion"]["status"];
+  if (status != 0) {
+    fmt::print(stderr, "ibvexp: {}\n", report.doctor["conclusion"]["what"].get<std::string>());
+    return status;
+  }
+  const std::map<std::string, bool> there = rows_there(report.doctor["rows"]);
+  if (!target.soft) {
+    const auto &device = report.doctor["devices"][0];
+    if (target.device.empty()) target.device = device["name"];
+    if (target.link.empty()) target.link = device["ports"][0]["link"] == "Ethernet" ? "eth" : "ib";
+  }
+
+  // The software HCA is what rows are judged by; on its own it has to pass all.
+  const std::vector<std::string> links = target.link.empty()
+                                             ? std::vector<std::string>{"ib", "eth"}
+                                             : std::vector<std::string>{target.link};
+  for (const std::string &link : links) {
+    target.link = link;
+    for (Check &c : run_checks(o, target, folder)) report.found.push_back(std::move(c));
+    if (!target.soft) report.expected = run_checks(o, {true, "", link}, folder);
+  }
+  if (report.found.empty()) throw std::runtime_error("no checks were run");
+  if (target.soft) {
+    report.expected = report.found;
+    for (Check &c : report.expected) c.outcome = Outcome::passed;
+  }
+  report.rows = judge(report.expected, report.found, there);
+
+  const std::string text = as_text(report);
+  fmt::print("{}", text);
+  write(o.report, text);
+  write(o.json, as_json(report).dump(1) + "\n");
+  write(o.junit, as_junit(report));
+  return count(report)[static_cast<std::size_t>(Judgement::differs)] == 0 ? exit_ok : exit_findings;
+}
+
+}  // namespace
+
+void add_verify(CLI::App &app, Action &action) {
+  CLI::App *sub = app.add_subcommand(
+      "verify", "Run the library's own checks on a device and compare it with the software HCA");
+  const auto o = std::make_shared<VerifyOptions>();
+  sub->add_option("--device", o->device, "soft, or the device; the first one otherwise")
+      ->type_name("soft|NAME");
+  sub->add_option("--link", o->link, "Of the software HCA (both otherwise)")
+      ->check(CLI::IsMember({"ib", "eth"}));
+  sub->add_option("--only", o->only, "One file of checks")->type_name("FILE");
+  sub->add_option("--timeout", o->timeout, "Seconds for a file of checks")
+      ->check(CLI::Range(1, 3600));
+  sub->add_option("--report", o->report, "Write what is printed to FILE too")->type_name("FILE");
+  sub->add_option("--json", o->json, "Write the rows to FILE")->type_name("FILE");
+  sub->add_option("--junit", o->junit, "Write the checks to FILE, for CI")->type_name("FILE");
+  sub->footer(
+      "Exit status: 0 if no row differs, 1 if one does; without a usable device that of doctor. "
+      "The report names models, releases and checks, and nothing of the site.");
+  sub->callback([&action, o] { action = [o] { return run(*o); }; });
+}
+
+}  // namespace ibvexp::tool
