@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Runs the tests that talk to a device with other releases of rdma-core.
+
+    run.py --build BUILD --roots FOLDER [--output docs/releases.md] RELEASE...
+
+FOLDER/RELEASE/build/lib holds the libraries of each (see build, which makes
+them). The suites "e2e" and "softhca" run with them in front of the system's, and
+ibvexp doctor says which rows of the matrix are served. Programs of the
+distribution that ask for newer libraries cannot start there; the tests that are
+about them are left out and listed.
+
+Without --output the results are printed. With it, the part of that file between
+the marks is replaced; releases that were not run this time keep their column.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+SUITES = ('e2e', 'softhca')
+# Tests whose subject is a program of the distribution, or links one.
+PROGRAMS = {
+    'programs': ('ibv_rc_pingpong', 'ib_write_bw'),
+    'cm_programs': ('rping',),
+    'ucx_programs': (),
+    'pyverbs': (),
+    'rping-rtt': ('rping',),
+}
+BEGIN, END = '<!-- releases: begin -->', '<!-- releases: end -->'
+
+
+def environment(root):
+    env = dict(os.environ)
+    env['LD_LIBRARY_PATH'] = str(root / 'build/lib')
+    return env
+
+
+def installed_release():
+    """The release of the system's libibverbs."""
+    out = subprocess.run(['ldconfig', '-p'], capture_output=True, text=True,
+                         env={'PATH': '/usr/sbin:/sbin:/usr/bin:/bin'}).stdout
+    file = re.search(r'libibverbs\.so\.1 .*=> (\S+)', out)
+    found = file and re.search(r'\.so\.\d+\.\d+\.(\d+)', os.path.realpath(file[1]))
+    return int(found[1]) if found else None
+
+
+def starts(program, env):
+    """Whether the dynamic linker finds everything that a program asks for."""
+    path = subprocess.run(['sh', '-c', f'command -v {program}'], capture_output=True,
+                          text=True).stdout.strip()
+    if not path:
+        return True  # The test skips it by itself.
+    out = subprocess.run([path], env={**env, 'LD_TRACE_LOADED_OBJECTS': '1', 'LD_BIND_NOW': '1',
+                                      'LD_WARN': '1'}, capture_output=True, text=True)
+    return 'not found' not in out.stdout + out.stderr
+
+
+def left_out(release, env):
+    """Tests that are about programs that cannot run with this release."""
+    same_or_newer = (installed_release() or 0) <= release
+    for test, programs in PROGRAMS.items():
+        if programs and not all(starts(p, env) for p in programs):
+            yield test
+        elif not programs and not same_or_newer:
+            # Built against the private interface of the system's release too.
+            yield test
+
+
+def tests_of(build):
+    out = subprocess.run(['meson', 'introspect', '--tests', str(build)], check=True,
+                         capture_output=True, text=True).stdout
+    return [t['name'] for t in json.loads(out)
+            if any(s.split(':')[-1] in SUITES for s in t['suite'])]
+
+
+def run_tests(build, release, env, names, jobs):
+    base = f'releases-{release}'
+    log = build / 'meson-logs' / f'{base}.json'
+    log.unlink(missing_ok=True)
+    command = ['meson', 'test', '-C', str(build), '--no-rebuild', '--logbase', base]
+    if jobs:
+        command += ['--num-processes', str(jobs)]
+    for suite in SUITES:
+        command += ['--suite', suite]
+    subprocess.run(command + names, env=env, stdout=subprocess.DEVNULL)
+    results = {}
+    with open(log, encoding='utf-8') as lines:
+        for line in lines:
+            test = json.loads(line)
+            results[test['name'].split(' / ')[-1]] = test['result']
+    return results
+
+
+def doctor(build, env):
+    """Row -> (family, what becomes of it) on the software HCA."""
+    run = subprocess.run([str(build / 'src/tool/ibvexp'), 'doctor', '--device', 'soft', '--json'],
+                         env=env, capture_output=True, text=True)
+    try:
+        report = json.loads(run.stdout)
+    except ValueError:
+        sys.exit(f'ibvexp doctor: exit status {run.returncode}: {run.stderr.strip()}')
+    return {r['name']: (r['family'], r['here'], r['advice']) for r in report['rows']}
+
+
+def examine(build, root, release, jobs, only):
+    env = environment(root)
+    out = sorted(left_out(release, env))
+    names = [n for n in tests_of(build) if n not in out and (not only or re.search(only, n))]
+    results = run_tests(build, release, env, names, jobs)
+    families = collections.defaultdict(lambda: [0, 0])
+    for family, here, advice in doctor(build, env).values():
+        if here in ('works', 'on demand'):
+            families[family][0] += 1
+        if here in ('works', 'on demand') or advice.startswith('rdma-core '):
+            families[family][1] += 1
+    count = collections.Counter('passed' if r in ('OK', 'EXPECTEDFAIL') else
+                                'skipped' if r == 'SKIP' else 'failed' for r in results.values())
+    return {
+        'release': release,
+        'only': only or '',
+        'tests': dict(count),
+        'failed': sorted(n for n, r in results.items() if r not in ('OK', 'EXPECTEDFAIL', 'SKIP')),
+        'skipped': sorted(n for n, r in results.items() if r == 'SKIP'),
+        'left out': out,
+        'families': dict(families),
+    }
+
+
+def table(columns):
+    """Markdown of the results by release."""
+    releases = sorted(columns, key=int)
+    head = '| | ' + ' | '.join(releases) + ' |\n| --- |' + ' ---: |' * len(releases) + '\n'
+    text = '## Tests\n\n' + head
+    text += '| run | ' + ' | '.join(f"`{columns[r]['only']}`" if columns[r]['only'] else 'all'
+                                    for r in releases) + ' |\n'
+    for kind in ('passed', 'failed', 'skipped'):
+        text += f'| {kind} | ' + ' | '.join(
+            str(columns[r]['tests'].get(kind, 0)) for r in releases) + ' |\n'
+    for title, key in (('Failed', 'failed'), ('Skipped, because nothing in them is served there',
+                                              'skipped'),
+                       ('Left out, because programs of the distribution do not start with it',
+                        'left out')):
+        lines = [f'- {r}: {", ".join(f"`{n}`" for n in columns[r][key])}\n'
+                 for r in releases if columns[r][key]]
+        if lines:
+            text += f'\n{title}:\n\n' + ''.join(lines)
+    text += ('\n## Rows of the matrix by family\n\nServed of those that any release of rdma-core '
+             'serves, on the software HCA.\n\n' + head)
+    for family in sorted({f for r in releases for f in columns[r]['families']}):
+        cells = []
+        for r in releases:
+            served, known = columns[r]['families'].get(family, (0, 0))
+            cells.append('-' if known == 0 else str(served) if served == known
+                         else f'{served} of {known}')
+        if any(c not in ('-',) for c in cells):
+            text += f'| {family} | ' + ' | '.join(cells) + ' |\n'
+    return text
+
+
+def write(output, columns):
+    data = output.with_suffix('.json')
+    known = json.loads(data.read_text(encoding='utf-8')) if data.exists() else {}
+    known.update(columns)
+    data.write_text(json.dumps(known, indent=1, sort_keys=True) + '\n', encoding='utf-8')
+    text = output.read_text(encoding='utf-8')
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    output.write_text(f'{before}{BEGIN}\n\n{table(known)}\n{END}{after}', encoding='utf-8')
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n', 1)[0])
+    parser.add_argument('--build', type=pathlib.Path, required=True)
+    parser.add_argument('--roots', type=pathlib.Path, required=True)
+    parser.add_argument('--output', type=pathlib.Path)
+    parser.add_argument('--jobs', type=int)
+    parser.add_argument('--only', help='only tests whose names match; the table says so')
+    parser.add_argument('releases', type=int, nargs='+')
+    o = parser.parse_args()
+    columns, bad = {}, False
+    for release in o.releases:
+        root = o.roots / str(release)
+        made = subprocess.run([str(HERE / 'build'), str(release), str(root)])
+        if made.returncode:
+            sys.exit(f'run.py: release {release} cannot be built')
+        result = examine(o.build, root, release, o.jobs, o.only)
+        columns[str(release)] = result
+        count = result['tests']
+        print(f"rdma-core {release}: {count.get('passed', 0)} passed, {count.get('failed', 0)} "
+              f"failed, {count.get('skipped', 0)} skipped", *result['failed'], sep='\n  ', flush=True)
+        bad = bad or bool(result['failed']) or not count.get('passed')
+    if o.output:
+        write(o.output, columns)
+    sys.exit(1 if bad else 0)
+
+
+main()
