@@ -31,6 +31,12 @@ PROGRAMS = {
     'pyverbs': (),
     'rping-rtt': ('rping',),
 }
+# Programs whose subject is a row that older releases do not serve (Since in the
+# matrix). Test cases say so themselves, by tags.
+SINCE = {
+    r'^(exp_umr|atomic-sample|umr-lists|nop-(?!release|refused))': 36,
+    r'^pingpong-.*timed': 29,
+}
 BEGIN, END = '<!-- releases: begin -->', '<!-- releases: end -->'
 
 
@@ -69,6 +75,10 @@ def left_out(release, env):
         elif not programs and not same_or_newer:
             # Built against the private interface of the system's release too.
             yield test
+
+
+def not_served(name, release):
+    return any(release < since and re.search(pattern, name) for pattern, since in SINCE.items())
 
 
 def tests_of(build):
@@ -110,7 +120,10 @@ def doctor(build, env):
 def examine(build, root, release, jobs, only):
     env = environment(root)
     out = sorted(left_out(release, env))
-    names = [n for n in tests_of(build) if n not in out and (not only or re.search(only, n))]
+    chosen = [n for n in tests_of(build) if not only or re.search(only, n)]
+    idle = sorted(n for n in chosen if not_served(n, release))
+    out = [n for n in out if n in chosen]
+    names = [n for n in chosen if n not in out and n not in idle]
     results = run_tests(build, release, env, names, jobs)
     families = collections.defaultdict(lambda: [0, 0])
     for family, here, advice in doctor(build, env).values():
@@ -127,6 +140,7 @@ def examine(build, root, release, jobs, only):
         'failed': sorted(n for n, r in results.items() if r not in ('OK', 'EXPECTEDFAIL', 'SKIP')),
         'skipped': sorted(n for n, r in results.items() if r == 'SKIP'),
         'left out': out,
+        'idle': idle,
         'families': dict(families),
     }
 
@@ -143,6 +157,7 @@ def table(columns):
             str(columns[r]['tests'].get(kind, 0)) for r in releases) + ' |\n'
     for title, key in (('Failed', 'failed'), ('Skipped, because nothing in them is served there',
                                               'skipped'),
+                       ('Left out, because what they are about is not served there', 'idle'),
                        ('Left out, because programs of the distribution do not start with it',
                         'left out')):
         lines = [f'- {r}: {", ".join(f"`{n}`" for n in columns[r][key])}\n'

@@ -96,24 +96,27 @@ class Run(Base):
         self.assertEqual(shlex.split(command), ["ibvexp", "run", "--device", "soft", "--beyond",
                                                 "mp_rq_poll,nop", "--", *program])
 
-    def test_says_that_nothing_loaded_the_library(self):
-        """An interpreter that is not the C library's preloads nothing."""
-        loader = self.file("loader.s", b"""
+    def deaf(self, status):
+        """A program whose interpreter is not the C library's: nothing is preloaded."""
+        loader = self.file("loader.s", """
             .globl _start
             _start:
             #ifdef __x86_64__
-              mov $60, %eax; mov $3, %edi; syscall
+              mov $60, %eax; mov $STATUS, %edi; syscall
             #else
-              mov x8, #93; mov x0, #3; svc #0
+              mov x8, #93; mov x0, #STATUS; svc #0
             #endif
-            """)
+            """.replace("STATUS", str(status)).encode())
         os.rename(loader, loader.replace(".s", ".S"))
         loader = loader.replace(".s", "")
         source = self.file("main.c", b"int main(void) { return 0; }")
         for command in (["-nostdlib", "-static", "-o", loader, loader + ".S"],
                         ["-o", source[:-2], source, f"-Wl,--dynamic-linker={loader}"]):
             subprocess.run(["gcc", *command], check=True, cwd=self.folder.name)
-        done = self.ibvexp("run", "--", source[:-2])
+        return source[:-2]
+
+    def test_says_that_nothing_loaded_the_library(self):
+        done = self.ibvexp("run", "--", self.deaf(3))
         self.assertEqual(done.returncode, 3)
         self.assertIn("no process of this program loaded libibverbs_exp", done.stderr)
 
@@ -293,10 +296,7 @@ class Run(Base):
         done = self.ibvexp(*soft, "sh", "-c", f"{SUBJECT} refused; exit 3")
         self.assertEqual(done.returncode, 3)
         # Who drops the library has not shown anything.
-        source = self.file("l.c", b"int main(void) { return 0; }\n")
-        linker = os.path.join(self.folder.name, "linker")  # that preloads nothing
-        subprocess.run(["cc", "-static", "-o", linker, source], check=True)
-        done = self.ibvexp(*soft, self.linked_with("deaf", linker))
+        done = self.ibvexp(*soft, self.deaf(0))
         self.assertEqual(done.returncode, 125, done.stderr)
 
     def test_bad_options(self):

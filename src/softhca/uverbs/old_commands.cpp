@@ -29,8 +29,9 @@ class Message {
   void flags(u16 id, u64 value) { attrs_.push_back(attr(id, sizeof value, value)); }
   template <class T>
   void in(u16 id, const T &value) {
-    u64 data = reinterpret_cast<u64>(&value);
-    if constexpr (sizeof value <= sizeof data) std::memcpy(&(data = 0), &value, sizeof value);
+    u64 data = 0;
+    if constexpr (sizeof value <= sizeof data) std::memcpy(&data, &value, sizeof value);
+    else data = reinterpret_cast<u64>(&value);
     attrs_.push_back(attr(id, sizeof value, data));
   }
   template <class T>
