@@ -357,3 +357,95 @@ TEST_CASE("A frame goes through all layers, in order of states") {
   CHECK((second.wc_flags & IBV_WC_IP_CSUM_OK) != 0);
   CHECK(std::memcmp(c.memory.data() + 4096 + 42, "pay", 3) == 0);
 }
+
+namespace {
+
+using DevxObject = Owned<mlx5dv_devx_obj, mlx5dv_devx_obj_destroy>;
+constexpr size_t tisc_in = 0x20, tisc_out = 0x10, tisc_bytes = 0xa0, domain_in_tisc = 0x24;
+
+uint32_t load32(const uint8_t *p) {
+  uint32_t v;
+  std::memcpy(&v, p, sizeof v);
+  return ntohl(v);
+}
+void store32(uint8_t *p, uint32_t v) {
+  v = htonl(v);
+  std::memcpy(p, &v, sizeof v);
+}
+
+struct Answer {
+  DevxObject object;
+  uint8_t status;
+  uint32_t number;
+};
+Answer create(ibv_context *ctx, uint16_t opcode, uint32_t domain = 0) {
+  uint8_t in[tisc_in + tisc_bytes] = {}, out[16] = {};
+  store32(in, uint32_t{opcode} << 16);
+  store32(in + tisc_in + domain_in_tisc, domain);
+  DevxObject object(mlx5dv_devx_obj_create(ctx, in, sizeof in, out, sizeof out));
+  return {std::move(object), out[0], load32(out + 8)};
+}
+constexpr uint16_t alloc_transport_domain = 0x816, create_tis = 0x912;
+
+// The transport domain that QUERY_TIS shows, 0 if it is refused.
+template <class Query>
+uint32_t domain_of(uint32_t tisn, Query query) {
+  uint8_t in[16] = {}, out[tisc_out + tisc_bytes] = {};
+  store32(in, 0x915u << 16);
+  store32(in + 8, tisn);
+  return query(in, sizeof in, out, sizeof out) == 0 ? load32(out + tisc_out + domain_in_tisc) : 0;
+}
+
+}  // namespace
+
+TEST_CASE("Transport domains hold what sends into them") {
+  Context c;
+  Answer domain = create(c.ctx, alloc_transport_domain);
+  REQUIRE(domain.object);
+  CHECK(domain.number != 0);
+  const Answer none = create(c.ctx, create_tis, domain.number + 100);
+  CHECK_FALSE(none.object);
+  CHECK(errno == EREMOTEIO);
+  CHECK(none.status == 5);  // bad resource
+  Answer tis = create(c.ctx, create_tis, domain.number);
+  Answer other = create(c.ctx, create_tis, domain.number);
+  REQUIRE((tis.object && other.object));
+  CHECK(tis.number != other.number);
+  const auto query = [&](auto... boxes) {
+    return mlx5dv_devx_obj_query(tis.object.get(), boxes...);
+  };
+  CHECK(domain_of(tis.number, query) == domain.number);
+  CHECK(domain_of(other.number, query) == 0);  // not this object's
+  CHECK(mlx5dv_devx_obj_destroy(domain.object.get()) != 0);
+  tis.object.reset();
+  other.object.reset();
+  domain.object.reset();
+}
+
+TEST_CASE("The TIS of a raw packet QP is found through the QP") {
+  Context c;
+  const Qp first = c.raw(), second = c.raw();
+  REQUIRE((first && second));
+  uint32_t tisn[2], domains[2];
+  int i = 0;
+  for (ibv_qp *qp : {first.get(), second.get()}) {
+    mlx5dv_qp dv{};
+    dv.comp_mask = MLX5DV_QP_MASK_RAW_QP_HANDLES;
+    mlx5dv_obj o{};
+    o.qp = {qp, &dv};
+    REQUIRE(mlx5dv_init_obj(&o, MLX5DV_OBJ_QP) == 0);
+    REQUIRE((dv.comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES) != 0);
+    CHECK(dv.sqn == qp->qp_num);
+    tisn[i] = dv.tisn;
+    domains[i++] =
+        domain_of(dv.tisn, [&](auto... boxes) { return mlx5dv_devx_qp_query(qp, boxes...); });
+  }
+  CHECK(tisn[0] != tisn[1]);
+  CHECK(domains[0] != 0);
+  CHECK(domains[0] == domains[1]);  // the context's
+  CHECK(domain_of(tisn[0], [&](auto... boxes) {
+          return mlx5dv_devx_qp_query(second.get(), boxes...);
+        }) == 0);
+  // More may be sent into it.
+  CHECK(create(c.ctx, create_tis, domains[0]).object);
+}

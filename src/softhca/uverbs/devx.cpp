@@ -1,5 +1,6 @@
 // Firmware commands from user space (mlx5/devx.c): capabilities, indirect
-// memory keys, general objects, and what can be asked about a DCT.
+// memory keys, transport domains, general objects, and what can be asked about a
+// DCT.
 #include <rdma/mlx5_user_ioctl_cmds.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "uverbs/firmware_command.h"
 #include "uverbs/general_object.h"
 #include "uverbs/hca_caps.h"
+#include "uverbs/tis.h"
 
 namespace softhca::uverbs {
 
@@ -21,6 +23,9 @@ enum Opcode : u16 {
   query_dct = 0x713,
   arm_dct = 0x714,
   nop = 0x80d,
+  alloc_transport_domain = 0x816,
+  create_tis = 0x912,
+  query_tis = 0x915,
   create_general_object = 0xa00,
 };
 
@@ -52,6 +57,8 @@ int object_create(File &file, Attrs &attrs) {
       error != 0)
     return error;
   if (c.opcode() == create_general_object) return general_object_create(file, attrs, c);
+  if (c.opcode() == alloc_transport_domain) return transport_domain_create(file, attrs, c);
+  if (c.opcode() == create_tis) return tis_create(file, attrs, c);
   if (c.opcode() != create_mkey || !file.caps().umr) return reply(attrs, c, Status::bad_op);
   if (c.in.size() < mkc_offset + mkc_bytes) return EINVAL;
   const u8 *mkc = c.in.data() + mkc_offset;
@@ -106,6 +113,8 @@ int object_query(File &file, Attrs &attrs) {
                                      MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, c);
       error != 0)
     return error;
+  if (c.opcode() == query_tis)
+    return tis_query(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE));
   if (c.opcode() != query_dct) return reply(attrs, c, Status::bad_op);
   const Qp *qp = dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE), c);
   if (qp == nullptr) return EINVAL;

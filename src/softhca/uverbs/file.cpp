@@ -86,6 +86,7 @@ void close_file(File &f) {
   munmap(f.bar, u64{uverbs::bar_pages} * page_size);
   f.bar = nullptr;
   f.uars.clear();
+  f.transport_domain = nullptr;
   f.dm_used.reset();
   f.has_context = f.devx = f.inherited = f.open = false;
 }

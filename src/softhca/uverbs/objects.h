@@ -26,6 +26,8 @@ class File;
 
 namespace softhca::uverbs {
 
+struct Tis;
+
 // The object numbers of the ioctl interface.
 enum class ObjectClass : u16 {
   none = 0,
@@ -286,6 +288,7 @@ struct QpObject : Object {
   Ref<XrcdObject> xrcd;
   u16 pacing_index = 0;       // of a rate limit, 0: none
   Ref<IndTableObject> table;  // RSS
+  std::shared_ptr<Tis> tis;   // raw packet, with a send queue
   // With old libraries: a register of the context, or the page of a thread domain.
   std::optional<u32> bfreg;
   u8 *thread_uar = nullptr;

@@ -11,6 +11,7 @@
 #include "uverbs/dispatch.h"
 #include "uverbs/privilege.h"
 #include "uverbs/queue.h"
+#include "uverbs/tis.h"
 #include "uverbs/rwq.h"
 
 namespace softhca::uverbs {
@@ -281,6 +282,11 @@ int reply(Attrs &attrs, const Request &r, const QpObject &object) {
   mlx5_ib_create_qp_resp driver{};
   if (uses_uar(r))
     driver.bfreg_index = object.bfreg ? Bfregs::as_library_counts(*object.bfreg) : no_bfreg;
+  if (object.tis != nullptr && object.file.devx) {
+    driver.comp_mask |= MLX5_IB_CREATE_QP_RESP_MASK_TISN | MLX5_IB_CREATE_QP_RESP_MASK_SQN;
+    driver.tisn = object.tis->number;
+    driver.sqn = qp.qpn;
+  }
   if (const int error = driver_respond(attrs, driver); error != 0) return error;
   ib_uverbs_qp_cap cap = r.cap;  // send sizes are the library's own business
   if (!r.has_rq()) cap.max_recv_wr = cap.max_recv_sge = 0;
@@ -339,6 +345,7 @@ int qp_create(File &file, Attrs &attrs) {
   object->recv_cq.reset(r.recv_cq);
   object->srq.reset(r.srq);
   object->table.reset(r.table);
+  if (r.kind == QpType::raw_packet && object->qp->sq_wqebbs != 0) object->tis = context_tis(file);
   EventChannel *events = async_channel(file, attrs, UVERBS_ATTR_CREATE_QP_EVENT_FD);
   if (r.kind == QpType::xrc_tgt) {
     auto *shared = new SharedQp{object->qp, r.xrcd->domain, 0, 0};

@@ -14,6 +14,9 @@
 namespace softhca {
 
 struct EventDescriptor;
+namespace uverbs {
+struct TransportDomain;
+}
 
 namespace uverbs {
 
@@ -44,8 +47,9 @@ class File {
   uverbs::ObjectTable objects;
   EventChannel *async = nullptr;  // default for async events: the first descriptor
   std::bitset<uverbs::dm_pages> dm_used;
-  std::set<u32> uars;     // page numbers handed out
-  uverbs::Bfregs bfregs;  // in use instead with old libraries
+  std::set<u32> uars;                                         // page numbers handed out
+  std::shared_ptr<uverbs::TransportDomain> transport_domain;  // since the first raw packet QP
+  uverbs::Bfregs bfregs;                                      // in use instead with old libraries
   std::vector<EventDescriptor *> events;
 
   Device &device() const { return process().devices[device_number]; }
