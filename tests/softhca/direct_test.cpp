@@ -209,6 +209,26 @@ TEST_CASE("A doorbell ends the rest of the device", "[direct_test]") {
   }
 }
 
+// Posts that fall into the moment in which the device goes to rest.
+TEST_CASE("No doorbell is missed around the beginning of a rest", "[direct_test]") {
+  Context c;
+  Rc a(c), b(c);
+  a.connect(b.qp->qp_num, c.port.lid);
+  b.connect(a.qp->qp_num, c.port.lid);
+  Memory from(c, 64), to(c, 64);
+  uint32_t random = 1;
+  for (int round = 0; round < 1500; ++round) {
+    random = random * 1664525 + 1013904223;
+    const timespec t{0, static_cast<long>(random >> 8) % 700'000};
+    nanosleep(&t, nullptr);
+    a.write(from, 64, to.address(), to.mr->rkey);
+    const uint64_t deadline = now_ns() + 10'000'000'000;
+    const mlx5_cqe64 *cqe = nullptr;
+    while (cqe == nullptr && now_ns() < deadline) cqe = a.poll();
+    REQUIRE(cqe != nullptr);
+  }
+}
+
 TEST_CASE("An event comes of what ended the rest of the device", "[direct_test]") {
   Context c;
   ibv_comp_channel *channel = ibv_create_comp_channel(c.ctx);
