@@ -73,18 +73,6 @@ concept StartsWithContext = sizeof...(Args) > 0 &&
   context_of(first);
 };
 
-// Calls the handler, with the state of the context if it takes one. There is a
-// state: the call came through our table, or through a symbol, which has attached.
-template <EntryId id, class... Args>
-[[gnu::always_inline]] inline auto serve(Args... arguments) {
-  if constexpr (requires(ContextState & state) { handler<id>(state, arguments...); }) {
-    static_assert(StartsWithContext<Args...>, "whose state?");
-    return handler<id>(*attached(context_of(std::get<0>(std::tuple(arguments...)))), arguments...);
-  } else {
-    return handler<id>(arguments...);
-  }
-}
-
 // Arguments as handlers take them: rdma-core's objects. What structures name is the
 // verb's own business.
 template <EntryId id, class T>
@@ -99,6 +87,33 @@ template <EntryId id, class T>
     return queue::behind(argument);
   } else {
     return argument;
+  }
+}
+
+// An object that was destroyed: its front has nothing behind it.
+template <class T>
+bool is_gone(T argument) noexcept {
+  if constexpr (std::is_same_v<T, ibv_qp *> || std::is_same_v<T, ibv_cq *> ||
+                std::is_same_v<T, ibv_srq *> || std::is_same_v<T, ibv_exp_wq *>)
+    return queue::front_of(argument) != nullptr && queue::behind(argument) == nullptr;
+  else return false;
+}
+
+// Called for each work request and completion: trusted.
+constexpr bool is_hot(EntryId id) {
+  return id == EntryId::ibv_exp_post_send || id == EntryId::ibv_exp_poll_cq;
+}
+
+// Calls the handler, with the state of the context if it takes one. There is a
+// state: the call came through our table, or through a symbol, which has attached.
+template <EntryId id, class... Args>
+[[gnu::always_inline]] inline auto serve(Args... arguments) {
+  if constexpr (requires(ContextState & state) { handler<id>(state, arguments...); }) {
+    static_assert(StartsWithContext<Args...>, "whose state?");
+    return handler<id>(*attached(context_of(std::get<0>(std::tuple(arguments...)))),
+                       unwrapped<id>(arguments)...);
+  } else {
+    return handler<id>(unwrapped<id>(arguments)...);
   }
 }
 
@@ -154,8 +169,12 @@ struct SlotCall {
       if constexpr (on_request) {
         if (!switched_on(answer.beyond)) return refuse(unsupported(id).code, arguments...);
       }
+      if constexpr (!detail::is_hot(id)) {
+        if ((detail::is_gone(arguments) || ...)) [[unlikely]]
+          return refuse(invalid(id, "object", 0, "destroyed before").code, arguments...);
+      }
       try {
-        const auto result = detail::serve<id>(detail::unwrapped<id>(arguments)...);
+        const auto result = detail::serve<id>(arguments...);
         if (result) [[likely]]
           return detail::deliver<R>(result);
         return detail::fail<id, R>(detail::reported<counted>(result.error()));

@@ -243,6 +243,8 @@ TEST_CASE("what is gone is refused") {
   CHECK(ibv_destroy_qp(qp) == EINVAL);
   ibv_qp_attr to{};
   CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == EINVAL);
+  ibv_exp_qp_attr exp{};
+  CHECK(ibv_exp_modify_qp(qp, &exp, IBV_EXP_QP_STATE) == EINVAL);
   REQUIRE(ibv_destroy_cq(cq) == 0);
   CHECK(ibv_destroy_cq(cq) == EINVAL);
 }
