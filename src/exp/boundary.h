@@ -172,6 +172,11 @@ struct SlotCall {
       if constexpr (!detail::is_hot(id)) {
         if ((detail::is_gone(arguments) || ...)) [[unlikely]]
           return refuse(invalid(id, "object", 0, "destroyed before").code, arguments...);
+        // What is no object of the kind may have none.
+        if constexpr (detail::StartsWithContext<Args...>) {
+          if (context_of(std::get<0>(std::tuple(arguments...))) == nullptr) [[unlikely]]
+            return refuse(invalid(id, "context", 0, "must not be null").code, arguments...);
+        }
       }
       try {
         const auto result = detail::serve<id>(arguments...);
