@@ -28,6 +28,23 @@ void check_refused(Rig &rig, ibv_qp *qp, ibv_exp_send_wr good, ibv_exp_send_wr w
   CHECK(done[0].status == IBV_WC_SUCCESS);
 }
 
+#ifndef IBVEXP_EXTERN_CALLS
+// The same through the base verb, where the library has seen the context being opened.
+void check_refused_as_base(Rig &rig, ibv_qp *qp, ibv_send_wr good, ibv_send_wr wrong) {
+  ibv_send_wr *bad = nullptr;
+  CHECK(ibv_post_send(qp, &wrong, &bad) == EINVAL);
+  CHECK(bad == &wrong);
+  good.next = &wrong;
+  bad = nullptr;
+  CHECK(ibv_post_send(qp, &good, &bad) == EINVAL);
+  CHECK(bad == &wrong);
+  CHECK(good.next == &wrong);
+  const auto done = rig.completions(1);
+  CHECK(done[0].wr_id == good.wr_id);
+  CHECK(done[0].status == IBV_WC_SUCCESS);
+}
+#endif
+
 }  // namespace
 
 TEST_CASE("a copy whose end wraps stays outside of the memory [row:ibv_exp_memcpy_dm]") {
@@ -216,6 +233,20 @@ TEST_CASE("a datagram without an address is refused [row:ibv_exp_post_send]") {
   wrong.wr.ud.ah = nullptr;
   wrong.exp_opcode = GENERATE(IBV_EXP_WR_SEND, IBV_EXP_WR_SEND_WITH_IMM);
   check_refused(rig, qp.get(), good, wrong);
+#ifndef IBVEXP_EXTERN_CALLS
+  ibv_send_wr base{};
+  base.wr_id = 3;
+  base.sg_list = &piece;
+  base.num_sge = 1;
+  base.opcode = IBV_WR_SEND;
+  base.send_flags = IBV_SEND_SIGNALED;
+  base.wr.ud = {ah.get(), qp->qp_num, 0x11111111};
+  auto lost = base;
+  lost.wr_id = 4;
+  SECTION("no address") { lost.wr.ud.ah = nullptr; }
+  SECTION("no list") { lost.sg_list = nullptr; }
+  check_refused_as_base(rig, qp.get(), base, lost);
+#endif
 }
 
 TEST_CASE("completions need a place [row:ibv_exp_poll_cq]") {
