@@ -81,7 +81,7 @@ TEST_CASE(
 }
 
 TEST_CASE("compression that the device lacks is refused [row:IBV_EXP_CQ_COMPRESSED_CQE]",
-          "[no-compression]") {
+          "[no-compression][rdma-core-29]") {
   Rig rig;
   mlx5dv_context device{};
   device.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
