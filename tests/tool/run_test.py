@@ -128,6 +128,9 @@ class Run(Base):
         self.assertEqual(done.returncode, -signal.SIGABRT)
         (line,) = done.stderr.splitlines()
         self.assertIn(f"{os.path.realpath(PRIVATE)} reads private structures", line)
+        done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "abort",
+                           env=dict(ENV, LD_PRELOAD=PRIVATE, IBVEXP_ENGINE="native"))
+        self.assertIn("with IBVEXP_ENGINE=native there are none", done.stderr)
 
     def test_leaves_no_file(self):
         env = dict(ENV, TMPDIR=self.folder.name)
