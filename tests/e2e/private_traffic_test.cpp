@@ -306,6 +306,25 @@ TEST_CASE("a queue pair is used again after a reset") {
   }
 }
 
+// As UCX does: a size of entries by the environment of the context, the queue by its
+// base verb, a look at where it is, and only then this.
+TEST_CASE("a queue whose place is known already stays there [row:IBV_EXP_CQ_IGNORE_OVERRUN]") {
+  Rig rig;
+  REQUIRE(ibv_exp_setenv(rig.context.get(), "MLX5_CQE_SIZE", "128", 1) == 0);
+  Cq cq(ibv_create_cq(rig.context.get(), 15, &rig, nullptr, 0));
+  REQUIRE(cq);
+  const auto before = facts_of(cq.get());
+  CHECK(before.cqe_size == 128);
+  ibv_exp_cq_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_ATTR_CQ_CAP_FLAGS;
+  attr.cq_cap_flags = IBV_EXP_CQ_IGNORE_OVERRUN;
+  REQUIRE(ibv_exp_modify_cq(cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == 0);
+  const auto after = facts_of(cq.get());
+  CHECK(after.buf == before.buf);
+  CHECK(after.dbrec == before.dbrec);
+  CHECK(after.cqn == before.cqn);
+}
+
 TEST_CASE(
     "completions may overrun where the program says so in time "
     "[row:IBV_EXP_CQ_IGNORE_OVERRUN] [row:IBV_EXP_CQ_CAP_FLAGS] "

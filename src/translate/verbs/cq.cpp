@@ -373,7 +373,19 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
 Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int cqe,
                                 void *cq_context, ibv_comp_channel *channel, int comp_vector) {
   // A variable that the program has set for this context alone.
-  const Extras extras{state != nullptr ? own_entry_size(*state) : 0};
+  Extras extras{state != nullptr ? own_entry_size(*state) : 0};
+  if (extras.entry_size != 0 && state->behind != nullptr) {
+    // Who sets it reads the queue itself, and asks for this when it knows already
+    // where the queue is: too late to make it again.
+    extras.ignore_overrun = true;
+    const auto made =
+        in_front(make_extended(*state, cqe, cq_context, channel, comp_vector, extras), comp_vector);
+    if (made) {
+      if (queue::CqFront *front = queue::front_of(made.value())) front->own.ignores_overrun = true;
+      return made;
+    }
+    extras.ignore_overrun = false;  // the device may not have it
+  }
   return in_front(extras.any()
                       ? make_extended(*state, cqe, cq_context, channel, comp_vector, extras)
                       : make_plain(state, context, cqe, cq_context, channel, comp_vector),
