@@ -131,6 +131,7 @@ RunCommand command_of(const RunOptions &o) {
   add("--device", o.device);
   add("--trace", o.trace);
   add("--report", o.report);
+  if (o.fail_on_refused) out.options.emplace_back("--fail-on-refused");
   return out;
 }
 

@@ -80,6 +80,7 @@ Error unsupported(EntryId entry, const char *field, std::uint64_t value, const c
   const Entry &e = row(entry);
   log(LogLevel::warn, "%.*s: %s 0x%llx: not supported: %s", length(e.name), e.name.data(), field,
       static_cast<unsigned long long>(value), why);
+  trace::count_refusal(trace::row_index(entry));
   if (trace::on()) trace::explain(field, value, why);
   stop_if_strict();
   return {ENOTSUP};

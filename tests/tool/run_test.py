@@ -295,6 +295,10 @@ class Run(Base):
         done = self.ibvexp(*soft, SUBJECT, "refused")
         self.assertEqual(done.returncode, 125, done.stderr)
         self.assertIn("ibvexp: refused: ibv_exp_", done.stderr)
+        # Also where no row but the verb's says so.
+        done = self.ibvexp(*soft, SUBJECT, "keep-valid")
+        self.assertEqual(done.returncode, 125, done.stderr)
+        self.assertIn("ibvexp: refused: ibv_exp_rereg_mr (once)", done.stderr)
         # A failure of the program's own is more.
         done = self.ibvexp(*soft, "sh", "-c", f"{SUBJECT} refused; exit 3")
         self.assertEqual(done.returncode, 3)

@@ -128,6 +128,20 @@ static void be_refused_in_all_shapes(void) {
   need(errno == EINVAL, "void_errno");
 }
 
+/* A refusal that has no row but its verb's. */
+static void keep_region_valid(void) {
+  int (*rereg)(struct ibv_mr *, int, struct ibv_pd *, void *, size_t, uint64_t,
+               struct ibv_exp_rereg_mr_attr *);
+  struct ibv_pd *pd = ibv_alloc_pd(context);
+  static char memory[64];
+  struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
+
+  *(void **)&rereg = symbol("ibv_exp_rereg_mr");
+  need(rereg(mr, IBV_EXP_REREG_MR_KEEP_VALID, NULL, NULL, 0, 0, NULL) == ENOTSUP, "KEEP_VALID");
+  ibv_dereg_mr(mr);
+  ibv_dealloc_pd(pd);
+}
+
 /* A queue pair that is connected to itself. */
 static struct ibv_qp *create_loop(struct ibv_pd *pd, struct ibv_cq *cq) {
   struct ibv_exp_qp_init_attr attr = {0};
@@ -310,6 +324,8 @@ int main(int argc, char **argv) {
     be_refused_in_all_shapes();
   } else if (!strcmp(mode, "nops")) {
     post_nops(3);
+  } else if (!strcmp(mode, "keep-valid")) {
+    keep_region_valid();
   } else if (!strcmp(mode, "abort")) {
     abort();
   } else if (!strcmp(mode, "chain")) {
