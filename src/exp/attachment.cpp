@@ -52,6 +52,7 @@ Result<ContextState *> attach(ibv_context *context) {
   if (ContextState *state = find_state(context)) return state;
   if (context->abi_compat != __VERBS_ABI_IS_EXTENDED) return Error{ENOTSUP};
 
+  trace::note_objects();
   const MutexGuard guard(attaching);
   ibvexp_context_words &words = *words_of(context);
   if ((words.has_comp_mask & VERBS_CONTEXT_EXP) != 0) {
@@ -71,7 +72,6 @@ Result<ContextState *> attach(ibv_context *context) {
   store(words.sz, reinterpret_cast<std::uintptr_t>(context) + sizeof(*context) - table_end);
   store(words.has_comp_mask, words.has_comp_mask | VERBS_CONTEXT_EXP);
   known = fresh.release();
-  trace::note_objects();
   return &known->state;
 }
 

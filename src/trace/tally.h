@@ -29,10 +29,11 @@ Tally *make_tally(const char *file) noexcept;
 // Maps the file, if there is one, and counts this process.
 void join_tally(const char *file) noexcept;
 
-// A refusal of a row. Cheap without a file, and not for the data path's good case.
+// A refusal of a row, or of an entry point for want of one. From any thread; one test
+// of a pointer without a file.
 void count_refusal(RowIndex row) noexcept;
 
-// The objects of this process, at its first call.
+// The objects of this process, at its first call. Takes the dynamic linker's lock.
 void note_objects() noexcept;
 
 }  // namespace ibvexp::trace

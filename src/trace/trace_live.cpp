@@ -26,7 +26,7 @@ namespace {
 char file_name[PATH_MAX];
 char live_path[PATH_MAX];
 
-// Opening, and with it what forks.
+// Held while the image is opened.
 Mutex mutex;
 std::atomic<Image *> image{nullptr};
 bool impossible = false;  // said once
