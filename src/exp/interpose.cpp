@@ -74,6 +74,13 @@ int gone(const char *verb) noexcept {
   return errno = EINVAL;
 }
 
+// Hands the object behind to a verb.
+template <class Object, class Serve>
+int on_behind(const char *verb, Object *object, Serve serve) {
+  Object *const back = queue::behind(object);
+  return back != nullptr ? serve(back) : gone(verb);
+}
+
 // Options are read, and log complaints about them come, before anything else.
 [[gnu::constructor]] void on_load() {
   trace::start(process_options().trace_file);
@@ -151,9 +158,9 @@ IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
 
 // A queue pair of the builder lane has a memory that a reset clears.
 IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask) {
-  ibv_qp *const back = queue::behind(qp);
-  if (back == nullptr) return gone("ibv_modify_qp");
-  return translate::modify_base_qp(find_state(qp->context), back, attr, attr_mask);
+  return on_behind("ibv_modify_qp", qp, [&](ibv_qp *back) {
+    return translate::modify_base_qp(find_state(qp->context), back, attr, attr_mask);
+  });
 }
 
 IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
@@ -172,17 +179,19 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_qp(ibv_qp *qp) {
-  ibv_qp *const back = queue::behind(qp);
-  if (back == nullptr) return gone("ibv_destroy_qp");
-  return translate::destroy_qp(find_state(qp->context), back);
+  return on_behind("ibv_destroy_qp", qp, [&](ibv_qp *back) {
+    return translate::destroy_qp(find_state(qp->context), back);
+  });
 }
 
 IBVEXP_INTERPOSED int ibv_attach_mcast(ibv_qp *qp, const ibv_gid *gid, std::uint16_t lid) {
-  return real().ibv_attach_mcast(queue::behind(qp), gid, lid);
+  return on_behind("ibv_attach_mcast", qp,
+                   [&](ibv_qp *back) { return real().ibv_attach_mcast(back, gid, lid); });
 }
 
 IBVEXP_INTERPOSED int ibv_detach_mcast(ibv_qp *qp, const ibv_gid *gid, std::uint16_t lid) {
-  return real().ibv_detach_mcast(queue::behind(qp), gid, lid);
+  return on_behind("ibv_detach_mcast", qp,
+                   [&](ibv_qp *back) { return real().ibv_detach_mcast(back, gid, lid); });
 }
 
 // What a program later asks an interface family for has to be known as a queue.
@@ -198,15 +207,17 @@ IBVEXP_INTERPOSED ibv_cq *ibv_create_cq(ibv_context *context, int cqe, void *cq_
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
-  ibv_cq *const back = queue::behind(cq);
-  if (back == nullptr) return gone("ibv_destroy_cq");
-  return translate::destroy_cq(find_state(cq->context), back);
+  return on_behind("ibv_destroy_cq", cq, [&](ibv_cq *back) {
+    return translate::destroy_cq(find_state(cq->context), back);
+  });
 }
 
 // libmlx5 counts what a completion queue holds when it is resized or has reported
 // an event. For queues that we drive that is our business.
 IBVEXP_INTERPOSED int ibv_resize_cq(ibv_cq *cq, int cqe) {
-  return translate::resize_cq(find_state(cq->context), queue::behind(cq), cqe);
+  return on_behind("ibv_resize_cq", cq, [&](ibv_cq *back) {
+    return translate::resize_cq(find_state(cq->context), back, cqe);
+  });
 }
 
 IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, void **cq_context) {
@@ -234,17 +245,18 @@ IBVEXP_INTERPOSED ibv_srq *ibv_create_srq(ibv_pd *pd, ibv_srq_init_attr *attr) {
 // Legacy XRC has shared receive queues of another shape.
 
 IBVEXP_INTERPOSED int ibv_modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int attr_mask) {
-  return translate::modify_srq(queue::behind(srq), attr, attr_mask);
+  return on_behind("ibv_modify_srq", srq,
+                   [&](ibv_srq *back) { return translate::modify_srq(back, attr, attr_mask); });
 }
 
 IBVEXP_INTERPOSED int ibv_query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
-  return translate::query_srq(queue::behind(srq), attr);
+  return on_behind("ibv_query_srq", srq,
+                   [&](ibv_srq *back) { return translate::query_srq(back, attr); });
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) {
-  ibv_srq *const back = queue::behind(srq);
-  if (back == nullptr) return gone("ibv_destroy_srq");
-  return translate::destroy_srq(back);
+  return on_behind("ibv_destroy_srq", srq,
+                   [](ibv_srq *back) { return translate::destroy_srq(back); });
 }
 
 IBVEXP_INTERPOSED int ibv_get_async_event(ibv_context *context, ibv_async_event *event) {

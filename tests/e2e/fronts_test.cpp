@@ -245,8 +245,20 @@ TEST_CASE("what is gone is refused") {
   CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == EINVAL);
   ibv_exp_qp_attr exp{};
   CHECK(ibv_exp_modify_qp(qp, &exp, IBV_EXP_QP_STATE) == EINVAL);
+  ibv_gid group{};
+  CHECK(ibv_attach_mcast(qp, &group, 0) == EINVAL);
+  CHECK(ibv_detach_mcast(qp, &group, 0) == EINVAL);
   REQUIRE(ibv_destroy_cq(cq) == 0);
   CHECK(ibv_destroy_cq(cq) == EINVAL);
+  CHECK(ibv_resize_cq(cq, 8) == EINVAL);
+  ibv_srq_init_attr init{nullptr, {4, 1, 0}};
+  ibv_srq *srq = ibv_create_srq(rig.pd.get(), &init);
+  REQUIRE(srq != nullptr);
+  REQUIRE(ibv_destroy_srq(srq) == 0);
+  CHECK(ibv_destroy_srq(srq) == EINVAL);
+  ibv_srq_attr limit{};
+  CHECK(ibv_query_srq(srq, &limit) == EINVAL);
+  CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == EINVAL);
 }
 
 TEST_CASE("completions of a queue pair go with it, those of others stay") {
