@@ -323,6 +323,9 @@ TEST_CASE("a queue whose place is known already stays there [row:IBV_EXP_CQ_IGNO
   CHECK(after.buf == before.buf);
   CHECK(after.dbrec == before.dbrec);
   CHECK(after.cqn == before.cqn);
+  errno = 0;
+  CHECK(ibv_create_cq(rig.context.get(), 0, nullptr, nullptr, 0) == nullptr);
+  CHECK(errno == EINVAL);
 }
 
 TEST_CASE(

@@ -32,16 +32,6 @@ mlx5dv_cq ask(ibv_cq *cq) {
   return facts;
 }
 
-// mlx5dv_init_obj() marks a completion queue as somebody else's, and libmlx5 no longer
-// takes out the entries of queue pairs that go. It is shown a copy, which gets the
-// mark: what it tells are numbers and addresses.
-mlx5dv_cq facts_of(ibv_cq *back) {
-  const std::size_t bytes = malloc_usable_size(back);
-  const auto copy = std::make_unique<std::max_align_t[]>(bytes / sizeof(std::max_align_t) + 1);
-  std::memcpy(static_cast<void *>(copy.get()), static_cast<const void *>(back), bytes);
-  return ask(reinterpret_cast<ibv_cq *>(copy.get()));
-}
-
 // A copy of the public part, which rdma-core's object has in common with ours.
 template <class Object>
 void show(Object &shown, const Object &back) {
@@ -63,6 +53,16 @@ void set(engine::CompletionQueue &queue, CqFront &front) {
 }
 
 }  // namespace
+
+// mlx5dv_init_obj() marks a completion queue as somebody else's, and libmlx5 no longer
+// takes out the entries of queue pairs that go. It is shown a copy, which gets the
+// mark: what comes back are numbers and addresses.
+mlx5dv_cq facts_of(ibv_cq *back) {
+  const std::size_t bytes = malloc_usable_size(back);
+  const auto copy = std::make_unique<std::max_align_t[]>(bytes / sizeof(std::max_align_t) + 1);
+  std::memcpy(static_cast<void *>(copy.get()), static_cast<const void *>(back), bytes);
+  return ask(reinterpret_cast<ibv_cq *>(copy.get()));
+}
 
 ibv_qp *create_native(ibv_context *context, ibv_qp_init_attr_ex &attr) noexcept {
   const NativeOperations *native = native_of(context);
@@ -118,7 +118,7 @@ ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector) {
   front.own.inner = &state->behind->data;
   front.own.comp_vector = comp_vector;
   try {
-    replace_behind(front, back);
+    replace_behind(front, back, facts_of(back));
   } catch (...) {
     give_back(front);
     throw;
@@ -189,8 +189,8 @@ void refresh(CqFront &front) noexcept {
   }
 }
 
-void replace_behind(CqFront &front, ibv_cq *back) {
-  fill(front, facts_of(back));
+void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexcept {
+  fill(front, facts);
   front.shown.cqe = back->cqe;
   front.shown.handle = back->handle;
   front.own.back = back;

@@ -57,8 +57,13 @@ void restart(QpFront &front) noexcept;
 // After a resize.
 void refresh(CqFront &front) noexcept;
 
-// Another completion queue takes the place behind a front. Throws bad_alloc.
-void replace_behind(CqFront &front, ibv_cq *back);
+// Where a completion queue is, without libmlx5's noticing that it was asked. Throws
+// bad_alloc.
+mlx5dv_cq facts_of(ibv_cq *back);
+
+// Another completion queue, of which these are the facts, takes the place behind a
+// front.
+void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexcept;
 
 // A front whose object is gone; null for none.
 template <class Front>

@@ -285,6 +285,8 @@ Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
 
 namespace {
 
+int destroy_known(ibv_cq *cq) { return destroy_cq(attached(cq->context), cq); }
+
 Error no_overrun(std::uint32_t flags) {
   return unsupported(modifying, FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN, "cq_cap_flags", flags);
 }
@@ -299,16 +301,12 @@ Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t f
     return no_overrun(flags);
   Extras extras{static_cast<std::uint32_t>(front->legacy.cqe_sz)};
   extras.ignore_overrun = true;
-  const auto made =
+  const auto fresh =
       make_extended(state, cq->cqe, nullptr, cq->channel, front->own.comp_vector, extras);
-  if (!made) return no_overrun(flags);
-  struct Undo {
-    ContextState &state;
-    ibv_cq *cq;
-    ~Undo() {
-      if (cq != nullptr) destroy_cq(&state, cq);
-    }
-  } undo{state, made.value()};
+  if (!fresh) return no_overrun(flags);
+  // Whatever can fail comes before the old queue goes.
+  Owned<ibv_cq, destroy_known> made(fresh.value());
+  const mlx5dv_cq facts = queue::facts_of(made.get());
   DomainUse domain(state);
   domain.take(cq);
   cq->cq_context = nullptr;  // the front stays
@@ -317,12 +315,10 @@ Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t f
     if (domain) domain.keep(cq);
     return no_overrun(flags);  // queue pairs use it
   }
-  front->own.back = nullptr;
-  queue::replace_behind(*front, made.value());
-  undo.cq = nullptr;
+  queue::replace_behind(*front, made.get(), facts);
   front->own.ignores_overrun = true;
-  if (domain) domain.keep(made.value());
-  return made;
+  if (domain) domain.keep(made.get());
+  return made.release();
 }
 
 // Refusals before anything is changed.
@@ -380,11 +376,10 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
     extras.ignore_overrun = true;
     const auto made =
         in_front(make_extended(*state, cqe, cq_context, channel, comp_vector, extras), comp_vector);
-    if (made) {
-      if (queue::CqFront *front = queue::front_of(made.value())) front->own.ignores_overrun = true;
-      return made;
-    }
-    extras.ignore_overrun = false;  // the device may not have it
+    if (made) queue::front_of(made.value())->own.ignores_overrun = true;
+    // The device may not have it; nothing else will do with a wrong size.
+    if (made || cqe <= 0) return made;
+    extras.ignore_overrun = false;
   }
   return in_front(extras.any()
                       ? make_extended(*state, cqe, cq_context, channel, comp_vector, extras)
