@@ -41,6 +41,27 @@ LEGACY_NAMES = ("extern struct ibv_xrc_domain *a_domain;\n"
                 "extern struct ibv_exp_dct *a_dct;\n"
                 "extern int a_type;\nint a_type = IBV_EXP_QPT_DC_INI;\n")
 
+# Written for mlx5_hw.h or mlx5dv.h: where it finds the first, it brings the names of the
+# second itself. Beside it, a program that has rdma-core's as well.
+DIRECT = "infiniband/mlx5_hw.h"
+OWN_DIRECT_VERBS = """
+struct mlx5dv_qp { uint32_t own; };
+struct mlx5dv_obj { struct { struct ibv_qp *in; struct mlx5dv_qp *out; } qp; };
+enum mlx5dv_obj_type { MLX5DV_OBJ_QP = 1, MLX5DV_OBJ_CQ = 2, MLX5DV_OBJ_SRQ = 4,
+                       MLX5DV_OBJ_RWQ = 8, MLX5DV_OBJ_DM = 16, MLX5DV_OBJ_AH = 32 };
+int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t obj_type);
+int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t obj_type)
+{
+	struct ibv_mlx5_qp_info info;
+	return obj_type & MLX5DV_OBJ_QP ? ibv_mlx5_exp_get_qp_info(obj->qp.in, &info) : -1;
+}
+"""
+BOTH_DIRECT_VERBS = """
+extern struct mlx5dv_obj an_object;
+extern int (*a_function)(struct mlx5dv_obj *obj, uint64_t obj_type);
+int (*a_function)(struct mlx5dv_obj *obj, uint64_t obj_type) = mlx5dv_init_obj;
+"""
+
 # External under either way to call: they have no slot.
 ALWAYS_EXTERNAL = {"ibv_exp_get_device_list", "ibv_exp_rereg_mr"}
 # Inline under either way to call.
@@ -140,6 +161,12 @@ def main():
             if compiler.cplusplus:
                 compiler.run(f'{what}, inside extern "C"',
                              f'extern "C" {{\n{text}}}\n', "-fsyntax-only", legacy)
+        legacy = f"-I{pathlib.Path(include) / 'legacy'}"
+        compiler.run("mlx5_hw.h and mlx5dv_ names of the program's own",
+                     source([DIRECT], OWN_DIRECT_VERBS), "-fsyntax-only", legacy)
+        compiler.run("mlx5dv.h in front of mlx5_hw.h",
+                     source(["infiniband/mlx5dv.h", DIRECT], BOTH_DIRECT_VERBS),
+                     "-fsyntax-only", legacy)
         idioms = pathlib.Path(__file__).with_name("idioms.h").read_text()
         for flags in ([], EXTERN):
             # Optimised: the warnings that need data flow come with it.

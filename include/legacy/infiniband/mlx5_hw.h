@@ -15,7 +15,42 @@
 #ifndef IBVEXP_LEGACY_MLX5_HW_H
 #define IBVEXP_LEGACY_MLX5_HW_H
 
+/*
+ * Programs for either header (UCX 1.3 to 1.8) define mlx5dv_init_obj and its structures
+ * themselves where they find this one. Who wants rdma-core's includes mlx5dv.h first.
+ */
+#define mlx5dv_obj ibvexp_hidden_mlx5dv_obj
+#define mlx5dv_obj_type ibvexp_hidden_mlx5dv_obj_type
+#define mlx5dv_init_obj ibvexp_hidden_mlx5dv_init_obj
+#define mlx5dv_qp ibvexp_hidden_mlx5dv_qp
+#define mlx5dv_cq ibvexp_hidden_mlx5dv_cq
+#define mlx5dv_srq ibvexp_hidden_mlx5dv_srq
+#define mlx5dv_rwq ibvexp_hidden_mlx5dv_rwq
+#define mlx5dv_dm ibvexp_hidden_mlx5dv_dm
+#define mlx5dv_ah ibvexp_hidden_mlx5dv_ah
+#define MLX5DV_OBJ_QP ibvexp_hidden_MLX5DV_OBJ_QP
+#define MLX5DV_OBJ_CQ ibvexp_hidden_MLX5DV_OBJ_CQ
+#define MLX5DV_OBJ_SRQ ibvexp_hidden_MLX5DV_OBJ_SRQ
+#define MLX5DV_OBJ_RWQ ibvexp_hidden_MLX5DV_OBJ_RWQ
+#define MLX5DV_OBJ_DM ibvexp_hidden_MLX5DV_OBJ_DM
+#define MLX5DV_OBJ_AH ibvexp_hidden_MLX5DV_OBJ_AH
 #include <infiniband/mlx5dv.h>
+#undef mlx5dv_obj
+#undef mlx5dv_obj_type
+#undef mlx5dv_init_obj
+#undef mlx5dv_qp
+#undef mlx5dv_cq
+#undef mlx5dv_srq
+#undef mlx5dv_rwq
+#undef mlx5dv_dm
+#undef mlx5dv_ah
+#undef MLX5DV_OBJ_QP
+#undef MLX5DV_OBJ_CQ
+#undef MLX5DV_OBJ_SRQ
+#undef MLX5DV_OBJ_RWQ
+#undef MLX5DV_OBJ_DM
+#undef MLX5DV_OBJ_AH
+
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
 
