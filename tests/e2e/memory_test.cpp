@@ -283,6 +283,9 @@ TEST_CASE(
   SECTION("and revoked by its owner") {
     wr = request(3, IBV_EXP_WR_LOCAL_INV, nullptr, 0);
     wr.ex.invalidate_rkey = rkey;
+    // There is no data: neither is read.
+    wr.num_sge = 1;
+    wr.exp_send_flags |= GENERATE(0, IBV_EXP_SEND_INLINE);
     REQUIRE(ibv_exp_post_send(p.b.get(), &wr, &bad) == 0);
     CHECK(p.complete(3).exp_opcode == IBV_EXP_WC_LOCAL_INV);
   }

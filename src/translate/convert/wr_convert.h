@@ -131,7 +131,8 @@ inline void to_modern(const ibv_exp_send_wr &from, ibv_wr_opcode opcode, ibv_qp_
                       ibv_send_wr &to) {
   to.wr_id = from.wr_id;
   to.sg_list = from.sg_list;
-  to.num_sge = from.num_sge;
+  // Release 28 looks for data where none belongs.
+  to.num_sge = has_data(opcode) ? from.num_sge : 0;
   to.opcode = opcode;
   to.send_flags = to_modern_send_flags(from.exp_send_flags);
   to.imm_data = from.ex.imm_data;

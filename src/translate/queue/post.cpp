@@ -88,7 +88,7 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opc
     if (type == IBV_QPT_UD && wr.wr.ud.ah == nullptr) [[unlikely]]
       return EINVAL;
   }
-  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) [[unlikely]] {
+  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0 && has_data(opcode.modern)) [[unlikely]] {
     if (known == nullptr) opcode.lane = Lane::alone;
     else if (inline_bytes(wr) > known->max_inline_data)
       return ENOMEM;  // as the legacy provider had it

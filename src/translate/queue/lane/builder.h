@@ -25,10 +25,10 @@ inline int judge(const Lane &lane, const ibv_exp_send_wr &wr, ibv_wr_opcode opco
       return EINVAL;
     if (lane.qp_type() == IBV_QPT_UD && wr.wr.ud.ah == nullptr) [[unlikely]]
       return EINVAL;
+    if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0 &&
+        translate::inline_bytes(wr) > lane.max_inline_data) [[unlikely]]
+      return ENOMEM;
   }
-  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0 &&
-      translate::inline_bytes(wr) > lane.max_inline_data) [[unlikely]]
-    return ENOMEM;
   if (opcode == IBV_WR_BIND_MW) [[unlikely]] {
     if (lane.no_windows) return EINVAL;
     if (wr.bind_mw.mw == nullptr || wr.bind_mw.mw->type != IBV_MW_TYPE_2) return EINVAL;
