@@ -245,7 +245,7 @@ std::uint32_t granted_inline_receive(ContextState &state, const ibv_qp *qp,
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC) return 0;
   const std::uint32_t usual = scatter_to_connected();
   const CqState *own = find_cq(&state, qp->recv_cq);
-  if (usual != 0 && own != nullptr && own->ring.entries != nullptr) return own->ring.entry_size / 2;
+  if (usual != 0 && own != nullptr && own->ring.ours) return own->ring.entry_size / 2;
   return usual;
 }
 
@@ -384,6 +384,8 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
   const queue::Unwrapped srq(attr->srq);
   if (const auto checked = check(state, *attr); !checked) return checked.failure();
   ModernQpInit modern = to_modern(*attr);
+  // libibverbs before release 32 looks into the domain whatever the type.
+  if (modern.attr.qp_type != IBV_QPT_XRC_RECV) modern.attr.comp_mask &= ~IBV_QP_INIT_ATTR_XRCD;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
     modern.attr.rwq_ind_tbl = find_table(state, attr->rx_hash_conf->rwq_ind_tbl)->real;
   DomainUse domain(state);
