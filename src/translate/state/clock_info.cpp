@@ -15,6 +15,8 @@ constexpr int attempts = 1000;
 }  // namespace
 
 Result<ibv_exp_clock_info> read_clock_info(ibv_context *context) {
+  // libmlx5 of rdma-core 28 takes any context for one of its own.
+  if (!mlx5dv_is_supported(context->device)) return Error{ENOTSUP};
   mlx5dv_clock_info info{};
   int error = EBUSY;
   for (int i = 0; i < attempts && error == EBUSY; ++i)
