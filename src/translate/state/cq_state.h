@@ -37,6 +37,7 @@ struct CqRing {
   Stamps stamps = Stamps::none;
   bool compressed = false;     // the device may write compressed completions
   bool mini_has_hash = false;  // of those: with the hash, not with the checksum
+  bool ours = false;           // an extended queue that no program polls as one
 };
 
 // What libmlx5 put into a queue for ibv_start_poll(), where the lane stands in

@@ -116,13 +116,12 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
     return unsupported(creating, "flags", flags, "for mlx5 only");
   if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0 && !takes_queue_memory())
     return unsupported(creating, "flags", flags, too_old);
-  // What remains are wishes.
-  if (!takes_queue_memory()) return extras;
   if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0) {
     if (mlx5) extras.compression = compression_of(context);
     if (extras.compression == 0)
       return unsupported(creating, "flags", flags, "the device does not compress completions");
-  } else if (mlx5 && std::atoi(variable(state, "MLX5_ENABLE_CQE_COMPRESSION").c_str()) != 0) {
+  } else if (mlx5 && takes_queue_memory() &&
+             std::atoi(variable(state, "MLX5_ENABLE_CQE_COMPRESSION").c_str()) != 0) {
     extras.compression = compression_of(context);  // a wish
   }
 
@@ -188,6 +187,7 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
     return made.failure();
   }
   ibv_cq *cq = ibv_cq_ex_to_cq(made.value());
+  fresh.ring.ours = true;
   fresh.ring.entry_size = extras.entry_size;
   fresh.ring.stamps = extras.stamps;
   fresh.ring.compressed = extras.compression != 0;

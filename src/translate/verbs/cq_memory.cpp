@@ -1,6 +1,7 @@
 #include "translate/verbs/cq_memory.h"
 
 #include "base/keep_errno.h"
+#include "base/real.h"
 
 #include <cerrno>
 #include <sys/mman.h>
@@ -65,6 +66,7 @@ void free_memory(ibv_pd *, void *context, void *memory, std::uint64_t type) {
       } else {
         // The queue goes, perhaps without our seeing it.
         owner->poll.store(nullptr, std::memory_order_relaxed);
+        owner->ring.ours = false;
       }
     }
     if (type == MLX5DV_RES_TYPE_CQ) not_yet_owned = nullptr;
@@ -114,6 +116,7 @@ Result<ibv_pd *> domain_of(ContextState &context) {
 Result<ibv_cq_ex *> create_cq_in_memory(ContextState &context, CqState &state,
                                         ibv_cq_init_attr_ex &attr, mlx5dv_cq_init_attr &dv) {
   const KeepErrno keep;
+  if (!takes_queue_memory()) return keep.made(mlx5dv_create_cq(context.context, &attr, &dv));
   const auto domain = domain_of(context);
   if (!domain) return domain.failure();
   attr.comp_mask |= IBV_CQ_INIT_ATTR_MASK_PD;

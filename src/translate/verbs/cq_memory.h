@@ -14,7 +14,9 @@
 namespace ibvexp::translate {
 
 // Creates a queue that takes its memory from here. attr gets the parent domain.
-// The ring of state then says where the entries lie, until the queue goes.
+// The ring of state then says where the entries lie, until the queue goes. With an
+// rdma-core that has no such allocators the memory is libmlx5's, and the ring does
+// not know it.
 Result<ibv_cq_ex *> create_cq_in_memory(ContextState &context, CqState &state,
                                         ibv_cq_init_attr_ex &attr, mlx5dv_cq_init_attr &dv);
 

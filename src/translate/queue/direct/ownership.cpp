@@ -307,7 +307,7 @@ Result<CompletionQueue *> own(ContextState &state, ibv_cq *cq) {
   if (fresh == nullptr) return refuse(cq, "CQ", cq->handle, "not of mlx5", EINVAL);
   const CqRing ring = ring_of(state, cq);
   // Of those that were created as extended ones, a program knows its own only.
-  if (reinterpret_cast<const ibv_cq_ex *>(cq)->start_poll != nullptr && ring.entries == nullptr)
+  if (reinterpret_cast<const ibv_cq_ex *>(cq)->start_poll != nullptr && !ring.ours)
     return refuse(cq, "CQ", cq->handle, "polled by ibv_start_poll()", EINVAL);
   fresh->system_time = ring.stamps == CqRing::Stamps::system_time;
   std::vector<Endpoint *> entered;

@@ -84,7 +84,7 @@ void install(ContextState &state, ibv_cq *cq) {
   }
   const MutexGuard guard(state.mutex);
   CqState &own = need_cq(state, cq);
-  if (own.ring.entries != nullptr || ex->start_poll == start_poll) return;
+  if (own.ring.ours || ex->start_poll == start_poll) return;
   own.extended = {ex->start_poll, ex->next_poll, ex->read_opcode, ex->read_byte_len, read_qp_num};
   if (ex->read_byte_len != nullptr) replace(ex->read_byte_len, &read_byte_len);
   replace(ex->read_opcode, &read_opcode);
