@@ -54,10 +54,10 @@ void fill(u8 *page) {
 
 }  // namespace
 
-void doorbells_add(u8 *page) {
+void doorbells_add(u8 *page, const u8 *instead) {
   pages().push_back({page});
   fill(page);
-  traps_need(page, fill);
+  traps_need(page, fill, instead);
 }
 
 void doorbells_remove(const u8 *page) {

@@ -8,8 +8,9 @@
 
 namespace softhca {
 
-// A UAR page as the device maps it. Two UARs may share a page.
-void doorbells_add(u8 *page);
+// A UAR page as the device maps it. Two UARs may share a page. The library maps it
+// or `instead`.
+void doorbells_add(u8 *page, const u8 *instead = nullptr);
 void doorbells_remove(const u8 *page);
 // In a forked child: the parent's pages are the parent's.
 void doorbells_forget();

@@ -44,6 +44,7 @@ struct Mapping {
 struct Need {
   u8 *page;
   void (*fill)(u8 *page);
+  const u8 *instead;
   bool mapped = false;
 };
 
@@ -55,12 +56,21 @@ struct Traps {
   u8 *call = nullptr;  // the page that calls the thread
   std::vector<Mapping> mappings, fresh;
   std::vector<Need> needs;
-  bool complete = true;  // every need is mapped
+  bool complete = true;  // nothing that is needed remains to be found
   u64 find_at_ns = 0, find_after_ns = 0;
 };
 Traps &traps() {
   static auto &t = *new Traps;
   return t;
+}
+// Whether every need is mapped, or the page that is mapped instead of it.
+bool all_mapped(const std::vector<Need> &needs) {
+  const auto mapped = [&](const u8 *page) {
+    return std::any_of(needs.begin(), needs.end(),
+                       [&](const Need &n) { return n.page == page && n.mapped; });
+  };
+  return std::all_of(needs.begin(), needs.end(),
+                     [&](const Need &n) { return n.mapped || mapped(n.instead); });
 }
 u64 number(const void *p) { return reinterpret_cast<u64>(p); }
 u8 *page_at(u64 address) { return reinterpret_cast<u8 *>(address & ~u64{page_size - 1}); }
@@ -199,8 +209,7 @@ class Thread {
       for (Need &n : t.needs) n.mapped |= n.page == m.page;
     }
     t.fresh.clear();
-    t.complete =
-        std::all_of(t.needs.begin(), t.needs.end(), [](const Need &n) { return n.mapped; });
+    t.complete = all_mapped(t.needs);
   }
 
   int fd_ = -1;
@@ -259,8 +268,8 @@ void traps_unmapped(const u8 *pages, size_t length) {
                   [&](const Mapping &m) { return m.page >= pages && m.page < pages + length; });
 }
 
-void traps_need(u8 *page, void (*fill)(u8 *)) {
-  traps().needs.push_back({page, fill});
+void traps_need(u8 *page, void (*fill)(u8 *), const u8 *instead) {
+  traps().needs.push_back({page, fill, instead});
   traps_look_again();
 }
 
@@ -269,8 +278,7 @@ void traps_need_not(const u8 *page) {
   const auto it =
       std::find_if(needs.begin(), needs.end(), [&](const Need &n) { return n.page == page; });
   if (it != needs.end()) needs.erase(it);
-  traps().complete =
-      std::all_of(needs.begin(), needs.end(), [](const Need &n) { return n.mapped; });
+  traps().complete = all_mapped(needs);
 }
 
 void traps_look_again() {
