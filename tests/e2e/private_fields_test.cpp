@@ -185,7 +185,10 @@ TEST_CASE("completion queues, also resized") {
   REQUIRE(ibv_resize_cq(base.get(), 1000) == 0);
   CHECK(base->cqe >= 1000);
   check_cq(base.get());
+}
 
+TEST_CASE("completion queues with time stamps", "[rdma-core-29]") {
+  Rig rig;
   ibv_exp_cq_init_attr attr{};
   attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
   attr.flags = IBV_EXP_CQ_TIMESTAMP;

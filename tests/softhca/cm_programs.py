@@ -19,6 +19,8 @@ import subprocess
 import sys
 import time
 
+from programs import starts
+
 SERVER_HOST = 1
 SKIPPED = 77
 
@@ -185,6 +187,10 @@ def main():
             continue
         if shutil.which(program) is None:
             print(f"skip {name}: not installed")
+            skipped += 1
+            continue
+        if not starts(program):
+            print(f"skip {name}: wants newer libraries")
             skipped += 1
             continue
         fabric = f"cm-programs-{os.getpid()}-{number}"

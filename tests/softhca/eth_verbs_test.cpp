@@ -42,7 +42,10 @@ struct Context {
     ibv_device **list = ibv_get_device_list(nullptr);
     REQUIRE(list != nullptr);
     REQUIRE(list[0] != nullptr);
-    ctx = ibv_open_device(list[0]);
+    // libmlx5 before release 29 is a user of DEVX only where it is asked for.
+    mlx5dv_context_attr attr{};
+    attr.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+    ctx = mlx5dv_open_device(list[0], &attr);
     ibv_free_device_list(list);
     REQUIRE(ctx != nullptr);
     pd = ibv_alloc_pd(ctx);
