@@ -7,7 +7,7 @@ FOLDER/RELEASE/build/lib holds the libraries of each (see build, which makes
 them). The suites "e2e" and "softhca" run with them in front of the system's, and
 ibvexp doctor says which rows of the matrix are served. Programs of the
 distribution that ask for newer libraries cannot start there; the tests that are
-about them are left out and listed.
+about them, or what is about them in a test, are left out and listed.
 
 Without --output the results are printed. With it, the part of that file between
 the marks is replaced; releases that were not run this time keep their column.
@@ -23,14 +23,9 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 SUITES = ('e2e', 'softhca')
-# Tests whose subject is a program of the distribution, or links one.
-PROGRAMS = {
-    'programs': ('ibv_rc_pingpong', 'ib_write_bw'),
-    'cm_programs': ('rping',),
-    'ucx_programs': (),
-    'pyverbs': (),
-    'rping-rtt': ('rping',),
-}
+# Tests whose subject is a program of the distribution that loads what was built
+# for its rdma-core: plug-ins, interpreters' modules.
+PROGRAMS = ('dpdk_programs', 'pyverbs', 'ucx_programs')
 # Programs whose subject is a row that older releases do not serve (Since in the
 # matrix). Test cases say so themselves, by tags.
 SINCE = {
@@ -55,26 +50,9 @@ def installed_release():
     return int(found[1]) if found else None
 
 
-def starts(program, env):
-    """Whether the dynamic linker finds everything that a program asks for."""
-    path = subprocess.run(['sh', '-c', f'command -v {program}'], capture_output=True,
-                          text=True).stdout.strip()
-    if not path:
-        return True  # The test skips it by itself.
-    out = subprocess.run([path], env={**env, 'LD_TRACE_LOADED_OBJECTS': '1', 'LD_BIND_NOW': '1',
-                                      'LD_WARN': '1'}, capture_output=True, text=True)
-    return 'not found' not in out.stdout + out.stderr
-
-
-def left_out(release, env):
+def left_out(release):
     """Tests that are about programs that cannot run with this release."""
-    same_or_newer = (installed_release() or 0) <= release
-    for test, programs in PROGRAMS.items():
-        if programs and not all(starts(p, env) for p in programs):
-            yield test
-        elif not programs and not same_or_newer:
-            # Built against the private interface of the system's release too.
-            yield test
+    return [] if (installed_release() or 0) <= release else list(PROGRAMS)
 
 
 def not_served(name, release):
@@ -98,12 +76,23 @@ def run_tests(build, release, env, names, jobs):
     for suite in SUITES:
         command += ['--suite', suite]
     subprocess.run(command + names, env=env, stdout=subprocess.DEVNULL)
-    results = {}
+    results, partly = {}, {}
     with open(log, encoding='utf-8') as lines:
         for line in lines:
             test = json.loads(line)
-            results[test['name'].split(' / ')[-1]] = test['result']
-    return results
+            # "e2e / NAME": two suites may have a test of one name.
+            suite, name = test['name'].split(':')[-1].split(' / ')
+            results[suite, name] = test['result']
+            missing = re.findall(r'^skip \w+ (?:\w+ hosts?: )?(\S+).*: wants newer libraries$',
+                                 test.get('stdout', ''), re.M)
+            if missing:
+                partly[name] = sorted(set(missing + partly.get(name, [])))
+    return results, partly
+
+
+def subject(name):
+    """What a test is about: of dc-preloaded-ib, dc."""
+    return re.split(r'[-.]', name)[0]
 
 
 def doctor(build, env):
@@ -119,26 +108,39 @@ def doctor(build, env):
 
 def examine(build, root, release, jobs, only):
     env = environment(root)
-    out = sorted(left_out(release, env))
+    out = sorted(left_out(release))
     chosen = [n for n in tests_of(build) if not only or re.search(only, n)]
     idle = sorted(n for n in chosen if not_served(n, release))
     out = [n for n in out if n in chosen]
     names = [n for n in chosen if n not in out and n not in idle]
-    results = run_tests(build, release, env, names, jobs)
+    results, partly = run_tests(build, release, env, names, jobs)
     families = collections.defaultdict(lambda: [0, 0])
     for family, here, advice in doctor(build, env).values():
         if here in ('works', 'on demand'):
             families[family][0] += 1
         if here in ('works', 'on demand') or advice.startswith('rdma-core '):
             families[family][1] += 1
-    count = collections.Counter('passed' if r in ('OK', 'EXPECTEDFAIL') else
-                                'skipped' if r == 'SKIP' else 'failed' for r in results.values())
+    count = collections.Counter()
+    subjects = collections.defaultdict(lambda: [0, 0])
+    for (suite, name), result in results.items():
+        kind = ('passed' if result in ('OK', 'EXPECTEDFAIL') else
+                'skipped' if result == 'SKIP' else 'failed')
+        count[kind] += 1
+        if kind != 'skipped':
+            of = subjects[subject(name) if suite == 'e2e' else 'the software HCA']
+            of[0] += kind == 'passed'
+            of[1] += 1
+    def named(*wanted, but=()):
+        return sorted({n for (_, n), r in results.items()
+                       if (r in wanted if wanted else r not in but)})
     return {
         'release': release,
         'only': only or '',
         'tests': dict(count),
-        'failed': sorted(n for n, r in results.items() if r not in ('OK', 'EXPECTEDFAIL', 'SKIP')),
-        'skipped': sorted(n for n, r in results.items() if r == 'SKIP'),
+        'subjects': dict(subjects),
+        'failed': named(but=('OK', 'EXPECTEDFAIL', 'SKIP')),
+        'skipped': named('SKIP'),
+        'partly': partly,
         'left out': out,
         'idle': idle,
         'families': dict(families),
@@ -155,15 +157,27 @@ def table(columns):
     for kind in ('passed', 'failed', 'skipped'):
         text += f'| {kind} | ' + ' | '.join(
             str(columns[r]['tests'].get(kind, 0)) for r in releases) + ' |\n'
-    for title, key in (('Failed', 'failed'), ('Skipped, because nothing in them is served there',
-                                              'skipped'),
+    for title, key in (('Failed', 'failed'),
+                       ('Skipped: all test cases are of later releases, or the machine lacks '
+                        'something', 'skipped'),
                        ('Left out, because what they are about is not served there', 'idle'),
-                       ('Left out, because programs of the distribution do not start with it',
-                        'left out')):
+                       ('Left out, because they are about programs that were built for a later '
+                        'release', 'left out')):
         lines = [f'- {r}: {", ".join(f"`{n}`" for n in columns[r][key])}\n'
                  for r in releases if columns[r][key]]
         if lines:
             text += f'\n{title}:\n\n' + ''.join(lines)
+    lines = [f'- {r}: ' + '; '.join(f'`{t}` without {", ".join(p)}' for t, p in partly.items()) + '\n'
+             for r in releases if (partly := columns[r].get('partly'))]
+    if lines:
+        text += '\nWithout programs that were built for a later release:\n\n' + ''.join(lines)
+    text += '\n### By what they are about\n\nPassed of those that were run.\n\n' + head
+    for about in sorted({a for r in releases for a in columns[r].get('subjects', {})}):
+        cells = []
+        for r in releases:
+            passed, run = columns[r].get('subjects', {}).get(about, (0, 0))
+            cells.append('-' if run == 0 else str(passed) if passed == run else f'{passed} of {run}')
+        text += f'| {about} | ' + ' | '.join(cells) + ' |\n'
     text += ('\n## Rows of the matrix by family\n\nServed of those that any release of rdma-core '
              'serves, on the software HCA.\n\n' + head)
     for family in sorted({f for r in releases for f in columns[r]['families']}):
