@@ -1,0 +1,139 @@
+#include "tool/migrate/rules.h"
+
+#include "table/compat.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace ibvexp::migrate {
+
+namespace {
+
+constexpr auto types = std::to_array<TypeRule>({
+#define MIGRATE_TYPE(legacy, modern) {#legacy, "", modern},
+#define MIGRATE_TYPE_MORE(legacy, of, modern) {#legacy, #of, modern},
+#include "tool/migrate/rules.def"
+});
+
+constexpr auto members = std::to_array<MemberRule>({
+#define MIGRATE_MEMBER(type, path, modern) {#type, "", path, modern},
+#define MIGRATE_MEMBER_MORE(type, of, path, modern) {#type, #of, path, modern},
+#include "tool/migrate/rules.def"
+});
+
+constexpr auto names = std::to_array<NameRule>({
+#define MIGRATE_NAME(name, modern) {#name, "", modern},
+#include "tool/migrate/rules.def"
+});
+
+constexpr auto tests = std::to_array<TestRule>({
+#define MIGRATE_TEST(type, member, name, expression) {#type, member, #name, expression},
+#include "tool/migrate/rules.def"
+});
+
+constexpr auto calls = std::to_array<CallRule>({
+#define MIGRATE_CALL(verb, modern, arguments) {#verb, "", modern, arguments},
+#define MIGRATE_CALL_MORE(verb, of, modern, arguments) {#verb, #of, modern, arguments},
+#include "tool/migrate/rules.def"
+});
+
+constexpr auto compares = std::to_array<CompareRule>({
+#define MIGRATE_COMPARE(type, member, modern, other) {#type, member, modern, other},
+#include "tool/migrate/rules.def"
+});
+
+struct Need {
+  std::string_view type, what;
+};
+constexpr auto needs = std::to_array<Need>({
+#define MIGRATE_NEEDS_MORE(type, what) {#type, what},
+#include "tool/migrate/rules.def"
+});
+
+// The rule of the wider form if that is needed, else the plain one.
+template <class Table, class Matches>
+auto choose(const Table &table, const std::set<std::string_view> &more, Matches matches)
+    -> decltype(table.data()) {
+  const typename Table::value_type *plain = nullptr;
+  for (const auto &rule : table) {
+    if (!matches(rule)) continue;
+    if (rule.more.empty()) plain = &rule;
+    else if (more.contains(rule.more)) return &rule;
+  }
+  return plain;
+}
+
+template <class Table, class Matches>
+auto find(const Table &table, Matches matches) -> decltype(table.data()) {
+  const auto found = std::find_if(table.begin(), table.end(), matches);
+  return found == table.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool is_legacy(std::string_view name) {
+  return name.starts_with("ibv_exp_") || name.starts_with("IBV_EXP_") ||
+         name == "rdma_create_qp_exp";
+}
+
+void Rules::note_use(std::string_view what) {
+  for (const Need &need : needs)
+    if (need.what == what) more_.insert(need.type);
+}
+
+const TypeRule *Rules::type(std::string_view legacy) const {
+  return choose(types, more_, [&](const TypeRule &r) { return r.legacy == legacy; });
+}
+
+const MemberRule *Rules::member(std::string_view type, std::string_view path) const {
+  return choose(members, more_,
+                [&](const MemberRule &r) { return r.type == type && r.path == path; });
+}
+
+const NameRule *Rules::name(std::string_view legacy) const {
+  return choose(names, more_, [&](const NameRule &r) { return r.legacy == legacy; });
+}
+
+const TestRule *Rules::test(std::string_view type, std::string_view member,
+                            std::string_view name) const {
+  return find(tests, [&](const TestRule &r) {
+    return r.type == type && r.member == member && r.name == name;
+  });
+}
+
+const CallRule *Rules::call(std::string_view legacy) const {
+  return choose(calls, more_, [&](const CallRule &r) { return r.legacy == legacy; });
+}
+
+const CompareRule *Rules::compare(std::string_view type, std::string_view member) const {
+  return find(compares, [&](const CompareRule &r) { return r.type == type && r.member == member; });
+}
+
+std::string_view Rules::name_by_table(std::string_view legacy) {
+  constexpr std::string_view prefix = "IBV_EXP_";
+  const Feature *row = find_feature(legacy);
+  if (row == nullptr || !legacy.starts_with(prefix)) return {};
+  const std::string_view target = row->answer.target;
+  const bool same = target.starts_with("IBV_") && target.substr(4) == legacy.substr(prefix.size());
+  return same ? target : std::string_view{};
+}
+
+std::string_view row_of(std::string_view legacy) {
+  if (const Entry *row = find_entry(legacy)) return row->name;
+  if (const Feature *row = find_feature(legacy)) return row->name;
+  return {};
+}
+
+std::string advice(std::string_view legacy) {
+  const Answer *answer = nullptr;
+  if (const Entry *row = find_entry(legacy)) answer = &row->answer;
+  else if (const Feature *feature = find_feature(legacy)) answer = &feature->answer;
+  if (answer == nullptr) return "see docs/migrating.md";
+  if (!answer->target.empty() && !answer->target.starts_with("("))
+    return fmt::format("rdma-core has {}", answer->target);
+  if (answer->verdict == Verdict::unsupported) return "has no successor in rdma-core";
+  return "see docs/migrating.md";
+}
+
+}  // namespace ibvexp::migrate

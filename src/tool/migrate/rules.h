@@ -1,0 +1,59 @@
+// What rules.def says, and which of its two forms a program needs.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace ibvexp::migrate {
+
+// In all rules: legacy is the name, more the type whose wider form the rule is of, or "".
+struct TypeRule {
+  std::string_view legacy, more, modern;
+};
+struct MemberRule {
+  std::string_view type, more, path, modern;
+};
+struct NameRule {
+  std::string_view legacy, more, modern;
+};
+struct TestRule {
+  std::string_view type, member, name, expression;
+};
+struct CallRule {
+  std::string_view legacy, more, modern, arguments;
+};
+struct CompareRule {
+  std::string_view type, member, modern, other;
+};
+
+// Whether a name belongs to the legacy interface.
+bool is_legacy(std::string_view name);
+
+class Rules {
+ public:
+  // A constant, or type.member, that the program uses.
+  void note_use(std::string_view what);
+
+  // Null where there is no rule.
+  const TypeRule *type(std::string_view legacy) const;
+  const MemberRule *member(std::string_view type, std::string_view path) const;
+  const TestRule *test(std::string_view type, std::string_view member, std::string_view name) const;
+  const CallRule *call(std::string_view legacy) const;
+  const CompareRule *compare(std::string_view type, std::string_view member) const;
+  // Of the rules, or of the tables if the row names the same name without EXP_.
+  // Has a value that is empty if the bit is left out of masks.
+  const NameRule *name(std::string_view legacy) const;
+  static std::string_view name_by_table(std::string_view legacy);
+
+ private:
+  std::set<std::string_view> more_;
+};
+
+// What to do by hand: what the table says of a name, or a sentence that points to the guide.
+std::string advice(std::string_view legacy);
+
+// The row of the tables that a name or type.member belongs to, or "".
+std::string_view row_of(std::string_view legacy);
+
+}  // namespace ibvexp::migrate
