@@ -1,0 +1,78 @@
+// Changes of source files, collected from several translation units and applied
+// at once.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace ibvexp::migrate {
+
+// What is done to text, or why nothing is. The ids are stable: programs filter by them.
+enum class Kind {
+  name = 1001,          // a constant
+  type = 1002,          // a structure or enumeration
+  member = 1003,        // a member
+  call = 1004,          // a call
+  include = 1005,       // a header
+  gone = 1006,          // what rdma-core does without being asked
+  test = 1007,          // a bit that says what is always so, or what a value says
+  mask = 1008,          // a bit that rdma-core insists on
+  no_rule = 1101,       // no successor, or none that is known to this program
+  form = 1102,          // a use of a form that is not understood
+  in_macro = 1103,      // in the body of a macro
+  not_compiled = 1104,  // left out by the preprocessor
+  conflict = 1105,      // means different things to different translation units
+};
+
+std::string id_of(Kind kind);  // IBVEXP1001
+
+struct Edit {
+  std::size_t offset, length;
+  std::string text;
+  Kind kind;
+  std::string legacy;  // the name, or type.member
+  bool operator==(const Edit &) const = default;
+};
+
+// What is left for a human.
+struct Finding {
+  std::size_t offset;
+  Kind kind;
+  std::string legacy;
+  auto operator<=>(const Finding &) const = default;
+};
+
+// A directive, with the brackets or quotes of its name.
+struct Include {
+  std::size_t length;
+  std::string name;
+};
+
+// One file, as far as it is known.
+struct File {
+  std::string text;
+  std::vector<Edit> edits;
+  std::set<Finding> findings;
+  std::map<std::size_t, std::string> uses;  // legacy names outside comments, by offset
+  std::map<std::size_t, Include> includes;  // by offset of the name
+
+  void add(Edit edit);
+  // Drops edits inside others and those that contradict each other, and turns what
+  // no edit reaches into findings.
+  void settle();
+  bool whole() const { return findings.empty(); }
+  std::size_t converted() const;
+  // The text with the edits, and with a comment above each line with a finding.
+  std::string result() const;
+};
+
+using Files = std::map<std::string, File>;  // by path
+
+// After settle(): the headers that the new text needs, and not the legacy one if
+// nothing is left of it.
+void change_includes(Files &files);
+
+}  // namespace ibvexp::migrate

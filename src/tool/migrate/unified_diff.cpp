@@ -1,0 +1,35 @@
+#include "tool/migrate/unified_diff.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <stdexcept>
+#include <system_error>
+
+namespace ibvexp::migrate {
+
+void print_diff(const std::string &path, const std::string &text) {
+  std::fflush(stdout);
+  // A file and not a pipe: nobody has to wait for anybody.
+  FILE *file = std::tmpfile();
+  if (file == nullptr || std::fwrite(text.data(), 1, text.size(), file) != text.size() ||
+      std::fflush(file) != 0)
+    throw std::system_error(errno, std::generic_category(), "temporary file");
+  const pid_t child = fork();
+  if (child == 0) {
+    lseek(fileno(file), 0, SEEK_SET);
+    dup2(fileno(file), STDIN_FILENO);
+    execlp("diff", "diff", "-u", "--label", path.c_str(), "--label", path.c_str(), path.c_str(),
+           "-", nullptr);
+    _exit(127);
+  }
+  std::fclose(file);
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) < 0)
+    throw std::system_error(errno, std::generic_category(), "diff");
+  if (!WIFEXITED(status) || WEXITSTATUS(status) > 1) throw std::runtime_error("diff failed");
+}
+
+}  // namespace ibvexp::migrate
