@@ -1,0 +1,552 @@
+#include "tool/migrate/rewriter.h"
+
+#include "tool/migrate/syntax.h"
+
+#include <clang/AST/ParentMapContext.h>
+#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/Lex/Lexer.h>
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <set>
+#include <sstream>
+
+namespace ibvexp::migrate {
+
+namespace {
+
+using namespace clang;
+
+bool in_files(ASTContext &context, const FindFile &find, const Decl &decl) {
+  const auto &sources = context.getSourceManager();
+  return find(sources.getFileID(sources.getExpansionLoc(decl.getLocation()))) != nullptr;
+}
+
+// Only what stands in the files at hand is visited.
+template <class Visitor>
+void visit_files(ASTContext &context, const FindFile &find, Visitor &visitor) {
+  for (Decl *decl : context.getTranslationUnitDecl()->decls())
+    if (in_files(context, find, *decl)) visitor.TraverseDecl(decl);
+}
+
+class Looker : public RecursiveASTVisitor<Looker> {
+ public:
+  explicit Looker(Rules &rules) : rules_(rules) {}
+
+  bool VisitDeclRefExpr(DeclRefExpr *name) {
+    if (isa<EnumConstantDecl>(name->getDecl())) rules_.note_use(name->getDecl()->getName().str());
+    return true;
+  }
+  bool VisitMemberExpr(MemberExpr *member) {
+    note(dyn_cast<FieldDecl>(member->getMemberDecl()));
+    return true;
+  }
+  bool VisitDesignatedInitExpr(DesignatedInitExpr *init) {
+    for (const auto &designator : init->designators())
+      if (designator.isFieldDesignator()) note(designator.getField());
+    return true;
+  }
+
+ private:
+  void note(const FieldDecl *field) {
+    if (field == nullptr) return;
+    const std::string owner = field->getParent()->getName().str();
+    if (!owner.empty()) rules_.note_use(owner + "." + field->getName().str());
+  }
+
+  Rules &rules_;
+};
+
+class Rewriter : public RecursiveASTVisitor<Rewriter> {
+ public:
+  Rewriter(ASTContext &context, const FindFile &find, const Rules &rules)
+      : context_(context), find_(find), rules_(rules) {}
+
+  bool VisitTagTypeLoc(TagTypeLoc type) {
+    const std::string name = type.getDecl()->getName().str();
+    if (!is_legacy(name)) return true;
+    const TypeRule *rule = rules_.type(name);
+    if (rule == nullptr) leave(type.getNameLoc(), Kind::no_rule, name);
+    else if (rule->modern.empty()) leave(type.getNameLoc(), Kind::form, name);
+    else exchange(type.getNameLoc(), std::string(rule->modern), Kind::type, name);
+    return true;
+  }
+
+  // A variable that nobody needs any more. What is done to it goes where it is met.
+  bool VisitDeclStmt(DeclStmt *statement) {
+    for (const Decl *decl : statement->decls()) {
+      const auto *variable = dyn_cast<VarDecl>(decl);
+      if (variable == nullptr || !is_unneeded(*variable)) continue;
+      if (statement->isSingleDecl()) remove_statement(*statement, Kind::gone, type_of(*variable));
+    }
+    return true;
+  }
+
+  bool VisitDeclRefExpr(DeclRefExpr *name) {
+    const std::string legacy = name->getDecl()->getName().str();
+    if (const auto *variable = dyn_cast<VarDecl>(name->getDecl())) {
+      if (is_unneeded(*variable)) use_of_unneeded(*name, *variable);
+      return true;
+    }
+    if (!is_legacy(legacy) || seen_.count(name) != 0) return true;
+    if (isa<FunctionDecl>(name->getDecl())) {
+      const CallRule *rule = rules_.call(legacy);
+      leave(name->getLocation(), rule != nullptr ? Kind::form : Kind::no_rule, legacy);
+    } else if (isa<EnumConstantDecl>(name->getDecl())) {
+      constant(*name, legacy);
+    }
+    return true;
+  }
+
+  bool VisitMemberExpr(MemberExpr *member) {
+    if (seen_.count(member) != 0) return true;
+    const auto chain = chain_of(*member);
+    if (!chain) return true;
+    for (const auto &step : chain->steps) seen_.insert(step.expression);
+    for (const Expr *at = member;
+         const auto *inner = dyn_cast<MemberExpr>(at->IgnoreParenImpCasts()); at = inner->getBase())
+      seen_.insert(inner);
+    const auto to = modern_path(*chain);
+    const std::string legacy = chain->type + "." + chain->path();
+    const auto [first, last] = names_of(*chain);
+    if (!to) return leave(first, Kind::form, legacy), true;
+    if (to->empty()) {
+      gone_member(*member, *chain, first);
+      return true;
+    }
+    if (*to == chain->path()) return true;
+    exchange_range(first, last, *to, Kind::member, legacy);
+    return true;
+  }
+
+  bool VisitDesignatedInitExpr(DesignatedInitExpr *init) {
+    if (!seen_.insert(init).second) return true;
+    Chain chain;
+    SourceLocation first, last;
+    for (const auto &designator : init->designators()) {
+      if (!designator.isFieldDesignator() || designator.getField() == nullptr) return true;
+      if (chain.steps.empty()) {
+        chain.type = designator.getField()->getParent()->getName().str();
+        first = designator.getFieldLoc();
+      }
+      chain.steps.push_back({designator.getField(), nullptr});
+      last = designator.getFieldLoc();
+    }
+    if (!is_legacy(chain.type)) return true;
+    const auto to = modern_path(chain);
+    const std::string legacy = chain.type + "." + chain.path();
+    if (!to) leave(first, Kind::form, legacy);
+    else if (to->empty()) remove_initializer(*init, legacy);
+    else if (*to != chain.path()) exchange_range(first, last, *to, Kind::member, legacy);
+    return true;
+  }
+
+  bool VisitBinaryOperator(BinaryOperator *op) {
+    if (seen_.count(op) != 0) return true;
+    if (op->getOpcode() == BO_And) bit_test(*op);
+    else if (op->getOpcode() == BO_EQ || op->getOpcode() == BO_NE) comparison(*op);
+    else if (op->getOpcode() == BO_Or) mask(*op);
+    return true;
+  }
+
+  bool VisitCallExpr(CallExpr *call) {
+    const auto *callee = dyn_cast<DeclRefExpr>(call->getCallee()->IgnoreParenImpCasts());
+    if (callee == nullptr || !isa<FunctionDecl>(callee->getDecl())) return true;
+    const std::string legacy = callee->getDecl()->getName().str();
+    if (!is_legacy(legacy)) return true;
+    seen_.insert(callee);
+    const CallRule *rule = rules_.call(legacy);
+    if (rule == nullptr) leave(callee->getLocation(), Kind::no_rule, legacy);
+    else if (!arguments(*call, *rule)) leave(callee->getLocation(), Kind::form, legacy);
+    else exchange(callee->getLocation(), std::string(rule->modern), Kind::call, legacy);
+    if (legacy == "ibv_exp_modify_qp" && call->getNumArgs() == 3)
+      initiator_to_rts(*call->getArg(2));
+    return true;
+  }
+
+ private:
+  static std::string type_of(const VarDecl &variable) {
+    const auto *record = variable.getType()->getAsRecordDecl();
+    return record == nullptr ? std::string() : record->getName().str();
+  }
+
+  bool is_unneeded(const VarDecl &variable) const {
+    if (isa<ParmVarDecl>(variable)) return false;
+    const TypeRule *rule = rules_.type(type_of(variable));
+    return rule != nullptr && rule->modern.empty();
+  }
+
+  // Edits
+
+  File *file_of(const Piece &piece) { return find_(piece.file); }
+
+  void edit(const Piece &piece, std::string text, Kind kind, const std::string &legacy) {
+    if (File *file = file_of(piece))
+      file->add({piece.offset, piece.length, std::move(text), kind, legacy});
+  }
+
+  void leave(SourceLocation at, Kind kind, const std::string &legacy) {
+    if (const auto piece = token_at(context_, at))
+      if (File *file = file_of(*piece)) {
+        const bool in_macro =
+            at.isMacroID() && !context_.getSourceManager().isMacroArgExpansion(at);
+        file->findings.insert(
+            {piece->offset, in_macro && kind == Kind::form ? Kind::in_macro : kind, legacy});
+      }
+  }
+
+  // One name by another, in the body of a macro as well.
+  void exchange(SourceLocation at, std::string text, Kind kind, const std::string &legacy) {
+    if (const auto piece = token_at(context_, at)) edit(*piece, std::move(text), kind, legacy);
+    else leave(at, Kind::in_macro, legacy);
+  }
+
+  void exchange_range(SourceLocation first, SourceLocation last, std::string text, Kind kind,
+                      const std::string &legacy) {
+    if (first == last) return exchange(first, std::move(text), kind, legacy);
+    if (const auto piece = piece_of(context_, {first, last}))
+      edit(*piece, std::move(text), kind, legacy);
+    else leave(first, Kind::in_macro, legacy);
+  }
+
+  bool replace(const Expr &expression, std::string text, Kind kind, const std::string &legacy) {
+    const auto piece = piece_of(context_, expression.getSourceRange());
+    if (!piece) return false;
+    edit(*piece, std::move(text), kind, legacy);
+    return true;
+  }
+
+  SourceLocation end_of(const Expr &expression) const {
+    return Lexer::getLocForEndOfToken(expression.getEndLoc(), 0, context_.getSourceManager(),
+                                      context_.getLangOpts());
+  }
+
+  // With its semicolon, and the line if nothing else stands there. As the only
+  // statement of an if or a loop the semicolon stays.
+  bool remove_statement(const Stmt &statement, Kind kind, const std::string &legacy) {
+    auto piece = piece_of(context_, statement.getSourceRange());
+    File *file = piece ? file_of(*piece) : nullptr;
+    if (file == nullptr) return false;
+    const Stmt *parent = parent_of(context_, statement);
+    const std::string &text = file->text;
+    std::size_t begin = piece->offset, end = begin + piece->length;
+    if (parent != nullptr && isa<CompoundStmt>(parent)) {
+      if (!isa<DeclStmt>(statement)) {
+        end = text.find_first_not_of(" \t\n", end);
+        if (end == std::string::npos || text[end] != ';') return false;
+        ++end;
+      }
+      const std::size_t line_end = text.find_first_not_of(" \t", end);
+      const std::size_t before =
+          begin == 0 ? std::string::npos : text.find_last_not_of(" \t", begin - 1);
+      if (line_end != std::string::npos && text[line_end] == '\n' &&
+          (before == std::string::npos || text[before] == '\n')) {
+        begin = before == std::string::npos ? 0 : before + 1;
+        end = line_end + 1;
+      }
+    } else if (isa<DeclStmt>(statement)) {
+      return false;
+    }
+    edit({piece->file, begin, end - begin}, "", kind, legacy);
+    return true;
+  }
+
+  void remove_initializer(const DesignatedInitExpr &init, const std::string &legacy) {
+    const auto piece = piece_of(context_, init.getSourceRange());
+    File *file = piece ? file_of(*piece) : nullptr;
+    if (file == nullptr || has_side_effects(context_, *init.getInit()))
+      return leave(init.getBeginLoc(), Kind::form, legacy);
+    const std::string &text = file->text;
+    std::size_t begin = piece->offset, end = begin + piece->length;
+    const std::size_t next = text.find_first_not_of(" \t\n", end);
+    if (next != std::string::npos && text[next] == ',') {
+      end = text.find_first_not_of(" \t", next + 1);
+      if (text[end] == '\n') {  // the line goes with it
+        const std::size_t before = text.find_last_not_of(" \t", begin - 1);
+        if (text[before] == '\n') begin = before + 1, ++end;
+      }
+      if (text[end] == '}' && text.find_last_not_of(" \t\n", begin - 1) != std::string::npos &&
+          text[text.find_last_not_of(" \t\n", begin - 1)] == '{')
+        return edit({piece->file, begin, end - begin}, "0", Kind::gone, legacy);
+      return edit({piece->file, begin, end - begin}, "", Kind::gone, legacy);
+    }
+    const std::size_t before = text.find_last_not_of(" \t\n", begin - 1);
+    if (text[before] == ',') begin = before;
+    const bool only = text[before] == '{';
+    edit({piece->file, begin, end - begin}, only ? "0" : "", Kind::gone, legacy);
+  }
+
+  // Members
+
+  static std::pair<SourceLocation, SourceLocation> names_of(const Chain &chain) {
+    return {chain.steps.front().expression->getMemberLoc(),
+            chain.steps.back().expression->getMemberLoc()};
+  }
+
+  // Nothing if it has no place in the modern structure; "" if it is not needed there.
+  std::optional<std::string> modern_path(const Chain &chain) const {
+    std::string type = chain.type, out;
+    const TypeRule *outer = rules_.type(type);
+    if (outer == nullptr) return {};
+    for (std::size_t at = 0; at < chain.steps.size();) {
+      const MemberRule *rule = nullptr;
+      std::size_t used = 1;
+      for (std::size_t n = chain.steps.size() - at; n > 0 && rule == nullptr; --n) {
+        Chain part{type, {chain.steps.begin() + at, chain.steps.begin() + at + n}};
+        rule = rules_.member(type, part.path());
+        if (rule != nullptr) used = n;
+      }
+      if (rule != nullptr && rule->modern.empty()) return "";
+      out += (out.empty() ? "" : ".") +
+             (rule != nullptr ? std::string(rule->modern) : chain.steps[at].field->getName().str());
+      const auto *inner = chain.steps[at + used - 1].field->getType()->getAsRecordDecl();
+      at += used;
+      if (inner != nullptr && is_legacy(inner->getName().str())) type = inner->getName().str();
+    }
+    if (outer->modern.empty()) return "";
+    if (!has_member(context_, std::string(outer->modern), out)) return {};
+    return out;
+  }
+
+  // Only setting it is something that can be left out.
+  void gone_member(const MemberExpr &member, const Chain &chain, SourceLocation at) {
+    const std::string legacy = chain.type + "." + chain.path();
+    const auto *op = dyn_cast_or_null<BinaryOperator>(parent_of(context_, member));
+    const bool set =
+        op != nullptr && op->isAssignmentOp() && op->getLHS()->IgnoreParenImpCasts() == &member;
+    if (!set || has_side_effects(context_, *op->getRHS()) || !may_go(*op->getRHS(), chain.path()) ||
+        !is_statement(*op) || !remove_statement(*op, Kind::gone, legacy))
+      leave(at, Kind::form, legacy);
+  }
+
+  // What a member is set to goes with it if it only says which members count, or
+  // what is done anyway.
+  bool may_go(const Expr &value, const std::string &path) {
+    if (path.ends_with("comp_mask") || path.ends_with("comp_mask_2")) return true;
+    for (const DeclRefExpr *name : constants_in(value)) {
+      const std::string legacy = name->getDecl()->getName().str();
+      const NameRule *rule = rules_.name(legacy);
+      if (is_legacy(legacy) && (rule == nullptr || !rule->modern.empty())) return false;
+    }
+    return true;
+  }
+
+  bool is_statement(const Expr &expression) {
+    const Stmt *parent = parent_of(context_, expression);
+    if (parent == nullptr || isa<Expr>(parent)) return false;
+    if (const auto *choice = dyn_cast<IfStmt>(parent)) return choice->getCond() != &expression;
+    return isa<CompoundStmt>(parent) || isa<IfStmt>(parent);
+  }
+
+  void use_of_unneeded(const DeclRefExpr &name, const VarDecl &variable) {
+    const Stmt *parent = parent_of(context_, name);
+    const std::string type = type_of(variable);
+    if (parent != nullptr && isa<MemberExpr>(parent)) return;  // judged there
+    const auto *address = dyn_cast_or_null<UnaryOperator>(parent);
+    const auto *call =
+        address != nullptr ? dyn_cast_or_null<CallExpr>(parent_of(context_, *address)) : nullptr;
+    const auto *function = call != nullptr ? call->getDirectCallee() : nullptr;
+    if (function != nullptr && rules_.call(function->getName().str()) != nullptr) return;
+    if (function != nullptr && function->getName() == "memset" && is_statement(*call) &&
+        remove_statement(*call, Kind::gone, type))
+      return;
+    leave(name.getLocation(), Kind::form, type);
+  }
+
+  // Constants
+
+  std::optional<std::string> modern_constant(const std::string &legacy) const {
+    if (const NameRule *rule = rules_.name(legacy)) return std::string(rule->modern);
+    const std::string name(Rules::name_by_table(legacy));
+    if (!name.empty() && has_constant(context_, name)) return name;
+    return {};
+  }
+
+  void constant(const DeclRefExpr &name, const std::string &legacy) {
+    const auto to = modern_constant(legacy);
+    if (!to) return leave(name.getLocation(), Kind::no_rule, legacy);
+    exchange(name.getLocation(), to->empty() ? "0" : *to, to->empty() ? Kind::gone : Kind::name,
+             legacy);
+  }
+
+  bool goes(const Expr &expression) const {
+    const Expr *inner = expression.IgnoreParenImpCasts();
+    if (const auto *op = dyn_cast<BinaryOperator>(inner))
+      return op->getOpcode() == BO_Or && goes(*op->getLHS()) && goes(*op->getRHS());
+    const auto *name = dyn_cast<DeclRefExpr>(inner);
+    if (name == nullptr || !isa<EnumConstantDecl>(name->getDecl())) return false;
+    const NameRule *rule = rules_.name(name->getDecl()->getName().str());
+    return rule != nullptr && rule->modern.empty();
+  }
+
+  // A | B of which one goes: the other stays.
+  void mask(const BinaryOperator &op) {
+    const bool left = goes(*op.getLHS()), right = goes(*op.getRHS());
+    if (left == right) return;
+    const Expr &gone = left ? *op.getLHS() : *op.getRHS();
+    const auto piece = left ? between(context_, op.getBeginLoc(), op.getRHS()->getBeginLoc())
+                            : between(context_, end_of(*op.getLHS()), end_of(*op.getRHS()));
+    if (!piece) return;
+    edit(*piece, "", Kind::gone, constants_in(gone).front()->getDecl()->getName().str());
+  }
+
+  // (x.mask & BIT)
+  void bit_test(const BinaryOperator &op) {
+    const auto chain = chain_of(*op.getLHS()->IgnoreParenCasts());
+    const auto *name = dyn_cast<DeclRefExpr>(op.getRHS()->IgnoreParenCasts());
+    if (!chain || name == nullptr) return;
+    const std::string legacy = name->getDecl()->getName().str();
+    const TestRule *rule = rules_.test(chain->type, chain->path(), legacy);
+    if (rule == nullptr) return;
+    std::string text(rule->expression);
+    const bool done = text == "1" ? always(op, legacy) : value_instead(op, *chain, text, legacy);
+    if (!done) leave(name->getLocation(), Kind::form, legacy);
+    seen_.insert(name);
+    for (const auto &step : chain->steps) seen_.insert(step.expression);
+    seen_.insert(op.getLHS()->IgnoreParenCasts());
+  }
+
+  bool value_instead(const BinaryOperator &op, const Chain &chain, std::string text,
+                     const std::string &legacy) {
+    const auto object = between(context_, chain.steps.front().expression->getBeginLoc(),
+                                chain.steps.front().expression->getMemberLoc());
+    if (!object) return false;
+    text.replace(text.find('$'), 1, text_of(context_, *object));
+    return replace(op, std::move(text), Kind::test, legacy);
+  }
+
+  // A condition that always holds leaves the && or || that it is part of.
+  bool always(const BinaryOperator &test, const std::string &legacy) {
+    const Expr *at = &test;
+    bool value = true;
+    for (;;) {
+      const auto parents = context_.getParents(*at);
+      const auto *parent = parents.empty() ? nullptr : parents[0].get<Expr>();
+      if (parent == nullptr) break;
+      const auto *negation = dyn_cast<UnaryOperator>(parent);
+      if (negation != nullptr && negation->getOpcode() == UO_LNot) {
+        value = !value;
+      } else if (const auto *op = dyn_cast<BinaryOperator>(parent);
+                 op != nullptr && op->getOpcode() == (value ? BO_LAnd : BO_LOr)) {
+        const bool left = op->getLHS() == at;
+        const auto piece = left ? between(context_, op->getBeginLoc(), op->getRHS()->getBeginLoc())
+                                : between(context_, end_of(*op->getLHS()), end_of(*op->getRHS()));
+        if (!piece) return false;
+        edit(*piece, "", Kind::test, legacy);
+        return true;
+      } else if (!isa<ParenExpr>(parent) && !isa<CastExpr>(parent)) {
+        break;
+      }
+      at = parent;
+    }
+    return replace(*at, value ? "1" : "0", Kind::test, legacy);
+  }
+
+  // wc.qp == qp: by number.
+  void comparison(const BinaryOperator &op) {
+    for (const bool left : {true, false}) {
+      const Expr &ours = left ? *op.getLHS() : *op.getRHS();
+      const Expr &theirs = left ? *op.getRHS() : *op.getLHS();
+      const auto chain = chain_of(*ours.IgnoreParenImpCasts());
+      const CompareRule *rule = chain ? rules_.compare(chain->type, chain->path()) : nullptr;
+      if (rule == nullptr) continue;
+      const Expr &other = *theirs.IgnoreImpCasts();
+      const auto piece = piece_of(context_, other.getSourceRange());
+      if (!piece || theirs.isNullPointerConstant(context_, Expr::NPC_ValueDependentIsNull)) return;
+      const std::string legacy = chain->type + "." + chain->path();
+      const auto [first, last] = names_of(*chain);
+      exchange_range(first, last, std::string(rule->modern), Kind::member, legacy);
+      const bool simple =
+          isa<DeclRefExpr, MemberExpr, ArraySubscriptExpr, ParenExpr, CallExpr>(other);
+      if (!simple) edit({piece->file, piece->offset, 0}, "(", Kind::member, legacy);
+      edit({piece->file, piece->offset + piece->length, 0},
+           fmt::format("{}->{}", simple ? "" : ")", rule->other), Kind::member, legacy);
+      for (const auto &step : chain->steps) seen_.insert(step.expression);
+      return;
+    }
+  }
+
+  // Calls
+
+  // "0 NULL 1": what the rule leaves out is removed, literal text is put in.
+  bool arguments(const CallExpr &call, const CallRule &rule) {
+    std::istringstream words{std::string(rule.arguments)};
+    unsigned next = 0;
+    std::string word, text;
+    std::vector<std::pair<Piece, std::string>> edits;
+    const auto drop_to = [&](unsigned end) {
+      if (next >= end) return true;
+      // From the end of the argument in front, which takes the comma along.
+      if (next == 0) return false;
+      const auto piece =
+          between(context_, end_of(*call.getArg(next - 1)), end_of(*call.getArg(end - 1)));
+      if (!piece) return false;
+      edits.emplace_back(*piece, "");
+      next = end;
+      return true;
+    };
+    while (words >> word) {
+      unsigned index = 0;
+      const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), index);
+      if (error != std::errc() || rest != word.data() + word.size()) {
+        text += word + ", ";
+        continue;
+      }
+      if (index >= call.getNumArgs() || !drop_to(index)) return false;
+      if (!text.empty()) {
+        const auto piece = piece_of(context_, call.getArg(index)->getSourceRange());
+        if (!piece) return false;
+        edits.emplace_back(Piece{piece->file, piece->offset, 0}, text);
+        text.clear();
+      }
+      next = index + 1;
+    }
+    if (!drop_to(call.getNumArgs())) return false;
+    for (auto &[piece, what] : edits)
+      edit(piece, std::move(what), Kind::call, std::string(rule.legacy));
+    return true;
+  }
+
+  // Programs of the time left the sequence number out when an initiator of DC went
+  // to RTS; no other queue pair gets there without. The kernel insists on it.
+  void initiator_to_rts(const Expr &mask) {
+    std::set<std::string> names;
+    for (const DeclRefExpr *name : constants_in(mask))
+      names.insert(name->getDecl()->getName().str());
+    const Expr *inner = mask.IgnoreParenImpCasts();
+    const auto *op = dyn_cast<BinaryOperator>(inner);
+    if (op == nullptr || op->getOpcode() != BO_Or || names.count("IBV_EXP_QP_SQ_PSN") != 0 ||
+        names.count("IBV_EXP_QP_TIMEOUT") == 0 || names.count("IBV_EXP_QP_RETRY_CNT") == 0 ||
+        names.count("IBV_EXP_QP_STATE") == 0)
+      return;
+    if (const auto piece = piece_of(context_, mask.getSourceRange()))
+      edit({piece->file, piece->offset + piece->length, 0}, " | IBV_QP_SQ_PSN", Kind::mask,
+           "IBV_EXP_QP_SQ_PSN");
+  }
+
+  ASTContext &context_;
+  const FindFile &find_;
+  const Rules &rules_;
+  std::set<const void *> seen_;
+};
+
+}  // namespace
+
+void look(ASTContext &context, const FindFile &find, Rules &rules) {
+  Looker looker(rules);
+  visit_files(context, find, looker);
+}
+
+void rewrite_macro(File &file, std::size_t offset, const std::string &legacy, const Rules &rules) {
+  const NameRule *rule = rules.name(legacy);
+  if (rule == nullptr) file.findings.insert({offset, Kind::no_rule, legacy});
+  else file.add({offset, legacy.size(), std::string(rule->modern), Kind::name, legacy});
+}
+
+void rewrite(ASTContext &context, const FindFile &find, const Rules &rules) {
+  Rewriter rewriter(context, find, rules);
+  visit_files(context, find, rewriter);
+}
+
+}  // namespace ibvexp::migrate
