@@ -24,6 +24,7 @@ void add_audit(CLI::App &app, Action &action);
 void add_doctor(CLI::App &app, Action &action);
 void add_fabric(CLI::App &app, Action &action);
 void add_matrix(CLI::App &app, Action &action);
+void add_migrate(CLI::App &app, Action &action);
 void add_run(CLI::App &app, Action &action);
 void add_verify(CLI::App &app, Action &action);
 

@@ -34,4 +34,6 @@ fs::path find_libsofthca() {
 
 fs::path find_checks() { return find("ibvexp-checks", {"../../tests/e2e", LIBEXEC_FROM_BIN}); }
 
+fs::path find_migrate() { return find("ibvexp-migrate", {"migrate", "."}); }
+
 }  // namespace ibvexp::tool

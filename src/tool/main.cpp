@@ -19,6 +19,7 @@ int main(int argc, char **argv) {
   add_doctor(app, action);
   add_fabric(app, action);
   add_matrix(app, action);
+  add_migrate(app, action);
   add_verify(app, action);
 
   try {

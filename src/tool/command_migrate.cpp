@@ -1,0 +1,31 @@
+// ibvexp migrate: rewrites sources. A program of its own does it, which needs
+// Clang's libraries and may not be there.
+#include "tool/child.h"
+#include "tool/command.h"
+#include "tool/libraries.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <cstring>
+
+namespace ibvexp::tool {
+
+void add_migrate(CLI::App &app, Action &action) {
+  CLI::App *sub =
+      app.add_subcommand("migrate", "Rewrite sources from experimental verbs to rdma-core's");
+  // All that follows is for the other program, --help and -- too.
+  sub->set_help_flag();
+  sub->prefix_command();
+  sub->callback([&action, sub] {
+    action = [arguments = sub->remaining()] {
+      std::vector<std::string> command{"ibvexp-migrate"};
+      command.insert(command.end(), arguments.begin(), arguments.end());
+      const int error = exec_program(find_migrate(), command);
+      throw std::runtime_error(fmt::format("ibvexp-migrate: {}", std::strerror(error)));
+      return exit_trouble;
+    };
+  });
+}
+
+}  // namespace ibvexp::tool

@@ -1,0 +1,103 @@
+// ibvexp-migrate: rewrites sources from the experimental verbs to rdma-core.
+#include "tool/migrate/migration_report.h"
+#include "tool/migrate/session.h"
+#include "tool/migrate/unified_diff.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+namespace fs = std::filesystem;
+using namespace ibvexp::migrate;
+
+namespace {
+
+// As those of ibvexp, see tool/command.h.
+constexpr int exit_ok = 0, exit_findings = 1, exit_trouble = 2;
+
+void write_file(const std::string &path, const std::string &text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  if (!file.flush()) throw std::runtime_error("cannot write " + path);
+}
+
+// Headers lie in the source tree, or where they are installed.
+std::string folder_of(const char *header, std::initializer_list<const char *> places) {
+  for (const char *place : places)
+    if (fs::exists(fs::path(place) / header)) return place;
+  throw std::runtime_error(fmt::format("{} is not there", header));
+}
+
+struct Choice {
+  Options options;
+  bool write = false;
+  std::string report;
+};
+
+int act(Choice choice) {
+  // Programs included <infiniband/verbs.h> alone: ours stands in front of rdma-core's.
+  choice.options.headers = {
+      folder_of("infiniband/mlx5_hw.h",
+                {SOURCE_INCLUDE "/legacy", INSTALLED_INCLUDE "/libibverbs_exp-legacy"}),
+      folder_of("infiniband/verbs_exp.h", {SOURCE_INCLUDE, INSTALLED_INCLUDE})};
+  choice.options.helper =
+      folder_of("ibvexp_migrate.h", {SOURCE_INCLUDE "/migrate", INSTALLED_INCLUDE});
+  if (choice.options.build_dir.empty())
+    choice.options.flags.insert(choice.options.flags.begin(), "-D_GNU_SOURCE");
+  const Outcome outcome = migrate(choice.options);
+  if (!choice.report.empty()) write_file(choice.report, as_json(outcome));
+  if (!outcome.unread.empty()) {
+    for (const std::string &error : outcome.unread) fmt::print(stderr, "{}\n", error);
+    fmt::print(stderr, "ibvexp-migrate: nothing was changed\n");
+    return exit_trouble;
+  }
+  for (const auto &[path, file] : outcome.files) {
+    const std::string text = file.result();
+    if (text == file.text) continue;
+    if (choice.write) write_file(path, text);
+    else print_diff(path, text);
+  }
+  fmt::print(stderr, "{}", summary(outcome));
+  if (!outcome.failing.empty()) return exit_trouble;
+  return count(outcome.files).findings == 0 ? exit_ok : exit_findings;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  Choice choice;
+  CLI::App app("Rewrites C and C++ sources from the experimental verbs to rdma-core's",
+               "ibvexp migrate");
+  app.add_option("sources", choice.options.sources, "Sources; headers beside them change too")
+      ->required()
+      ->check(CLI::ExistingFile);
+  app.add_option("-p", choice.options.build_dir, "Folder of compile_commands.json")
+      ->check(CLI::ExistingDirectory);
+  bool diff = false;
+  auto *as_diff = app.add_flag("--diff", diff, "Print a unified diff (default)");
+  app.add_flag("--write", choice.write, "Change the files")->excludes(as_diff);
+  app.add_option("--report", choice.report, "Write what changed and what is left, as JSON");
+  app.footer(
+      "Flags of the compiler stand behind --.\n"
+      "Exit status: 0, or 1 if something is left to do, or 2 for sources that do not compile.");
+  // What stands behind -- is not ours.
+  std::vector<std::string> own;
+  int at = 1;
+  for (; at < argc && std::string(argv[at]) != "--"; ++at) own.emplace_back(argv[at]);
+  for (++at; at < argc; ++at) choice.options.flags.emplace_back(argv[at]);
+  std::reverse(own.begin(), own.end());
+  try {
+    app.parse(own);
+  } catch (const CLI::ParseError &e) {
+    return app.exit(e) == 0 ? exit_ok : exit_trouble;
+  }
+  try {
+    return act(std::move(choice));
+  } catch (const std::exception &e) {
+    fmt::print(stderr, "ibvexp-migrate: {}\n", e.what());
+    return exit_trouble;
+  }
+}

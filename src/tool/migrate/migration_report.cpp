@@ -1,0 +1,85 @@
+#include "tool/migrate/migration_report.h"
+
+#include "tool/migrate/rules.h"
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace ibvexp::migrate {
+
+namespace {
+
+std::size_t line_of(const File &file, std::size_t offset) {
+  return 1 + static_cast<std::size_t>(std::count(
+                 file.text.begin(), file.text.begin() + static_cast<long>(offset), '\n'));
+}
+
+}  // namespace
+
+double Count::percent() const {
+  return uses == 0 ? 100 : 100.0 * static_cast<double>(converted) / static_cast<double>(uses);
+}
+
+Count count(const Files &files) {
+  Count sum;
+  for (const auto &[path, file] : files) {
+    sum.uses += file.uses.size();
+    sum.converted += file.converted();
+    sum.findings += file.findings.size();
+  }
+  return sum;
+}
+
+std::string summary(const Outcome &outcome) {
+  std::string out;
+  for (const auto &[path, file] : outcome.files)
+    for (const Finding &finding : file.findings)
+      out += fmt::format("{}:{}: {} {}: {}\n", path, line_of(file, finding.offset),
+                         id_of(finding.kind), finding.legacy, advice(finding.legacy));
+  for (const std::string &failure : outcome.failing) out += failure + "\n";
+  const Count sum = count(outcome.files);
+  out += fmt::format("{} of {} uses converted ({:.1f} %), {} left to do by hand\n", sum.converted,
+                     sum.uses, sum.percent(), sum.findings);
+  if (sum.findings == 0 && outcome.failing.empty())
+    out += "compiles without the experimental header\n";
+  return out;
+}
+
+std::string as_json(const Outcome &outcome) {
+  using Json = nlohmann::ordered_json;
+  const Count sum = count(outcome.files);
+  Json out{{"schema", 1},
+           {"uses", sum.uses},
+           {"converted", sum.converted},
+           {"percent", sum.percent()},
+           {"whole", sum.findings == 0 && outcome.failing.empty() && outcome.unread.empty()},
+           {"files", Json::array()},
+           {"unread", outcome.unread},
+           {"failing", outcome.failing}};
+  for (const auto &[path, file] : outcome.files) {
+    Json changes = Json::array(), left = Json::array();
+    for (const Edit &edit : file.edits)
+      changes.push_back({{"id", id_of(edit.kind)},
+                         {"line", line_of(file, edit.offset)},
+                         {"legacy", edit.legacy},
+                         {"row", row_of(edit.legacy)},
+                         {"from", file.text.substr(edit.offset, edit.length)},
+                         {"to", edit.text}});
+    for (const Finding &finding : file.findings)
+      left.push_back({{"id", id_of(finding.kind)},
+                      {"line", line_of(file, finding.offset)},
+                      {"legacy", finding.legacy},
+                      {"row", row_of(finding.legacy)},
+                      {"advice", advice(finding.legacy)}});
+    out["files"].push_back({{"path", path},
+                            {"uses", file.uses.size()},
+                            {"converted", file.converted()},
+                            {"changes", changes},
+                            {"left", left}});
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace ibvexp::migrate

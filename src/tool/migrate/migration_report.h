@@ -1,0 +1,20 @@
+// What was converted and what is left, for people and programs.
+#pragma once
+
+#include "tool/migrate/session.h"
+
+#include <string>
+
+namespace ibvexp::migrate {
+
+struct Count {
+  std::size_t uses = 0, converted = 0, findings = 0;
+  double percent() const;
+};
+Count count(const Files &files);
+
+// One line per finding, as compilers write them, then the sum.
+std::string summary(const Outcome &outcome);
+std::string as_json(const Outcome &outcome);
+
+}  // namespace ibvexp::migrate

@@ -1,0 +1,28 @@
+// Runs Clang over the sources: once to see what they use, once to collect edits,
+// and once more to see whether the result compiles without the legacy header.
+#pragma once
+
+#include "tool/migrate/edits.h"
+
+#include <string>
+#include <vector>
+
+namespace ibvexp::migrate {
+
+struct Options {
+  std::vector<std::string> sources;
+  std::string build_dir;             // of compile_commands.json, or
+  std::vector<std::string> flags;    // of the compiler
+  std::vector<std::string> headers;  // folders with the legacy headers
+  std::string helper;                // folder of ibvexp_migrate.h
+};
+
+struct Outcome {
+  Files files;
+  std::vector<std::string> unread;   // sources that Clang could not parse, with the reason
+  std::vector<std::string> failing;  // what does not compile afterwards
+};
+
+Outcome migrate(const Options &options);
+
+}  // namespace ibvexp::migrate
