@@ -29,6 +29,8 @@ class LibibverbsExp(MesonPackage):
     depends_on("fmt")
     depends_on("capstone")
     depends_on("elfutils")
+    depends_on("libarchive")
+    depends_on("pugixml")
 
     conflicts("%gcc@:10", msg="C++20 is needed")
     requires("target=x86_64:", msg="Layouts and the audit are of x86-64")

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <pugixml.hpp>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -204,37 +205,37 @@ nlohmann::ordered_json as_json(const Report &r) {
   return out;
 }
 
-std::string xml(const std::string &text) {
-  std::string out;
-  for (const char c : text)
-    out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
-  return out;
-}
-
 // Checks that fail on the software HCA, too, are skipped: they say nothing.
 std::string as_junit(const Report &r) {
-  std::string cases;
+  pugi::xml_document document;
+  pugi::xml_node suite = document.append_child("testsuite");
+  suite.append_attribute("name") = "ibvexp verify";
+  suite.append_attribute("tests") = r.found.size();
+  pugi::xml_attribute failures = suite.append_attribute("failures");
+  pugi::xml_attribute skips = suite.append_attribute("skipped");
   int failed = 0, skipped = 0;
   for (const Check &c : r.found) {
     const auto same = std::find_if(r.expected.begin(), r.expected.end(), [&](const Check &e) {
       return e.file == c.file && e.name == c.name;
     });
     const bool comparable = same != r.expected.end() && same->outcome == Outcome::passed;
-    cases += fmt::format("  <testcase classname=\"{}\" name=\"{}\"", xml(c.file), xml(c.name));
-    if (c.outcome == Outcome::passed) {
-      cases += "/>\n";
-    } else if (comparable) {
+    pugi::xml_node node = suite.append_child("testcase");
+    node.append_attribute("classname") = c.file.c_str();
+    node.append_attribute("name") = c.name.c_str();
+    if (c.outcome == Outcome::passed) continue;
+    if (comparable) {
       ++failed;
-      cases += fmt::format("><failure message=\"{}\"/></testcase>\n", xml(c.where));
+      node.append_child("failure").append_attribute("message") = c.where.c_str();
     } else {
       ++skipped;
-      cases += "><skipped/></testcase>\n";
+      node.append_child("skipped");
     }
   }
-  return fmt::format(
-      "<?xml version=\"1.0\"?>\n<testsuite name=\"ibvexp verify\" tests=\"{}\" failures=\"{}\" "
-      "skipped=\"{}\">\n{}</testsuite>\n",
-      r.found.size(), failed, skipped, cases);
+  failures = failed;
+  skips = skipped;
+  std::ostringstream out;
+  document.save(out, "  ");
+  return out.str();
 }
 
 void write(const std::string &file, const std::string &text) {

@@ -1,6 +1,7 @@
 #include "tool/verify.h"
 
 #include <fmt/core.h>
+#include <pugixml.hpp>
 
 #include <algorithm>
 #include <fstream>
@@ -18,32 +19,6 @@ std::vector<std::string> split(const std::string &list, char separator) {
   for (std::string word; std::getline(in, word, separator);)
     if (!word.empty()) out.push_back(word);
   return out;
-}
-
-std::string decoded(std::string_view text) {
-  static constexpr std::pair<std::string_view, char> entities[] = {
-      {"&lt;", '<'}, {"&gt;", '>'}, {"&amp;", '&'}, {"&quot;", '"'}, {"&apos;", '\''}};
-  std::string out;
-  while (!text.empty()) {
-    const auto *entity = std::find_if(std::begin(entities), std::end(entities),
-                                      [&](const auto &e) { return text.starts_with(e.first); });
-    if (entity == std::end(entities)) {
-      out += text.front();
-      text.remove_prefix(1);
-    } else {
-      out += entity->second;
-      text.remove_prefix(entity->first.size());
-    }
-  }
-  return out;
-}
-
-std::string attribute(std::string_view tag, std::string_view name) {
-  const std::string start = fmt::format(" {}=\"", name);
-  const std::size_t at = tag.find(start);
-  if (at == tag.npos) return "";
-  const std::size_t end = tag.find('"', at + start.size());
-  return decoded(tag.substr(at + start.size(), end - at - start.size()));
 }
 
 std::string trimmed(std::string text) {
@@ -68,12 +43,15 @@ void read_name(const std::string &full, Check &out) {
   out.name = trimmed(out.name + full.substr(from));
 }
 
-// The text between a tag and the next.
-std::string content(std::string_view xml, std::size_t tag) {
-  const std::size_t start = xml.find('>', tag);
-  if (start == xml.npos) return "";
-  const std::size_t end = xml.find('<', start);
-  return trimmed(decoded(xml.substr(start + 1, end - start - 1)));
+// Where a check failed first: its sections in the order in which they ran.
+std::string first_failure(const pugi::xml_node &check) {
+  const pugi::xml_node failed = check.find_node([](const pugi::xml_node &node) {
+    return std::string_view(node.name()) == "Expression" && !node.attribute("success").as_bool();
+  });
+  if (!failed) return "";
+  const std::string source = failed.attribute("filename").value();
+  return fmt::format("{}:{}: {}", source.substr(source.rfind('/') + 1),
+                     failed.attribute("line").value(), trimmed(failed.child_value("Original")));
 }
 
 }  // namespace
@@ -95,33 +73,25 @@ std::vector<CheckFile> read_manifest(const std::filesystem::path &file) {
 }
 
 std::vector<Check> read_results(std::string_view xml, const std::string &file) {
+  pugi::xml_document document;
+  // Of a document that ends in the middle there is what was read until then.
+  document.load_buffer(xml.data(), xml.size());
   std::vector<Check> out;
-  for (std::size_t at = 0; (at = xml.find('<', at)) != xml.npos; ++at) {
-    const std::string_view tag = xml.substr(at, xml.find('>', at) - at);
-    if (tag.starts_with("<TestCase ")) {
-      Check check;
-      check.file = file;
-      // What is not heard of again did not return.
+  for (const auto &found : document.select_nodes("//TestCase")) {
+    const pugi::xml_node node = found.node();
+    Check check;
+    check.file = file;
+    read_name(node.attribute("name").value(), check);
+    const pugi::xml_node result = node.child("OverallResult");
+    if (result && result.attribute("success").as_bool()) {
+      check.outcome = Outcome::passed;
+    } else {
       check.outcome = Outcome::failed;
-      check.where = "ended the process";
-      read_name(attribute(tag, "name"), check);
-      out.push_back(std::move(check));
-    } else if (out.empty()) {
-      continue;
-    } else if (tag.starts_with("<Expression ") && attribute(tag, "success") == "false") {
-      Check &check = out.back();
-      if (check.where != "ended the process") continue;  // the first one counts
-      const std::string source = attribute(tag, "filename");
-      const std::size_t original = xml.find("<Original", at);
-      check.where = fmt::format("{}:{}: {}", source.substr(source.rfind('/') + 1),
-                                attribute(tag, "line"), content(xml, original));
-    } else if (tag.starts_with("<OverallResult ")) {
-      Check &check = out.back();
-      const bool passed = attribute(tag, "success") == "true";
-      check.outcome = passed ? Outcome::passed : Outcome::failed;
-      if (passed) check.where.clear();
-      else if (check.where == "ended the process") check.where = "an unexpected exception";
+      check.where = first_failure(node);
+      if (check.where.empty())
+        check.where = result ? "an unexpected exception" : "ended the process";
     }
+    out.push_back(std::move(check));
   }
   return out;
 }
