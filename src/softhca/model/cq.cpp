@@ -148,7 +148,8 @@ bool cq_write(Cq &cq, Cqe &cqe, CqeOpcode opcode, bool solicited, const u8 *inli
   u8 *slot = slot_of(cq, cq.producer);
   u8 op_own = static_cast<u8>(static_cast<u8>(opcode) << 4 | (solicited ? 2 : 0) |
                               owner_of(cq, cq.producer));
-  if (inline_bytes > 32) {
+  if (inline_bytes > 0 && cq.cqe_size == 128) {
+    // However small: the completion itself stays whole. A DC target's names the sender.
     std::memcpy(slot - 64, inline_data, inline_bytes);
     op_own |= inline_64;
   } else if (inline_bytes > 0) {
