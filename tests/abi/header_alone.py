@@ -39,7 +39,11 @@ LEGACY = [[BASE], [BASE, EXP], [EXP, BASE], ["rdma/rdma_cma.h"],
           ["infiniband/mlx5dv.h", OFA], [OFA, "infiniband/mlx5dv.h", PEER]]
 LEGACY_NAMES = ("extern struct ibv_xrc_domain *a_domain;\n"
                 "extern struct ibv_exp_dct *a_dct;\n"
-                "extern int a_type;\nint a_type = IBV_EXP_QPT_DC_INI;\n")
+                "extern int a_type;\nint a_type = IBV_EXP_QPT_DC_INI;\n"
+                "struct around { int front; struct ibv_srq srq; };\n"
+                "extern struct around *around(struct ibv_srq *srq);\n"
+                "struct around *around(struct ibv_srq *srq)\n"
+                "{ return container_of(srq, struct around, srq); }\n")
 
 # Written for mlx5_hw.h or mlx5dv.h: where it finds the first, it brings the names of the
 # second itself. Beside it, a program that has rdma-core's as well.

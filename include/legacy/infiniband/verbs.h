@@ -16,4 +16,10 @@ extern "C++" {  /* see verbs_exp.h */
 #define IBVEXP_LEGACY_VERBS_H
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
+
+/* rdma-core dropped it; programs of that time count on it. */
+#ifndef container_of
+#include <stddef.h>
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+#endif
 #endif
