@@ -5,8 +5,9 @@
  * calls of rdma-core in the program itself.
  *
  * This file stands alone: it needs rdma-core's headers and nothing of
- * libibverbs_exp. Copy it into your program. What uses DC or clocks is linked
- * with -lmlx5.
+ * libibverbs_exp. Copy it into your program. What uses clocks or striding queues is
+ * linked with -lmlx5. ibvexp_requests.h has queue pairs and work requests,
+ * ibvexp_families.h the interface families.
  *
  * Errors are those of rdma-core: NULL with errno set, or a positive errno value,
  * but where a function says otherwise.
@@ -129,6 +130,30 @@ static inline int ibvexp_bind_mw(struct ibvexp_mw_bind *request)
 	return ibv_bind_mw(request->qp, request->mw, &request->bind);
 }
 
+/* Addresses of a port */
+
+/* InfiniBand and the first RoCE are one type, as they were. */
+enum ibvexp_gid_type { IBVEXP_GID_IB_ROCE_V1, IBVEXP_GID_ROCE_V2, IBVEXP_GID_ROCE_V1_5 };
+
+struct ibvexp_gid_attr {
+	enum ibvexp_gid_type type;
+	union ibv_gid gid;
+};
+
+static inline int ibvexp_query_gid_attr(struct ibv_context *context, uint8_t port,
+					unsigned int index, struct ibvexp_gid_attr *attr)
+{
+	struct ibv_gid_entry entry;
+	int error = ibv_query_gid_ex(context, port, index, &entry, 0);
+
+	if (error)
+		return error;
+	attr->gid = entry.gid;
+	attr->type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? IBVEXP_GID_ROCE_V2
+							    : IBVEXP_GID_IB_ROCE_V1;
+	return 0;
+}
+
 /* The device's clock */
 
 struct ibvexp_values {
@@ -242,260 +267,94 @@ static inline int ibvexp_poll_cq(struct ibv_cq *queue, int most, struct ibvexp_w
 	return n;
 }
 
-/* Dynamically connected transport */
+/* Shared receive queues, work queues */
 
-struct ibvexp_dct_init_attr {
+static inline void ibvexp_set_srq(struct ibv_srq_init_attr_ex *attr, struct ibv_srq_init_attr base)
+{
+	attr->srq_context = base.srq_context;
+	attr->attr = base.attr;
+}
+
+/* attr->comp_mask names what there is beside PD and type. */
+static inline struct ibv_srq *ibvexp_create_srq(struct ibv_context *context,
+						struct ibv_srq_init_attr_ex *attr)
+{
+	struct ibv_srq_init_attr_ex whole = *attr;
+	struct ibv_srq *srq;
+
+	whole.comp_mask |= IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+	srq = ibv_create_srq_ex(context, &whole);
+	if (srq)
+		attr->attr = whole.attr;
+	return srq;
+}
+
+/* In ibvexp_wq_init_attr.comp_mask, beside IBV_WQ_INIT_ATTR_*: mp_rq counts. */
+enum { IBVEXP_WQ_MP_RQ = 1 << 30 };
+
+struct ibvexp_wq_init_attr {
+	void *wq_context;
+	enum ibv_wq_type wq_type;
+	uint32_t max_wr;
+	uint32_t max_sge;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
-	struct ibv_srq *srq;
-	uint64_t dc_key;
-	uint8_t port;
-	uint32_t access_flags;
-	uint8_t min_rnr_timer;
-	uint8_t tclass;
-	uint32_t flow_label;
-	enum ibv_mtu mtu;
-	uint8_t pkey_index;
-	uint8_t gid_index;
-	uint8_t hop_limit;
-};
-
-/* Creates a target and makes it ready; its number is qp_num. */
-static inline struct ibv_qp *ibvexp_create_dct(struct ibv_context *context,
-					       const struct ibvexp_dct_init_attr *attr)
-{
-	struct ibv_qp_init_attr_ex init;
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_port_attr port;
-	struct ibv_qp_attr to;
-	struct ibv_qp *dct;
-	int error = ibv_query_port(context, attr->port, &port);
-
-	if (error) {
-		errno = error;
-		return NULL;
-	}
-	memset(&init, 0, sizeof(init));
-	init.qp_type = IBV_QPT_DRIVER;
-	init.send_cq = init.recv_cq = attr->cq;
-	init.srq = attr->srq;
-	init.comp_mask = IBV_QP_INIT_ATTR_PD;
-	init.pd = attr->pd;
-	memset(&dv, 0, sizeof(dv));
-	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
-	dv.dc_init_attr.dct_access_key = attr->dc_key;
-	dct = mlx5dv_create_qp(context, &init, &dv);
-	if (!dct)
-		return NULL;
-
-	memset(&to, 0, sizeof(to));
-	to.qp_state = IBV_QPS_INIT;
-	to.pkey_index = attr->pkey_index;
-	to.port_num = attr->port;
-	to.qp_access_flags = attr->access_flags;
-	error = ibv_modify_qp(dct, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						IBV_QP_ACCESS_FLAGS);
-	if (!error) {
-		to.qp_state = IBV_QPS_RTR;
-		to.path_mtu = attr->mtu;
-		to.min_rnr_timer = attr->min_rnr_timer;
-		to.ah_attr.port_num = attr->port;
-		to.ah_attr.is_global = port.link_layer == IBV_LINK_LAYER_ETHERNET ||
-				       attr->gid_index < port.gid_tbl_len;
-		to.ah_attr.grh.traffic_class = attr->tclass;
-		to.ah_attr.grh.flow_label = attr->flow_label;
-		to.ah_attr.grh.hop_limit = attr->hop_limit;
-		to.ah_attr.grh.sgid_index = to.ah_attr.is_global ? attr->gid_index : 0;
-		error = ibv_modify_qp(dct, &to, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-							IBV_QP_MIN_RNR_TIMER);
-	}
-	if (error) {
-		ibv_destroy_qp(dct);
-		errno = error;
-		return NULL;
-	}
-	return dct;
-}
-
-/* Queue pairs and requests with more than ibv_send_wr has */
-
-/* Creates a queue pair for ibvexp_post_send(). Of type IBV_QPT_DRIVER: a DC initiator. */
-static inline struct ibv_qp *ibvexp_create_qp(struct ibv_context *context,
-					      struct ibv_qp_init_attr_ex *attr)
-{
-	struct ibv_qp_init_attr_ex init = *attr;
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_qp *qp;
-
-	memset(&dv, 0, sizeof(dv));
-	init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-	switch (init.qp_type) {
-	case IBV_QPT_DRIVER:
-		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DC;
-		dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
-		/* fall through */
-	case IBV_QPT_RC:
-	case IBV_QPT_XRC_SEND:
-		init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-				       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-				       IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV;
-		/* fall through */
-	case IBV_QPT_UC:
-		init.send_ops_flags |=
-			IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-		break;
-	default:
-		break;
-	}
-	qp = dv.comp_mask ? mlx5dv_create_qp(context, &init, &dv)
-			  : ibv_create_qp_ex(context, &init);
-	if (qp)
-		attr->cap = init.cap;
-	return qp;
-}
-
-struct ibvexp_send_wr {
-	uint64_t wr_id;
-	struct ibvexp_send_wr *next;
-	struct ibv_sge *sg_list;
-	int num_sge;
-	enum ibv_wr_opcode opcode;
-	unsigned int send_flags;
-	union {
-		__be32 imm_data;
-		uint32_t invalidate_rkey;
-	} ex;
-	union {
-		struct {
-			uint64_t remote_addr;
-			uint32_t rkey;
-		} rdma;
-		struct {
-			uint64_t remote_addr;
-			uint64_t compare_add;
-			uint64_t swap;
-			uint32_t rkey;
-		} atomic;
-		struct {
-			struct ibv_ah *ah;
-			uint32_t remote_qpn;
-			uint32_t remote_qkey;
-		} ud;
-	} wr;
-	uint32_t xrc_remote_srq_num;
-	/* of DC initiators */
+	uint32_t comp_mask;
+	uint32_t create_flags;
 	struct {
-		struct ibv_ah *ah;
-		uint64_t dct_access_key;
-		uint32_t dct_number;
-	} dc;
+		int two_byte_shift;
+		uint8_t single_wqe_log_num_of_strides;
+		uint8_t single_stride_log_num_of_bytes;
+	} mp_rq;
 };
 
-/* 0, or EINVAL for an opcode that is not for this queue pair. */
-static inline int ibvexp_build(struct ibv_qp_ex *qp, const struct ibvexp_send_wr *wr)
+/* A receive queue, a striding one if that is asked for. */
+static inline struct ibv_wq *ibvexp_create_wq(struct ibv_context *context,
+					      const struct ibvexp_wq_init_attr *attr)
 {
-	qp->wr_id = wr->wr_id;
-	qp->wr_flags = wr->send_flags;
-	switch (wr->opcode) {
-	case IBV_WR_SEND:
-		ibv_wr_send(qp);
-		break;
-	case IBV_WR_SEND_WITH_IMM:
-		ibv_wr_send_imm(qp, wr->ex.imm_data);
-		break;
-	case IBV_WR_SEND_WITH_INV:
-		ibv_wr_send_inv(qp, wr->ex.invalidate_rkey);
-		break;
-	case IBV_WR_RDMA_WRITE:
-		ibv_wr_rdma_write(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
-		break;
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		ibv_wr_rdma_write_imm(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr,
-				      wr->ex.imm_data);
-		break;
-	case IBV_WR_RDMA_READ:
-		ibv_wr_rdma_read(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
-		break;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-		ibv_wr_atomic_cmp_swp(qp, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
-				      wr->wr.atomic.compare_add, wr->wr.atomic.swap);
-		break;
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		ibv_wr_atomic_fetch_add(qp, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
-					wr->wr.atomic.compare_add);
-		break;
-	case IBV_WR_LOCAL_INV:
-		ibv_wr_local_inv(qp, wr->ex.invalidate_rkey);
-		return 0;
-	default:
-		return EINVAL;
-	}
-	switch (qp->qp_base.qp_type) {
-	case IBV_QPT_DRIVER:
-		mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(qp), wr->dc.ah,
-				      wr->dc.dct_number, wr->dc.dct_access_key);
-		break;
-	case IBV_QPT_UD:
-		ibv_wr_set_ud_addr(qp, wr->wr.ud.ah, wr->wr.ud.remote_qpn,
-				   wr->wr.ud.remote_qkey);
-		break;
-	case IBV_QPT_XRC_SEND:
-		ibv_wr_set_xrc_srqn(qp, wr->xrc_remote_srq_num);
-		break;
-	default:
-		break;
-	}
-	if (!(wr->send_flags & IBV_SEND_INLINE)) {
-		ibv_wr_set_sge_list(qp, (size_t)wr->num_sge, wr->sg_list);
-	} else if (wr->num_sge == 1) {
-		ibv_wr_set_inline_data(qp, (void *)(uintptr_t)wr->sg_list[0].addr,
-				       wr->sg_list[0].length);
-	} else {
-		struct ibv_data_buf pieces[64];
-		int i;
+	struct ibv_wq_init_attr init;
+	struct mlx5dv_wq_init_attr dv;
 
-		if (wr->num_sge < 0 || wr->num_sge > 64)
-			return EINVAL;
-		for (i = 0; i < wr->num_sge; ++i) {
-			pieces[i].addr = (void *)(uintptr_t)wr->sg_list[i].addr;
-			pieces[i].length = wr->sg_list[i].length;
-		}
-		ibv_wr_set_inline_data_list(qp, (size_t)wr->num_sge, pieces);
-	}
-	return 0;
+	memset(&init, 0, sizeof(init));
+	init.wq_context = attr->wq_context;
+	init.wq_type = attr->wq_type;
+	init.max_wr = attr->max_wr;
+	init.max_sge = attr->max_sge;
+	init.pd = attr->pd;
+	init.cq = attr->cq;
+	init.comp_mask = attr->comp_mask & ~(uint32_t)IBVEXP_WQ_MP_RQ;
+	init.create_flags = attr->create_flags;
+	if (!(attr->comp_mask & IBVEXP_WQ_MP_RQ))
+		return ibv_create_wq(context, &init);
+	memset(&dv, 0, sizeof(dv));
+	dv.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
+	dv.striding_rq_attrs.two_byte_shift_en = (uint8_t)attr->mp_rq.two_byte_shift;
+	dv.striding_rq_attrs.single_wqe_log_num_of_strides =
+		attr->mp_rq.single_wqe_log_num_of_strides;
+	dv.striding_rq_attrs.single_stride_log_num_of_bytes =
+		attr->mp_rq.single_stride_log_num_of_bytes;
+	return mlx5dv_create_wq(context, &init, &dv);
 }
 
-/*
- * Posts a chain on a queue pair by ibvexp_create_qp(). Each request by itself: those
- * in front of a bad one are posted, and *bad is that one.
- *
- * The program has to keep count of its requests: on a full queue this answers ENOMEM
- * as it should, but libmlx5's builders write into the request before, which the
- * device may not have read yet.
- */
-static inline int ibvexp_post_send(struct ibv_qp *qp, struct ibvexp_send_wr *wr,
-				   struct ibvexp_send_wr **bad)
-{
-	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
-	int error = ex ? 0 : EINVAL;
+/* Receive-side scaling: the attributes lie in those of the queue pair. */
 
-	for (; wr; wr = wr->next) {
-		if (!error) {
-			ibv_wr_start(ex);
-			error = ibvexp_build(ex, wr);
-			if (error)
-				ibv_wr_abort(ex);
-			else
-				error = ibv_wr_complete(ex);
-		}
-		if (error) {
-			*bad = wr;
-			return error;
-		}
-	}
-	return 0;
+struct ibvexp_rx_hash_conf {
+	uint8_t rx_hash_function;
+	uint8_t rx_hash_key_len;
+	uint8_t *rx_hash_key;
+	uint64_t rx_hash_fields_mask;
+	struct ibv_rwq_ind_table *rwq_ind_tbl;
+};
+
+/* conf has to be complete. */
+static inline void ibvexp_set_rx_hash(struct ibv_qp_init_attr_ex *attr,
+				      const struct ibvexp_rx_hash_conf *conf)
+{
+	attr->rx_hash_conf.rx_hash_function = conf->rx_hash_function;
+	attr->rx_hash_conf.rx_hash_key_len = conf->rx_hash_key_len;
+	attr->rx_hash_conf.rx_hash_key = conf->rx_hash_key;
+	attr->rx_hash_conf.rx_hash_fields_mask = conf->rx_hash_fields_mask;
+	attr->rwq_ind_tbl = conf->rwq_ind_tbl;
 }
 
 #ifdef __cplusplus
