@@ -71,8 +71,8 @@ struct File {
 
 using Files = std::map<std::string, File>;  // by path
 
-// After settle(): the headers that the new text needs, and not the legacy one if
-// nothing is left of it.
-void change_includes(Files &files);
+// After settle(): the headers that the new text needs, those of ours from the folder
+// helper, and not the legacy one if nothing is left of it.
+void change_includes(Files &files, const std::string &helper);
 
 }  // namespace ibvexp::migrate

@@ -1,6 +1,11 @@
 #include "tool/migrate/edits.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
 
 namespace ibvexp::migrate {
 
@@ -8,10 +13,32 @@ namespace {
 
 constexpr auto legacy_header = "infiniband/verbs_exp.h";
 
-bool mentions(const File &file, const char *prefix, const char *other) {
-  return std::any_of(file.edits.begin(), file.edits.end(), [&](const Edit &e) {
-    return e.text.find(prefix) != std::string::npos || e.text.find(other) != std::string::npos;
-  });
+// The words of the new text that begin so.
+std::set<std::string> words(const File &file, const std::regex &pattern) {
+  std::set<std::string> found;
+  for (const Edit &edit : file.edits)
+    for (std::sregex_iterator at(edit.text.begin(), edit.text.end(), pattern), end; at != end; ++at)
+      found.insert(at->str());
+  return found;
+}
+
+std::string read(const std::filesystem::path &path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The headers of ours that declare what the new text names.
+std::set<std::string> helpers(const File &file, const std::string &folder) {
+  static const std::regex ours("(ibvexp|IBVEXP)_\\w+");
+  std::set<std::string> found;
+  for (const std::string &word : words(file, ours))
+    for (const char *header : {"ibvexp_migrate.h", "ibvexp_requests.h", "ibvexp_families.h"})
+      if (std::regex_search(read(std::filesystem::path(folder) / header),
+                            std::regex("\\b" + word + "\\b"))) {
+        found.insert(header);
+        break;
+      }
+  return found;
 }
 
 bool includes(const File &file, const std::string &name) {
@@ -31,11 +58,12 @@ void insert(File &file, Edit edit) {
 }
 
 // Beside the legacy header, or in front of the others.
-void change_includes(File &file, bool whole) {
+void change_includes(File &file, bool whole, const std::string &folder) {
+  static const std::regex dv("(mlx5dv|MLX5DV)_\\w+");
   std::string wanted;
-  if (mentions(file, "ibvexp_", "IBVEXP_") && !includes(file, "ibvexp_migrate.h"))
-    wanted += "#include <ibvexp_migrate.h>\n";
-  if (mentions(file, "mlx5dv_", "MLX5DV_") && !includes(file, "infiniband/mlx5dv.h"))
+  for (const std::string &header : helpers(file, folder))
+    if (!includes(file, header)) wanted += "#include <" + header + ">\n";
+  if (!words(file, dv).empty() && !includes(file, "infiniband/mlx5dv.h"))
     wanted += "#include <infiniband/mlx5dv.h>\n";
   const auto legacy = std::find_if(file.includes.begin(), file.includes.end(),
                                    [](const auto &i) { return i.second.name == legacy_header; });
@@ -55,10 +83,10 @@ void change_includes(File &file, bool whole) {
 
 }  // namespace
 
-void change_includes(Files &files) {
+void change_includes(Files &files, const std::string &helper) {
   const bool whole =
       std::all_of(files.begin(), files.end(), [](const auto &file) { return file.second.whole(); });
-  for (auto &[path, file] : files) change_includes(file, whole);
+  for (auto &[path, file] : files) change_includes(file, whole, helper);
 }
 
 }  // namespace ibvexp::migrate

@@ -91,8 +91,12 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     }
     if (!is_legacy(legacy) || seen_.count(name) != 0) return true;
     if (isa<FunctionDecl>(name->getDecl())) {
+      // As a pointer, where the arguments are the same.
       const CallRule *rule = rules_.call(legacy);
-      leave(name->getLocation(), rule != nullptr ? Kind::form : Kind::no_rule, legacy);
+      const auto *function = cast<FunctionDecl>(name->getDecl());
+      if (rule != nullptr && takes_all(*rule, function->getNumParams()))
+        exchange(name->getLocation(), std::string(rule->modern), Kind::call, legacy);
+      else leave(name->getLocation(), rule != nullptr ? Kind::form : Kind::no_rule, legacy);
     } else if (isa<EnumConstantDecl>(name->getDecl())) {
       constant(*name, legacy);
     }
@@ -107,9 +111,13 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     for (const Expr *at = member;
          const auto *inner = dyn_cast<MemberExpr>(at->IgnoreParenImpCasts()); at = inner->getBase())
       seen_.insert(inner);
-    const auto to = modern_path(*chain);
     const std::string legacy = chain->type + "." + chain->path();
     const auto [first, last] = names_of(*chain);
+    if (const SetRule *rule = rules_.set(chain->type, chain->path())) {
+      if (!set_by_function(*member, *chain, *rule)) leave(first, Kind::form, legacy);
+      return true;
+    }
+    const auto to = modern_path(*chain);
     if (!to) return leave(first, Kind::form, legacy), true;
     if (to->empty()) {
       gone_member(*member, *chain, first);
@@ -154,9 +162,9 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     const auto *callee = dyn_cast<DeclRefExpr>(call->getCallee()->IgnoreParenImpCasts());
     if (callee == nullptr || !isa<FunctionDecl>(callee->getDecl())) return true;
     const std::string legacy = callee->getDecl()->getName().str();
-    if (!is_legacy(legacy)) return true;
-    seen_.insert(callee);
     const CallRule *rule = rules_.call(legacy);
+    if (!is_legacy(legacy) && rule == nullptr) return true;
+    seen_.insert(callee);
     if (rule == nullptr) leave(callee->getLocation(), Kind::no_rule, legacy);
     else if (!arguments(*call, *rule)) leave(callee->getLocation(), Kind::form, legacy);
     else exchange(callee->getLocation(), std::string(rule->modern), Kind::call, legacy);
@@ -307,6 +315,26 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     if (outer->modern.empty()) return "";
     if (!has_member(context_, std::string(outer->modern), out)) return {};
     return out;
+  }
+
+  // x.member = y
+  bool set_by_function(const MemberExpr &member, const Chain &chain, const SetRule &rule) {
+    const auto *op = dyn_cast_or_null<BinaryOperator>(parent_of(context_, member));
+    if (op == nullptr || op->getOpcode() != BO_Assign || !is_statement(*op) ||
+        op->getLHS()->IgnoreParens() != &member)
+      return false;
+    const MemberExpr &first = *chain.steps.front().expression;
+    const auto object = piece_of(context_, first.getBase()->getSourceRange());
+    const auto start = between(context_, op->getBeginLoc(), op->getRHS()->getBeginLoc());
+    const auto value = piece_of(context_, op->getRHS()->getSourceRange());
+    if (!object || !start || !value) return false;
+    const std::string legacy = chain.type + "." + chain.path();
+    edit(*start,
+         fmt::format("{}({}{}, ", rule.function, first.isArrow() ? "" : "&",
+                     text_of(context_, *object)),
+         Kind::member, legacy);
+    edit({value->file, value->offset + value->length, 0}, ")", Kind::member, legacy);
+    return true;
   }
 
   // Only setting it is something that can be left out.
@@ -469,6 +497,12 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
 
   // Calls
 
+  static bool takes_all(const CallRule &rule, unsigned parameters) {
+    std::string all;
+    for (unsigned i = 0; i < parameters; ++i) all += (i == 0 ? "" : " ") + std::to_string(i);
+    return rule.arguments == all;
+  }
+
   // "0 NULL 1": what the rule leaves out is removed, literal text is put in.
   bool arguments(const CallExpr &call, const CallRule &rule) {
     std::istringstream words{std::string(rule.arguments)};
@@ -478,9 +512,12 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     const auto drop_to = [&](unsigned end) {
       if (next >= end) return true;
       // From the end of the argument in front, which takes the comma along.
-      if (next == 0) return false;
+      // Or up to the one behind.
+      if (next == 0 && end == call.getNumArgs()) return false;
       const auto piece =
-          between(context_, end_of(*call.getArg(next - 1)), end_of(*call.getArg(end - 1)));
+          next == 0
+              ? between(context_, call.getArg(0)->getBeginLoc(), call.getArg(end)->getBeginLoc())
+              : between(context_, end_of(*call.getArg(next - 1)), end_of(*call.getArg(end - 1)));
       if (!piece) return false;
       edits.emplace_back(*piece, "");
       next = end;

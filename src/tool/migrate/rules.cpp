@@ -38,8 +38,23 @@ constexpr auto calls = std::to_array<CallRule>({
 #include "tool/migrate/rules.def"
 });
 
+constexpr auto sets = std::to_array<SetRule>({
+#define MIGRATE_SET(type, member, function) {#type, member, function},
+#include "tool/migrate/rules.def"
+});
+
+constexpr auto others = std::to_array<std::string_view>({
+#define MIGRATE_OTHER(name) #name,
+#include "tool/migrate/rules.def"
+});
+
 constexpr auto compares = std::to_array<CompareRule>({
 #define MIGRATE_COMPARE(type, member, modern, other) {#type, member, modern, other},
+#include "tool/migrate/rules.def"
+});
+
+constexpr auto no_compare = std::to_array<std::string_view>({
+#define MIGRATE_NO_COMPARE(name) #name,
 #include "tool/migrate/rules.def"
 });
 
@@ -74,12 +89,13 @@ auto find(const Table &table, Matches matches) -> decltype(table.data()) {
 
 bool is_legacy(std::string_view name) {
   return name.starts_with("ibv_exp_") || name.starts_with("IBV_EXP_") ||
-         name == "rdma_create_qp_exp";
+         std::find(others.begin(), others.end(), name) != others.end();
 }
 
 void Rules::note_use(std::string_view what) {
   for (const Need &need : needs)
     if (need.what == what) more_.insert(need.type);
+  if (std::find(no_compare.begin(), no_compare.end(), what) != no_compare.end()) compares_ = false;
 }
 
 const TypeRule *Rules::type(std::string_view legacy) const {
@@ -106,7 +122,12 @@ const CallRule *Rules::call(std::string_view legacy) const {
   return choose(calls, more_, [&](const CallRule &r) { return r.legacy == legacy; });
 }
 
+const SetRule *Rules::set(std::string_view type, std::string_view member) const {
+  return find(sets, [&](const SetRule &r) { return r.type == type && r.member == member; });
+}
+
 const CompareRule *Rules::compare(std::string_view type, std::string_view member) const {
+  if (!compares_) return nullptr;
   return find(compares, [&](const CompareRule &r) { return r.type == type && r.member == member; });
 }
 

@@ -23,6 +23,9 @@ struct TestRule {
 struct CallRule {
   std::string_view legacy, more, modern, arguments;
 };
+struct SetRule {
+  std::string_view type, member, function;
+};
 struct CompareRule {
   std::string_view type, member, modern, other;
 };
@@ -40,6 +43,7 @@ class Rules {
   const MemberRule *member(std::string_view type, std::string_view path) const;
   const TestRule *test(std::string_view type, std::string_view member, std::string_view name) const;
   const CallRule *call(std::string_view legacy) const;
+  const SetRule *set(std::string_view type, std::string_view member) const;
   const CompareRule *compare(std::string_view type, std::string_view member) const;
   // Of the rules, or of the tables if the row names the same name without EXP_.
   // Has a value that is empty if the bit is left out of masks.
@@ -48,6 +52,7 @@ class Rules {
 
  private:
   std::set<std::string_view> more_;
+  bool compares_ = true;
 };
 
 // What to do by hand: what the table says of a name, or a sentence that points to the guide.

@@ -180,7 +180,8 @@ tooling::ArgumentsAdjuster flags(const std::vector<std::string> &folders) {
   std::vector<std::string> more{"-resource-dir=" CLANG_RESOURCES, "-w", "-ferror-limit=0"};
   for (const std::string &folder : folders) more.insert(more.end(), {"-isystem", folder});
   // What will be there is looked up in the tree, so it has to be there already.
-  more.insert(more.end(), {"-include", "ibvexp_migrate.h"});
+  for (const char *header : {"ibvexp_migrate.h", "ibvexp_requests.h", "ibvexp_families.h"})
+    more.insert(more.end(), {"-include", header});
   return tooling::getInsertArgumentAdjuster(more, tooling::ArgumentInsertPosition::END);
 }
 
@@ -230,7 +231,7 @@ Outcome migrate(const Options &options) {
                             }});
   run(options, *commands, folders, rewriting, nullptr);
   for (auto &[path, file] : outcome.files) file.settle();
-  change_includes(outcome.files);
+  change_includes(outcome.files, options.helper);
 
   bool whole = true;
   for (const auto &[path, file] : outcome.files) whole = whole && file.whole();
