@@ -100,6 +100,26 @@ TEST_CASE("device memory is copied to and from [row:ibv_exp_memcpy_dm]") {
   CHECK(std::equal(back.begin(), back.begin() + 16, there.begin() + 4096));
 }
 
+// What UCX expects of a handle.
+struct WithMapping {
+  ibv_exp_dm dm;
+  std::size_t length;
+  std::uint32_t *start_va;
+};
+
+TEST_CASE("a program finds where device memory is mapped [row:ibv_exp_alloc_dm]") {
+  const Context context = open_first();
+  const Dm dm = alloc_dm(context.get(), 4096);
+  REQUIRE(dm);
+  const auto *seen = reinterpret_cast<const WithMapping *>(dm.get());
+  CHECK(seen->length == 4096);
+  REQUIRE(seen->start_va != nullptr);
+  seen->start_va[1023] = 0x12345678;
+  std::uint32_t back = 0;
+  CHECK(copy(dm.get(), IBV_EXP_DM_CPY_TO_HOST, &back, 4092, 4) == 0);
+  CHECK(back == 0x12345678);
+}
+
 TEST_CASE("device memory is registered and used [row:IBV_EXP_REG_MR_DM]") {
   Pair p(IBV_QPT_RC);
   Dm dm = alloc_dm(p.context.get(), 4096);

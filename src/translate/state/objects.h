@@ -93,11 +93,15 @@ struct LegacySrq {
   ibv_srq_legacy handle{};  // first
 };
 
+// As the legacy provider had it: UCX up to 1.8 reads where the memory is mapped.
 struct DeviceMemory {
-  ibv_exp_dm handle{};  // first: its address is the object's
-  ibv_dm *dm = nullptr;
+  ibv_exp_dm handle{};     // first: its address is the object's
   std::size_t length = 0;  // asked for
+  void *mapped = nullptr;  // null: not known
+  ibv_dm *dm = nullptr;
 };
+static_assert(offsetof(DeviceMemory, length) == sizeof(ibv_exp_dm));
+static_assert(offsetof(DeviceMemory, mapped) == sizeof(ibv_exp_dm) + 8);
 
 // Registered room for the entries of a UMR that does not carry them inline.
 struct KeyListMemory {

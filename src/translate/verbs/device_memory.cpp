@@ -4,6 +4,8 @@
 #include "base/owned.h"
 #include "trace/diagnose.h"
 
+#include <infiniband/mlx5dv.h>
+
 namespace ibvexp::translate {
 
 namespace {
@@ -21,6 +23,15 @@ Whole find_whole(ContextState &state, const ibv_exp_dm *dm) {
   const MutexGuard guard(state.mutex);
   const DeviceMemory *known = state.device_memory.find(dm);
   return known != nullptr ? Whole{known->dm, known->length} : Whole{};
+}
+
+void *mapping_of(ibv_dm *dm) {
+  mlx5dv_dm facts{};
+  mlx5dv_obj object{};
+  object.dm.in = dm;
+  object.dm.out = &facts;
+  if (!mlx5dv_is_supported(dm->context->device)) return nullptr;
+  return mlx5dv_init_obj(&object, MLX5DV_OBJ_DM) == 0 ? facts.buf : nullptr;
 }
 
 }  // namespace
@@ -44,6 +55,7 @@ Result<ibv_exp_dm *> alloc_dm(ContextState &state, ibv_context *context,
   made->handle.context = context;
   made->handle.handle = dm->handle;
   made->length = attr->length;
+  made->mapped = mapping_of(dm.get());
 
   const MutexGuard guard(state.mutex);
   ibv_exp_dm *handle = &state.device_memory.add(std::move(made))->handle;
