@@ -78,6 +78,12 @@ void File::settle() {
   std::erase_if(kept, [](const Edit &e) { return e.kind == Kind::conflict; });
   edits = std::move(kept);
 
+  // What went with its statement is nobody's business any more.
+  std::erase_if(findings, [&](const Finding &f) {
+    return std::any_of(edits.begin(), edits.end(), [&](const Edit &e) {
+      return e.offset != f.offset && covers(e, f.offset, 1);
+    });
+  });
   std::set<std::size_t> explained;
   for (const Finding &finding : findings) explained.insert(finding.offset);
   for (const auto &[offset, name] : uses) {

@@ -48,7 +48,9 @@ int act(Choice choice) {
   if (choice.options.build_dir.empty())
     choice.options.flags.insert(choice.options.flags.begin(), "-D_GNU_SOURCE");
   const Outcome outcome = migrate(choice.options);
-  if (!choice.report.empty()) write_file(choice.report, as_json(outcome));
+  if (!choice.report.empty())
+    write_file(choice.report,
+               choice.report.ends_with(".html") ? as_html(outcome) : as_json(outcome));
   if (!outcome.unread.empty()) {
     for (const std::string &error : outcome.unread) fmt::print(stderr, "{}\n", error);
     fmt::print(stderr, "ibvexp-migrate: nothing was changed\n");
@@ -79,7 +81,9 @@ int main(int argc, char **argv) {
   bool diff = false;
   auto *as_diff = app.add_flag("--diff", diff, "Print a unified diff (default)");
   app.add_flag("--write", choice.write, "Change the files")->excludes(as_diff);
-  app.add_option("--report", choice.report, "Write what changed and what is left, as JSON");
+  app.add_option("--report", choice.report, "Write what changed and what is left, as HTML or JSON");
+  app.add_flag("!--no-helper", choice.options.use_helper,
+               "Leave what would need a header of ours (ibvexp_migrate.h and others)");
   app.footer(
       "Flags of the compiler stand behind --.\n"
       "Exit status: 0, or 1 if something is left to do, or 2 for sources that do not compile.");

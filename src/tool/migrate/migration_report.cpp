@@ -9,14 +9,10 @@
 
 namespace ibvexp::migrate {
 
-namespace {
-
 std::size_t line_of(const File &file, std::size_t offset) {
   return 1 + static_cast<std::size_t>(std::count(
                  file.text.begin(), file.text.begin() + static_cast<long>(offset), '\n'));
 }
-
-}  // namespace
 
 double Count::percent() const {
   return uses == 0 ? 100 : 100.0 * static_cast<double>(converted) / static_cast<double>(uses);

@@ -7,6 +7,8 @@
 
 namespace ibvexp::migrate {
 
+std::size_t line_of(const File &file, std::size_t offset);
+
 struct Count {
   std::size_t uses = 0, converted = 0, findings = 0;
   double percent() const;
@@ -16,5 +18,6 @@ Count count(const Files &files);
 // One line per finding, as compilers write them, then the sum.
 std::string summary(const Outcome &outcome);
 std::string as_json(const Outcome &outcome);
+std::string as_html(const Outcome &outcome);
 
 }  // namespace ibvexp::migrate

@@ -84,7 +84,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   }
 
   bool VisitDeclRefExpr(DeclRefExpr *name) {
-    const std::string legacy = name->getDecl()->getName().str();
+    const std::string legacy = name_of(*name->getDecl());
     if (const auto *variable = dyn_cast<VarDecl>(name->getDecl())) {
       if (is_unneeded(*variable)) use_of_unneeded(*name, *variable);
       return true;
@@ -161,7 +161,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   bool VisitCallExpr(CallExpr *call) {
     const auto *callee = dyn_cast<DeclRefExpr>(call->getCallee()->IgnoreParenImpCasts());
     if (callee == nullptr || !isa<FunctionDecl>(callee->getDecl())) return true;
-    const std::string legacy = callee->getDecl()->getName().str();
+    const std::string legacy = name_of(*callee->getDecl());
     const CallRule *rule = rules_.call(legacy);
     if (!is_legacy(legacy) && rule == nullptr) return true;
     seen_.insert(callee);
@@ -237,6 +237,13 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     File *file = piece ? file_of(*piece) : nullptr;
     if (file == nullptr) return false;
     const Stmt *parent = parent_of(context_, statement);
+    // A condition of nothing goes, too.
+    if (const auto *choice = dyn_cast_or_null<IfStmt>(parent))
+      if (choice->getElse() == nullptr && choice->getThen() == &statement &&
+          !has_side_effects(context_, *choice->getCond()))
+        if (const Stmt *around = parent_of(context_, *choice);
+            around != nullptr && isa<CompoundStmt>(around))
+          return remove_statement(*choice, kind, legacy);
     const std::string &text = file->text;
     std::size_t begin = piece->offset, end = begin + piece->length;
     if (parent != nullptr && isa<CompoundStmt>(parent)) {
@@ -375,8 +382,8 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     const auto *call =
         address != nullptr ? dyn_cast_or_null<CallExpr>(parent_of(context_, *address)) : nullptr;
     const auto *function = call != nullptr ? call->getDirectCallee() : nullptr;
-    if (function != nullptr && rules_.call(function->getName().str()) != nullptr) return;
-    if (function != nullptr && function->getName() == "memset" && is_statement(*call) &&
+    if (function != nullptr && rules_.call(name_of(*function)) != nullptr) return;
+    if (function != nullptr && name_of(*function) == "memset" && is_statement(*call) &&
         remove_statement(*call, Kind::gone, type))
       return;
     leave(name.getLocation(), Kind::form, type);

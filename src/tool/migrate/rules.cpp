@@ -99,7 +99,7 @@ void Rules::note_use(std::string_view what) {
 }
 
 const TypeRule *Rules::type(std::string_view legacy) const {
-  return choose(types, more_, [&](const TypeRule &r) { return r.legacy == legacy; });
+  return usable(choose(types, more_, [&](const TypeRule &r) { return r.legacy == legacy; }));
 }
 
 const MemberRule *Rules::member(std::string_view type, std::string_view path) const {
@@ -108,7 +108,7 @@ const MemberRule *Rules::member(std::string_view type, std::string_view path) co
 }
 
 const NameRule *Rules::name(std::string_view legacy) const {
-  return choose(names, more_, [&](const NameRule &r) { return r.legacy == legacy; });
+  return usable(choose(names, more_, [&](const NameRule &r) { return r.legacy == legacy; }));
 }
 
 const TestRule *Rules::test(std::string_view type, std::string_view member,
@@ -119,10 +119,11 @@ const TestRule *Rules::test(std::string_view type, std::string_view member,
 }
 
 const CallRule *Rules::call(std::string_view legacy) const {
-  return choose(calls, more_, [&](const CallRule &r) { return r.legacy == legacy; });
+  return usable(choose(calls, more_, [&](const CallRule &r) { return r.legacy == legacy; }));
 }
 
 const SetRule *Rules::set(std::string_view type, std::string_view member) const {
+  if (!helper_) return nullptr;
   return find(sets, [&](const SetRule &r) { return r.type == type && r.member == member; });
 }
 

@@ -35,6 +35,9 @@ bool is_legacy(std::string_view name);
 
 class Rules {
  public:
+  // Without helper, what would need one of the headers of ours has no rule.
+  explicit Rules(bool helper) : helper_(helper) {}
+
   // A constant, or type.member, that the program uses.
   void note_use(std::string_view what);
 
@@ -51,8 +54,16 @@ class Rules {
   static std::string_view name_by_table(std::string_view legacy);
 
  private:
+  template <class Rule>
+  const Rule *usable(const Rule *rule) const {
+    if (rule == nullptr || helper_) return rule;
+    return rule->modern.starts_with("ibvexp_") || rule->modern.starts_with("IBVEXP_") ? nullptr
+                                                                                      : rule;
+  }
+
   std::set<std::string_view> more_;
   bool compares_ = true;
+  bool helper_;
 };
 
 // What to do by hand: what the table says of a name, or a sentence that points to the guide.

@@ -207,7 +207,7 @@ Outcome migrate(const Options &options) {
   Outcome outcome;
   const auto commands = database(options);
   Register files(options, outcome.files);
-  Rules rules;
+  Rules rules(options.use_helper);
   const auto find_in = [&](const SourceManager &sources) {
     return [&](FileID id) { return files.find(sources, id); };
   };

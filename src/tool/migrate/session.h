@@ -15,6 +15,7 @@ struct Options {
   std::vector<std::string> flags;    // of the compiler
   std::vector<std::string> headers;  // folders with the legacy headers
   std::string helper;                // folder of ibvexp_migrate.h
+  bool use_helper = true;
 };
 
 struct Outcome {

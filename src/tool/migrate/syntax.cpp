@@ -2,9 +2,10 @@
 
 #include "tool/migrate/rules.h"
 
+#include <clang/AST/Attr.h>
 #include <clang/AST/Decl.h>
 #include <clang/AST/ParentMapContext.h>
-#include <clang/AST/StmtVisitor.h>
+#include <clang/Basic/Builtins.h>
 #include <clang/Lex/Lexer.h>
 
 #include <algorithm>
@@ -42,6 +43,10 @@ const clang::FieldDecl *find_field(const clang::RecordDecl &record, llvm::String
 }
 
 }  // namespace
+
+std::string name_of(const clang::NamedDecl &decl) {
+  return decl.getIdentifier() != nullptr ? decl.getName().str() : std::string();
+}
 
 std::optional<Piece> piece_of(const clang::ASTContext &context, clang::SourceRange tokens) {
   const auto &sources = context.getSourceManager();
@@ -139,7 +144,16 @@ std::vector<const clang::DeclRefExpr *> constants_in(const clang::Expr &expressi
 }
 
 bool has_side_effects(const clang::ASTContext &context, const clang::Expr &expression) {
-  return expression.HasSideEffects(context);
+  if (!expression.HasSideEffects(context)) return false;
+  const auto *call = llvm::dyn_cast<clang::CallExpr>(expression.IgnoreParenCasts());
+  const auto *function = call == nullptr ? nullptr : call->getDirectCallee();
+  if (function == nullptr || function->getBuiltinID() == 0 ||
+      !(function->hasAttr<clang::ConstAttr>() || function->hasAttr<clang::PureAttr>() ||
+        context.BuiltinInfo.isConstWithoutErrno(function->getBuiltinID())))
+    return true;
+  return std::any_of(call->arg_begin(), call->arg_end(), [&](const clang::Expr *argument) {
+    return has_side_effects(context, *argument);
+  });
 }
 
 bool has_member(const clang::ASTContext &context, const std::string &tag, const std::string &path) {

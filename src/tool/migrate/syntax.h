@@ -11,6 +11,9 @@
 
 namespace ibvexp::migrate {
 
+// "" for operators and constructors.
+std::string name_of(const clang::NamedDecl &decl);
+
 // A piece of a file as it was written: no result of a macro, but arguments of one.
 struct Piece {
   clang::FileID file;
@@ -50,6 +53,7 @@ std::string owner_of(const clang::FieldDecl &field);
 // The enumerators that an expression names.
 std::vector<const clang::DeclRefExpr *> constants_in(const clang::Expr &expression);
 
+// Functions of the C library that compute a value, such as pow(), have none.
 bool has_side_effects(const clang::ASTContext &context, const clang::Expr &expression);
 
 // Whether a structure of that tag has such a member (path: a.b.c).

@@ -1,0 +1,73 @@
+// The report as a page of its own: the sum, then a table for each file.
+#include "tool/migrate/migration_report.h"
+
+#include "tool/migrate/rules.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+
+namespace ibvexp::migrate {
+
+namespace {
+
+constexpr auto style =
+    "body{font:15px/1.4 sans-serif;margin:2em auto;max-width:70em;padding:0 1em}"
+    "table{border-collapse:collapse;width:100%;margin:.5em 0 2em}"
+    "th,td{text-align:left;padding:.2em .6em;border-bottom:1px solid #8884;vertical-align:top}"
+    "code{font-size:13px;white-space:pre-wrap}.left td{background:#f802}"
+    "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}}";
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&') out += "&amp;";
+    else if (c == '<') out += "&lt;";
+    else if (c == '>') out += "&gt;";
+    else if (c == '"') out += "&quot;";
+    else out += c;
+  }
+  return out;
+}
+
+// Rows in the order of the file: changes, and what is left.
+std::multimap<std::size_t, std::string> rows(const File &file) {
+  std::multimap<std::size_t, std::string> out;
+  for (const Edit &e : file.edits)
+    out.emplace(e.offset,
+                fmt::format("<tr><td>{}<td>{}<td><code>{}</code><td><code>{}</code></tr>\n",
+                            line_of(file, e.offset), id_of(e.kind),
+                            escaped(file.text.substr(e.offset, e.length)), escaped(e.text)));
+  for (const Finding &f : file.findings)
+    out.emplace(f.offset, fmt::format("<tr class=left><td>{}<td>{}<td><code>{}</code><td>{}</tr>\n",
+                                      line_of(file, f.offset), id_of(f.kind), escaped(f.legacy),
+                                      escaped(advice(f.legacy))));
+  return out;
+}
+
+}  // namespace
+
+std::string as_html(const Outcome &outcome) {
+  const Count sum = count(outcome.files);
+  std::string out = fmt::format(
+      "<!doctype html>\n<html lang=en><meta charset=utf-8><title>ibvexp migrate</title>"
+      "<style>{}</style>\n<h1>ibvexp migrate</h1>\n<p>{} of {} uses converted ({:.1f}&nbsp;%), {} "
+      "left to do by hand.</p>\n",
+      style, sum.converted, sum.uses, sum.percent(), sum.findings);
+  for (const auto *list : {&outcome.unread, &outcome.failing})
+    for (const std::string &error : *list) out += "<p><code>" + escaped(error) + "</code></p>\n";
+  for (const auto &[path, file] : outcome.files) {
+    const auto all = rows(file);
+    if (all.empty()) continue;
+    out += fmt::format(
+        "<h2>{}</h2>\n<p>{} of {} uses</p>\n<table><tr><th>Line<th>Id<th>Before<th>"
+        "After, or advice</tr>\n",
+        escaped(path), file.converted(), file.uses.size());
+    for (const auto &[offset, row] : all) out += row;
+    out += "</table>\n";
+  }
+  return out + "</html>\n";
+}
+
+}  // namespace ibvexp::migrate
