@@ -24,8 +24,10 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 SUITES = ('e2e', 'softhca')
 # Tests whose subject is a program of the distribution that loads what was built
-# for its rdma-core: plug-ins, interpreters' modules.
-PROGRAMS = ('dpdk_programs', 'pyverbs', 'ucx_programs')
+# for its rdma-core: plug-ins, interpreters' modules. The first ones also load
+# what talks to the private interface of libibverbs.
+PRIVATE_PROGRAMS = ('dpdk_programs', 'pyverbs')
+PROGRAMS = PRIVATE_PROGRAMS + ('ucx_programs',)
 # Programs whose subject is a row that older releases do not serve (Since in the
 # matrix). Test cases say so themselves, by tags.
 SINCE = {
@@ -41,18 +43,25 @@ def environment(root):
     return env
 
 
-def installed_release():
-    """The release of the system's libibverbs."""
+def installed_libibverbs():
     out = subprocess.run(['ldconfig', '-p'], capture_output=True, text=True,
                          env={'PATH': '/usr/sbin:/sbin:/usr/bin:/bin'}).stdout
-    file = re.search(r'libibverbs\.so\.1 .*=> (\S+)', out)
-    found = file and re.search(r'\.so\.\d+\.\d+\.(\d+)', os.path.realpath(file[1]))
-    return int(found[1]) if found else None
+    return pathlib.Path(re.search(r'libibverbs\.so\.1 .*=> (\S+)', out)[1]).resolve()
 
 
-def left_out(release):
+def private_interface(library):
+    """The version of what a libibverbs shares with its providers."""
+    return re.search(rb'IBVERBS_PRIVATE_\d+', library.read_bytes())[0]
+
+
+def left_out(root, release):
     """Tests that are about programs that cannot run with this release."""
-    return [] if (installed_release() or 0) <= release else list(PROGRAMS)
+    installed = installed_libibverbs()
+    if release < int(re.search(r'\.so\.\d+\.\d+\.(\d+)', installed.name)[1]):
+        return list(PROGRAMS)
+    tried = root / 'build/lib/libibverbs.so.1'
+    same = private_interface(installed) == private_interface(tried)
+    return [] if same else list(PRIVATE_PROGRAMS)
 
 
 def not_served(name, release):
@@ -83,7 +92,7 @@ def run_tests(build, release, env, names, jobs):
             # "e2e / NAME": two suites may have a test of one name.
             suite, name = test['name'].split(':')[-1].split(' / ')
             results[suite, name] = test['result']
-            missing = re.findall(r'^skip \w+ (?:\w+ hosts?: )?(\S+).*: wants newer libraries$',
+            missing = re.findall(r'^skip \w+ (?:\w+ hosts?: )?(\S+).*: wants other libraries$',
                                  test.get('stdout', ''), re.M)
             if missing:
                 partly[name] = sorted(set(missing + partly.get(name, [])))
@@ -108,7 +117,7 @@ def doctor(build, env):
 
 def examine(build, root, release, jobs, only):
     env = environment(root)
-    out = sorted(left_out(release))
+    out = sorted(left_out(root, release))
     chosen = [n for n in tests_of(build) if not only or re.search(only, n)]
     idle = sorted(n for n in chosen if not_served(n, release))
     out = [n for n in out if n in chosen]
@@ -161,7 +170,7 @@ def table(columns):
                        ('Skipped: all test cases are of later releases, or the machine lacks '
                         'something', 'skipped'),
                        ('Left out, because what they are about is not served there', 'idle'),
-                       ('Left out, because they are about programs that were built for a later '
+                       ('Left out, because they are about programs that were built for another '
                         'release', 'left out')):
         lines = [f'- {r}: {", ".join(f"`{n}`" for n in columns[r][key])}\n'
                  for r in releases if columns[r][key]]
@@ -170,7 +179,7 @@ def table(columns):
     lines = [f'- {r}: ' + '; '.join(f'`{t}` without {", ".join(p)}' for t, p in partly.items()) + '\n'
              for r in releases if (partly := columns[r].get('partly'))]
     if lines:
-        text += '\nWithout programs that were built for a later release:\n\n' + ''.join(lines)
+        text += '\nWithout programs that were built for another release:\n\n' + ''.join(lines)
     text += '\n### By what they are about\n\nPassed of those that were run.\n\n' + head
     for about in sorted({a for r in releases for a in columns[r].get('subjects', {})}):
         cells = []

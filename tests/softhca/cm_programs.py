@@ -190,7 +190,7 @@ def main():
             skipped += 1
             continue
         if not starts(program):
-            print(f"skip {name}: wants newer libraries")
+            print(f"skip {name}: wants other libraries")
             skipped += 1
             continue
         fabric = f"cm-programs-{os.getpid()}-{number}"

@@ -99,7 +99,7 @@ def perftests():
 
 def starts(program):
     """Whether the dynamic linker finds all that an installed program asks for. It does not
-    where an older rdma-core is in front of the distribution's (tests/releases)."""
+    where another rdma-core is in front of the distribution's (tests/releases)."""
     env = dict(os.environ, LD_TRACE_LOADED_OBJECTS="1", LD_WARN="1")
     out = subprocess.run([shutil.which(program)], env=env, capture_output=True, text=True,
                          check=False)
@@ -185,7 +185,7 @@ def main():
             skipped += 1
             continue
         if not starts(row.program):
-            print(f"skip {row.name}: wants newer libraries")
+            print(f"skip {row.name}: wants other libraries")
             skipped += 1
             continue
         start = time.time()
