@@ -302,6 +302,11 @@ static inline struct ibv_qp *ibvexp_create_qp(struct ibv_context *context,
 	case IBV_QPT_DRIVER:
 		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DC;
 		dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
+		/* It receives nothing; programs filled that part in nevertheless. */
+		init.srq = NULL;
+		init.cap.max_recv_wr = init.cap.max_recv_sge = 0;
+		if (!init.recv_cq)
+			init.recv_cq = init.send_cq;
 		/* fall through */
 	case IBV_QPT_RC:
 	case IBV_QPT_XRC_SEND:

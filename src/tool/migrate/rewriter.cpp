@@ -73,6 +73,15 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     return true;
   }
 
+  bool VisitTypedefTypeLoc(TypedefTypeLoc type) {
+    const std::string name = name_of(*type.getTypedefNameDecl());
+    if (!is_legacy(name)) return true;
+    const NameRule *rule = rules_.name(name);
+    if (rule == nullptr) leave(type.getNameLoc(), Kind::no_rule, name);
+    else exchange(type.getNameLoc(), std::string(rule->modern), Kind::type, name);
+    return true;
+  }
+
   // A variable that nobody needs any more. What is done to it goes where it is met.
   bool VisitDeclStmt(DeclStmt *statement) {
     for (const Decl *decl : statement->decls()) {
@@ -154,7 +163,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     if (seen_.count(op) != 0) return true;
     if (op->getOpcode() == BO_And) bit_test(*op);
     else if (op->getOpcode() == BO_EQ || op->getOpcode() == BO_NE) comparison(*op);
-    else if (op->getOpcode() == BO_Or) mask(*op);
+    else if (op->getOpcode() == BO_Or) mask(*op), initiator_to_rts(*op);
     return true;
   }
 
@@ -168,8 +177,6 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     if (rule == nullptr) leave(callee->getLocation(), Kind::no_rule, legacy);
     else if (!arguments(*call, *rule)) leave(callee->getLocation(), Kind::form, legacy);
     else exchange(callee->getLocation(), std::string(rule->modern), Kind::call, legacy);
-    if (legacy == "ibv_exp_modify_qp" && call->getNumArgs() == 3)
-      initiator_to_rts(*call->getArg(2));
     return true;
   }
 
@@ -554,16 +561,14 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
 
   // Programs of the time left the sequence number out when an initiator of DC went
   // to RTS; no other queue pair gets there without. The kernel insists on it.
-  void initiator_to_rts(const Expr &mask) {
+  void initiator_to_rts(const BinaryOperator &mask) {
+    const auto *around = dyn_cast_or_null<BinaryOperator>(parent_of(context_, mask));
+    if (around != nullptr && around->getOpcode() == BO_Or) return;
     std::set<std::string> names;
-    for (const DeclRefExpr *name : constants_in(mask))
-      names.insert(name->getDecl()->getName().str());
-    const Expr *inner = mask.IgnoreParenImpCasts();
-    const auto *op = dyn_cast<BinaryOperator>(inner);
-    if (op == nullptr || op->getOpcode() != BO_Or || names.count("IBV_EXP_QP_SQ_PSN") != 0 ||
-        names.count("IBV_EXP_QP_TIMEOUT") == 0 || names.count("IBV_EXP_QP_RETRY_CNT") == 0 ||
-        names.count("IBV_EXP_QP_STATE") == 0)
-      return;
+    for (const DeclRefExpr *name : constants_in(mask)) names.insert(name_of(*name->getDecl()));
+    for (const char *needed : {"IBV_EXP_QP_STATE", "IBV_EXP_QP_TIMEOUT", "IBV_EXP_QP_RETRY_CNT"})
+      if (names.count(needed) == 0) return;
+    if (names.count("IBV_EXP_QP_SQ_PSN") != 0) return;
     if (const auto piece = piece_of(context_, mask.getSourceRange()))
       edit({piece->file, piece->offset + piece->length, 0}, " | IBV_QP_SQ_PSN", Kind::mask,
            "IBV_EXP_QP_SQ_PSN");

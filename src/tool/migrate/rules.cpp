@@ -24,6 +24,7 @@ constexpr auto members = std::to_array<MemberRule>({
 
 constexpr auto names = std::to_array<NameRule>({
 #define MIGRATE_NAME(name, modern) {#name, "", modern},
+#define MIGRATE_NAME_MORE(name, of, modern) {#name, #of, modern},
 #include "tool/migrate/rules.def"
 });
 
