@@ -103,6 +103,12 @@ std::size_t File::converted() const {
   }));
 }
 
+std::size_t File::not_compiled() const {
+  return static_cast<std::size_t>(
+      std::count_if(findings.begin(), findings.end(),
+                    [](const Finding &f) { return f.kind == Kind::not_compiled; }));
+}
+
 std::string File::result() const {
   const auto above = comments(*this);
   std::string out;

@@ -65,6 +65,7 @@ struct File {
   void settle();
   bool whole() const { return findings.empty(); }
   std::size_t converted() const;
+  std::size_t not_compiled() const;  // of the uses
   // The text with the edits, and with a comment above each line with a finding.
   std::string result() const;
 };

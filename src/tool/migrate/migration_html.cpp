@@ -53,8 +53,9 @@ std::string as_html(const Outcome &outcome) {
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=en><meta charset=utf-8><title>ibvexp migrate</title>"
       "<style>{}</style>\n<h1>ibvexp migrate</h1>\n<p>{} of {} uses converted ({:.1f}&nbsp;%), {} "
-      "left to do by hand.</p>\n",
-      style, sum.converted, sum.uses, sum.percent(), sum.findings);
+      "left to do by hand, {} more not compiled with these flags.</p>\n",
+      style, sum.converted, sum.uses, sum.percent(), sum.findings - sum.not_compiled,
+      sum.not_compiled);
   for (const auto *list : {&outcome.unread, &outcome.failing})
     for (const std::string &error : *list) out += "<p><code>" + escaped(error) + "</code></p>\n";
   for (const auto &[path, file] : outcome.files) {
@@ -63,7 +64,7 @@ std::string as_html(const Outcome &outcome) {
     out += fmt::format(
         "<h2>{}</h2>\n<p>{} of {} uses</p>\n<table><tr><th>Line<th>Id<th>Before<th>"
         "After, or advice</tr>\n",
-        escaped(path), file.converted(), file.uses.size());
+        escaped(path), file.converted(), file.uses.size() - file.not_compiled());
     for (const auto &[offset, row] : all) out += row;
     out += "</table>\n";
   }

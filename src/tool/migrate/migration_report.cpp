@@ -21,7 +21,8 @@ double Count::percent() const {
 Count count(const Files &files) {
   Count sum;
   for (const auto &[path, file] : files) {
-    sum.uses += file.uses.size();
+    sum.uses += file.uses.size() - file.not_compiled();
+    sum.not_compiled += file.not_compiled();
     sum.converted += file.converted();
     sum.findings += file.findings.size();
   }
@@ -37,7 +38,9 @@ std::string summary(const Outcome &outcome) {
   for (const std::string &failure : outcome.failing) out += failure + "\n";
   const Count sum = count(outcome.files);
   out += fmt::format("{} of {} uses converted ({:.1f} %), {} left to do by hand\n", sum.converted,
-                     sum.uses, sum.percent(), sum.findings);
+                     sum.uses, sum.percent(), sum.findings - sum.not_compiled);
+  if (sum.not_compiled != 0)
+    out += fmt::format("{} more are not compiled with these flags\n", sum.not_compiled);
   if (sum.findings == 0 && outcome.failing.empty())
     out += "compiles without the experimental header\n";
   return out;
@@ -50,6 +53,7 @@ std::string as_json(const Outcome &outcome) {
            {"uses", sum.uses},
            {"converted", sum.converted},
            {"percent", sum.percent()},
+           {"not_compiled", sum.not_compiled},
            {"whole", sum.findings == 0 && outcome.failing.empty() && outcome.unread.empty()},
            {"files", Json::array()},
            {"unread", outcome.unread},
@@ -70,7 +74,7 @@ std::string as_json(const Outcome &outcome) {
                       {"row", row_of(finding.legacy)},
                       {"advice", advice(finding.legacy)}});
     out["files"].push_back({{"path", path},
-                            {"uses", file.uses.size()},
+                            {"uses", file.uses.size() - file.not_compiled()},
                             {"converted", file.converted()},
                             {"changes", changes},
                             {"left", left}});

@@ -34,6 +34,18 @@ class Looker : public RecursiveASTVisitor<Looker> {
  public:
   explicit Looker(Rules &rules) : rules_(rules) {}
 
+  bool VisitNamedDecl(NamedDecl *decl) {
+    const std::string name = name_of(*decl);
+    if (!is_legacy(name)) return true;
+    const auto *tag = dyn_cast<TagDecl>(decl);
+    const auto *function = dyn_cast<FunctionDecl>(decl);
+    // A forward declaration defines nothing.
+    if (tag != nullptr && !tag->isThisDeclarationADefinition()) return true;
+    if (function != nullptr && !function->isThisDeclarationADefinition()) return true;
+    rules_.note_own(name);
+    return true;
+  }
+
   bool VisitDeclRefExpr(DeclRefExpr *name) {
     if (isa<EnumConstantDecl>(name->getDecl())) rules_.note_use(name->getDecl()->getName().str());
     return true;
@@ -65,7 +77,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
 
   bool VisitTagTypeLoc(TagTypeLoc type) {
     const std::string name = type.getDecl()->getName().str();
-    if (!is_legacy(name)) return true;
+    if (!concerns(name)) return true;
     const TypeRule *rule = rules_.type(name);
     if (rule == nullptr) leave(type.getNameLoc(), Kind::no_rule, name);
     else if (rule->modern.empty()) leave(type.getNameLoc(), Kind::form, name);
@@ -75,7 +87,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
 
   bool VisitTypedefTypeLoc(TypedefTypeLoc type) {
     const std::string name = name_of(*type.getTypedefNameDecl());
-    if (!is_legacy(name)) return true;
+    if (!concerns(name)) return true;
     const NameRule *rule = rules_.name(name);
     if (rule == nullptr) leave(type.getNameLoc(), Kind::no_rule, name);
     else exchange(type.getNameLoc(), std::string(rule->modern), Kind::type, name);
@@ -98,7 +110,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       if (is_unneeded(*variable)) use_of_unneeded(*name, *variable);
       return true;
     }
-    if (!is_legacy(legacy) || seen_.count(name) != 0) return true;
+    if (!concerns(legacy) || seen_.count(name) != 0) return true;
     if (isa<FunctionDecl>(name->getDecl())) {
       // As a pointer, where the arguments are the same.
       const CallRule *rule = rules_.call(legacy);
@@ -115,7 +127,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   bool VisitMemberExpr(MemberExpr *member) {
     if (seen_.count(member) != 0) return true;
     const auto chain = chain_of(*member);
-    if (!chain) return true;
+    if (!chain || !concerns(chain->type)) return true;
     for (const auto &step : chain->steps) seen_.insert(step.expression);
     for (const Expr *at = member;
          const auto *inner = dyn_cast<MemberExpr>(at->IgnoreParenImpCasts()); at = inner->getBase())
@@ -172,7 +184,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     if (callee == nullptr || !isa<FunctionDecl>(callee->getDecl())) return true;
     const std::string legacy = name_of(*callee->getDecl());
     const CallRule *rule = rules_.call(legacy);
-    if (!is_legacy(legacy) && rule == nullptr) return true;
+    if (!concerns(legacy) && rule == nullptr) return true;
     seen_.insert(callee);
     if (rule == nullptr) leave(callee->getLocation(), Kind::no_rule, legacy);
     else if (!arguments(*call, *rule)) leave(callee->getLocation(), Kind::form, legacy);
@@ -181,6 +193,10 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   }
 
  private:
+  bool concerns(const std::string &name) const {
+    return is_legacy(name) && !rules_.own().contains(name);
+  }
+
   static std::string type_of(const VarDecl &variable) {
     const auto *record = variable.getType()->getAsRecordDecl();
     return record == nullptr ? std::string() : record->getName().str();
@@ -365,7 +381,8 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   // What a member is set to goes with it if it only says which members count, or
   // what is done anyway.
   bool may_go(const Expr &value, const std::string &path) {
-    if (path.ends_with("comp_mask") || path.ends_with("comp_mask_2")) return true;
+    for (const char *mask : {"comp_mask", "comp_mask_2", "mask1"})
+      if (path == mask) return true;
     for (const DeclRefExpr *name : constants_in(value)) {
       const std::string legacy = name->getDecl()->getName().str();
       const NameRule *rule = rules_.name(legacy);
@@ -588,6 +605,7 @@ void look(ASTContext &context, const FindFile &find, Rules &rules) {
 }
 
 void rewrite_macro(File &file, std::size_t offset, const std::string &legacy, const Rules &rules) {
+  if (rules.own().contains(legacy)) return;
   const NameRule *rule = rules.name(legacy);
   if (rule == nullptr) file.findings.insert({offset, Kind::no_rule, legacy});
   else file.add({offset, legacy.size(), std::string(rule->modern), Kind::name, legacy});

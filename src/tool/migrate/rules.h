@@ -1,6 +1,7 @@
 // What rules.def says, and which of its two forms a program needs.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -41,6 +42,10 @@ class Rules {
   // A constant, or type.member, that the program uses.
   void note_use(std::string_view what);
 
+  // A name that the program defines itself, whatever it begins with.
+  void note_own(std::string_view name) { own_.emplace(name); }
+  const std::set<std::string, std::less<>> &own() const { return own_; }
+
   // Null where there is no rule.
   const TypeRule *type(std::string_view legacy) const;
   const MemberRule *member(std::string_view type, std::string_view path) const;
@@ -62,6 +67,7 @@ class Rules {
   }
 
   std::set<std::string_view> more_;
+  std::set<std::string, std::less<>> own_;
   bool compares_ = true;
   bool helper_;
 };

@@ -76,13 +76,21 @@ class Register {
   std::set<fs::path> folders_, not_these_;
 };
 
+using OnOwn = std::function<void(const std::string &name)>;
 using OnMacro = std::function<void(File &, std::size_t offset, const std::string &name)>;
 
 // What is not in the tree: directives, and names that are macros of the header.
 class Directives : public PPCallbacks {
  public:
-  Directives(const SourceManager &sources, Register &files, const OnMacro &on_macro)
-      : sources_(sources), files_(files), on_macro_(on_macro) {}
+  Directives(const SourceManager &sources, Register &files, const OnMacro &on_macro,
+             const OnOwn &on_own)
+      : sources_(sources), files_(files), on_macro_(on_macro), on_own_(on_own) {}
+
+  void MacroDefined(const Token &name, const MacroDirective *) override {
+    const std::string own = name.getIdentifierInfo()->getName().str();
+    if (is_legacy(own) && files_.find(sources_, sources_.getFileID(name.getLocation())) != nullptr)
+      on_own_(own);
+  }
 
   void MacroExpands(const Token &name, const MacroDefinition &, SourceRange,
                     const MacroArgs *) override {
@@ -105,12 +113,14 @@ class Directives : public PPCallbacks {
   const SourceManager &sources_;
   Register &files_;
   const OnMacro &on_macro_;
+  const OnOwn &on_own_;
 };
 
 // What one pass does.
 struct Pass {
   std::function<void(ASTContext &)> visit;
   OnMacro on_macro;
+  OnOwn on_own;
 };
 
 class Action : public ASTFrontendAction {
@@ -118,8 +128,8 @@ class Action : public ASTFrontendAction {
   Action(Register &files, const Pass &pass) : files_(files), pass_(pass) {}
 
   bool BeginSourceFileAction(CompilerInstance &compiler) override {
-    compiler.getPreprocessor().addPPCallbacks(
-        std::make_unique<Directives>(compiler.getSourceManager(), files_, pass_.on_macro));
+    compiler.getPreprocessor().addPPCallbacks(std::make_unique<Directives>(
+        compiler.getSourceManager(), files_, pass_.on_macro, pass_.on_own));
     return true;
   }
 
@@ -216,7 +226,8 @@ Outcome migrate(const Options &options) {
                      const FindFile find = find_in(context.getSourceManager());
                      look(context, find, rules);
                    },
-                   [&](File &, std::size_t, const std::string &name) { rules.note_use(name); }});
+                   [&](File &, std::size_t, const std::string &name) { rules.note_use(name); },
+                   [&](const std::string &name) { rules.note_own(name); }});
   std::vector<std::string> folders = options.headers;
   folders.push_back(options.helper);
   outcome.unread = run(options, *commands, folders, looking, nullptr);
@@ -228,9 +239,13 @@ Outcome migrate(const Options &options) {
                             },
                             [&](File &file, std::size_t at, const std::string &name) {
                               rewrite_macro(file, at, name, rules);
-                            }});
+                            },
+                            [](const std::string &) {}});
   run(options, *commands, folders, rewriting, nullptr);
-  for (auto &[path, file] : outcome.files) file.settle();
+  for (auto &[path, file] : outcome.files) {
+    std::erase_if(file.uses, [&](const auto &use) { return rules.own().contains(use.second); });
+    file.settle();
+  }
   change_includes(outcome.files, options.helper);
 
   bool whole = true;
