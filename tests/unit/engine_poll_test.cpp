@@ -407,6 +407,10 @@ TEST_CASE("engine: receive requests") {
   CHECK(Bytes(rig.receives + 32, rig.receives + 64) == pointer(0x10, 1, 2) + pointer(0x30, 5, 4));
   CHECK(be(rig.sends.records[0]) == 2);
   CHECK(rig.post_receives(1, 200, {list[0], list[0], list[0]}) == EINVAL);
+  ibv_recv_wr hollow{}, *bad = nullptr;
+  hollow.num_sge = 1;
+  CHECK(post_receive(rig.endpoint.receive, &hollow, &bad) == EINVAL);
+  CHECK(bad == &hollow);
   CHECK(rig.post_receives(2, 200, list) == 0);
   CHECK(rig.post_receives(1, 200, list) == ENOMEM);
   CHECK(be(rig.sends.records[0]) == 4);
@@ -425,6 +429,27 @@ TEST_CASE("engine: receive requests") {
   frames.state = IBV_QPS_RTR;
   rig.endpoint.receive.ring();
   CHECK(be(rig.sends.records[0]) == 1);
+}
+
+TEST_CASE("engine: receives of the families") {
+  PollRig rig;
+  const ibv_sge list[] = {{0x10, 1, 2}, {0x30, 5, 4}, {0x50, 0x80000000u, 6}};
+  ReceiveQueue &queue = rig.endpoint.receive;
+  CHECK(post_list(queue, list, 2) == 0);
+  CHECK(Bytes(rig.receives, rig.receives + 32) == pointer(0x10, 1, 2) + pointer(0x30, 5, 4));
+  CHECK(post_list(queue, list, 3) == EINVAL);
+  CHECK(post_list(queue, list + 2, 1) == EINVAL);
+  CHECK(be(rig.sends.records[0]) == 1);
+  // All or none.
+  CHECK(post_pieces(queue, list, 3) == EINVAL);
+  CHECK(queue.counters->head == 1);
+  CHECK(post_pieces(queue, list, 2) == 0);
+  CHECK(Bytes(rig.receives + 32, rig.receives + 64) == pointer(0x10, 1, 2) + end_of_list());
+  CHECK(be(rig.sends.records[0]) == 3);
+  CHECK(post_pieces(queue, list, 2) == ENOMEM);
+  CHECK(post_pieces(queue, list, 0) == 0);
+  CHECK(post_list(queue, list, 1) == 0);
+  CHECK(post_list(queue, list, 1) == ENOMEM);
 }
 
 TEST_CASE("engine: completions of a queue that went hide nothing") {

@@ -1,6 +1,8 @@
 // Send requests as the device reads them, byte by byte, from both layouts.
 #include "engine_rig.h"
 
+#include "translate/queue/engine/frames.h"
+
 #include <cerrno>
 
 using namespace engine_rig;
@@ -231,12 +233,12 @@ TEST_CASE("engine: what is refused, and what is posted before it") {
   first.next = &second;
   second.next = &third;
 
-  const auto check_prefix = [&](Transport transport, int error) {
+  const auto check_prefix = [&](Transport transport, int error, std::uint32_t blocks = 1) {
     SendRig rig(transport);
     ibv_send_wr *bad = nullptr;
     CHECK(rig.post(&first, &bad) == error);
     CHECK(bad == &second);
-    CHECK(rig.record() == 1);
+    CHECK(rig.record() == blocks);
     CHECK(rig.rung() == rig.at(0, 8));
     // And in the other layout.
     SendRig exp(transport);
@@ -246,7 +248,7 @@ TEST_CASE("engine: what is refused, and what is posted before it") {
     ibv_exp_send_wr *exp_bad = nullptr;
     CHECK(exp.post(chain, &exp_bad) == error);
     CHECK(exp_bad == &chain[1]);
-    CHECK(exp.record() == 1);
+    CHECK(exp.record() == blocks);
   };
 
   SECTION("too many pieces") {
@@ -258,6 +260,15 @@ TEST_CASE("engine: what is refused, and what is posted before it") {
   SECTION("less than none") {
     second.num_sge = -1;
     check_prefix(Transport::rc, EINVAL);
+  }
+  SECTION("a list that is not there") {
+    second.sg_list = nullptr;
+    check_prefix(Transport::rc, EINVAL);
+  }
+  SECTION("a datagram to nowhere") {
+    AddressHandle known;
+    first.wr.ud.ah = third.wr.ud.ah = &known.ah;
+    check_prefix(Transport::ud, EINVAL, 2);
   }
   SECTION("a piece longer than a message") {
     const ibv_sge long_one{0x1000, 0x80000001u, 1};
@@ -308,6 +319,54 @@ TEST_CASE("engine: what is refused, and what is posted before it") {
     CHECK(rig.at(0, 32) == control(0, 0x0a, 2, signaled) + pointer(0x1000, 64, 0xabc));
     wr.exp_send_flags = IBV_EXP_SEND_WITH_CALC;
     CHECK(rig.post(&wr) == ENOTSUP);
+  }
+}
+
+TEST_CASE("engine: requests without a list may have anything in its place") {
+  SendRig rig(Transport::rc);
+  Request plain(IBV_WR_SEND, 0, {{0x1000, 64, 0xabc}});
+  ibv_exp_send_wr wr = to_exp(plain);
+  wr.exp_opcode = IBV_EXP_WR_LOCAL_INV;
+  wr.sg_list = nullptr;
+  wr.num_sge = 77;
+  CHECK(rig.post(&wr) == 0);
+  // Served with a switch, and by no release of rdma-core that is too old for it.
+  wr.exp_opcode = IBV_EXP_WR_NOP;
+  rig.queue.extended = false;
+  CHECK(rig.post(&wr) == ENOTSUP);
+}
+
+TEST_CASE("engine: messages of the families") {
+  const Bytes data = counted(64);
+  const ibv_sge piece = piece_of(data);
+  const auto address = piece.addr;
+  const auto message = [&](unsigned flags, const std::uint16_t *tag = nullptr) {
+    Message m{.data = ibvexp::direct::Gather(&piece, 1)};
+    m.flags = flags;
+    m.tag = tag;
+    return m;
+  };
+  SECTION("of a connected queue pair") {
+    SendRig rig(Transport::rc);
+    CHECK(put_message(rig.queue, message(IBV_SEND_SIGNALED)) == 0);
+    CHECK(rig.at(0, 32) == control(0, 0x0a, 2, signaled) + pointer(address, 64, 7));
+    CHECK(rig.queue.count == 1);
+    CHECK(rig.record() == 0);  // rung by the caller
+    rig.queue.max_inline = 63;
+    CHECK(put_message(rig.queue, message(IBV_SEND_INLINE)) == ENOMEM);
+    CHECK(rig.queue.count == 1);
+  }
+  SECTION("a tag behind the addresses of a frame") {
+    SendRig rig(Transport::raw_packet);
+    const std::uint16_t tag = 0x2345;
+    CHECK(put_message(rig.queue, message(0, &tag)) == 0);
+    const Bytes header = Bytes(data.begin(), data.begin() + 12) + big(0x81002345, 4) +
+                         Bytes(data.begin() + 12, data.begin() + 14);
+    CHECK(rig.at(0, 64) ==
+          control(0, 0x0a, 4, 0) + zeros(12) + big(18, 2) + header + pointer(address + 14, 50, 7));
+    Message sums = message(0);
+    sums.checksums = true;
+    CHECK(put_message(rig.queue, sums) == EINVAL);
   }
 }
 

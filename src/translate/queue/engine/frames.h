@@ -1,7 +1,8 @@
-// Frames of raw packet queue pairs that the fast path does not write: the header is
-// in several pieces, or the device cuts the frame into several.
+// Messages and frames that the fast paths do not write: the header of a frame is in
+// several pieces, or gets a VLAN tag, or the device cuts the frame into several.
 #pragma once
 
+#include "translate/queue/direct/wqe.h"
 #include "translate/queue/engine/send_queue.h"
 
 namespace ibvexp::engine {
@@ -11,5 +12,16 @@ int put_frame(SendQueue &queue, const ibv_send_wr &wr);
 int put_frame(SendQueue &queue, const ibv_exp_send_wr &wr);
 int put_segmented(SendQueue &queue, const ibv_send_wr &wr);
 int put_segmented(SendQueue &queue, const ibv_exp_send_wr &wr);
+
+// A send without anything else: a frame on a raw packet queue pair, a message on a
+// connected one. flags: IBV_SEND_*.
+struct Message {
+  direct::Gather data;
+  unsigned flags = 0;
+  bool checksums = false;              // of a frame
+  const std::uint16_t *tag = nullptr;  // VLAN tag to put into a frame
+  std::uint64_t wr_id = 0;
+};
+int put_message(SendQueue &queue, const Message &message);
 
 }  // namespace ibvexp::engine

@@ -230,8 +230,7 @@ template <class Sink>
   return go_on(queue, count, sink, *queue.consumed + 1);
 }
 
-// Most polling finds nothing or one completion, of the queue that had the latest
-// one, too. That much is done with the registers of a function that calls none. To
+// Most polling finds nothing or one completion. That much is done with the registers of a function that calls none. To
 // find nothing takes no lock: who looks while others take completions may miss
 // one that they leave, as if it had looked before.
 template <class Sink>
@@ -242,10 +241,17 @@ template <class Sink>
   if (!is_ready(op_own, index, queue.mask + 1) || count < 1) return 0;
   if (!queue.lock.try_lock()) [[unlikely]]
     return take_late(queue, count, sink);
-  Endpoint &of = *queue.last;
-  if (*queue.consumed != index || of.tag != (load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00) ||
-      (op_own & 0xc) != 0 || op_own >= (MLX5_CQE_RESP_SEND_INV + 1) << 4) [[unlikely]]
+  if (*queue.consumed != index || (op_own & 0xc) != 0 ||
+      op_own >= (MLX5_CQE_RESP_SEND_INV + 1) << 4) [[unlikely]]
     return take_rest(queue, count, sink, 0);
+  const std::uint32_t tag = load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00;
+  if (queue.last->tag != tag) {
+    Endpoint *const found = queue.endpoints->find(be(tag));
+    if (found == nullptr) [[unlikely]]
+      return take_rest(queue, count, sink, 0);
+    queue.last = found;
+  }
+  Endpoint &of = *queue.last;
   if (op_own >> 4 != MLX5_CQE_REQ) return take_receive(queue, count, sink, cqe);
   sink.send(of, cqe);
   return go_on(queue, count, sink, index + 1);

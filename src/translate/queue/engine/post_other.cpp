@@ -58,14 +58,14 @@ ibv_exp_send_wr as_exp(const ibv_send_wr &wr) {
 }
 const ibv_exp_send_wr &as_exp(const ibv_exp_send_wr &wr) { return wr; }
 
-int write_special(const lane::Poster &poster, std::uint32_t opcode, const ibv_exp_send_wr &wr,
-                  lane::Special &special) {
+int write_special(const lane::Poster &poster, bool extended, std::uint32_t opcode,
+                  const ibv_exp_send_wr &wr, lane::Special &special) {
   switch (opcode) {
     case IBV_EXP_WR_LOCAL_INV: return lane::write_local_invalidate(poster, wr, special);
     case IBV_EXP_WR_BIND_MW: return lane::write_window(poster, wr, special);
     default: break;
   }
-  if (!translate::opcode_served(static_cast<int>(opcode)))
+  if (!extended || !translate::opcode_served(static_cast<int>(opcode)))
     return translate::refuse_opcode(static_cast<int>(opcode));
   switch (opcode) {
     case IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP:
@@ -100,7 +100,8 @@ int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &w
                             .max_bytes = queue.max_blocks * block_bytes,
                             .max_umr_pieces = queue.max_umr_pieces};
   lane::Special special;
-  if (const int fault = write_special(poster, opcode, wr, special); fault != 0) return fault;
+  if (const int fault = write_special(poster, queue.extended, opcode, wr, special); fault != 0)
+    return fault;
   EntryWriter entry(queue);
   const std::size_t bytes = special.wqe.size();
   if (!entry.fits(segments_of(bytes))) return ENOMEM;

@@ -58,7 +58,7 @@ int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
       }
     }
     const auto pieces = static_cast<std::uint32_t>(wr->num_sge);
-    if (pieces > queue.max_pieces) [[unlikely]] {
+    if (pieces > queue.max_pieces || (wr->sg_list == nullptr && pieces != 0)) [[unlikely]] {
       error = EINVAL;
       break;
     }
@@ -77,6 +77,44 @@ int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   return error;
 }
 
+int post_list(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count) {
+  const Guard guard(queue.lock);
+  const std::uint32_t head = queue.counters->head;
+  if (head == queue.limit()) [[unlikely]]
+    return ENOMEM;
+  if (count > queue.places()) [[unlikely]]
+    return EINVAL;
+  for (std::uint32_t i = 0; i < count; ++i)
+    if (!is_length(list[i].length) && list[i].length != 0) [[unlikely]]
+      return EINVAL;
+  const std::uint32_t slot = head & queue.mask;
+  std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
+  put_list(entry + queue.skip, entry + queue.entry_bytes, list, count);
+  queue.ids[slot] = 0;
+  queue.counters->head = head + 1;
+  queue.ring();
+  return 0;
+}
+
+int post_pieces(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count) {
+  const Guard guard(queue.lock);
+  const std::uint32_t first = queue.counters->head;
+  if (queue.limit() - first < count) [[unlikely]]
+    return ENOMEM;
+  std::uint32_t head = first;
+  for (const ibv_sge *const end = list + count; list != end; ++list, ++head) {
+    if (static_cast<std::int32_t>(list->length) < 0) [[unlikely]]
+      return EINVAL;
+    const std::uint32_t slot = head & queue.mask;
+    std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
+    put_list(entry + queue.skip, entry + queue.entry_bytes, list, 1);
+    queue.ids[slot] = 0;
+  }
+  queue.counters->head = head;
+  if (count != 0) queue.ring();
+  return 0;
+}
+
 int post_receive(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   const Guard guard(queue.lock);
   const std::uint32_t bytes = queue.entry_bytes;
@@ -86,7 +124,7 @@ int post_receive(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
     const auto pieces = static_cast<std::uint32_t>(wr->num_sge);
-    if (pieces > queue.max_pieces) [[unlikely]] {
+    if (pieces > queue.max_pieces || (wr->sg_list == nullptr && pieces != 0)) [[unlikely]] {
       error = EINVAL;
       break;
     }

@@ -82,8 +82,11 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
         break;
       }
     }
-    if (static_cast<std::uint32_t>(wr->num_sge) > queue.max_pieces) [[unlikely]] {
-      error = wr->num_sge < 0 ? EINVAL : ENOMEM;
+    if (static_cast<std::uint32_t>(wr->num_sge) > queue.max_pieces ||
+        (wr->sg_list == nullptr && wr->num_sge != 0)) [[unlikely]] {
+      // Others have their data elsewhere, and anything in these places.
+      if (!has_list(opcode)) goto other;
+      error = wr->num_sge > 0 && wr->sg_list != nullptr ? ENOMEM : EINVAL;
       break;
     }
     if ((flags & ~plain) != 0) [[unlikely]] {
@@ -126,6 +129,10 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
       if constexpr (transport == Transport::ud) {
         if (!is_ordinary(transport, opcode)) [[unlikely]]
           goto other;
+        if (wr->wr.ud.ah == nullptr) [[unlikely]] {
+          error = EINVAL;
+          break;
+        }
         write_address(at, wr->wr.ud.ah, be(wr->wr.ud.remote_qkey), wr->wr.ud.remote_qpn);
         at = wrapped(queue, at + sizeof(mlx5_wqe_av));
       } else if constexpr (transport == Transport::xrc) {

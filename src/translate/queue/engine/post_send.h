@@ -5,6 +5,7 @@
 // the device is told once.
 #pragma once
 
+#include "translate/convert/wr_convert.h"
 #include "translate/queue/engine/send_queue.h"
 
 namespace ibvexp::engine {
@@ -25,6 +26,15 @@ constexpr bool is_ordinary(Transport transport, std::uint32_t opcode) {
              transport == Transport::dc;
     default: return false;
   }
+}
+
+// Whether the data of a request are in its gather list, whatever it asks for. Numbers
+// of the legacy interface are above those of the base one but for TSO.
+constexpr bool has_list(std::uint32_t opcode) {
+  return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_SEND_WITH_INV ||
+         opcode == translate::send_with_inv_3x || opcode == IBV_WR_TSO ||
+         opcode == IBV_EXP_WR_TSO || opcode == IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP ||
+         opcode == IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD;
 }
 
 // What became of a request out of the ordinary: an errno value; or it is

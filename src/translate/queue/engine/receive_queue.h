@@ -52,4 +52,9 @@ struct ReceiveQueue {
 // 0, or a positive errno value with bad set.
 int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
 
+// The same for the families, without work requests: one scatter list, or a request of
+// one piece for each. All of them, or none and an errno value.
+int post_list(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count);
+int post_pieces(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count);
+
 }  // namespace ibvexp::engine

@@ -71,7 +71,15 @@ struct SendQueue {
   std::uint16_t max_tso_header = 0;  // bytes
   std::uint32_t max_tso = 0;         // bytes of data
   bool windows = true;               // may be bound
-  ibv_qp *qp = nullptr;              // the program's
+  bool extended = true;              // the requests of the switches nop and masked_atomics, and UMR
+  // Of the burst family: IBV_EXP_QP_BURST_*.
+  std::uint32_t refused_burst = ~0u;
+  std::uint32_t always_burst = 0;
+  // What the device has not been told of yet: the last entry's first eight bytes, and
+  // the blocks written up to its end.
+  std::uint64_t pending_head = 0;
+  std::uint32_t pending_end = 0;
+  ibv_qp *qp = nullptr;  // the program's
   std::uint32_t own_posted = 0;
 
   // Requests completed: written under the lock of the completion queue.
@@ -87,6 +95,7 @@ struct SendQueue {
   void reset() {
     count = *posted = done = 0;
     fence = 0;
+    pending_head = 0;
   }
 };
 
