@@ -35,6 +35,8 @@ namespace ibvexp {
   X(ibv_attach_mcast, "IBVERBS_1.1")    \
   X(ibv_detach_mcast, "IBVERBS_1.1")    \
   X(_ibv_query_gid_ex, "IBVERBS_1.11")  \
+  X(mlx5dv_create_qp, "MLX5_1.3")       \
+  X(mlx5dv_create_wq, "MLX5_1.3")       \
   X(mlx5dv_open_device, "MLX5_1.7")     \
   X(mlx5dv_pp_alloc, "MLX5_1.13")       \
   X(mlx5dv_map_ah_to_qp, "MLX5_1.20")

@@ -72,13 +72,13 @@ ibv_qp *create(ContextState &state, translate::ModernQpInit &modern, Need need,
     asked.dv.create_flags |= MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
   }
 
-  ibv_qp *qp = mlx5dv_create_qp(state.context, &asked.attr, &asked.dv);
+  ibv_qp *qp = real().mlx5dv_create_qp(state.context, &asked.attr, &asked.dv);
   if (qp == nullptr && errno == EOPNOTSUPP && raw) {
     // No raw entries for this type, perhaps.
     if (need == Need::wanted) return nullptr;
     if (raw_bytes == 0) {
       asked.dv.comp_mask &= ~std::uint64_t{MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS};
-      qp = mlx5dv_create_qp(state.context, &asked.attr, &asked.dv);
+      qp = real().mlx5dv_create_qp(state.context, &asked.attr, &asked.dv);
     }
   }
   if (qp != nullptr) modern = asked;
