@@ -73,17 +73,19 @@ concept StartsWithContext = sizeof...(Args) > 0 &&
   context_of(first);
 };
 
+// Called for each work request and completion: trusted.
+constexpr bool is_hot(EntryId id) {
+  return id == EntryId::ibv_exp_post_send || id == EntryId::ibv_exp_poll_cq;
+}
+
 // Arguments as handlers take them: rdma-core's objects. What structures name is the
 // verb's own business.
 template <EntryId id, class T>
 [[gnu::always_inline]] inline T unwrapped(T argument) noexcept {
-  if constexpr (std::is_same_v<T, ibv_cq *>) {
-    queue::CqFront *front = queue::front_of(argument);
-    if (front == nullptr) return argument;
-    if constexpr (id == EntryId::ibv_exp_poll_cq) queue::mark_polled(*front);
-    return front->own.back;
-  } else if constexpr (std::is_same_v<T, ibv_qp *> || std::is_same_v<T, ibv_srq *> ||
-                       std::is_same_v<T, ibv_exp_wq *>) {
+  if constexpr (is_hot(id)) {
+    return argument;  // they look behind it themselves
+  } else if constexpr (std::is_same_v<T, ibv_cq *> || std::is_same_v<T, ibv_qp *> ||
+                       std::is_same_v<T, ibv_srq *> || std::is_same_v<T, ibv_exp_wq *>) {
     return queue::behind(argument);
   } else {
     return argument;
@@ -97,11 +99,6 @@ bool is_gone(T argument) noexcept {
                 std::is_same_v<T, ibv_srq *> || std::is_same_v<T, ibv_exp_wq *>)
     return queue::front_of(argument) != nullptr && queue::behind(argument) == nullptr;
   else return false;
-}
-
-// Called for each work request and completion: trusted.
-constexpr bool is_hot(EntryId id) {
-  return id == EntryId::ibv_exp_post_send || id == EntryId::ibv_exp_poll_cq;
 }
 
 // Calls the handler, with the state of the context if it takes one. There is a

@@ -4,6 +4,7 @@
 //
 // They get their names by .symver, since headers of many ages declare them.
 #include "base/real.h"
+#include "translate/queue/driven.h"
 #include "translate/queue/unwrapped.h"
 #include "translate/state/context_state.h"
 
@@ -85,6 +86,16 @@ class Actions {
   std::unique_ptr<std::uint8_t[]> copy_;
 };
 
+// libmlx5 is to drive what completes there. errno is set if it cannot.
+bool is_free(ibv_context *context, const ibv_cq *send, const ibv_cq *receive,
+             const ibv_srq *srq) noexcept {
+  ContextState *state = find_state(context);
+  if (state == nullptr) return true;
+  const auto by = queue::driver_for(*state, send, receive, srq, queue::By::libmlx5);
+  if (!by) errno = by.failure().code;
+  return static_cast<bool>(by);
+}
+
 template <class Create>
 ibv_flow *create_flow(const void *actions, std::size_t count, std::size_t size,
                       Create create) noexcept {
@@ -151,12 +162,14 @@ IBVEXP_FRONT(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3",
              (ibv_context * context, ibv_qp_init_attr_ex *attr, void *more)) {
   const Unwrapped send_cq(attr->send_cq), recv_cq(attr->recv_cq);
   const Unwrapped srq(attr->srq);
+  if (!is_free(context, attr->send_cq, attr->recv_cq, attr->srq)) return nullptr;
   return IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, attr, more);
 }
 
 IBVEXP_FRONT(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3",
              (ibv_context * context, ibv_wq_init_attr *attr, void *more)) {
   const Unwrapped cq(attr->cq);
+  if (!is_free(context, attr->cq, nullptr, nullptr)) return nullptr;
   return IBVEXP_REAL(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3", context, attr, more);
 }
 

@@ -10,7 +10,7 @@
 namespace ibvexp {
 
 // What programs hold, in the order of IBVEXP_ENGINE's values.
-enum class ObjectsOf : std::uint8_t { native, fronts };
+enum class ObjectsOf : std::uint8_t { native, fronts, own };
 
 // The legacy provider's, in the order of IBVEXP_LAYOUT's values.
 enum class ObjectLayout : std::uint8_t { v3, v4 };

@@ -44,6 +44,8 @@ ibv_send_wr *first_hollow(ibv_qp_type type, ibv_send_wr *wr) {
 
 int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad_wr) {
   if (const QpFront *front = front_of(qp)) [[likely]] {
+    if (engine::SendQueue *queue = front->own.send) [[likely]]
+      return queue->post(*queue, wr, bad_wr);
     if (ibv_send_wr *hollow = first_hollow(front->shown.qp_type, wr)) [[unlikely]]
       return refuse_hollow(*front, wr, hollow, bad_wr);
     return front->own.inner->post_send(front->own.back, wr, bad_wr);
@@ -52,19 +54,38 @@ int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad_wr) {
 }
 
 int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
-  if (const QpFront *front = front_of(qp)) [[likely]]
+  if (const QpFront *front = front_of(qp)) [[likely]] {
+    if (engine::ReceiveQueue *queue = front->own.receive) [[likely]]
+      return engine::post_receive(*queue, wr, bad_wr);
     return front->own.inner->post_recv(front->own.back, wr, bad_wr);
+  }
   return native(qp->context).data.post_recv(qp, wr, bad_wr);
 }
 
 int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
-  if (const SrqFront *front = front_of(srq)) [[likely]]
+  if (const SrqFront *front = front_of(srq)) [[likely]] {
+    if (engine::SharedReceiver *receiver = front->own.engine) [[likely]]
+      return engine::post_receive(receiver->queue, wr, bad_wr);
     return front->own.inner->post_srq_recv(front->own.back, wr, bad_wr);
+  }
   return native(srq->context).data.post_srq_recv(srq, wr, bad_wr);
+}
+
+// A completion in strides cannot be told in this way.
+[[gnu::cold, gnu::noinline]] int untellable(int error) {
+  errno = -error;
+  return -1;
+}
+
+inline int poll_driven(engine::CompletionQueue &queue, int num_entries, ibv_wc *wc) {
+  const int count = engine::poll(queue, num_entries, wc);
+  return count >= 0 ? count : untellable(count);
 }
 
 int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
   if (CqFront *front = front_of(cq)) [[likely]] {
+    if (engine::CompletionQueue *queue = front->own.engine) [[likely]]
+      return poll_driven(*queue, num_entries, wc);
     mark_polled(*front);
     return front->own.inner->poll_cq(front->own.back, num_entries, wc);
   }
@@ -75,25 +96,62 @@ int req_notify_cq(ibv_cq *cq, int solicited_only) {
   CqFront *front = front_of(cq);
   if (front == nullptr) return native(cq->context).data.req_notify_cq(cq, solicited_only);
   if (!front->own.armed) front->own.armed = true;
+  if (front->own.engine != nullptr) [[likely]] {
+    engine::arm(*front->own.engine, solicited_only != 0);
+    return 0;
+  }
   if (!is_direct(*front)) return front->own.inner->req_notify_cq(front->own.back, solicited_only);
   arm_direct(*front, solicited_only != 0);
   return 0;
 }
 
+// libmlx5's own would add an entry that the engine does not count.
+int bind_driven(engine::SendQueue &queue, ibv_mw &mw, const ibv_mw_bind &bind) {
+  if ((bind.bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) return errno = EINVAL;
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.wr_id = bind.wr_id;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = bind.send_flags;
+  wr.bind_mw.mw = &mw;
+  wr.bind_mw.rkey = ibv_inc_rkey(mw.rkey);
+  wr.bind_mw.bind_info = bind.bind_info;
+  const int error = queue.post(queue, &wr, &bad);
+  if (error == 0) mw.rkey = wr.bind_mw.rkey;
+  return error;
+}
+
 int bind_mw(ibv_qp *qp, ibv_mw *mw, ibv_mw_bind *bind) {
+  if (const QpFront *front = front_of(qp); front != nullptr && front->own.send != nullptr)
+    return bind_driven(*front->own.send, *mw, *bind);
   return native(qp->context).data.bind_mw(behind(qp), mw, bind);
 }
 
 // The rest.
 
+// errno is set where an object cannot join what it is to complete on.
+template <class Who>
+bool is_decided(const Result<Who> &found, Who &who) {
+  if (!found) errno = found.error();
+  else who = found.value();
+  return static_cast<bool>(found);
+}
+
 ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *attr) {
   const Unwrapped send(attr->send_cq), receive(attr->recv_cq);
   const Unwrapped shared(attr->srq);
-  ibv_qp *back = native(context).create_qp_ex(context, attr);
   // Who asks for builders is newer than the layouts, and casts what it gets.
-  if (back == nullptr || (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) return back;
-  const bool scaling = (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
+  const bool builders = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  const bool underlay = is_underlay(*attr);
   QpMade made;
+  if (!is_decided(driver_for(*attached(context), attr->send_cq, attr->recv_cq, attr->srq,
+                             builders || underlay ? By::libmlx5 : By::engine),
+                  made.by))
+    return nullptr;
+  ibv_qp *back = native(context).create_qp_ex(context, attr);
+  if (back == nullptr || builders) return back;
+  const bool scaling = (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0)
+    made.max_tso_header = attr->max_tso_header;
   made.granted = attr->cap;
   made.signal_all = attr->sq_sig_all != 0;
   return before_or_destroyed(attached(context), back, scaling ? Queues::scaling : Queues::own,
@@ -110,9 +168,17 @@ ibv_srq *create_srq_ex(ibv_context *context, ibv_srq_init_attr_ex *attr) {
   const bool has_cq = (attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
   ibv_cq *none = nullptr;
   const Unwrapped cq(has_cq ? attr->cq : none);
+  const bool matches =
+      (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type == IBV_SRQT_TM;
+  By by = By::libmlx5;
+  if (!is_decided(driver_for(*attached(context), has_cq ? attr->cq : nullptr, nullptr,
+                             matches ? By::libmlx5 : By::engine),
+                  by))
+    return nullptr;
   ibv_srq *back = create_native(context, *attr);
   if (back == nullptr) return nullptr;
-  return before_or_destroyed(attached(context), back, attr->attr.max_sge);
+  return before_or_destroyed(attached(context), back, attr->attr.max_sge, by,
+                             has_cq ? attr->cq : nullptr);
 }
 
 int get_srq_num(ibv_srq *srq, std::uint32_t *number) {
@@ -125,6 +191,9 @@ int post_srq_ops(ibv_srq *srq, ibv_ops_wr *op, ibv_ops_wr **bad_op) {
 
 ibv_wq *create_wq(ibv_context *context, ibv_wq_init_attr *attr) {
   const Unwrapped cq(attr->cq);
+  By by;
+  if (!is_decided(driver_for(*attached(context), attr->cq, nullptr, By::libmlx5), by))
+    return nullptr;
   return native(context).create_wq(context, attr);
 }
 
@@ -158,6 +227,7 @@ void install_doors(ContextState &state) {
   verbs_context &more = *verbs_get_ctx(state.context);
   natives->data = ops;
   state.behind = std::move(natives);
+  start_driving(state);
   NativeOperations &native = *state.behind;
   replace(ops.post_send, &post_send);
   replace(ops.post_recv, &post_recv);

@@ -14,6 +14,11 @@ struct QpMade {
   ibv_qp_cap granted{};
   bool signal_all = false;
   bool single_threaded = false;  // and with a doorbell register that no other has
+  // For the engine, if it is to drive a side.
+  Sides by;
+  bool windows = true;               // may be bound
+  std::uint32_t max_umr_pieces = 0;  // of a key change in an entry
+  std::uint16_t max_tso_header = 0;  // bytes
 };
 
 void fill(QpFront &front, const mlx5dv_qp &of, const QpMade &made, ObjectLayout layout) noexcept;

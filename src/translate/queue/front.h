@@ -17,7 +17,8 @@
 //
 // The counters that a direct program writes are those of the block: cons_index of
 // a completion queue, scur_post and rq.head of a queue pair, counter of a shared
-// receive queue. rdma-core's data path behind has its own.
+// receive queue. The engine counts with the same words; rdma-core's data path behind
+// has its own.
 #pragma once
 
 #include "translate/queue/block_range.h"
@@ -26,7 +27,24 @@
 #include <infiniband/verbs.h>
 #include <infiniband/verbs_exp.h>
 
+namespace ibvexp::engine {
+struct CompletionQueue;
+struct Endpoint;
+struct ReceiveQueue;
+struct SendQueue;
+struct SharedReceiver;
+}  // namespace ibvexp::engine
+
 namespace ibvexp::queue {
+
+// Whose data path an object has (driven.h).
+enum class By : std::uint8_t { libmlx5, engine };
+
+// The same of the two sides of a queue pair.
+struct Sides {
+  By send = By::libmlx5;
+  By receive = By::libmlx5;
+};
 
 // The program's context value is in the public structure; rdma-core's object has
 // the front in that place.
@@ -38,6 +56,10 @@ struct QpFront {
     ibv_qp *back;
     // What serves the object behind.
     const ibv_context_ops *inner;
+    // Null: libmlx5 drives that side, or both.
+    engine::SendQueue *send;
+    engine::ReceiveQueue *receive;
+    engine::Endpoint *engine;
     legacy::Register bf;
     QpFront *next_free;
   } own;
@@ -49,6 +71,8 @@ struct CqFront {
   struct alignas(64) Own {
     ibv_cq *back;
     const ibv_context_ops *inner;
+    engine::CompletionQueue *engine;  // null: as above
+    bool joined;                      // something that the engine drives completes here, or did
     // A verb has taken completions: then the program does not read them itself, and
     // libmlx5's counters are the true ones.
     bool polled;
@@ -66,6 +90,8 @@ struct SrqFront {
   struct alignas(64) Own {
     ibv_srq *back;
     const ibv_context_ops *inner;
+    engine::SharedReceiver *engine;
+    bool joined;
     SrqFront *next_free;
   } own;
 };
@@ -75,6 +101,7 @@ struct WqFront {
   legacy::Rwq legacy;
   struct alignas(64) Own {
     ibv_exp_wq *back;  // a translate::WorkQueue
+    engine::Endpoint *engine;
     WqFront *next_free;
   } own;
 };

@@ -2,7 +2,7 @@
 
 #include "base/real.h"
 #include "table/options.h"
-#include "translate/queue/engine/completion_queue.h"
+#include "translate/queue/driven.h"
 #include "translate/queue/engine/open.h"
 
 #include <cstring>
@@ -90,6 +90,18 @@ ibv_srq *create_native(ibv_context *context, ibv_srq_init_attr_ex &attr) noexcep
   return srq;
 }
 
+ibv_wq *create_native(ibv_context *context, ibv_wq_init_attr &attr) noexcept {
+  const NativeOperations *native = native_of(context);
+  if (native == nullptr || native->create_wq == nullptr) return ibv_create_wq(context, &attr);
+  ibv_wq *wq = native->create_wq(context, &attr);
+  if (wq == nullptr) return nullptr;
+  wq->wq_context = attr.wq_context;  // what the inline does
+  wq->events_completed = 0;
+  pthread_mutex_init(&wq->mutex, nullptr);
+  pthread_cond_init(&wq->cond, nullptr);
+  return wq;
+}
+
 ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &made) {
   if (state == nullptr || state->behind == nullptr) return back;
   QpFront &front = take_block<QpFront>();
@@ -107,6 +119,15 @@ ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &m
     fill(front, facts, made, layout());
   front.own.inner = &state->behind->data;
   front.own.back = back;
+  const bool driven = made.by.send == By::engine || made.by.receive == By::engine;
+  if (driven && facts.dbrec != nullptr && back->qp_type != IBV_QPT_XRC_RECV) {
+    try {
+      drive(*state, front, facts, made);
+    } catch (...) {
+      give_back(front);
+      throw;
+    }
+  }
   back->qp_context = &front;
   return &front.shown;
 }
@@ -118,7 +139,9 @@ ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector) {
   front.own.inner = &state->behind->data;
   front.own.comp_vector = comp_vector;
   try {
-    replace_behind(front, back, facts_of(back));
+    const mlx5dv_cq facts = facts_of(back);
+    replace_behind(front, back, facts);
+    drive(*state, front, facts);
   } catch (...) {
     give_back(front);
     throw;
@@ -126,7 +149,8 @@ ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector) {
   return &front.shown;
 }
 
-ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces) {
+ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces, By by,
+                    const ibv_cq *cq) {
   if (state == nullptr || state->behind == nullptr) return back;
   SrqFront &front = take_block<SrqFront>();
   show(front.shown, *back);
@@ -140,12 +164,19 @@ ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces
   front.shown.context = state->context;
   front.own.inner = &state->behind->data;
   front.own.back = back;
+  try {
+    if (by == By::engine) drive(*state, front, facts, max_pieces);
+    if (cq != nullptr) complete_on(*state, front, cq);
+  } catch (...) {
+    remove(&front);
+    throw;
+  }
   back->srq_context = &front;
   return &front.shown;
 }
 
 ibv_exp_wq *put_before(ContextState *state, ibv_exp_wq *back, ibv_wq *real,
-                       std::uint32_t max_pieces, const ibv_exp_wq_mp_rq *strides) {
+                       std::uint32_t max_pieces, const ibv_exp_wq_mp_rq *strides, By by) {
   if (state == nullptr || state->behind == nullptr) return back;
   WqFront &front = take_block<WqFront>();
   show(front.shown, *back);
@@ -158,6 +189,14 @@ ibv_exp_wq *put_before(ContextState *state, ibv_exp_wq *back, ibv_wq *real,
   if (mlx5dv_init_obj(&object, MLX5DV_OBJ_RWQ) == 0)
     fill(front, facts, max_pieces, strides, layout());
   front.own.back = back;
+  if (by == By::engine && facts.dbrec != nullptr) {
+    try {
+      drive(*state, front, facts, max_pieces, strides);
+    } catch (...) {
+      give_back(front);
+      throw;
+    }
+  }
   return &front.shown;
 }
 
@@ -195,6 +234,7 @@ void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexce
   front.shown.handle = back->handle;
   front.own.back = back;
   back->cq_context = &front;
+  reopen(front, facts);
 }
 
 void arm_direct(CqFront &front, bool solicited_only) noexcept {
@@ -207,7 +247,7 @@ Cleaning::Cleaning(const ibv_qp *back) noexcept {
   CqFront *const fronts[2] = {before(back->send_cq),
                               back->recv_cq != back->send_cq ? before(back->recv_cq) : nullptr};
   for (int i = 0; i < 2; ++i) {
-    if (fronts[i] == nullptr || fronts[i]->own.polled) continue;
+    if (fronts[i] == nullptr || fronts[i]->own.polled || fronts[i]->own.engine != nullptr) continue;
     if (is_direct(*fronts[i])) {
       direct_[i] = fronts[i];
       user_index_ = resource_before(back).number;

@@ -2,7 +2,7 @@
 // (IBVEXP_ENGINE=native, other providers) objects are shown as they are.
 #pragma once
 
-#include "translate/queue/fill.h"
+#include "translate/queue/driven.h"
 #include "translate/state/context_state.h"
 
 #include <cerrno>
@@ -19,6 +19,7 @@ void install_doors(ContextState &state);
 ibv_qp *create_native(ibv_context *context, ibv_qp_init_attr_ex &attr) noexcept;
 ibv_qp *open_native(ibv_context *context, ibv_qp_open_attr &attr) noexcept;
 ibv_srq *create_native(ibv_context *context, ibv_srq_init_attr_ex &attr) noexcept;
+ibv_wq *create_native(ibv_context *context, ibv_wq_init_attr &attr) noexcept;
 
 // Each returns what the program is to hold. The object behind must be destroyed by
 // the caller on failure. Throw bad_alloc.
@@ -28,10 +29,12 @@ ibv_srq *create_native(ibv_context *context, ibv_srq_init_attr_ex &attr) noexcep
 enum class Queues : std::uint8_t { own, none, scaling };
 ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &made);
 ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector);
-ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces);
+// cq: rdma-core's, of a queue of XRC.
+ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces,
+                    By by = By::engine, const ibv_cq *cq = nullptr);
 // back: a translate::WorkQueue, of real.
 ibv_exp_wq *put_before(ContextState *state, ibv_exp_wq *back, ibv_wq *real,
-                       std::uint32_t max_pieces, const ibv_exp_wq_mp_rq *strides);
+                       std::uint32_t max_pieces, const ibv_exp_wq_mp_rq *strides, By by);
 
 // What a creation of rdma-core's returns, with the object gone on failure.
 void destroy_behind(ibv_qp *back) noexcept;
@@ -68,13 +71,15 @@ void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexce
 // A front whose object is gone; null for none.
 template <class Front>
 void remove(Front *front) noexcept {
-  if (front != nullptr) give_back(*front);
+  if (front == nullptr) return;
+  let_go(*front);
+  give_back(*front);
 }
 
 // The program takes entries of a completion queue itself: it writes the counter and
 // calls no verb that would.
 inline bool is_direct(const CqFront &front) noexcept {
-  return !front.own.polled && front.legacy.cons_index != 0;
+  return front.own.engine == nullptr && !front.own.polled && front.legacy.cons_index != 0;
 }
 
 // Arming where the program counts.

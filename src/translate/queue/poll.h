@@ -2,6 +2,8 @@
 #pragma once
 
 #include "base/result.h"
+#include "translate/queue/engine/completion_queue.h"
+#include "translate/queue/front.h"
 #include "translate/convert/wc_plain_convert.h"
 #include "translate/state/context_state.h"
 
@@ -46,13 +48,27 @@ template <std::uint32_t wc_size>
 void move_completions(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
                       std::uint32_t wc_size);
 
-// Through the provider's own poll_cq. One plain completion stays where it is.
+// Why nothing can be told of a queue that the engine drives.
+Error refuse_poll(const ibv_cq *cq, int error);
+
+// cq: the program's. Otherwise than by the engine: through the provider's own poll_cq.
+// One plain completion stays where it is.
 [[gnu::always_inline]] inline Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc,
                                                   std::uint32_t wc_size) {
   // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
   if (wc_size < sizeof(ibv_wc) || wc == nullptr) [[unlikely]]
     return Error{EINVAL};
 
+  if (queue::CqFront *front = queue::front_of(cq)) [[likely]] {
+    if (engine::CompletionQueue *queue = front->own.engine) [[likely]] {
+      const int count = engine::poll(*queue, num_entries, wc, wc_size);
+      if (count < 0) [[unlikely]]
+        return refuse_poll(cq, -count);
+      return count;
+    }
+    queue::mark_polled(*front);
+    cq = front->own.back;
+  }
   ContextState *state = attached(cq->context);
   CqState *own = find_cq(state, cq);
   if (own != nullptr) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "base/result.h"
+#include "translate/queue/engine/send_queue.h"
+#include "translate/queue/front.h"
 #include "translate/state/context_state.h"
 
 #include <infiniband/verbs_exp.h>
@@ -36,9 +38,17 @@ inline void copy_simple(const ibv_exp_send_wr &from, ibv_send_wr &to) {
 // Any queue pair, any chain.
 Result<void> post_any(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr);
 
-// One simple request goes to the provider at once.
+// qp: the program's. Where libmlx5 has the data path, one simple request goes there at
+// once.
 [[gnu::always_inline]] inline Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr,
                                                      ibv_exp_send_wr **bad_wr) {
+  if (const queue::QpFront *front = queue::front_of(qp)) [[likely]] {
+    if (engine::SendQueue *queue = front->own.send) [[likely]] {
+      const int error = queue->post_exp(*queue, wr, bad_wr);
+      return error == 0 ? Result<void>{} : Error{error};
+    }
+    qp = front->own.back;
+  }
   ContextState *state = attached(qp->context);
   const QpState *known = find_qp(state, qp);
   if (known == nullptr || state->direct != nullptr || wr == nullptr || wr->next != nullptr ||

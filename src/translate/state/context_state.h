@@ -29,6 +29,9 @@ namespace ibvexp {
 namespace direct {
 struct Context;
 }
+namespace queue {
+struct Driver;
+}
 
 // Memory that a region was given by us, to be unmapped when it goes.
 struct OwnedMemory {
@@ -66,6 +69,9 @@ struct ContextState {
 
   // Null: programs hold rdma-core's objects.
   std::unique_ptr<NativeOperations> behind;
+
+  // The engine's part (queue/driven.h). Null: libmlx5 has the data path.
+  std::shared_ptr<queue::Driver> driver;
 
   // What is called with rdma-core's objects.
   ibv_context_ops &operations() { return behind != nullptr ? behind->data : context->ops; }

@@ -17,6 +17,10 @@
 #include <utility>
 #include <vector>
 
+namespace ibvexp::engine {
+struct Endpoint;
+}
+
 namespace ibvexp {
 
 // The last objects of a kind that were destroyed. A program that uses one once more,
@@ -78,6 +82,7 @@ struct DcTarget {
   ibv_exp_dct handle{};  // first: its address is the object's
   ibv_qp *qp = nullptr;  // hidden
   std::uint64_t dc_key = 0;
+  std::shared_ptr<engine::Endpoint> endpoint;  // if the engine drives what it receives with
 };
 
 // The receive queue pairs of an XRC domain that this process is registered with,

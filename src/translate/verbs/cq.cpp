@@ -191,7 +191,8 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   fresh.ring.entry_size = extras.entry_size;
   fresh.ring.stamps = extras.stamps;
   fresh.ring.compressed = extras.compression != 0;
-  if (fresh.ring.compressed) lane::install(state);  // for the base verb
+  // For the base verb.
+  if (fresh.ring.compressed && state.driver == nullptr) lane::install(state);
   fresh.ring.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
   if (extras.ring()) fresh.poll.store(poll_extended, std::memory_order_relaxed);
   try {
@@ -392,9 +393,10 @@ int resize_cq(ContextState *state, ibv_cq *cq, int cqe) {
     log(LogLevel::warn, "ibv_resize_cq: the queue is driven by an interface family");
     return errno = ENOTSUP;
   }
+  queue::CqFront *front = queue::before(cq);
+  if (front != nullptr && front->own.engine != nullptr) return errno = queue::resize(*front, cqe);
   const int result = real().ibv_resize_cq(cq, cqe);
-  if (queue::CqFront *front = queue::before(cq); front != nullptr && result == 0)
-    queue::refresh(*front);
+  if (front != nullptr && result == 0) queue::refresh(*front);
   return result;
 }
 

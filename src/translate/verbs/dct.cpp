@@ -67,7 +67,7 @@ ibv_qp *make(ibv_context *context, const ibv_exp_dct_init_attr &attr) {
     dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
     dv.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
   }
-  return mlx5dv_create_qp(context, &modern, &dv);
+  return real().mlx5dv_create_qp(context, &modern, &dv);
 }
 
 int destroy_real(ibv_qp *qp) { return real().ibv_destroy_qp(qp); }
@@ -121,6 +121,9 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   const auto global = names_gid(context, *attr);
   if (!global) return global.failure();
 
+  const auto by = queue::driver_for(state, queue::behind(attr->cq), queue::behind(attr->srq),
+                                    queue::By::engine);
+  if (!by) return by.failure();
   auto made = std::make_unique<DcTarget>();
   Owned<ibv_qp, destroy_real> qp(make(context, *attr));
   if (!qp) return keep.reason();
@@ -137,6 +140,8 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   made->handle.cq = attr->cq;
   pthread_mutex_init(&made->handle.mutex, nullptr);
   pthread_cond_init(&made->handle.cond, nullptr);
+  if (by.value() == queue::By::engine)
+    made->endpoint = queue::drive_target(state, qp.get(), &made->handle);
 
   const MutexGuard guard(state.mutex);
   DcTarget *target = state.targets.add(std::move(made));
@@ -170,6 +175,8 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
   queue::Cleaning cleaning(gone.mapped()->qp);
   const int error = destroy_real(gone.mapped()->qp);
   if (error == 0) cleaning.clean();
+  if (error == 0 && gone.mapped()->endpoint != nullptr)
+    queue::let_go(state, *gone.mapped()->endpoint, gone.mapped()->handle.cq);
   if (entry != nullptr) {
     const MutexGuard guard(state.mutex);
     if (error == 0) state.qp_pool.give_back(*entry);

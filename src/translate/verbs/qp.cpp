@@ -33,6 +33,8 @@ namespace ibvexp::translate {
 
 namespace {
 
+using queue::By;
+
 constexpr EntryId creating = EntryId::ibv_exp_create_qp;
 constexpr EntryId modifying = EntryId::ibv_exp_modify_qp;
 
@@ -56,10 +58,11 @@ std::uint32_t simple_opcodes(ibv_qp_type type, bool atomics) {
   return simple;
 }
 
-void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
+void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, By by) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
   const bool no_windows = is_set(state, "MLX5_SHUT_UP_MW");
-  if (lane::is_for(modern)) lane::install(state, qp->send_cq);
+  const bool in_lane = lane::is_for(modern) && by == By::libmlx5;
+  if (in_lane) lane::install(state, qp->send_cq);
   const MutexGuard guard(state.mutex);
   QpState &entry = state.qp_pool.take();
   entry.max_inline_data =
@@ -82,7 +85,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   try {
     lane::enter(entry.lane, qp, modern);
     if (entry.lane.ex != nullptr) {
-      lane::install(state);
+      if (in_lane) lane::install(state);
       entry.simple_opcodes = 0;
     }
     if (entry.raw) need_cq(state, entry.recv_cq).add_raw(queue::shown(qp));
@@ -189,6 +192,13 @@ Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
   return {};
 }
 
+// What the device can do decides about its queue pairs.
+Result<void> ask_device(ContextState &state) {
+  const KeepErrno keep;
+  if (state.device().phys_port_cnt == 0) return keep.reason();
+  return {};
+}
+
 Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
   const ibv_context *context = state.context;
   if (const auto bits = check_bits(creating, "comp_mask", attr.comp_mask,
@@ -209,6 +219,7 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
         return unsupported(creating, b.id, "qpg.qpg_type", attr.qpg.qpg_type);
     return invalid(creating, "qpg.qpg_type", attr.qpg.qpg_type, "no such group type");
   }
+  if (const auto asked = ask_device(state); !asked) return asked;
   if (has(IBV_EXP_QP_INIT_ATTR_PORT) &&
       (attr.port_num == 0 || attr.port_num > state.device().phys_port_cnt))
     return invalid(creating, "port_num", attr.port_num, "no such port");
@@ -295,11 +306,11 @@ ibv_qp *create(ContextState &state, ModernQpInit &modern, std::uint32_t raw_byte
     attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     attr.send_ops_flags = lane::lean_operations(attr.qp_type);
     mlx5dv_qp_init_attr dv = modern.dv;
-    ibv_qp *qp = mlx5dv_create_qp(context, &attr, &dv);
+    ibv_qp *qp = real().mlx5dv_create_qp(context, &attr, &dv);
     modern.attr.cap = attr.cap;
     return qp;
   }
-  if (modern.needs_dv) return mlx5dv_create_qp(context, &modern.attr, &modern.dv);
+  if (modern.needs_dv) return real().mlx5dv_create_qp(context, &modern.attr, &modern.dv);
   // The inline would call our own wrapper.
   if (modern.attr.comp_mask == IBV_QP_INIT_ATTR_PD)
     return real().ibv_create_qp(modern.attr.pd, reinterpret_cast<ibv_qp_init_attr *>(&modern.attr));
@@ -343,15 +354,25 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
   if (raw_bytes != 0 && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "max_inl_send_klms", raw_bytes, "for mlx5 only");
+  const auto by =
+      queue::driver_for(state, modern.attr.send_cq, modern.attr.recv_cq, modern.attr.srq,
+                        queue::is_underlay(modern.attr) ? By::libmlx5 : By::engine);
+  if (!by) return by.failure();
   const KeepErrno keep;
   Owned<ibv_qp, destroy_real> made(create_roomy(state, modern, raw_bytes));
   if (!made) return keep.reason();
   const auto queues = scales(modern) ? queue::Queues::scaling : queue::Queues::own;
   queue::put_before(&state, made.get(), queues,
-                    {modern.attr.cap, modern.attr.sq_sig_all != 0, single_threaded});
+                    {.granted = modern.attr.cap,
+                     .signal_all = modern.attr.sq_sig_all != 0,
+                     .single_threaded = single_threaded,
+                     .by = by.value(),
+                     .windows = !is_set(state, "MLX5_SHUT_UP_MW"),
+                     .max_umr_pieces = modern.max_umr_pieces,
+                     .max_tso_header = modern.attr.max_tso_header});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return made.release();
-  remember(state, made.get(), modern);
+  remember(state, made.get(), modern, by.value().send);
   ibv_qp *qp = made.release();
   if (const auto adopted = adopt(state, qp); !adopted) return adopted.failure();
   return qp;
@@ -425,6 +446,7 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   }
   if (const auto queues = check_queues(creating, pd->context, *attr); !queues)
     return queues.failure();
+  if (const auto asked = ask_device(*state); !asked) return asked.failure();
   ModernQpInit modern = to_modern(*attr, pd);
   const auto made = create_and_remember(*state, modern, 0);
   if (!made) return made;
@@ -515,6 +537,7 @@ int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &a
   if (queue::QpFront *front = queue::before(qp)) {
     queue::refresh(*front);
     if (cleaning) queue::restart(*front);
+    if ((mask & IBV_QP_STATE) != 0) queue::follow(*front, attr.qp_state);
   }
   if (known != nullptr) {
     if ((mask & IBV_QP_PORT) != 0) known->port = attr.port_num;

@@ -46,10 +46,15 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   if (const auto checked = check(context, attr); !checked) return checked.failure();
   ibv_srq_init_attr_ex modern = to_modern(*attr);
   modern.cq = queue::behind(modern.cq);
+  const bool xrc = (modern.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
+  const ibv_cq *cq = xrc ? modern.cq : nullptr;
+  ContextState *state = attached(context);
+  const auto by = queue::driver_for(*state, cq, nullptr, queue::By::engine);
+  if (!by) return by.failure();
   const KeepErrno keep;
   ibv_srq *srq = queue::create_native(context, modern);
   if (srq == nullptr) return keep.reason();
-  srq = queue::before_or_destroyed(find_state(context), srq, modern.attr.max_sge);
+  srq = queue::before_or_destroyed(state, srq, modern.attr.max_sge, by.value(), cq);
   if (srq == nullptr) return keep.reason();
   attr->base.attr = modern.attr;
   return srq;

@@ -55,7 +55,7 @@ Result<void> bind_mw(ContextState &state, ibv_exp_mw_bind *bind) {
   modern.bind_info.mw_access_flags = to_modern_window_access(bind->bind_info.exp_mw_access_flags);
   const KeepErrno keep;
   // Changes mw->rkey.
-  const int error = ibv_bind_mw(bind->qp, bind->mw, &modern);
+  const int error = ibv_bind_mw(queue::shown(bind->qp), bind->mw, &modern);
   if (error != 0) return Error{error > 0 ? error : keep.reason().code};
   return {};
 }

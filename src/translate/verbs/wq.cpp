@@ -2,6 +2,7 @@
 
 #include "base/keep_errno.h"
 #include "base/owned.h"
+#include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/convert/wq_convert.h"
 #include "translate/queue/direct/ownership.h"
@@ -86,8 +87,8 @@ ibv_wq *make(ibv_context *context, ibv_exp_wq_init_attr &attr, ibv_pd *pd) {
   ibv_wq_init_attr modern = to_modern(attr);
   modern.pd = pd;
   mlx5dv_wq_init_attr strides = to_modern_strides(attr);
-  ibv_wq *made = strides.comp_mask != 0 ? mlx5dv_create_wq(context, &modern, &strides)
-                                        : ibv_create_wq(context, &modern);
+  ibv_wq *made = strides.comp_mask != 0 ? real().mlx5dv_create_wq(context, &modern, &strides)
+                                        : queue::create_native(context, modern);
   if (made != nullptr) {
     attr.max_recv_wr = modern.max_wr;
     attr.max_recv_sge = modern.max_sge;
@@ -133,6 +134,8 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
   const queue::Unwrapped cq(attr != nullptr ? attr->cq : none);
   if (const auto checked = check(context, attr); !checked) return checked.failure();
 
+  const auto by = queue::driver_for(state, attr->cq, nullptr, queue::By::engine);
+  if (!by) return by.failure();
   auto fresh = std::make_unique<WorkQueue>();
   DomainUse domain(state);
   if ((attr->comp_mask & IBV_EXP_CREATE_WQ_RES_DOMAIN) != 0)
@@ -171,10 +174,13 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
   entered.listed = true;
   // libmlx5 does not know what a completion of a multi-packet queue means, so it
   // never gets to see one.
-  const auto driven = wq->multi_packet ? own_strides(state, *wq) : direct::adopt(state, *wq);
-  if (!driven) return driven.failure();
-  ibv_exp_wq *const shown = queue::put_before(&state, wq, wq->real, attr->max_recv_sge,
-                                              wq->multi_packet ? &wq->strides : nullptr);
+  if (by.value() == queue::By::libmlx5) {
+    const auto driven = wq->multi_packet ? own_strides(state, *wq) : direct::adopt(state, *wq);
+    if (!driven) return driven.failure();
+  }
+  ibv_exp_wq *const shown =
+      queue::put_before(&state, wq, wq->real, attr->max_recv_sge,
+                        wq->multi_packet ? &wq->strides : nullptr, by.value());
   wq->front = queue::front_of(shown);
   entered.wq = nullptr;
   static_cast<void>(made.release());
@@ -205,7 +211,10 @@ Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *att
   if (const auto changed = outcome(ibv_modify_wq(ours->real, &modern)); !changed) return changed;
   ours->state = static_cast<ibv_exp_wq_state>(ours->real->state);
   if (ours->front != nullptr) ours->front->shown.state = ours->state;
-  if (has(IBV_EXP_WQ_ATTR_STATE)) direct::after_modify(state, *ours);
+  if (has(IBV_EXP_WQ_ATTR_STATE)) {
+    direct::after_modify(state, *ours);
+    if (ours->front != nullptr) queue::follow(*ours->front, ours->state);
+  }
   return {};
 }
 

@@ -41,7 +41,12 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
     *bad_wr = wr;
     return EINVAL;  // being closed
   }
-  if (is_legacy(srq)) srq = behind(srq);
+  if (is_legacy(srq)) {
+    srq = behind(srq);
+    const queue::SrqFront *front = queue::before(srq);
+    if (front != nullptr && front->own.engine != nullptr)
+      return engine::post_receive(front->own.engine->queue, wr, bad_wr);
+  }
   return state->native_srq.post_recv(srq, wr, bad_wr);
 }
 
@@ -120,6 +125,8 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   wanted.xrcd = reinterpret_cast<ibv_xrcd *>(domain);
   wanted.cq = cq;
 
+  const auto by = queue::driver_for(state, cq, nullptr, queue::By::engine);
+  if (!by) return by.failure();
   KeepErrno keep;
   auto legacy = std::make_unique<LegacySrq>();
   Owned<ibv_srq, destroy_real> made(queue::create_native(pd->context, wanted));
@@ -127,7 +134,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   std::uint32_t number = 0;
   if (const auto named = outcome(ibv_get_srq_num(made.get(), &number)); !named)
     return named.failure();
-  queue::put_before(&state, made.get(), wanted.attr.max_sge);
+  queue::put_before(&state, made.get(), wanted.attr.max_sge, by.value(), cq);
   fill(*legacy, made.get(), number, domain, wanted);
 
   const MutexGuard guard(state.mutex);

@@ -1,0 +1,407 @@
+#include "translate/queue/driven.h"
+
+#include "base/log.h"
+#include "base/real.h"
+#include "table/options.h"
+#include "trace/diagnose.h"
+#include "translate/convert/legacy_inline.h"
+#include "translate/queue/engine/open.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <malloc.h>
+
+namespace ibvexp::queue {
+
+namespace {
+
+using engine::Endpoint;
+using engine::Guard;
+
+// The words of the legacy layout that the engine counts with.
+engine::ReceiveCounters &counters(std::uint32_t &head) {
+  return reinterpret_cast<engine::ReceiveCounters &>(head);
+}
+template <class Queues>
+void count_with(Queues &queues, Endpoint &endpoint) {
+  endpoint.send.posted = &queues.hot.scur_post;
+  endpoint.receive.counters = &counters(queues.rq.head);
+}
+template <class Queues>
+void count_receives_with(Queues &queues, Endpoint &endpoint) {
+  endpoint.receive.counters = &counters(queues.rq.head);
+}
+static_assert(offsetof(legacy::WorkQueue4, tail) == offsetof(legacy::WorkQueue4, head) + 4);
+static_assert(offsetof(legacy::WorkQueue3, tail) == offsetof(legacy::WorkQueue3, head) + 4);
+static_assert(offsetof(legacy::Srq, tail) == offsetof(legacy::Srq, head) + 4);
+static_assert(sizeof(engine::ReceiveCounters) == 8 && sizeof(engine::SharedCounters) == 8);
+
+bool is_v4() { return process_options().layout == ObjectLayout::v4; }
+
+engine::Transport transport_of(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_UC: return engine::Transport::uc;
+    case IBV_QPT_UD: return engine::Transport::ud;
+    case IBV_QPT_RAW_PACKET: return engine::Transport::raw_packet;
+    case IBV_QPT_XRC_SEND: return engine::Transport::xrc;
+    case IBV_QPT_DRIVER: return engine::Transport::dc;
+    default: return engine::Transport::rc;
+  }
+}
+
+engine::Stamps stamps_of(const CqState *known) {
+  if (known == nullptr) return engine::Stamps::none;
+  switch (known->ring.stamps) {
+    case CqRing::Stamps::cycles: return engine::Stamps::cycles;
+    case CqRing::Stamps::system_time: return engine::Stamps::system_time;
+    default: return engine::Stamps::none;
+  }
+}
+
+bool is_used(const CqFront &front) { return front.own.joined || front.legacy.cons_index != 0; }
+bool is_used(const SrqFront &front) { return front.own.joined || front.legacy.counter != 0; }
+
+template <class Front>
+bool is_driven(const Front *front) {
+  return front != nullptr && front->own.engine != nullptr;
+}
+
+std::uint32_t number_of(const CqFront &front) { return front.legacy.cqn; }
+std::uint32_t number_of(const SrqFront &front) { return front.legacy.srqn; }
+const char *kind_of(const CqFront &) { return "CQ"; }
+const char *kind_of(const SrqFront &) { return "SRQ"; }
+
+template <class Front>
+bool may_release(const Front *front) {
+  if (!is_driven(front) || !is_used(*front)) return true;
+  log(LogLevel::warn,
+      "%s %#x: in use by queues of legacy interfaces: none of another interface may join",
+      kind_of(*front), number_of(*front));
+  return false;
+}
+
+// The object is libmlx5's from here on.
+template <class Front>
+void release(Front *front) {
+  if (is_driven(front)) let_go(*front);
+}
+
+// From here on libmlx5 leaves the entries to us: it does so with queues whose memory
+// somebody has asked for.
+mlx5dv_cq claim(CqFront &front) {
+  mlx5dv_cq facts{};
+  mlx5dv_obj object{};
+  object.cq.in = front.own.back;
+  object.cq.out = &facts;
+  mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ);
+  front.own.joined = true;
+  return facts;
+}
+
+void join(const ibv_cq *cq) {
+  CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
+  if (is_driven(front) && !front->own.joined) claim(*front);
+}
+void join(const ibv_srq *srq) {
+  if (SrqFront *front = srq != nullptr ? front_of(srq) : nullptr) front->own.joined = true;
+}
+
+engine::CompletionQueue *queue_of(const ibv_cq *cq) {
+  const CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
+  return front != nullptr ? front->own.engine : nullptr;
+}
+
+// Its unread completions, in either queue.
+void clean(Endpoint &of, const ibv_cq *send, const ibv_cq *receive) {
+  if (engine::CompletionQueue *queue = queue_of(send)) engine::clean(*queue, of);
+  if (send == receive) return;
+  if (engine::CompletionQueue *queue = queue_of(receive)) engine::clean(*queue, of);
+}
+
+void forget(Driver &driver, Endpoint &endpoint, const ibv_cq *send, const ibv_cq *receive) {
+  {
+    const MutexGuard guard(driver.mutex);
+    // The number may have been given out again.
+    if (driver.endpoints.find(endpoint.user_index()) == &endpoint)
+      driver.endpoints.set(endpoint.user_index(), nullptr);
+  }
+  clean(endpoint, send, receive);
+}
+
+Driver &driver_of(ibv_context *context) { return *attached(context)->driver; }
+
+// libmlx5's own count of a completion queue, which it needs to move the entries when
+// the queue is resized: between the queue's number and the address of its record, which
+// is aligned.
+std::uint32_t *count_behind(const CqFront &front) {
+  auto *const begin = reinterpret_cast<std::uint8_t *>(front.own.back);
+  auto *const end = begin + malloc_usable_size(front.own.back);
+  for (auto *at = begin + sizeof(ibv_cq) + 8; at + sizeof(void *) <= end; at += sizeof(void *)) {
+    if (engine::load<const void *>(at) != front.legacy.dbrec) continue;
+    for (auto *count = at - 4; count >= at - 8; count -= 4)
+      if (engine::load<std::uint32_t>(count - 4) == front.legacy.cqn)
+        return reinterpret_cast<std::uint32_t *>(count);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void start_driving(ContextState &state) {
+  if (process_options().objects != ObjectsOf::own) return;
+  mlx5dv_context device{};
+  if (mlx5dv_query_device(state.context, &device) != 0 ||
+      (device.flags & MLX5DV_CONTEXT_FLAGS_CQE_V1) == 0)
+    return;
+  state.driver = std::make_shared<Driver>();
+}
+
+Result<Sides> driver_for(ContextState &state, const ibv_cq *send, const ibv_cq *receive,
+                         const ibv_srq *srq, By wanted) noexcept {
+  if (state.driver == nullptr) return Sides{};
+  const MutexGuard guard(state.driver->mutex);
+  CqFront *const sending = before(send), *const receiving = before(receive);
+  SrqFront *const shared = before(srq);
+  const auto fits = [](const void *object, bool driven) { return object == nullptr || driven; };
+  const bool receives =
+      wanted == By::engine && fits(receive, is_driven(receiving)) && fits(srq, is_driven(shared));
+  const bool sends =
+      wanted == By::engine && fits(send, is_driven(sending)) && (send != receive || receives);
+  if (!sends && !may_release(sending)) return Error{ENOTSUP};
+  if (!receives && !(may_release(receiving) && may_release(shared))) return Error{ENOTSUP};
+  if (!sends) release(sending);
+  if (!receives) {
+    release(receiving);
+    release(shared);
+  }
+  return Sides{sends ? By::engine : By::libmlx5, receives ? By::engine : By::libmlx5};
+}
+
+Result<By> driver_for(ContextState &state, const ibv_cq *cq, const ibv_srq *srq,
+                      By wanted) noexcept {
+  const auto sides = driver_for(state, nullptr, cq, srq, wanted);
+  if (!sides) return sides.failure();
+  return sides.value().receive;
+}
+
+void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
+  if (state.driver == nullptr || of.buf == nullptr) return;
+  const CqState *known = find_cq(&state, front.own.back);
+  auto fresh = std::make_unique<engine::CompletionQueue>();
+  fresh->endpoints = &state.driver->endpoints;
+  fresh->stamps = stamps_of(known);
+  fresh->mini_has_hash = known != nullptr && known->ring.mini_has_hash;
+  fresh->tells_multi_packet =
+      effective_now(row(FeatureId::mprq_poll_mp_wr).answer).verdict != Verdict::unsupported;
+  fresh->cq = &front.shown;
+  fresh->consumed = &front.legacy.cons_index;
+  fresh->arm_count = &front.own.events;
+  front.own.engine = fresh.release();
+  reopen(front, of);
+}
+
+void reopen(CqFront &front, const mlx5dv_cq &of) noexcept {
+  if (front.own.engine != nullptr) engine::open(*front.own.engine, of);
+}
+
+void drive(ContextState &state, SrqFront &front, const mlx5dv_srq &of, std::uint32_t max_pieces) {
+  if (state.driver == nullptr || of.buf == nullptr) return;
+  auto fresh = std::make_unique<engine::SharedReceiver>();
+  fresh->queue.counters = reinterpret_cast<engine::SharedCounters *>(&front.legacy.head);
+  fresh->queue.counter = &front.legacy.counter;
+  engine::open(fresh->queue, of, of.tail, max_pieces);
+  fresh->queue.srq = fresh->endpoint.srq = &front.shown;
+  fresh->endpoint.shared = &fresh->queue;
+  fresh->endpoint.set_flags();
+  front.own.engine = fresh.release();
+}
+
+void complete_on(ContextState &state, SrqFront &front, const ibv_cq *cq) {
+  if (!is_driven(&front)) return;
+  Endpoint &endpoint = front.own.engine->endpoint;
+  endpoint.set_user_index(resource_of(front).number);
+  const MutexGuard guard(state.driver->mutex);
+  state.driver->endpoints.set(endpoint.user_index(), &endpoint);
+  front.legacy.cq = const_cast<ibv_cq *>(shown(cq));
+  join(shown(cq));
+}
+
+void show_as(SrqFront &front, ibv_srq *shown) noexcept {
+  if (is_driven(&front)) front.own.engine->queue.srq = front.own.engine->endpoint.srq = shown;
+}
+
+void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMade &made) {
+  const ibv_qp &shown = front.shown;
+  auto fresh = std::make_unique<Endpoint>();
+  fresh->set_user_index(resource_of(front).number);
+  fresh->qp = &front.shown;
+  fresh->srq = shown.srq;
+  fresh->frames = shown.qp_type == IBV_QPT_RAW_PACKET;
+  const bool sends = made.by.send == By::engine, receives = made.by.receive == By::engine;
+  if (shown.srq != nullptr && receives) fresh->shared = &front_of(shown.srq)->own.engine->queue;
+  fresh->set_flags();
+
+  const ibv_device_attr &device = state.device();
+  engine::QpFacts facts;
+  facts.transport = transport_of(shown.qp_type);
+  facts.granted = made.granted;
+  facts.granted.max_inline_data =
+      std::min(made.granted.max_inline_data, translate::largest_inline_data(shown.qp_type));
+  facts.number = shown.qp_num;
+  facts.all_signaled = made.signal_all;
+  facts.single_threaded = made.single_threaded;
+  facts.atomics = device.atomic_cap != IBV_ATOMIC_NONE;
+  facts.checksums = (device.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0;
+  if (is_v4()) count_with(front.legacy.v4, *fresh);
+  else count_with(front.legacy.v3, *fresh);
+  if (sends) engine::open(fresh->send, of, facts);
+  if (receives) engine::open(fresh->receive, of, facts);
+  if (fresh->frames) fresh->receive.held_for = &front.shown;
+  fresh->send.always_burst = made.signal_all ? IBV_EXP_QP_BURST_SIGNALED : 0;
+  fresh->send.refused_burst = ~std::uint32_t{IBV_EXP_QP_BURST_SIGNALED |
+                                             IBV_EXP_QP_BURST_SOLICITED | IBV_EXP_QP_BURST_FENCE};
+  if (fresh->frames && facts.checksums) fresh->send.refused_burst &= ~IBV_EXP_QP_BURST_IP_CSUM;
+  fresh->send.refused_flags = state.refused_send_flags;
+  fresh->send.max_umr_pieces = made.max_umr_pieces;
+  fresh->send.max_tso_header = made.max_tso_header;
+  fresh->send.max_tso = ~0u;
+  fresh->send.windows = made.windows;
+  fresh->send.extended = takes_raw_entries();
+  fresh->send.qp = &front.shown;
+
+  const MutexGuard guard(state.driver->mutex);
+  state.driver->endpoints.set(fresh->user_index(), fresh.get());
+  if (sends) join(shown.send_cq);
+  if (receives) join(shown.recv_cq);
+  if (receives) join(shown.srq);
+  front.own.send = sends ? &fresh->send : nullptr;
+  front.own.receive = receives ? &fresh->receive : nullptr;
+  front.own.engine = fresh.release();
+}
+
+void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint32_t max_pieces,
+           const ibv_exp_wq_mp_rq *strides) {
+  auto fresh = std::make_unique<Endpoint>();
+  fresh->set_user_index(resource_of(front).number);
+  fresh->number = front.shown.wq_num;
+  fresh->frames = true;
+  engine::ReceiveQueue &queue = fresh->receive;
+  if (is_v4()) count_receives_with(front.legacy.v4, *fresh);
+  else count_receives_with(front.legacy.v3, *fresh);
+  engine::open(queue, of, max_pieces);
+  if (strides != nullptr) {
+    queue.skip = engine::segment_bytes;  // links entries of shared queues, and means nothing here
+    std::memset(queue.buffer, 0, std::size_t{queue.entries()} * queue.entry_bytes);
+    queue.strides = 1u << strides->single_wqe_log_num_of_strides;
+    queue.log_stride_bytes = strides->single_stride_log_num_of_bytes;
+    queue.shift = strides->use_shift == IBV_EXP_MP_RQ_2BYTES_SHIFT ? 2 : 0;
+  }
+  fresh->set_flags();
+  const MutexGuard guard(state.driver->mutex);
+  state.driver->endpoints.set(fresh->user_index(), fresh.get());
+  join(front.shown.cq);
+  front.own.engine = fresh.release();
+}
+
+std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, ibv_exp_dct *dct) {
+  auto fresh = std::make_shared<Endpoint>();
+  legacy::Resource of;
+  std::memcpy(&of, reinterpret_cast<const std::uint8_t *>(back) - sizeof(of), sizeof(of));
+  fresh->set_user_index(of.number);
+  fresh->dct = dct;
+  fresh->srq = dct->srq;
+  fresh->shared = &front_of(dct->srq)->own.engine->queue;
+  fresh->set_flags();
+  const MutexGuard guard(state.driver->mutex);
+  state.driver->endpoints.set(fresh->user_index(), fresh.get());
+  join(dct->cq);
+  join(dct->srq);
+  return fresh;
+}
+
+int resize(CqFront &front, int entries) noexcept {
+  engine::CompletionQueue &queue = *front.own.engine;
+  std::uint32_t *const count = count_behind(front);
+  if (count == nullptr) {
+    log(LogLevel::warn, "ibv_resize_cq: CQ %#x: this release of libmlx5 is not known",
+        front.legacy.cqn);
+    return ENOTSUP;
+  }
+  const Guard guard(queue.lock);
+  *count = *queue.consumed;
+  const int error = real().ibv_resize_cq(front.own.back, entries);
+  // An entry that says that the others were moved is among them.
+  *queue.consumed = *count;
+  const mlx5dv_cq facts = claim(front);
+  engine::open(queue, facts);
+  fill(front, facts);
+  front.shown.cqe = front.own.back->cqe;
+  return error;
+}
+
+void follow(QpFront &front, ibv_qp_state to) noexcept {
+  if (!is_driven(&front)) return;
+  Endpoint &endpoint = *front.own.engine;
+  if (to == IBV_QPS_RESET) {
+    clean(endpoint, front.shown.send_cq, front.shown.recv_cq);
+    {
+      const Guard guard(endpoint.send.lock);
+      endpoint.send.reset();
+    }
+    const Guard guard(endpoint.receive.lock);
+    endpoint.receive.reset();
+    endpoint.receive.held_for = endpoint.frames ? &front.shown : nullptr;
+  }
+  // libmlx5 has just written the record of a raw packet QP from its own count.
+  if (to == IBV_QPS_RTR && front.own.receive != nullptr && endpoint.receive.buffer != nullptr) {
+    const Guard guard(endpoint.receive.lock);
+    endpoint.receive.ring();
+  }
+  if (front.own.send != nullptr) endpoint.send.select(to >= IBV_QPS_RTS);
+}
+
+void follow(WqFront &front, ibv_exp_wq_state to) noexcept {
+  if (!is_driven(&front)) return;
+  Endpoint &endpoint = *front.own.engine;
+  if (to == IBV_EXP_WQS_RESET) clean(endpoint, front.shown.cq, nullptr);
+  const Guard guard(endpoint.receive.lock);
+  if (to == IBV_EXP_WQS_RESET) endpoint.receive.reset();
+  // libmlx5 has just cleared the record.
+  if (to == IBV_EXP_WQS_RDY) endpoint.receive.ring();
+}
+
+void let_go(QpFront &front) noexcept {
+  if (!is_driven(&front)) return;
+  const std::unique_ptr<Endpoint> gone(front.own.engine);
+  front.own.engine = nullptr;
+  front.own.send = nullptr;
+  front.own.receive = nullptr;
+  forget(driver_of(front.shown.context), *gone, front.shown.send_cq, front.shown.recv_cq);
+}
+
+void let_go(WqFront &front) noexcept {
+  if (!is_driven(&front)) return;
+  const std::unique_ptr<Endpoint> gone(front.own.engine);
+  front.own.engine = nullptr;
+  forget(driver_of(front.shown.context), *gone, front.shown.cq, nullptr);
+}
+
+void let_go(CqFront &front) noexcept {
+  delete front.own.engine;
+  front.own.engine = nullptr;
+}
+
+void let_go(SrqFront &front) noexcept {
+  if (!is_driven(&front)) return;
+  const std::unique_ptr<engine::SharedReceiver> gone(front.own.engine);
+  front.own.engine = nullptr;
+  if (front.legacy.cq == nullptr) return;
+  forget(driver_of(front.shown.context), gone->endpoint, static_cast<ibv_cq *>(front.legacy.cq),
+         nullptr);
+}
+
+void let_go(ContextState &state, Endpoint &target, const ibv_cq *cq) noexcept {
+  forget(*state.driver, target, cq, nullptr);
+}
+
+}  // namespace ibvexp::queue

@@ -1,0 +1,89 @@
+// Who drives what: the engine, or libmlx5.
+//
+// A completion queue and everything that completes on it are in one hand, since either
+// side counts by itself. They are the engine's, unless one of them has an interface
+// that posts or polls past us: queue pairs with builders or of mlx5dv_create_qp(),
+// ibv_wq, tag matching, ibv_cq_ex. What completes on a queue first decides; until then
+// it is the engine's on trial, and so is a shared receive queue. The two sides of a
+// queue pair may be in different hands.
+//
+// Objects of programs are driven where they are fronts, and only on devices whose
+// completions name their queue by a number of libmlx5's.
+#pragma once
+
+#include "translate/queue/engine/completion_queue.h"
+#include "translate/queue/fill.h"
+#include "translate/state/context_state.h"
+
+namespace ibvexp::engine {
+
+// A shared receive queue, and what its completions are of if it is one of XRC: of no
+// queue pair.
+struct SharedReceiver {
+  SharedQueue queue;
+  Endpoint endpoint;
+};
+
+}  // namespace ibvexp::engine
+
+namespace ibvexp::queue {
+
+// What a context has for it. Null in those without.
+struct Driver {
+  NumberTable<engine::Endpoint> endpoints;  // by user index
+  Mutex mutex;                              // changes, and who drives what
+};
+
+// Throws bad_alloc.
+void start_driving(ContextState &state);
+
+// Who is to drive what is going to complete on these objects of rdma-core's, of which
+// any may be null. wanted: the engine, if it can. ENOTSUP, logged: it cannot, and the
+// engine has one of them already.
+Result<Sides> driver_for(ContextState &state, const ibv_cq *send, const ibv_cq *receive,
+                         const ibv_srq *srq, By wanted) noexcept;
+// Of what only receives.
+Result<By> driver_for(ContextState &state, const ibv_cq *cq, const ibv_srq *srq,
+                      By wanted) noexcept;
+
+// A queue pair of an underlay network: its requests have segments of their own.
+inline bool is_underlay(const ibv_qp_init_attr_ex &attr) noexcept {
+  return (attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+         (attr.create_flags & IBV_QP_CREATE_SOURCE_QPN) != 0;
+}
+
+// Objects that rdma-core has just made come into the engine's hands. Throw bad_alloc,
+// and have changed nothing then.
+void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of);
+void drive(ContextState &state, SrqFront &front, const mlx5dv_srq &of, std::uint32_t max_pieces);
+void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMade &made);
+void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint32_t max_pieces,
+           const ibv_exp_wq_mp_rq *strides);
+// A shared receive queue of XRC: it completes there.
+void complete_on(ContextState &state, SrqFront &front, const ibv_cq *cq);
+// A target of the DC transport, with what completions are to say.
+std::shared_ptr<engine::Endpoint> drive_target(ContextState &state, const ibv_qp *back,
+                                               ibv_exp_dct *dct);
+
+// The program's pointer to a shared receive queue is another one than the front.
+void show_as(SrqFront &front, ibv_srq *shown) noexcept;
+
+// The queue has other memory, or another object, of which these are the facts.
+void reopen(CqFront &front, const mlx5dv_cq &of) noexcept;
+
+// ibv_resize_cq(): 0 or an errno value. libmlx5 moves the unread entries, and has to
+// know which they are.
+int resize(CqFront &front, int entries) noexcept;
+
+// After a change of state.
+void follow(QpFront &front, ibv_qp_state to) noexcept;
+void follow(WqFront &front, ibv_exp_wq_state to) noexcept;
+
+// The object behind is gone: its unread completions go with it.
+void let_go(QpFront &front) noexcept;
+void let_go(CqFront &front) noexcept;
+void let_go(SrqFront &front) noexcept;
+void let_go(WqFront &front) noexcept;
+void let_go(ContextState &state, engine::Endpoint &target, const ibv_cq *cq) noexcept;
+
+}  // namespace ibvexp::queue
