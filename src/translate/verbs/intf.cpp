@@ -4,6 +4,7 @@
 #include "trace/diagnose.h"
 #include "translate/queue/direct/families.h"
 #include "translate/queue/direct/ownership.h"
+#include "translate/queue/faces.h"
 #include "translate/queue/front.h"
 #include "translate/state/context_state.h"
 #include "translate/verbs/wq.h"
@@ -130,6 +131,15 @@ Refusal query_qp(ContextState &state, ibv_qp *qp, direct::FamilyChoice choice, v
   if (qp->state < IBV_QPS_INIT || qp->state > IBV_QPS_RTS)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ_STATE, "obj: state", qp->state,
                   "must be INIT, RTR or RTS");
+  if (const queue::QpFront *front = queue::before(qp); front != nullptr && front->own.send) {
+    if (qp->srq != nullptr)
+      return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: srq", 0, "it receives from an SRQ");
+    family = const_cast<ibv_exp_qp_burst_family_v1 *>(
+        queue::burst_face({.frames = qp->qp_type == IBV_QPT_RAW_PACKET,
+                           .own_receive = front->own.receive != nullptr,
+                           .checked = choice.checked}));
+    return fine;
+  }
   if (const auto owned = direct::own(state, qp->send_cq); !owned)
     return to_refusal(owned.failure());
   choice.raw_packet = qp->qp_type == IBV_QPT_RAW_PACKET;
@@ -142,6 +152,10 @@ Refusal query_qp(ContextState &state, ibv_qp *qp, direct::FamilyChoice choice, v
 Refusal query_cq(ContextState &state, ibv_cq *cq, direct::FamilyChoice choice, void *&family) {
   if (!is_cq(state, cq))
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no completion queue of this context");
+  if (const queue::CqFront *front = queue::before(cq); front != nullptr && front->own.engine) {
+    family = const_cast<ibv_exp_cq_family_v1 *>(queue::cq_face({.checked = choice.checked}));
+    return fine;
+  }
   if (const auto owned = direct::own(state, cq); !owned) return to_refusal(owned.failure());
   family = const_cast<ibv_exp_cq_family_v1 *>(direct::cq_family(choice));
   return fine;
@@ -152,6 +166,10 @@ Refusal query_wq(ContextState &state, const void *object, direct::FamilyChoice c
   const WorkQueue *wq = wq_of(state, object);
   if (wq == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no work queue of this context");
+  if (wq->front != nullptr && wq->front->own.engine != nullptr) {
+    family = const_cast<ibv_exp_wq_family *>(queue::wq_face({.checked = choice.checked}));
+    return fine;
+  }
   if (const auto owned = direct::own(state, wq->cq); !owned) return to_refusal(owned.failure());
   family = const_cast<ibv_exp_wq_family *>(direct::wq_family(choice));
   return fine;
