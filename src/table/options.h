@@ -21,7 +21,7 @@ struct Options {
   const char *log_file = "";
   const char *trace_file = "";
   const char *tally_file = "";
-  ObjectsOf objects = ObjectsOf::fronts;
+  ObjectsOf objects = ObjectsOf::own;
   ObjectLayout layout = ObjectLayout::v4;
   LogLevel log_level = LogLevel::warn;
   bool strict = false;

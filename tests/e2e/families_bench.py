@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Instructions per frame of the interface families and of libmlx5's own
-functions for the same frames, counted by callgrind in one run.
+functions (IBVEXP_ENGINE=native) for the same frames, counted by callgrind.
 
     families_bench.py --softhca LIB --library LIB [--check] PROGRAM
 
@@ -74,24 +74,24 @@ def count(command, softhca, libraries, more):
     return counts
 
 
-def run(title):
-    """What was asked for, and the counts of each phase; or the exit status."""
+def run(title, more):
+    """What was asked for, and the counts of each phase with each set of variables."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--softhca", required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("program")
     args = parser.parse_args()
-    return args, count([args.program], args.softhca, [args.library], {})
+    return args, *(count([args.program], args.softhca, [args.library], env) for env in more)
 
 
 def main():
     os.environ["SOFTHCA_LINK"] = "eth"
-    args, counts = run(__doc__)
+    args, libmlx5, ours = run(__doc__, [{"IBVEXP_ENGINE": "native"}, {}])
     failed = False
     print(f"{'instructions per frame':24} {'libmlx5':>8} {'family':>8} {'ratio':>6}")
     for title, native, family, frames, limit in ROWS:
-        before, after = counts[native] / frames, counts[family] / frames
+        before, after = libmlx5[native] / frames, ours[family] / frames
         print(f"{title:24} {before:8.1f} {after:8.1f} {after / before:6.2f}")
         failed |= after > limit * before or before == 0 or after == 0
     return 1 if failed and args.check else 0

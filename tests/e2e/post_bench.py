@@ -18,7 +18,7 @@ LIMITS = {("post", 1): 1.3, ("post", 16): 1.3, ("poll", 1): 1.6, ("poll", 16): 1
 
 
 def main():
-    args, counts = families_bench.run(__doc__)
+    args, counts = families_bench.run(__doc__, [{}])
     failed = False
     print(f"{'instructions':24} {'base':>8} {'exp':>8} {'ratio':>6}")
     for verb in ("post", "poll"):

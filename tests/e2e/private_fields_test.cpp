@@ -157,14 +157,15 @@ TEST_CASE("registers that nobody shares need no lock") {
 
 namespace {
 
-void check_cq(ibv_cq *cq) {
+// consumed: entries, that of a resize among them if the library counts.
+void check_cq(ibv_cq *cq, std::uint32_t consumed = 0) {
   const auto &of = private_of(cq);
   const mlx5dv_cq facts = facts_of(cq);
   REQUIRE(of.active_buf != nullptr);
   CHECK(number(of.active_buf->buf) == number(facts.buf));
   CHECK(of.active_buf->length == std::size_t{facts.cqe_cnt} * facts.cqe_size);
   CHECK(of.cqn == facts.cqn);
-  CHECK(of.cons_index == 0);
+  CHECK(of.cons_index == consumed);
   CHECK(number(of.dbrec) == number(facts.dbrec));
   CHECK(of.cqe_sz == facts.cqe_size);
   CHECK(static_cast<std::uint32_t>(cq->cqe) + 1 == facts.cqe_cnt);
@@ -184,7 +185,7 @@ TEST_CASE("completion queues, also resized") {
   check_cq(base.get());
   REQUIRE(ibv_resize_cq(base.get(), 1000) == 0);
   CHECK(base->cqe >= 1000);
-  check_cq(base.get());
+  check_cq(base.get(), engine_drives() ? 1 : 0);
 }
 
 TEST_CASE("completion queues with time stamps", "[rdma-core-29]") {

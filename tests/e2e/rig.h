@@ -8,8 +8,10 @@
 #include <catch.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 // Releases a verbs object at the end of its scope.
@@ -29,6 +31,16 @@ using Cq = Owned<ibv_cq, ibv_destroy_cq>;
 using Qp = Owned<ibv_qp, ibv_destroy_qp>;
 using Mr = Owned<ibv_mr, ibv_dereg_mr>;
 using Channel = Owned<ibv_comp_channel, ibv_destroy_comp_channel>;
+
+// Whether this library drives the queues, by the environment and the door.
+inline bool engine_drives() {
+#ifdef EXP_LIBRARY
+  return false;
+#else
+  const char *engine = std::getenv("IBVEXP_ENGINE");
+  return engine == nullptr || *engine == '\0' || std::string_view(engine) == "own";
+#endif
+}
 
 inline Context open_first() {
   ibv_device **list = ibv_get_device_list(nullptr);

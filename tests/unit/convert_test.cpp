@@ -288,7 +288,7 @@ TEST_CASE("options that do not parse keep their default and are reported") {
   const Options none = parse([](const char *) -> const char * { return nullptr; });
   CHECK(none.log_level == LogLevel::warn);
   CHECK_FALSE(none.strict);
-  CHECK(none.objects == ObjectsOf::fronts);
+  CHECK(none.objects == ObjectsOf::own);
   CHECK(none.layout == ObjectLayout::v4);
   CHECK(complaints.empty());
 

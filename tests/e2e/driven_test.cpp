@@ -1,0 +1,231 @@
+// Queues that the library drives itself, next to what it does not drive.
+#include "families_rig.h"
+#include "pair.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <infiniband/mlx5dv.h>
+
+namespace {
+
+using Srq = Owned<ibv_srq, ibv_destroy_srq>;
+
+constexpr auto signaled = IBV_EXP_QP_BURST_SIGNALED;
+
+// A queue pair of the modern interface, which posts past us.
+ibv_qp *create_with_builders(Rig &rig, ibv_cq *cq, ibv_srq *srq = nullptr) {
+  ibv_qp_init_attr_ex attr{};
+  attr.send_cq = attr.recv_cq = cq;
+  attr.srq = srq;
+  attr.cap = {16, srq != nullptr ? 0u : 16u, 1, 1, 0};
+  attr.qp_type = IBV_QPT_RC;
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attr.pd = rig.pd.get();
+  attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE;
+  errno = 0;
+  return ibv_create_qp_ex(rig.context.get(), &attr);
+}
+
+ibv_wc base_completion(ibv_cq *cq) {
+  ibv_wc wc{};
+  int count = 0;
+  for (int turns = 0; count == 0 && turns < 50'000'000; ++turns) count = ibv_poll_cq(cq, 1, &wc);
+  REQUIRE(count == 1);
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  return wc;
+}
+
+void write_by_builders(ibv_qp *qp, std::uint64_t id, const Buffer &from, const Buffer &to) {
+  ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+  REQUIRE(ex != nullptr);
+  ibv_wr_start(ex);
+  ex->wr_id = id;
+  ex->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_rdma_write(ex, to.mr->rkey, to.address());
+  ibv_wr_set_sge(ex, from.mr->lkey, from.address(), 64);
+  REQUIRE(ibv_wr_complete(ex) == 0);
+}
+
+bool same(const Buffer &a, const Buffer &b, std::size_t bytes) {
+  return std::equal(a.bytes.begin(), a.bytes.begin() + static_cast<std::ptrdiff_t>(bytes),
+                    b.bytes.begin());
+}
+
+}  // namespace
+
+TEST_CASE("the first on a completion queue decides who drives it") {
+  Rig rig;
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{0x5a});
+
+  // A modern one: the queue is libmlx5's, and so is what joins.
+  Cq modern = rig.create_cq();
+  ibv_wc none;
+  CHECK(ibv_poll_cq(modern.get(), 1, &none) == 0);
+  Qp builder(create_with_builders(rig, modern.get()));
+  REQUIRE(builder);
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.send_cq = attr.recv_cq = modern.get();
+  Qp joined(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(joined);
+  rig.connect(builder.get(), joined->qp_num);
+  rig.connect(joined.get(), builder->qp_num);
+  write_by_builders(builder.get(), 1, out, in);
+  CHECK(base_completion(modern.get()).wr_id == 1);
+  CHECK(same(out, in, 64));
+  auto piece = out.piece(0, 64);
+  auto wr = request(2, IBV_EXP_WR_RDMA_WRITE, &piece);
+  wr.wr.rdma.remote_addr = in.address();
+  wr.wr.rdma.rkey = in.mr->rkey;
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(joined.get(), &wr, &bad) == 0);
+  CHECK(base_completion(modern.get()).wr_id == 2);
+
+  // A legacy one: no builder may join, and nothing of the attempt stays.
+  Pair pair(IBV_QPT_RC);
+  CHECK(create_with_builders(pair, pair.cq.get()) == nullptr);
+  CHECK(errno == ENOTSUP);
+  auto again = pair.write(3, &piece);
+  piece = pair.out.piece(0, 64);
+  pair.post(again);
+  pair.complete(3);
+}
+
+TEST_CASE("a shared receive queue is in one hand, too") {
+  Rig rig;
+  ibv_srq_init_attr init{nullptr, {8, 1, 0}};
+  Srq unused(ibv_create_srq(rig.pd.get(), &init)), used(ibv_create_srq(rig.pd.get(), &init));
+  Cq modern = rig.create_cq();
+  Qp builder(create_with_builders(rig, modern.get(), unused.get()));
+  CHECK(builder);
+
+  Buffer in(rig.pd.get(), 64);
+  auto piece = in.piece(0, 64);
+  ibv_recv_wr wr{}, *bad = nullptr;
+  wr.sg_list = &piece;
+  wr.num_sge = 1;
+  REQUIRE(ibv_post_srq_recv(used.get(), &wr, &bad) == 0);
+  CHECK(create_with_builders(rig, modern.get(), used.get()) == nullptr);
+  CHECK(errno == ENOTSUP);
+}
+
+TEST_CASE("families and verbs post on the same queue in turn") {
+  FamilyRig rig;
+  Qp a = rig.create_qp(IBV_QPT_RC), b = rig.create_qp(IBV_QPT_RC);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  Buffer out(rig.pd.get(), 256), in(rig.pd.get(), 256);
+  for (std::size_t i = 0; i < 256; ++i) out.bytes[i] = static_cast<std::uint8_t>(i + 1);
+  for (std::uint64_t i = 0; i < 4; ++i) post_receive(b.get(), 10 + i, in.piece(64 * i, 64));
+
+  auto piece = out.piece(0, 64);
+  auto wr = request(1, IBV_EXP_WR_SEND, &piece);
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(a.get(), &wr, &bad) == 0);
+  // Used already, and with a completion on its way.
+  auto *family = rig.burst(a.get());
+  REQUIRE(family != nullptr);
+  REQUIRE(family->send_pending(a.get(), out.address(64), 64, out.mr->lkey, signaled) == 0);
+  // The verb's doorbell covers what the family has left open.
+  piece = out.piece(128, 64);
+  wr = request(3, IBV_EXP_WR_SEND, &piece);
+  REQUIRE(ibv_exp_post_send(a.get(), &wr, &bad) == 0);
+  REQUIRE(family->send_flush(a.get()) == 0);
+  REQUIRE(family->send_pending(a.get(), out.address(192), 64, out.mr->lkey, signaled) == 0);
+  REQUIRE(family->send_flush(a.get()) == 0);
+
+  std::uint64_t sent = 0, received = 0;
+  for (const ibv_exp_wc &wc : rig.completions(8)) {
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    if (wc.exp_opcode == IBV_EXP_WC_SEND) {
+      const std::uint64_t ids[] = {1, 0, 3, 0};
+      CHECK(wc.wr_id == ids[sent++]);
+    } else {
+      CHECK(wc.wr_id == 10 + received++);
+    }
+  }
+  CHECK(sent == 4);
+  CHECK(same(out, in, 256));
+}
+
+TEST_CASE("a resize keeps what has not been read") {
+  Pair pair(IBV_QPT_RC);
+  auto piece = pair.out.piece(0, 64);
+  std::uint64_t posted = 0, read = 0;
+  // More often than the queue is long.
+  for (int round = 0; round < 40; ++round) {
+    for (int i = 0; i < 10; ++i) {
+      auto wr = pair.write(posted++, &piece);
+      pair.post(wr);
+    }
+    for (int i = 0; i < 4; ++i) CHECK(pair.take().wr_id == read++);
+    const int cqe = round % 2 == 0 ? 1000 : 300;
+    REQUIRE(ibv_resize_cq(pair.cq.get(), cqe) == 0);
+    CHECK(pair.cq->cqe >= cqe);
+    for (int i = 0; i < 6; ++i) CHECK(pair.take().wr_id == read++);
+  }
+}
+
+TEST_CASE("the sides of a queue pair may be in different hands") {
+  Rig rig;
+  ibv_cq_init_attr_ex init{};
+  init.cqe = 16;
+  init.wc_flags = IBV_WC_STANDARD_FLAGS;
+  ibv_cq_ex *ex = ibv_create_cq_ex(rig.context.get(), &init);
+  REQUIRE(ex != nullptr);
+  Cq modern(ibv_cq_ex_to_cq(ex));
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.send_cq = modern.get();
+  Qp a(ibv_exp_create_qp(rig.context.get(), &attr)), b = rig.create_qp(IBV_QPT_RC);
+  REQUIRE(a);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{0x77});
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    post_receive(a.get(), i, in.piece(0, 64));
+    post_receive(b.get(), 100 + i, in.piece(0, 64));
+    auto piece = out.piece(0, 64);
+    auto wr = request(200 + i, IBV_EXP_WR_SEND, &piece);
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(a.get(), &wr, &bad) == 0);
+    CHECK(rig.completions(1)[0].wr_id == 100 + i);
+    ibv_poll_cq_attr start{};
+    int error = ENOENT;
+    for (int turns = 0; error == ENOENT && turns < 50'000'000; ++turns)
+      error = ibv_start_poll(ex, &start);
+    REQUIRE(error == 0);
+    CHECK(ex->wr_id == 200 + i);
+    CHECK(ex->status == IBV_WC_SUCCESS);
+    ibv_end_poll(ex);
+    wr = request(300 + i, IBV_EXP_WR_SEND, &piece);
+    REQUIRE(ibv_exp_post_send(b.get(), &wr, &bad) == 0);
+    const auto [sent, received] = both(rig);
+    CHECK(sent.wr_id == 300 + i);
+    CHECK(received.wr_id == i);
+    CHECK(received.qp == a.get());
+  }
+  CHECK(same(out, in, 64));
+}
+
+TEST_CASE("lists that are not there and datagrams without an address are refused") {
+  Pair pair(IBV_QPT_RC);
+  auto piece = pair.out.piece(0, 64);
+  auto good = pair.write(1, &piece), hollow = pair.write(2, nullptr);
+  good.next = &hollow;
+  ibv_exp_send_wr *bad = nullptr;
+  CHECK(pair.post(good, bad) == EINVAL);
+  CHECK(bad == &hollow);
+  pair.complete(1);
+  ibv_recv_wr wr{}, *bad_receive = nullptr;
+  wr.num_sge = 1;
+  CHECK(ibv_post_recv(pair.a.get(), &wr, &bad_receive) == EINVAL);
+  CHECK(bad_receive == &wr);
+
+  Qp datagram = pair.create_qp(IBV_QPT_UD);
+  pair.connect(datagram.get(), 0);
+  auto nowhere = request(3, IBV_EXP_WR_SEND, &piece);
+  nowhere.wr.ud.ah = nullptr;
+  CHECK(ibv_exp_post_send(datagram.get(), &nowhere, &bad) == EINVAL);
+  CHECK(bad == &nowhere);
+}
