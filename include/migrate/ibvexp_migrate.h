@@ -130,6 +130,73 @@ static inline int ibvexp_bind_mw(struct ibvexp_mw_bind *request)
 	return ibv_bind_mw(request->qp, request->mw, &request->bind);
 }
 
+/* The memory of queues, for programs that write work requests by hand */
+
+struct ibvexp_qp_info {
+	uint32_t qpn;
+	volatile uint32_t *dbrec; /* [0]: receives, [1]: sends */
+	struct {
+		void *buf;
+		unsigned int wqe_cnt;
+		unsigned int stride;
+	} sq, rq;
+	struct {
+		void *reg;
+		unsigned int size; /* 0: doorbells of 8 bytes only */
+	} bf;
+};
+
+struct ibvexp_cq_info {
+	uint32_t cqn;
+	unsigned int cqe_cnt;
+	void *buf;
+	volatile uint32_t *dbrec;
+	unsigned int cqe_size;
+};
+
+static inline int ibvexp_get_qp_info(struct ibv_qp *qp, struct ibvexp_qp_info *info)
+{
+	struct mlx5dv_obj object;
+	struct mlx5dv_qp dv;
+
+	memset(&object, 0, sizeof(object));
+	memset(&dv, 0, sizeof(dv));
+	object.qp.in = qp;
+	object.qp.out = &dv;
+	if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP))
+		return -1;
+	info->qpn = qp->qp_num;
+	info->dbrec = (volatile uint32_t *)dv.dbrec;
+	info->sq.buf = dv.sq.buf;
+	info->sq.wqe_cnt = dv.sq.wqe_cnt;
+	info->sq.stride = dv.sq.stride;
+	info->rq.buf = dv.rq.buf;
+	info->rq.wqe_cnt = dv.rq.wqe_cnt;
+	info->rq.stride = dv.rq.stride;
+	info->bf.reg = dv.bf.reg;
+	info->bf.size = dv.bf.size;
+	return 0;
+}
+
+static inline int ibvexp_get_cq_info(struct ibv_cq *cq, struct ibvexp_cq_info *info)
+{
+	struct mlx5dv_obj object;
+	struct mlx5dv_cq dv;
+
+	memset(&object, 0, sizeof(object));
+	memset(&dv, 0, sizeof(dv));
+	object.cq.in = cq;
+	object.cq.out = &dv;
+	if (mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ))
+		return -1;
+	info->cqn = dv.cqn;
+	info->cqe_cnt = dv.cqe_cnt;
+	info->buf = dv.buf;
+	info->dbrec = (volatile uint32_t *)dv.dbrec;
+	info->cqe_size = dv.cqe_size;
+	return 0;
+}
+
 /* Addresses of a port */
 
 /* InfiniBand and the first RoCE are one type, as they were. */

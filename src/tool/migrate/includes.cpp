@@ -1,17 +1,33 @@
 #include "tool/migrate/edits.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <regex>
 #include <set>
+#include <string_view>
 
 namespace ibvexp::migrate {
 
 namespace {
 
-constexpr auto legacy_header = "infiniband/verbs_exp.h";
+// What a legacy header becomes, if that is not included already.
+struct Successor {
+  std::string_view legacy, modern;
+};
+constexpr auto successors = std::to_array<Successor>({
+    {"infiniband/verbs_exp.h", "infiniband/verbs.h"},
+    {"infiniband/ofa_verbs.h", "infiniband/verbs.h"},
+    {"infiniband/mlx5_hw.h", "infiniband/mlx5dv.h"},
+});
+
+const Successor *successor_of(const std::string &header) {
+  const auto found = std::find_if(successors.begin(), successors.end(),
+                                  [&](const Successor &s) { return s.legacy == header; });
+  return found == successors.end() ? nullptr : &*found;
+}
 
 // The words of the new text that begin so.
 std::set<std::string> words(const File &file, const std::regex &pattern) {
@@ -57,28 +73,38 @@ void insert(File &file, Edit edit) {
   file.edits.insert(place, std::move(edit));
 }
 
-// Beside the legacy header, or in front of the others.
-void change_includes(File &file, bool whole, const std::string &folder) {
+// The first legacy header becomes its successor, unless that is there; others go.
+void replace_headers(File &file) {
+  std::set<std::string> there;
+  for (const auto &[offset, include] : file.includes) there.insert(include.name);
+  for (const auto &[offset, include] : file.includes) {
+    const Successor *to = successor_of(include.name);
+    if (to == nullptr) continue;
+    const std::string modern(to->modern);
+    if (there.insert(modern).second) {
+      insert(file, {offset, include.length, "<" + modern + ">", Kind::include, include.name});
+    } else {
+      const std::size_t line = start_of_line(file, offset);
+      insert(file, {line, file.text.find('\n', line) + 1 - line, "", Kind::include, include.name});
+    }
+  }
+}
+
+// In front of the first legacy header, or of all.
+void add_headers(File &file, const std::string &folder) {
   static const std::regex dv("(mlx5dv|MLX5DV)_\\w+");
   std::string wanted;
   for (const std::string &header : helpers(file, folder))
     if (!includes(file, header)) wanted += "#include <" + header + ">\n";
-  if (!words(file, dv).empty() && !includes(file, "infiniband/mlx5dv.h"))
+  if (!words(file, dv).empty() && !includes(file, "infiniband/mlx5dv.h") &&
+      !includes(file, "infiniband/mlx5_hw.h"))
     wanted += "#include <infiniband/mlx5dv.h>\n";
-  const auto legacy = std::find_if(file.includes.begin(), file.includes.end(),
-                                   [](const auto &i) { return i.second.name == legacy_header; });
-  if (legacy != file.includes.end() && whole) {
-    if (includes(file, "infiniband/verbs.h")) {
-      const std::size_t line = start_of_line(file, legacy->first);
-      insert(file, {line, file.text.find('\n', line) + 1 - line, "", Kind::include, legacy_header});
-    } else {
-      insert(file, {legacy->first, legacy->second.length, "<infiniband/verbs.h>", Kind::include,
-                    legacy_header});
-    }
-  }
   if (wanted.empty() || file.includes.empty()) return;
-  const auto &at = legacy != file.includes.end() ? legacy : file.includes.begin();
-  insert(file, {start_of_line(file, at->first), 0, wanted, Kind::include, legacy_header});
+  auto at = std::find_if(file.includes.begin(), file.includes.end(), [](const auto &include) {
+    return successor_of(include.second.name) != nullptr;
+  });
+  if (at == file.includes.end()) at = file.includes.begin();
+  insert(file, {start_of_line(file, at->first), 0, wanted, Kind::include, at->second.name});
 }
 
 }  // namespace
@@ -86,7 +112,10 @@ void change_includes(File &file, bool whole, const std::string &folder) {
 void change_includes(Files &files, const std::string &helper) {
   const bool whole =
       std::all_of(files.begin(), files.end(), [](const auto &file) { return file.second.whole(); });
-  for (auto &[path, file] : files) change_includes(file, whole, helper);
+  for (auto &[path, file] : files) {
+    if (whole) replace_headers(file);
+    add_headers(file, helper);
+  }
 }
 
 }  // namespace ibvexp::migrate

@@ -24,11 +24,17 @@ void write_file(const std::string &path, const std::string &text) {
   if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 
-// Headers lie in the source tree, or where they are installed.
-std::string folder_of(const char *header, std::initializer_list<const char *> places) {
-  for (const char *place : places)
-    if (fs::exists(fs::path(place) / header)) return place;
-  throw std::runtime_error(fmt::format("{} is not there", header));
+// Headers lie where they are installed, or in the source tree for its tests.
+std::string folder_of(const char *header, const char *in_source, const char *installed) {
+#ifdef SOURCE_INCLUDE
+  const fs::path place = fs::path(SOURCE_INCLUDE) / in_source;
+#else
+  static_cast<void>(in_source);
+  const fs::path place = fs::path(INSTALLED_INCLUDE) / installed;
+#endif
+  static_cast<void>(installed);
+  if (fs::exists(place / header)) return place;
+  throw std::runtime_error(fmt::format("{} is not in {}", header, place.string()));
 }
 
 struct Choice {
@@ -39,12 +45,9 @@ struct Choice {
 
 int act(Choice choice) {
   // Programs included <infiniband/verbs.h> alone: ours stands in front of rdma-core's.
-  choice.options.headers = {
-      folder_of("infiniband/mlx5_hw.h",
-                {SOURCE_INCLUDE "/legacy", INSTALLED_INCLUDE "/libibverbs_exp-legacy"}),
-      folder_of("infiniband/verbs_exp.h", {SOURCE_INCLUDE, INSTALLED_INCLUDE})};
-  choice.options.helper =
-      folder_of("ibvexp_migrate.h", {SOURCE_INCLUDE "/migrate", INSTALLED_INCLUDE});
+  choice.options.headers = {folder_of("infiniband/mlx5_hw.h", "legacy", "libibverbs_exp-legacy"),
+                            folder_of("infiniband/verbs_exp.h", ".", ".")};
+  choice.options.helper = folder_of("ibvexp_migrate.h", "migrate", ".");
   if (choice.options.build_dir.empty())
     choice.options.flags.insert(choice.options.flags.begin(), "-D_GNU_SOURCE");
   const Outcome outcome = migrate(choice.options);
