@@ -10,7 +10,7 @@ _ibvexp() {
 		fi
 	done
 	if ((cword == 1)); then
-		COMPREPLY=($(compgen -W 'run audit doctor verify fabric matrix --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run audit migrate doctor verify fabric matrix --help --version' -- "$cur"))
 		return
 	fi
 	case ${words[1]}$prev in
@@ -19,7 +19,8 @@ _ibvexp() {
 			return ;;
 		fabricfabric) COMPREPLY=($(compgen -W 'list clean' -- "$cur")); return ;;
 		doctor--device) COMPREPLY=($(compgen -W soft -- "$cur")); return ;;
-		run--trace | run--report | verify--json | verify--junit | verify--report | audit--json | audit--sarif | audit--html | audit--baseline | audit--config | audit--diff) _filedir; return ;;
+		run--trace | run--report | verify--json | verify--junit | verify--report | audit--json | audit--sarif | audit--html | audit--baseline | audit--config | audit--diff | migrate--report) _filedir; return ;;
+		migrate-p) _filedir -d; return ;;
 		verify--link) COMPREPLY=($(compgen -W "ib eth" -- "$cur")); return ;;
 		audit--fail-on)
 			COMPREPLY=($(compgen -W 'refused switch private any' -- "$cur"))
@@ -35,5 +36,5 @@ _ibvexp() {
 			grep -oE '(^|[ ,])--[a-z-]+' | tr -d ' ,') --" -- "$cur"))
 		return
 	fi
-	[[ ${words[1]} == audit ]] && _filedir
+	[[ ${words[1]} == audit || ${words[1]} == migrate ]] && _filedir
 } && complete -F _ibvexp ibvexp
