@@ -171,7 +171,11 @@ int Document::append(const Image &image, std::string_view state) noexcept {
 const char *explain_error(int error) noexcept {
   if (error == EEXIST) return "exists and is no trace; it is left alone";
   if (error == EILSEQ) return "is a damaged trace; it is left alone";
+#if __GLIBC_PREREQ(2, 32)
   const char *text = strerrordesc_np(error);
+#else
+  const char *text = strerror(error);
+#endif
   return text != nullptr ? text : "unknown error";
 }
 

@@ -1,6 +1,7 @@
 #include "config/schema.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <span>
@@ -140,11 +141,13 @@ Field<FaultRule> errno_name() {
           "What the command answers",
           [](const Json &j, FaultRule &r) {
             if (!j.is_string()) return false;
-            constexpr int last_errno = 133;
-            for (int e = 1; e <= last_errno; ++e) {
-              const char *name = strerrorname_np(e);
-              if (!name || j.get_ref<const std::string &>() != name) continue;
-              r.error = e;
+            static constexpr std::pair<std::string_view, int> all[] = {
+#define ERRNO_NAME(name) {#name, name},
+#include "config/errno_names.def"
+            };
+            for (const auto &[name, number] : all) {
+              if (j.get_ref<const std::string &>() != name) continue;
+              r.error = number;
               return true;
             }
             return false;

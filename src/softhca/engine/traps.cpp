@@ -27,6 +27,9 @@
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
 
 namespace softhca {
 
