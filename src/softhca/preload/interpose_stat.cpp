@@ -16,6 +16,7 @@
 
 using namespace softhca;
 
+#if __GLIBC_PREREQ(2, 33)
 REAL(int, stat, const char *, struct stat *);
 REAL(int, stat64, const char *, struct stat64 *);
 REAL(int, lstat, const char *, struct stat *);
@@ -24,6 +25,18 @@ REAL(int, fstat, int, struct stat *);
 REAL(int, fstat64, int, struct stat64 *);
 REAL(int, fstatat, int, const char *, struct stat *, int);
 REAL(int, fstatat64, int, const char *, struct stat64 *, int);
+#else
+// There glibc has them with the version of the structure alone. Who calls them all
+// the same is a static libstdc++ of a later one.
+#define real_stat(path, st) real___xstat(1, path, st)
+#define real_stat64(path, st) real___xstat64(1, path, st)
+#define real_lstat(path, st) real___lxstat(1, path, st)
+#define real_lstat64(path, st) real___lxstat64(1, path, st)
+#define real_fstat(fd, st) real___fxstat(1, fd, st)
+#define real_fstat64(fd, st) real___fxstat64(1, fd, st)
+#define real_fstatat(dir, path, st, flags) real___fxstatat(1, dir, path, st, flags)
+#define real_fstatat64(dir, path, st, flags) real___fxstatat64(1, dir, path, st, flags)
+#endif
 REAL(int, __xstat, int, const char *, struct stat *);
 REAL(int, __xstat64, int, const char *, struct stat64 *);
 REAL(int, __lxstat, int, const char *, struct stat *);
