@@ -75,7 +75,12 @@ class Walk {
     const Reader reader(archive_read_new());
     if (reader == nullptr) throw std::bad_alloc();
     archive_read_support_filter_all(reader.get());
-    archive_read_support_format_all(reader.get());
+    // Of packages and archives, not of disks and web pages.
+    archive_read_support_format_ar(reader.get());
+    archive_read_support_format_cpio(reader.get());
+    archive_read_support_format_tar(reader.get());
+    archive_read_support_format_zip(reader.get());
+    archive_read_support_format_7zip(reader.get());
     if (archive_read_open_filename(reader.get(), path.c_str(), 1 << 16) != ARCHIVE_OK)
       fail(reader.get());
     for (;;) {
