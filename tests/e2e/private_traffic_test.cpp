@@ -123,7 +123,7 @@ class Reader {
     static_cast<std::uint32_t *>(of_.dbrec)[0] = htobe32(index_ & 0xffffff);
   }
   // As ibv_mlx5_exp_update_cq_ci() does, and its counterpart.
-  void tell() { of_.cons_index = index_; }
+  void show_index() { of_.cons_index = index_; }
   void ask() { index_ = of_.cons_index; }
   std::uint32_t index() const { return index_; }
 
@@ -221,7 +221,7 @@ TEST_CASE("arming starts from the program's counter") {
   Sender sender(a.get());
   Reader reader(cq.get());
   for (int turn = 0; turn < 100; ++turn) {
-    reader.tell();
+    reader.show_index();
     REQUIRE(ibv_req_notify_cq(cq.get(), 0) == 0);
     // Nothing has happened since: there must be no event of the past.
     pollfd ready{channel->fd, POLLIN, 0};
@@ -257,7 +257,7 @@ TEST_CASE("a reset takes the completions of its queue pair, and the counter says
       other.write(rig.out, 64, rig.in, 64);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    reader.tell();
+    reader.show_index();
     if (destroy) {
       rig.a.reset();
     } else {
@@ -279,7 +279,7 @@ TEST_CASE("a reset takes the completions of its queue pair, and the counter says
     other.write(rig.out, 64, rig.in, 128);
     CHECK(number_in(reader.wait()) == c->qp_num);
     reader.release();
-    reader.tell();
+    reader.show_index();
   }
 }
 
@@ -293,7 +293,7 @@ TEST_CASE("a queue pair is used again after a reset") {
       reader.wait();
       reader.release();
     }
-    reader.tell();
+    reader.show_index();
     ibv_qp_attr to{};
     to.qp_state = IBV_QPS_RESET;
     REQUIRE(ibv_modify_qp(rig.a.get(), &to, IBV_QP_STATE) == 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * RDMA writes without a verb on the way: entries written into the send queue and
- * completions read by hand, with what the inlines of mlx5_hw.h tell. Verbs create,
+ * completions read by hand, with what the inlines of mlx5_hw.h fill in. Verbs create,
  * connect, arm and destroy.
  *
  *   exp_direct [-g GID_INDEX]

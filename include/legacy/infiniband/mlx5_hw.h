@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Direct access to the queues of mlx5 objects, as programs for MLNX_OFED had it: the
- * inlines below tell where the queues lie, and the program writes work queue entries
+ * inlines below show where the queues lie, and the program writes work queue entries
  * and reads completions itself. On the objects that libibverbs_exp hands out on mlx5
  * devices (IBVEXP_ENGINE=fronts, the default).
  *
@@ -212,7 +212,7 @@ struct mlx5_ah {
 	struct mlx5_wqe_av av;
 };
 
-/* Names and meanings of what the inlines tell. */
+/* What the inlines fill in. */
 
 struct ibv_mlx5_qp_info {
 	uint32_t qpn;

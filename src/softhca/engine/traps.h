@@ -1,4 +1,4 @@
-// Traps: a page of the device that the application touches tells the engine.
+// Traps: a page of the device that the application touches wakes the engine.
 //
 // libmlx5 shows us its posts through its locks; programs that write WQEs
 // themselves write a doorbell register and nothing else, and whoever reads the
@@ -8,8 +8,8 @@
 // the access goes on. Nobody looks at anything meanwhile.
 //
 // The thread has a descriptor table of its own, which holds nothing but the
-// userfaultfd: no program that closes descriptors closes this one. What the
-// thread has to know it is told by touching a page of the same kind.
+// userfaultfd: no program that closes descriptors closes this one. Touching a page
+// of the same kind is also how the thread gets its orders.
 //
 // The application's mappings are found in /proc/self/maps: memory hooks hide
 // calls of mmap(). Where any of this is refused (an old kernel, a container's

@@ -1,4 +1,4 @@
-// What a program with the private header reads, from what mlx5dv_init_obj() tells
+// What a program with the private header reads, from what mlx5dv_init_obj() fills
 // about the object behind. No calls.
 #pragma once
 

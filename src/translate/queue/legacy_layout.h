@@ -55,7 +55,7 @@ struct WorkQueue4 {
 };
 
 // A doorbell register. buf_size bytes may be written at once (BlueFlame) if uuarn
-// is not 0; need_lock tells that other queues have it too.
+// is not 0; need_lock: other queues have it too.
 struct Register {
   void *reg;
   std::int32_t need_lock;

@@ -200,7 +200,7 @@ std::vector<Candidate> candidates_on(ContextState &state, const ibv_cq *cq) {
   const MutexGuard guard(state.mutex);
   state.qp_pool.for_each([&](QpState &known) {
     ibv_qp *qp = known.qp.load(std::memory_order_relaxed);
-    // Not by what qp points to: it may have been destroyed behind our back.
+    // Not by what qp points to: it may have been destroyed unseen.
     if (qp == nullptr || (known.send_cq != cq && known.recv_cq != cq)) return;
     found.push_back({qp, &known, known.send_cq == cq, known.recv_cq == cq});
   });
@@ -336,7 +336,7 @@ Result<void> adopt(ContextState &state, ibv_qp *qp) {
   if (state.direct == nullptr) return {};
   Context &context = *state.direct;
   const MutexGuard guard(context.mutex);
-  // One that was destroyed behind our back.
+  // One that was destroyed unseen.
   if (Endpoint *stale = context.queue_pairs.find(qp->qp_num)) remove(context, stale, qp->qp_num);
   Candidate c{qp, nullptr, qp->send_cq != nullptr && find(&context, qp->send_cq) != nullptr,
               qp->recv_cq != nullptr && find(&context, qp->recv_cq) != nullptr};
