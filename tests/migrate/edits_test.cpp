@@ -1,0 +1,125 @@
+// What happens to edits that meet, and to what none reaches.
+#include "tool/migrate/edits.h"
+#include "tool/migrate/rules.h"
+
+#include <catch.h>
+
+using namespace ibvexp::migrate;
+
+namespace {
+
+File file_of(const char *text) {
+  File file;
+  file.text = text;
+  return file;
+}
+
+Edit edit_of(const File &file, const char *what, const char *text) {
+  return {file.text.find(what), std::string(what).size(), text, Kind::name, what};
+}
+
+}  // namespace
+
+TEST_CASE("an edit inside another one goes") {
+  File file = file_of("f(a | GONE);\n");
+  file.add(edit_of(file, "GONE", "0"));
+  file.add(edit_of(file, " | GONE", ""));
+  file.settle();
+  CHECK(file.result() == "f(a);\n");
+  CHECK(file.whole());
+}
+
+TEST_CASE("the same edit from two translation units is one") {
+  File file = file_of("OLD;\n");
+  file.add(edit_of(file, "OLD", "NEW"));
+  file.add(edit_of(file, "OLD", "NEW"));
+  file.settle();
+  CHECK(file.result() == "NEW;\n");
+  CHECK(file.edits.size() == 1);
+}
+
+TEST_CASE("what means different things stays, and is a finding") {
+  File file = file_of("  OLD;\n");
+  file.uses[2] = "OLD";
+  file.add(edit_of(file, "OLD", "ONE"));
+  file.add(edit_of(file, "OLD", "OTHER"));
+  file.settle();
+  CHECK(file.edits.empty());
+  REQUIRE(file.findings.size() == 1);
+  CHECK(file.findings.begin()->kind == Kind::conflict);
+  CHECK(file.result().find("  /* IBVEXP1105 OLD: ") == 0);
+}
+
+TEST_CASE("text is put in front of what is replaced there") {
+  File file = file_of("f(attr);\n");
+  file.add(edit_of(file, "attr", "modern"));
+  file.add({2, 0, "NULL, ", Kind::call, "f"});
+  file.settle();
+  CHECK(file.result() == "f(NULL, modern);\n");
+}
+
+TEST_CASE("a use that no edit reaches was not compiled") {
+  File file = file_of("#if 0\n\tOLD;\n#endif\nOLD;\n");
+  file.uses[7] = file.uses[19] = "OLD";
+  file.add({19, 3, "NEW", Kind::name, "OLD"});
+  file.settle();
+  CHECK(file.not_compiled() == 1);
+  CHECK(file.converted() == 1);
+  CHECK(file.result() ==
+        "#if 0\n\t/* IBVEXP1104 OLD: see docs/migrating.md */\n\tOLD;\n#endif\nNEW;\n");
+}
+
+TEST_CASE("a comment stands once, however often it is asked for") {
+  File file = file_of("  OLD(OLD);\n");
+  file.findings = {{2, Kind::no_rule, "OLD"}, {6, Kind::no_rule, "OLD"}};
+  const std::string once = file.result();
+  CHECK(once == "  /* IBVEXP1101 OLD: see docs/migrating.md */\n  OLD(OLD);\n");
+  File again = file_of(once.c_str());
+  again.findings = {{once.find("OLD("), Kind::no_rule, "OLD"}};
+  CHECK(again.result() == once);
+}
+
+TEST_CASE("no comment breaks a macro of several lines") {
+  File file = file_of("#define M \\\n  OLD\n");
+  file.findings = {{14, Kind::in_macro, "OLD"}};
+  CHECK(file.result() == file.text);
+}
+
+TEST_CASE("a finding inside of what goes is nobody's business") {
+  File file = file_of("a.b = OLD;\nrest;\n");
+  file.findings = {{6, Kind::no_rule, "OLD"}};
+  file.add({0, 11, "", Kind::gone, "a.b"});
+  file.settle();
+  CHECK(file.whole());
+  CHECK(file.result() == "rest;\n");
+}
+
+TEST_CASE("a wider form is chosen when the program needs it") {
+  Rules rules(true);
+  CHECK(rules.type("ibv_exp_wc")->modern == "ibv_wc");
+  CHECK(rules.call("ibv_exp_poll_cq")->modern == "ibv_poll_cq");
+  rules.note_use("ibv_exp_wc.timestamp");
+  CHECK(rules.type("ibv_exp_wc")->modern == "ibvexp_wc");
+  CHECK(rules.call("ibv_exp_poll_cq")->modern == "ibvexp_poll_cq");
+  CHECK(rules.type("ibv_exp_send_wr")->modern == "ibv_send_wr");
+}
+
+TEST_CASE("without helper, what would need one has no rule") {
+  const Rules rules(false);
+  CHECK(rules.call("ibv_exp_reg_mr") == nullptr);
+  CHECK(rules.call("ibv_exp_modify_qp")->modern == "ibv_modify_qp");
+}
+
+TEST_CASE("the tables name constants that only lost EXP_") {
+  CHECK(Rules::name_by_table("IBV_EXP_QP_STATE") == "IBV_QP_STATE");
+  CHECK(Rules::name_by_table("IBV_EXP_QP_GROUP_RSS").empty());
+  // Another name: a rule has to say so.
+  CHECK(Rules::name_by_table("IBV_EXP_CQ_ATTR_MODERATION").empty());
+}
+
+TEST_CASE("queue pairs of raw packets are not compared by number") {
+  Rules rules(true);
+  CHECK(rules.compare("ibv_exp_wc", "qp") != nullptr);
+  rules.note_use("IBV_QPT_RAW_PACKET");
+  CHECK(rules.compare("ibv_exp_wc", "qp") == nullptr);
+}
