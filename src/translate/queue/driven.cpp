@@ -80,10 +80,19 @@ bool may_release(const Front *front) {
   return false;
 }
 
-// The object is libmlx5's from here on.
+// The object is libmlx5's from here on. A thread that is just polling it, and finds
+// nothing, may still see what the engine had.
 template <class Front>
 void release(Front *front) {
-  if (is_driven(front)) let_go(*front);
+  if (!is_driven(front)) return;
+  front->own.released = front->own.engine;
+  front->own.engine = nullptr;
+}
+
+// Nobody else may release it while something is created that the engine will drive.
+template <class Front>
+void reserve(Front *front) {
+  if (front != nullptr) front->own.joined = true;
 }
 
 // From here on libmlx5 leaves the entries to us: it does so with queues whose memory
@@ -100,10 +109,7 @@ mlx5dv_cq claim(CqFront &front) {
 
 void join(const ibv_cq *cq) {
   CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
-  if (is_driven(front) && !front->own.joined) claim(*front);
-}
-void join(const ibv_srq *srq) {
-  if (SrqFront *front = srq != nullptr ? front_of(srq) : nullptr) front->own.joined = true;
+  if (is_driven(front)) claim(*front);
 }
 
 engine::CompletionQueue *queue_of(const ibv_cq *cq) {
@@ -173,6 +179,11 @@ Result<Sides> driver_for(ContextState &state, const ibv_cq *send, const ibv_cq *
   if (!receives) {
     release(receiving);
     release(shared);
+  }
+  if (sends) reserve(sending);
+  if (receives) {
+    reserve(receiving);
+    reserve(shared);
   }
   return Sides{sends ? By::engine : By::libmlx5, receives ? By::engine : By::libmlx5};
 }
@@ -273,7 +284,6 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   state.driver->endpoints.set(fresh->user_index(), fresh.get());
   if (sends) join(shown.send_cq);
   if (receives) join(shown.recv_cq);
-  if (receives) join(shown.srq);
   front.own.send = sends ? &fresh->send : nullptr;
   front.own.receive = receives ? &fresh->receive : nullptr;
   front.own.engine = fresh.release();
@@ -315,7 +325,6 @@ std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, 
   const MutexGuard guard(state.driver->mutex);
   state.driver->endpoints.set(fresh->user_index(), fresh.get());
   join(dct->cq);
-  join(dct->srq);
   return fresh;
 }
 
@@ -388,14 +397,14 @@ void let_go(WqFront &front) noexcept {
 
 void let_go(CqFront &front) noexcept {
   delete front.own.engine;
-  front.own.engine = nullptr;
+  delete front.own.released;
+  front.own.engine = front.own.released = nullptr;
 }
 
 void let_go(SrqFront &front) noexcept {
-  if (!is_driven(&front)) return;
-  const std::unique_ptr<engine::SharedReceiver> gone(front.own.engine);
-  front.own.engine = nullptr;
-  if (front.legacy.cq == nullptr) return;
+  const std::unique_ptr<engine::SharedReceiver> gone(front.own.engine), former(front.own.released);
+  front.own.engine = front.own.released = nullptr;
+  if (gone == nullptr || front.legacy.cq == nullptr) return;
   forget(driver_of(front.shown.context), gone->endpoint, static_cast<ibv_cq *>(front.legacy.cq),
          nullptr);
 }

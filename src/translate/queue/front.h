@@ -71,8 +71,9 @@ struct CqFront {
   struct alignas(64) Own {
     ibv_cq *back;
     const ibv_context_ops *inner;
-    engine::CompletionQueue *engine;  // null: as above
-    bool joined;                      // something that the engine drives completes here, or did
+    engine::CompletionQueue *engine;    // null: as above
+    engine::CompletionQueue *released;  // of libmlx5 now; somebody may still be looking at it
+    bool joined;  // something that the engine drives completes here, or did, or is about to
     // A verb has taken completions: then the program does not read them itself, and
     // libmlx5's counters are the true ones.
     bool polled;
@@ -91,6 +92,7 @@ struct SrqFront {
     ibv_srq *back;
     const ibv_context_ops *inner;
     engine::SharedReceiver *engine;
+    engine::SharedReceiver *released;
     bool joined;
     SrqFront *next_free;
   } own;
