@@ -44,7 +44,7 @@ def measure(library, mode, function):
         out = os.path.join(folder, "callgrind.out")
         env = dict(os.environ, SOFTHCA_FABRIC=FABRIC, LD_PRELOAD=f"{library}:{SOFTHCA}")
         done = subprocess.run(
-            ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}",
+            ["valgrind", "-q", "--tool=callgrind", "--fair-sched=yes", f"--callgrind-out-file={out}",
              f"--toggle-collect={function}", SUBJECT, mode], env=env, capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
             raise RuntimeError(done.stdout + done.stderr)
