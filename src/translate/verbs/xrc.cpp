@@ -1,4 +1,3 @@
-#include "translate/queue/fronts.h"
 #include "translate/verbs/xrc.h"
 
 #include "base/keep_errno.h"
@@ -6,6 +5,7 @@
 #include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
+#include "translate/queue/fronts.h"
 #include "translate/state/context_state.h"
 
 #include <infiniband/mlx5dv.h>

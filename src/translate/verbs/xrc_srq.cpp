@@ -139,6 +139,8 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
 
   const MutexGuard guard(state.mutex);
   LegacySrq *shown = state.legacy_srqs.add(std::move(legacy));
+  if (queue::SrqFront *front = queue::before(made.get()))
+    queue::show_as(*front, reinterpret_cast<ibv_srq *>(&shown->handle));
   try {
     state.shown_srqs.insert_or_assign(made.get(), shown);
   } catch (...) {
