@@ -23,13 +23,13 @@ engine::ReceiveCounters &counters(std::uint32_t &head) {
   return reinterpret_cast<engine::ReceiveCounters &>(head);
 }
 template <class Queues>
-void count_with(Queues &queues, Endpoint &endpoint) {
-  endpoint.send.posted = &queues.hot.scur_post;
+void count_receives_with(Queues &queues, Endpoint &endpoint) {
   endpoint.receive.counters = &counters(queues.rq.head);
 }
 template <class Queues>
-void count_receives_with(Queues &queues, Endpoint &endpoint) {
-  endpoint.receive.counters = &counters(queues.rq.head);
+void count_with(Queues &queues, Endpoint &endpoint) {
+  endpoint.send.posted = &queues.hot.scur_post;
+  count_receives_with(queues, endpoint);
 }
 static_assert(offsetof(legacy::WorkQueue4, tail) == offsetof(legacy::WorkQueue4, head) + 4);
 static_assert(offsetof(legacy::WorkQueue3, tail) == offsetof(legacy::WorkQueue3, head) + 4);
@@ -314,10 +314,12 @@ void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint3
 }
 
 std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, ibv_exp_dct *dct) {
-  auto fresh = std::make_shared<Endpoint>();
-  legacy::Resource of;
-  std::memcpy(&of, reinterpret_cast<const std::uint8_t *>(back) - sizeof(of), sizeof(of));
-  fresh->set_user_index(of.number);
+  std::shared_ptr<Endpoint> fresh(new Endpoint,
+                                  [driver = state.driver, cq = dct->cq](Endpoint *gone) {
+                                    forget(*driver, *gone, cq, nullptr);
+                                    delete gone;
+                                  });
+  fresh->set_user_index(resource_before(back).number);
   fresh->dct = dct;
   fresh->srq = dct->srq;
   fresh->shared = &front_of(dct->srq)->own.engine->queue;
@@ -407,10 +409,6 @@ void let_go(SrqFront &front) noexcept {
   if (gone == nullptr || front.legacy.cq == nullptr) return;
   forget(driver_of(front.shown.context), gone->endpoint, static_cast<ibv_cq *>(front.legacy.cq),
          nullptr);
-}
-
-void let_go(ContextState &state, Endpoint &target, const ibv_cq *cq) noexcept {
-  forget(*state.driver, target, cq, nullptr);
 }
 
 }  // namespace ibvexp::queue

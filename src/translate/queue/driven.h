@@ -9,6 +9,9 @@
 //
 // Objects of programs are driven where they are fronts, and only on devices whose
 // completions name their queue by a number of libmlx5's.
+//
+// The functions may be called by several threads; two that concern the same object are
+// the program's to keep apart, as in the verbs that they are part of.
 #pragma once
 
 #include "translate/queue/engine/completion_queue.h"
@@ -61,7 +64,8 @@ void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint3
            const ibv_exp_wq_mp_rq *strides);
 // A shared receive queue of XRC: it completes there.
 void complete_on(ContextState &state, SrqFront &front, const ibv_cq *cq);
-// A target of the DC transport, with what completions are to say.
+// A target of the DC transport, with what completions are to say. Its completions go,
+// and nothing finds it any more, when the last owner gives it up: after the target.
 std::shared_ptr<engine::Endpoint> drive_target(ContextState &state, const ibv_qp *back,
                                                ibv_exp_dct *dct);
 
@@ -84,6 +88,5 @@ void let_go(QpFront &front) noexcept;
 void let_go(CqFront &front) noexcept;
 void let_go(SrqFront &front) noexcept;
 void let_go(WqFront &front) noexcept;
-void let_go(ContextState &state, engine::Endpoint &target, const ibv_cq *cq) noexcept;
 
 }  // namespace ibvexp::queue

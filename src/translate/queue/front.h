@@ -27,6 +27,8 @@
 #include <infiniband/verbs.h>
 #include <infiniband/verbs_exp.h>
 
+#include <cstring>
+
 namespace ibvexp::engine {
 struct CompletionQueue;
 struct Endpoint;
@@ -191,6 +193,14 @@ void give_back(QpFront &) noexcept;
 void give_back(CqFront &) noexcept;
 void give_back(SrqFront &) noexcept;
 void give_back(WqFront &) noexcept;
+
+// The kind and number that libmlx5 has in front of an object, as the legacy provider
+// had.
+inline legacy::Resource resource_before(const void *back) noexcept {
+  legacy::Resource of;
+  std::memcpy(&of, static_cast<const std::uint8_t *>(back) - sizeof(of), sizeof(of));
+  return of;
+}
 
 // What stands in front of a block.
 template <class Front>

@@ -15,14 +15,6 @@ namespace {
 
 ObjectLayout layout() { return process_options().layout; }
 
-// The kind and number that libmlx5 has in front of an object, as the legacy provider
-// had.
-legacy::Resource resource_before(const void *back) {
-  legacy::Resource of;
-  std::memcpy(&of, static_cast<const std::uint8_t *>(back) - sizeof(of), sizeof(of));
-  return of;
-}
-
 mlx5dv_cq ask(ibv_cq *cq) {
   mlx5dv_cq facts{};
   mlx5dv_obj object{};

@@ -175,8 +175,7 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
   queue::Cleaning cleaning(gone.mapped()->qp);
   const int error = destroy_real(gone.mapped()->qp);
   if (error == 0) cleaning.clean();
-  if (error == 0 && gone.mapped()->endpoint != nullptr)
-    queue::let_go(state, *gone.mapped()->endpoint, gone.mapped()->handle.cq);
+  if (error == 0) gone.mapped()->endpoint.reset();
   if (entry != nullptr) {
     const MutexGuard guard(state.mutex);
     if (error == 0) state.qp_pool.give_back(*entry);
