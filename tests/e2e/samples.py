@@ -23,7 +23,8 @@ def free_port():
         return s.getsockname()[1]
 
 
-VALGRIND = ["valgrind", "-q", "--trace-children=yes", "--leak-check=full",
+# Fair, or a program that polls leaves no turn to the device's thread.
+VALGRIND = ["valgrind", "-q", "--trace-children=yes", "--fair-sched=yes", "--leak-check=full",
             "--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite,indirect",
             "--error-exitcode=9"]
 SKIPPED = 77
