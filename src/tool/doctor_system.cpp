@@ -137,8 +137,10 @@ void look_at_environment(System &out) {
       {Grade::good,
        value_of("IBVEXP_ENGINE") == "native"
            ? "objects on mlx5 devices: rdma-core's own"
-           : fmt::format("objects on mlx5 devices: in the legacy provider's {} layout",
-                         value_of("IBVEXP_LAYOUT")),
+           : fmt::format(
+                 "objects on mlx5 devices: in the legacy provider's {} layout, driven by {}",
+                 value_of("IBVEXP_LAYOUT"),
+                 value_of("IBVEXP_ENGINE") == "own" ? "this library" : "libmlx5"),
        ""});
   for (const char *name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "IBV_DRIVERS", "RDMAV_DRIVERS",
                            "RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE"})

@@ -191,7 +191,7 @@ int post_srq_ops(ibv_srq *srq, ibv_ops_wr *op, ibv_ops_wr **bad_op) {
 
 ibv_wq *create_wq(ibv_context *context, ibv_wq_init_attr *attr) {
   const Unwrapped cq(attr->cq);
-  By by;
+  By by = By::libmlx5;
   if (!is_decided(driver_for(*attached(context), attr->cq, nullptr, By::libmlx5), by))
     return nullptr;
   return native(context).create_wq(context, attr);

@@ -230,9 +230,9 @@ template <class Sink>
   return go_on(queue, count, sink, *queue.consumed + 1);
 }
 
-// Most polling finds nothing or one completion. That much is done with the registers of a function that calls none. To
-// find nothing takes no lock: who looks while others take completions may miss
-// one that they leave, as if it had looked before.
+// Most polling finds nothing or one completion. That much is done with the registers
+// of a function that calls none. To find nothing takes no lock: who looks while others
+// take completions may miss one that they leave, as if it had looked before.
 template <class Sink>
 [[gnu::always_inline]] inline int take_first(CompletionQueue &queue, int count, Sink sink) {
   const std::uint32_t index = relaxed(*queue.consumed);
