@@ -26,10 +26,10 @@ fs::path find(const char *name, std::initializer_list<const char *> places) {
 
 fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
 
-// LIBDIR_FROM_BIN leads from the installed executable to the libraries.
+// LIBDIR_FROM_BIN and its like lead from the installed executable to what it needs.
 fs::path find_libibverbs_exp() { return find("libibverbs_exp.so.1", {"../exp", LIBDIR_FROM_BIN}); }
 fs::path find_libsofthca() {
-  return find("libsofthca.so", {"../softhca/preload", LIBDIR_FROM_BIN});
+  return find("libsofthca.so", {"../softhca/preload", SOFTHCA_FROM_BIN});
 }
 
 fs::path find_checks() { return find("ibvexp-checks", {"../../tests/e2e", LIBEXEC_FROM_BIN}); }
