@@ -36,7 +36,7 @@ class Suppressions(Audit):
                 (f"{REFUSED}\n// ibvexp-audit: ignore-file\n", 0)):
             self.assertEqual(self.status(text), status, text)
 
-    def test_they_are_told_all_the_same(self):
+    def test_they_are_listed_all_the_same(self):
         source = self.file("a.c", f"{REFUSED} // ibvexp-audit: ignore\n")
         report, _ = self.report(source)
         self.assertTrue(report["files"][0]["uses"][0]["suppressed"])

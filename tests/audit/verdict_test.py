@@ -79,7 +79,7 @@ class Sources(Audit):
         report, _ = self.report(self.file("c/c.c", "flow_entropy = ibv_exp_poll_cq(c);\n"))
         self.assertEqual(self.program(report)["standing"], "runs")
 
-    def test_what_is_never_reported_is_told_from_what_works(self):
+    def test_what_is_never_reported_differs_from_what_works(self):
         verdict, _ = self.judge("if (attr.exp_device_cap_flags & IBV_EXP_DEVICE_DC_INFO) x();\n")
         self.assertEqual(verdict["standing"], "runs")
         report, _ = self.report(self.folder / "app")
@@ -209,7 +209,7 @@ class Traces(Audit):
                              {"name": "IBV_EXP_WR_CQE_WAIT", "refusals": 1})
         self.assertEqual(verdict["verdict"], "runs, but 1 request was refused: IBV_EXP_WR_CQE_WAIT")
 
-    def test_a_verb_that_refused_counts_where_nothing_tells_why(self):
+    def test_a_verb_that_refused_counts_where_nothing_says_why(self):
         verdict = self.judge({"name": "ibv_exp_post_send", "refusals": 1})
         self.assertEqual(verdict["verdict"], "runs, but 1 request was refused: ibv_exp_post_send")
 
@@ -242,7 +242,7 @@ class FailOn(Audit):
         self.assertEqual(both.returncode, 1)
         self.assertEqual(audit("--fail-on", "nonsense", self.folder).returncode, 2)
 
-    def test_findings_and_errors_are_both_told(self):
+    def test_findings_and_errors_are_both_reported(self):
         source = self.file("a.c", "ibv_exp_poll_dc_info(c, e, 1, 1);\n")
         self.assertEqual(audit("--fail-on", "refused", source, self.folder / "none").returncode, 3)
         self.assertEqual(audit(source, self.folder / "none").returncode, 2)

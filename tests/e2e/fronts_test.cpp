@@ -36,7 +36,7 @@ TEST_CASE("completions name what the program holds") {
   CHECK(std::equal(pair.out.bytes.begin(), pair.out.bytes.begin() + 64, pair.in.bytes.begin()));
 }
 
-TEST_CASE("queries tell the objects of the program") {
+TEST_CASE("queries name the objects of the program") {
   Pair pair(IBV_QPT_RC);
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
@@ -140,7 +140,7 @@ TEST_CASE("asynchronous events bring objects of the program") {
   }
 }
 
-TEST_CASE("the last receive of a queue pair is told by its own pointer") {
+TEST_CASE("the last receive of a queue pair completes with its own pointer") {
   Rig rig;
   ibv_srq_init_attr attr{};
   attr.attr = {16, 1, 0};

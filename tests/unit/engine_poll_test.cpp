@@ -1,4 +1,4 @@
-// Completions as a device writes them, told in both layouts; receive requests as it
+// Completions as a device writes them, reported in both layouts; receive requests as it
 // reads them.
 #include "engine_rig.h"
 
@@ -414,11 +414,11 @@ TEST_CASE("engine: receive requests") {
   CHECK(rig.post_receives(2, 200, list) == 0);
   CHECK(rig.post_receives(1, 200, list) == ENOMEM);
   CHECK(be(rig.sends.records[0]) == 4);
-  // What the device is told wraps at 16 bits.
+  // The doorbell record wraps at 16 bits.
   *rig.endpoint.receive.counters = {0xffff, 0xffff};
   CHECK(rig.post_receives(1, 200, list) == 0);
   CHECK(be(rig.sends.records[0]) == 0);
-  // The receive queue of a raw packet queue pair is told of nothing before RTR.
+  // The doorbell record of a raw packet queue pair stays as it is before RTR.
   rig.endpoint.receive.reset();
   ibv_qp frames{};
   frames.state = IBV_QPS_INIT;
@@ -595,12 +595,12 @@ TEST_CASE("engine: multi-packet queues") {
   packet.bytes = 1u << 31 | 5u << 16;  // the rest is filled up
   rig.add(packet);
 
-  // ibv_wc cannot tell them: they stay.
+  // ibv_wc has no place for them: they stay.
   ibv_wc plain;
   CHECK(poll(rig.queue, 1, &plain) == -ENOTSUP);
   ibv_exp_wc wc[2];
   CHECK(poll(rig.queue, 2, wc, sizeof(wc[0])) == -ENOTSUP);
-  rig.queue.tells_multi_packet = true;
+  rig.queue.reports_strides = true;
   REQUIRE(poll(rig.queue, 2, wc, sizeof(wc[0])) == 2);
   CHECK(wc[0].wr_id == 200);
   CHECK(wc[0].qp_num == 0x4321);

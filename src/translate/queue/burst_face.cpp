@@ -54,7 +54,7 @@ void await_doorbell(SendQueue &queue, std::uint64_t head) {
   queue.pending_end = *queue.posted;
 }
 
-// Requests that were posted by verbs since have told the device of all before them.
+// Requests that were posted by verbs since have rung for all before them.
 void ring_pending(SendQueue &queue) {
   if (queue.pending_head == 0) return;
   if (queue.pending_end == *queue.posted) queue.doorbell.ring(*queue.posted, queue.pending_head);

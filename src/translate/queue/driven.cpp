@@ -202,7 +202,7 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   fresh->endpoints = &state.driver->endpoints;
   fresh->stamps = stamps_of(known);
   fresh->mini_has_hash = known != nullptr && known->ring.mini_has_hash;
-  fresh->tells_multi_packet =
+  fresh->reports_strides =
       effective_now(row(FeatureId::mprq_poll_mp_wr).answer).verdict != Verdict::unsupported;
   fresh->cq = &front.shown;
   fresh->consumed = &front.legacy.cons_index;

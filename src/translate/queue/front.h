@@ -9,7 +9,7 @@
 // number of the resource.
 //
 // All blocks come from one range of addresses (block_range.h), so an object of
-// ours is told from any other by its address alone. A tag inside would not do: the
+// ours is told apart from any other by its address alone. A tag inside would not do: the
 // legacy inline of ibv_exp_create_cq() initialises mutex and condition of what it
 // is given, and all else is rdma-core's in an object that is not ours. Blocks are
 // used again for objects of the same kind and never returned: who is late with a

@@ -48,7 +48,7 @@ template <std::uint32_t wc_size>
 void move_completions(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
                       std::uint32_t wc_size);
 
-// Why nothing can be told of a queue that the engine drives.
+// Why a queue that the engine drives could not be polled.
 Error refuse_poll(const ibv_cq *cq, int error);
 
 // cq: the program's. Otherwise than by the engine: through the provider's own poll_cq.

@@ -14,21 +14,21 @@ namespace {
 
 // Entries that libmlx5 handles by itself are not reported: errors of signatures, and
 // receive entries of a shared queue given back by on-demand paging.
-bool is_silent(const mlx5_cqe64 &cqe, ibv_wc_status told) {
+bool is_silent(const mlx5_cqe64 &cqe, ibv_wc_status status) {
   constexpr std::uint8_t aborted = 0x22, page_fault = 0x93;
   const auto opcode = mlx5dv_get_cqe_opcode(const_cast<mlx5_cqe64 *>(&cqe));
   if (opcode == MLX5_CQE_SIG_ERR || opcode == MLX5_CQE_RESIZE_CQ) return true;
   return opcode == MLX5_CQE_RESP_ERR && cqe::syndrome(cqe) == aborted &&
-         cqe::vendor_syndrome(cqe) == page_fault && told != IBV_WC_REM_ABORT_ERR;
+         cqe::vendor_syndrome(cqe) == page_fault && status != IBV_WC_REM_ABORT_ERR;
 }
 
 // The entry that libmlx5 has taken last, the first from n on that it reports. Behind
 // a resize there is an empty one.
 const mlx5_cqe64 &taken(const CqRing &ring, std::uint32_t &n, std::uint32_t size,
-                        ibv_wc_status told) {
+                        ibv_wc_status status) {
   for (;; ++n) {
     const mlx5_cqe64 &cqe = *cqe_at(ring, n, size);
-    if (is_written(cqe, n, size) && !is_silent(cqe, told)) [[likely]] {
+    if (is_written(cqe, n, size) && !is_silent(cqe, status)) [[likely]] {
       ++n;
       return cqe;
     }

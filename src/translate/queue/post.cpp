@@ -77,8 +77,8 @@ int judge_frame(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode)
   return 0;
 }
 
-// Whether the provider accepts the request once it has begun. known says how
-// much can be told about the queue pair.
+// Whether the provider accepts the request once it has begun. known: null for a queue
+// pair that nobody has noted.
 int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opcode &opcode) {
   if ((wr.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 && !has_checksums(type)) [[unlikely]]
     return EINVAL;

@@ -159,7 +159,7 @@ int poll(CompletionQueue &cq, int count, ibv_wc *wc) {
   for (; done < count; ++done) {
     const int got = take(cq, wc[done], nullptr);
     if (got == 1) continue;
-    // What was taken is told first.
+    // What was taken is reported first.
     if (got < 0 && done == 0) done = got;
     break;
   }

@@ -1,4 +1,4 @@
-// Completions of a queue of ours, as the verbs tell them.
+// Completions of a queue of ours, as the verbs report them.
 #pragma once
 
 #include "translate/queue/direct/queue.h"
@@ -6,7 +6,7 @@
 namespace ibvexp::direct {
 
 // ibv_poll_cq() for a queue of ours. A completion of a multi-packet queue is not
-// taken: ibv_wc cannot tell it, and -1 with ENOTSUP is the answer; failed ones
+// taken: ibv_wc has no room for it, and -1 with ENOTSUP is the answer; failed ones
 // are.
 int poll(CompletionQueue &cq, int count, ibv_wc *wc);
 
@@ -25,8 +25,8 @@ struct Taken {
 };
 
 // Takes one completion under the lock of the queue. 1 if there was one, 0 if
-// not, -1 and errno for one that cannot be told. The caller releases what was
-// consumed. taken is null where multi-packet queues cannot be told.
+// not, -1 and errno for one that ibv_wc has no room for. The caller releases what was
+// consumed. taken is null where strides cannot be reported.
 int take(CompletionQueue &cq, ibv_wc &wc, Taken *taken);
 
 // Takes the completions of a queue out that have not been read.

@@ -21,7 +21,7 @@ using translate::WorkQueue;
 namespace {
 
 // libmlx5 gives each object a number by which completions name it, and no
-// function tells it. It has been in the eight bytes in front of the object since
+// function returns it. It has been in the eight bytes in front of the object since
 // there are such numbers: the kind of the object, then the number.
 struct ResourceHeader {
   std::uint32_t kind;

@@ -86,7 +86,7 @@ struct ReceiveQueue {
   std::uint16_t head = 0;  // entries posted
   std::uint16_t tail = 0;  // entries completed
   // The receive queue of a raw packet QP works from INIT on, which no queue pair
-  // may: it is told of its entries in RTR.
+  // may: the device learns of its entries in RTR.
   const ibv_qp *held_for = nullptr;
   std::uint32_t *record = nullptr;
   std::unique_ptr<std::uint64_t[]> ids;
@@ -140,7 +140,7 @@ struct CompletionQueue {
   std::uint8_t *page = nullptr;
   std::uint32_t arm_count = 0;
   std::uint32_t striding = 0;  // multi-packet queues that complete here
-  bool system_time = false;    // time stamps are told as the time of day
+  bool system_time = false;    // time stamps are reported as the time of day
   const NumberTable<Endpoint> *endpoints = nullptr;
   Endpoint *last = nullptr;
   SpinLock lock;

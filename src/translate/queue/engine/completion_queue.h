@@ -28,8 +28,8 @@ struct CompletionQueue {
   const NumberTable<Endpoint> *endpoints = nullptr;  // by user index
 
   Stamps stamps = Stamps::none;
-  bool mini_has_hash = false;       // compressed entries bring a hash, not a checksum
-  bool tells_multi_packet = false;  // ibv_exp_poll_cq() may tell completions in strides
+  bool mini_has_hash = false;    // compressed entries bring a hash, not a checksum
+  bool reports_strides = false;  // ibv_exp_poll_cq() may report completions in strides
   std::uint32_t number = 0;
   std::uint32_t *arm_count = &own_arm_count;  // events that were taken
   std::uint8_t *page = nullptr;               // where it is armed

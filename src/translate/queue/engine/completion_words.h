@@ -15,7 +15,7 @@ struct SendMeaning {
   std::uint8_t wc = IBV_WC_SEND;
   std::uint8_t exp = IBV_EXP_WC_SEND;
   std::uint8_t wc_flags = 0;
-  enum : std::uint8_t { nothing, counted, eight, told, masked } bytes = nothing;
+  enum : std::uint8_t { nothing, counted, eight, in_sent, masked } bytes = nothing;
 };
 
 inline constexpr auto send_meanings = [] {
@@ -35,8 +35,8 @@ inline constexpr auto send_meanings = [] {
                                        SendMeaning::masked};
   all[MLX5_OPCODE_ATOMIC_MASKED_FA] = {IBV_EXP_WC_MASKED_FETCH_ADD, IBV_EXP_WC_MASKED_FETCH_ADD, 0,
                                        SendMeaning::masked};
-  both(MLX5_OPCODE_UMR, IBV_WC_SEND, SendMeaning::told);
-  both(MLX5_OPCODE_NOP, IBV_WC_SEND, SendMeaning::told);
+  both(MLX5_OPCODE_UMR, IBV_WC_SEND, SendMeaning::in_sent);
+  both(MLX5_OPCODE_NOP, IBV_WC_SEND, SendMeaning::in_sent);
   return all;
 }();
 
@@ -53,7 +53,7 @@ constexpr std::uint32_t receive_index(std::uint32_t kind, bool checksum, bool gr
   return kind << 2 | std::uint32_t{checksum} << 1 | std::uint32_t{grh};
 }
 
-// Of messages that invalidate a key the number is told in another order.
+// Of messages that invalidate a key the number comes in another order.
 template <bool to_3x_or_4_0>
 inline constexpr auto receive_meanings = [] {
   std::array<ReceiveMeaning, receive_index(MLX5_CQE_RESP_SEND_INV, true, true) + 1> all{};
@@ -91,7 +91,7 @@ static_assert(offsetof(ibv_exp_wc, exp_opcode) == 12 && offsetof(ibv_exp_wc, byt
               offsetof(ibv_exp_wc, srq) == 64 && offsetof(ibv_exp_wc, dct) == 72 &&
               offsetof(ibv_exp_wc, exp_wc_flags) == 80);
 
-inline std::uint32_t told_bytes(const SendQueue &queue, Cqe cqe) {
+inline std::uint32_t masked_bytes(const SendQueue &queue, Cqe cqe) {
   // The size of a masked atomic is in its entry.
   const std::uint8_t modifier = queue.begin[std::size_t{cqe.counter() & queue.mask} << log_block];
   return 4u << (modifier & 3);
@@ -109,7 +109,7 @@ template <std::uint32_t wc_size>
     switch (meaning.bytes) {
       case SendMeaning::counted: bytes = cqe.byte_count(); break;
       case SendMeaning::eight: bytes = 8; break;
-      case SendMeaning::masked: bytes = told_bytes(of.send, cqe); break;
+      case SendMeaning::masked: bytes = masked_bytes(of.send, cqe); break;
       default: opcode = sent.meaning(); break;
     }
   }

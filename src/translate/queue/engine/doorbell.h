@@ -1,4 +1,4 @@
-// Telling the device of new entries in a send queue.
+// Ringing for new entries in a send queue.
 //
 // A register of the device is shared by queues, also by such that libmlx5 drives
 // itself under a lock that nobody else can take. Eight bytes at once need no lock.

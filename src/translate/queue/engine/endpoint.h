@@ -17,7 +17,7 @@ struct Endpoint {
   ibv_qp *qp = nullptr;
   ibv_srq *srq = nullptr;  // the one that it receives from
   ibv_exp_dct *dct = nullptr;
-  std::uint32_t number = 0;  // of a work queue: completions of frames do not tell it
+  std::uint32_t number = 0;  // of a work queue: completions of frames do not name it
   // IBV_EXP_WC_* that say which of these are set.
   std::uint64_t send_flags = 0;
   std::uint64_t receive_flags = 0;

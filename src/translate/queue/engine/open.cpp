@@ -71,7 +71,7 @@ void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr,
   queue.counters->head = static_cast<std::int32_t>(of.head);
   queue.counters->tail = static_cast<std::int32_t>(of.tail);
   *queue.counter = 0;
-  // One more entry than the program was granted tells a full list from an empty one.
+  // One more entry than was granted, so that a full list differs from an empty one.
   queue.ids = std::make_unique<std::uint64_t[]>(std::max(std::bit_ceil(max_wr + 1), of.tail + 1));
 }
 

@@ -1,5 +1,5 @@
 // The queues of an object of rdma-core's, as the engine drives them: from what
-// mlx5dv_init_obj() tells, with counters at zero. From then on libmlx5's data path
+// mlx5dv_init_obj() says, with counters at zero. From then on libmlx5's data path
 // must not touch the object. Throw bad_alloc.
 #pragma once
 

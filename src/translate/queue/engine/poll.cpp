@@ -146,7 +146,7 @@ struct ExpSink {
                          std::uint32_t wc_size, translate::Stamps *stamps) {
     ibv_wc modern;
     Taken taken;
-    const Take got = take_other(queue, index, queue.tells_multi_packet, modern, taken);
+    const Take got = take_other(queue, index, queue.reports_strides, modern, taken);
     if (got != Take::one) return got;
     const Endpoint &of = *taken.of;
     ibv_exp_wc legacy =

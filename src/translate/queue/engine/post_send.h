@@ -2,7 +2,7 @@
 //
 // The manners are the legacy provider's: what comes before the first bad request
 // is posted, the caller learns which one is bad, a full queue answers ENOMEM, and
-// the device is told once.
+// the doorbell is rung once.
 #pragma once
 
 #include "translate/convert/wr_convert.h"
@@ -50,7 +50,7 @@ struct Other {
 Other put_other(SendQueue &queue, const ibv_send_wr &wr);
 Other put_other(SendQueue &queue, const ibv_exp_send_wr &wr);
 
-// Tells the device of a single entry, whole where the register is the queue's own.
+// Rings for a single entry, which is written whole where the register is the queue's own.
 void ring_one(SendQueue &queue, std::uint32_t posted, std::uint64_t head);
 
 // The data of a request, inline, at the place in the ring. Returns the segments, or

@@ -27,7 +27,7 @@ struct ReceiveQueue {
   std::uint32_t *record = nullptr;
   std::unique_ptr<std::uint64_t[]> ids;
   // The receive queue of a raw packet QP works from INIT on, which no queue pair
-  // may: it is told of its entries in RTR.
+  // may: the device learns of its entries in RTR.
   const ibv_qp *held_for = nullptr;
 
   // Of a multi-packet queue; 0 otherwise.

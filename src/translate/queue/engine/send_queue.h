@@ -30,7 +30,7 @@ using PostExpSend = int (*)(SendQueue &, ibv_exp_send_wr *, ibv_exp_send_wr **);
 struct Sent {
   std::uint64_t wr_id = 0;
   // The number of requests before it; above, the opcode of its completion where
-  // the entry does not tell.
+  // the entry does not say.
   std::uint64_t packed = 0;
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(packed); }
@@ -75,7 +75,7 @@ struct SendQueue {
   // Of the burst family: IBV_EXP_QP_BURST_*.
   std::uint32_t refused_burst = ~0u;
   std::uint32_t always_burst = 0;
-  // What the device has not been told of yet: the last entry's first eight bytes, and
+  // What the doorbell has not been rung for yet: the last entry's first eight bytes, and
   // the blocks written up to its end.
   std::uint64_t pending_head = 0;
   std::uint32_t pending_end = 0;

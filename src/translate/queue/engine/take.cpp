@@ -57,7 +57,7 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
   const std::uint8_t opcode = direct::opcode_of(op_own);
   const bool error = opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR;
   const bool receive = direct::is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
-  // Of a resize, or of a signature: nobody is told.
+  // Of a resize, or of a signature: not reported.
   if (!error && !receive && opcode != MLX5_CQE_REQ) return Take::silent;
   Endpoint *of = queue.endpoints->find(cqe.user_index());
   if (of == nullptr) {

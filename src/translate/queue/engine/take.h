@@ -19,14 +19,14 @@ struct Taken {
 };
 
 enum class Take : std::uint8_t {
-  one,     // told
-  silent,  // nothing that a program is told of
+  one,     // reported
+  silent,  // nothing that is reported to programs
   none,    // the device has not written it after all
   again,   // the entry has been rewritten
-  refused  // cannot be told in this way: it stays
+  refused  // has no place in what was asked for: it stays
 };
 
-// The completion at that index, whatever it is. multi_packet: strides can be told.
+// The completion at that index, whatever it is. multi_packet: strides can be reported.
 Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, ibv_wc &wc,
                 Taken &taken);
 
