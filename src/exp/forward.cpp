@@ -91,9 +91,9 @@ bool is_free(ibv_context *context, const ibv_cq *send, const ibv_cq *receive,
              const ibv_srq *srq) noexcept {
   ContextState *state = find_state(context);
   if (state == nullptr) return true;
-  const auto by = queue::driver_for(*state, send, receive, srq, queue::By::libmlx5);
-  if (!by) errno = by.failure().code;
-  return static_cast<bool>(by);
+  const queue::Joining joining(*state, send, receive, srq, queue::By::libmlx5);
+  if (!joining) errno = joining.failure().code;
+  return static_cast<bool>(joining);
 }
 
 template <class Create>

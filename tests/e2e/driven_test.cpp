@@ -109,6 +109,20 @@ TEST_CASE("a shared receive queue is in one hand, too") {
   CHECK(errno == ENOTSUP);
 }
 
+TEST_CASE("what could not be created has decided nothing") {
+  Rig rig;
+  ibv_srq_init_attr init{nullptr, {8, 1, 0}};
+  Srq srq(ibv_create_srq(rig.pd.get(), &init));
+  Cq cq = rig.create_cq();
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.send_cq = attr.recv_cq = cq.get();
+  attr.srq = srq.get();
+  attr.cap.max_send_wr = 1 << 24;
+  CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
+  Qp builder(create_with_builders(rig, cq.get(), srq.get()));
+  CHECK(builder);
+}
+
 TEST_CASE("families and verbs post on the same queue in turn") {
   FamilyRig rig;
   Qp a = rig.create_qp(IBV_QPT_RC), b = rig.create_qp(IBV_QPT_RC);

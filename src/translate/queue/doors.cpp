@@ -129,11 +129,9 @@ int bind_mw(ibv_qp *qp, ibv_mw *mw, ibv_mw_bind *bind) {
 // The rest.
 
 // errno is set where an object cannot join what it is to complete on.
-template <class Who>
-bool is_decided(const Result<Who> &found, Who &who) {
-  if (!found) errno = found.error();
-  else who = found.value();
-  return static_cast<bool>(found);
+bool may_join(const Joining &joining) {
+  if (!joining) errno = joining.failure().code;
+  return static_cast<bool>(joining);
 }
 
 ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *attr) {
@@ -142,11 +140,11 @@ ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *attr) {
   // Who asks for builders is newer than the layouts, and casts what it gets.
   const bool builders = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   const bool underlay = is_underlay(*attr);
+  const Joining joining(*attached(context), attr->send_cq, attr->recv_cq, attr->srq,
+                        builders || underlay ? By::libmlx5 : By::engine);
+  if (!may_join(joining)) return nullptr;
   QpMade made;
-  if (!is_decided(driver_for(*attached(context), attr->send_cq, attr->recv_cq, attr->srq,
-                             builders || underlay ? By::libmlx5 : By::engine),
-                  made.by))
-    return nullptr;
+  made.by = joining.by();
   ibv_qp *back = native(context).create_qp_ex(context, attr);
   if (back == nullptr || builders) return back;
   const bool scaling = (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
@@ -170,14 +168,12 @@ ibv_srq *create_srq_ex(ibv_context *context, ibv_srq_init_attr_ex *attr) {
   const Unwrapped cq(has_cq ? attr->cq : none);
   const bool matches =
       (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type == IBV_SRQT_TM;
-  By by = By::libmlx5;
-  if (!is_decided(driver_for(*attached(context), has_cq ? attr->cq : nullptr, nullptr,
-                             matches ? By::libmlx5 : By::engine),
-                  by))
-    return nullptr;
+  const Joining joining(*attached(context), has_cq ? attr->cq : nullptr, nullptr,
+                        matches ? By::libmlx5 : By::engine);
+  if (!may_join(joining)) return nullptr;
   ibv_srq *back = create_native(context, *attr);
   if (back == nullptr) return nullptr;
-  return before_or_destroyed(attached(context), back, attr->attr.max_sge, by,
+  return before_or_destroyed(attached(context), back, attr->attr.max_sge, joining.receives(),
                              has_cq ? attr->cq : nullptr);
 }
 
@@ -191,9 +187,8 @@ int post_srq_ops(ibv_srq *srq, ibv_ops_wr *op, ibv_ops_wr **bad_op) {
 
 ibv_wq *create_wq(ibv_context *context, ibv_wq_init_attr *attr) {
   const Unwrapped cq(attr->cq);
-  By by = By::libmlx5;
-  if (!is_decided(driver_for(*attached(context), attr->cq, nullptr, By::libmlx5), by))
-    return nullptr;
+  const Joining joining(*attached(context), attr->cq, nullptr, By::libmlx5);
+  if (!may_join(joining)) return nullptr;
   return native(context).create_wq(context, attr);
 }
 

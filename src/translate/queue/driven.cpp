@@ -58,8 +58,14 @@ engine::Stamps stamps_of(const CqState *known) {
   }
 }
 
-bool is_used(const CqFront &front) { return front.own.joined || front.legacy.cons_index != 0; }
-bool is_used(const SrqFront &front) { return front.own.joined || front.legacy.counter != 0; }
+// By something that exists, or that is just being created.
+bool is_used(const CqFront &front) {
+  return front.own.joined || front.own.joining != 0 ||
+         engine::relaxed(front.legacy.cons_index) != 0;
+}
+bool is_used(const SrqFront &front) {
+  return front.own.joined || front.own.joining != 0 || engine::relaxed(front.legacy.counter) != 0;
+}
 
 template <class Front>
 bool is_driven(const Front *front) {
@@ -91,8 +97,9 @@ void release(Front *front) {
 
 // Nobody else may release it while something is created that the engine will drive.
 template <class Front>
-void reserve(Front *front) {
-  if (front != nullptr) front->own.joined = true;
+Front *reserve(Front *front) {
+  if (front != nullptr) ++front->own.joining;
+  return front;
 }
 
 // From here on libmlx5 leaves the entries to us: it does so with queues whose memory
@@ -110,6 +117,12 @@ mlx5dv_cq claim(CqFront &front) {
 void join(const ibv_cq *cq) {
   CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
   if (is_driven(front)) claim(*front);
+}
+// What receives from a shared queue, and is driven, finds it driven.
+engine::SharedQueue *join(const ibv_srq *srq) {
+  SrqFront *front = front_of(srq);
+  front->own.joined = true;
+  return &front->own.engine->queue;
 }
 
 engine::CompletionQueue *queue_of(const ibv_cq *cq) {
@@ -162,10 +175,11 @@ void start_driving(ContextState &state) {
   state.driver = std::make_shared<Driver>();
 }
 
-Result<Sides> driver_for(ContextState &state, const ibv_cq *send, const ibv_cq *receive,
-                         const ibv_srq *srq, By wanted) noexcept {
-  if (state.driver == nullptr) return Sides{};
-  const MutexGuard guard(state.driver->mutex);
+Joining::Joining(ContextState &state, const ibv_cq *send, const ibv_cq *receive, const ibv_srq *srq,
+                 By wanted) noexcept
+    : driver_(state.driver.get()) {
+  if (driver_ == nullptr) return;
+  const MutexGuard guard(driver_->mutex);
   CqFront *const sending = before(send), *const receiving = before(receive);
   SrqFront *const shared = before(srq);
   const auto fits = [](const void *object, bool driven) { return object == nullptr || driven; };
@@ -173,26 +187,30 @@ Result<Sides> driver_for(ContextState &state, const ibv_cq *send, const ibv_cq *
       wanted == By::engine && fits(receive, is_driven(receiving)) && fits(srq, is_driven(shared));
   const bool sends =
       wanted == By::engine && fits(send, is_driven(sending)) && (send != receive || receives);
-  if (!sends && !may_release(sending)) return Error{ENOTSUP};
-  if (!receives && !(may_release(receiving) && may_release(shared))) return Error{ENOTSUP};
+  if ((!sends && !may_release(sending)) ||
+      (!receives && !(may_release(receiving) && may_release(shared)))) {
+    error_ = ENOTSUP;
+    return;
+  }
   if (!sends) release(sending);
   if (!receives) {
     release(receiving);
     release(shared);
   }
-  if (sends) reserve(sending);
+  if (sends) reserved_[0] = reserve(sending);
   if (receives) {
-    reserve(receiving);
-    reserve(shared);
+    reserved_[1] = reserve(receiving);
+    reserved_srq_ = reserve(shared);
   }
-  return Sides{sends ? By::engine : By::libmlx5, receives ? By::engine : By::libmlx5};
+  by_ = {sends ? By::engine : By::libmlx5, receives ? By::engine : By::libmlx5};
 }
 
-Result<By> driver_for(ContextState &state, const ibv_cq *cq, const ibv_srq *srq,
-                      By wanted) noexcept {
-  const auto sides = driver_for(state, nullptr, cq, srq, wanted);
-  if (!sides) return sides.failure();
-  return sides.value().receive;
+Joining::~Joining() {
+  if (driver_ == nullptr) return;
+  const MutexGuard guard(driver_->mutex);
+  for (CqFront *front : reserved_)
+    if (front != nullptr) --front->own.joining;
+  if (reserved_srq_ != nullptr) --reserved_srq_->own.joining;
 }
 
 void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
@@ -249,7 +267,7 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   fresh->srq = shown.srq;
   fresh->frames = shown.qp_type == IBV_QPT_RAW_PACKET;
   const bool sends = made.by.send == By::engine, receives = made.by.receive == By::engine;
-  if (shown.srq != nullptr && receives) fresh->shared = &front_of(shown.srq)->own.engine->queue;
+  if (shown.srq != nullptr && receives) fresh->shared = join(shown.srq);
   fresh->set_flags();
 
   const ibv_device_attr &device = state.device();
@@ -322,7 +340,7 @@ std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, 
   fresh->set_user_index(resource_before(back).number);
   fresh->dct = dct;
   fresh->srq = dct->srq;
-  fresh->shared = &front_of(dct->srq)->own.engine->queue;
+  fresh->shared = join(dct->srq);
   fresh->set_flags();
   const MutexGuard guard(state.driver->mutex);
   state.driver->endpoints.set(fresh->user_index(), fresh.get());

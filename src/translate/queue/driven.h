@@ -41,13 +41,33 @@ struct Driver {
 void start_driving(ContextState &state);
 
 // Who is to drive what is going to complete on these objects of rdma-core's, of which
-// any may be null. wanted: the engine, if it can. ENOTSUP, logged: it cannot, and the
-// engine has one of them already.
-Result<Sides> driver_for(ContextState &state, const ibv_cq *send, const ibv_cq *receive,
-                         const ibv_srq *srq, By wanted) noexcept;
-// Of what only receives.
-Result<By> driver_for(ContextState &state, const ibv_cq *cq, const ibv_srq *srq,
-                      By wanted) noexcept;
+// any may be null. wanted: the engine, if it can. While it lives, nobody else decides
+// otherwise; what was created meanwhile has joined them, and what failed leaves no
+// trace.
+class Joining {
+ public:
+  Joining(ContextState &state, const ibv_cq *send, const ibv_cq *receive, const ibv_srq *srq,
+          By wanted) noexcept;
+  // Of what only receives.
+  Joining(ContextState &state, const ibv_cq *cq, const ibv_srq *srq, By wanted) noexcept
+      : Joining(state, nullptr, cq, srq, wanted) {}
+  ~Joining();
+  Joining(const Joining &) = delete;
+  Joining &operator=(const Joining &) = delete;
+
+  // ENOTSUP, logged: the engine cannot, and has one of them already.
+  explicit operator bool() const { return error_ == 0; }
+  Error failure() const { return {error_}; }
+  Sides by() const { return by_; }
+  By receives() const { return by_.receive; }
+
+ private:
+  Driver *driver_;
+  CqFront *reserved_[2] = {};
+  SrqFront *reserved_srq_ = nullptr;
+  Sides by_;
+  int error_ = 0;
+};
 
 // A queue pair of an underlay network: its requests have segments of their own.
 inline bool is_underlay(const ibv_qp_init_attr_ex &attr) noexcept {

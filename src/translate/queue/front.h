@@ -75,14 +75,15 @@ struct CqFront {
     const ibv_context_ops *inner;
     engine::CompletionQueue *engine;    // null: as above
     engine::CompletionQueue *released;  // of libmlx5 now; somebody may still be looking at it
-    bool joined;  // something that the engine drives completes here, or did, or is about to
+    bool joined;                        // something that the engine drives completes here, or did
     // A verb has taken completions: then the program does not read them itself, and
     // libmlx5's counters are the true ones.
     bool polled;
     bool armed, moderated, ignores_overrun;
     int comp_vector;
-    std::uint32_t events;  // that the program took
-    std::uint8_t *page;    // where it is armed
+    std::uint32_t events;   // that the program took
+    std::uint32_t joining;  // creations under way of what it is going to drive
+    std::uint8_t *page;     // where it is armed
     CqFront *next_free;
   } own;
 };
@@ -96,6 +97,7 @@ struct SrqFront {
     engine::SharedReceiver *engine;
     engine::SharedReceiver *released;
     bool joined;
+    std::uint32_t joining;
     SrqFront *next_free;
   } own;
 };

@@ -121,9 +121,9 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   const auto global = names_gid(context, *attr);
   if (!global) return global.failure();
 
-  const auto by = queue::driver_for(state, queue::behind(attr->cq), queue::behind(attr->srq),
-                                    queue::By::engine);
-  if (!by) return by.failure();
+  const queue::Joining joining(state, queue::behind(attr->cq), queue::behind(attr->srq),
+                               queue::By::engine);
+  if (!joining) return joining.failure();
   auto made = std::make_unique<DcTarget>();
   Owned<ibv_qp, destroy_real> qp(make(context, *attr));
   if (!qp) return keep.reason();
@@ -140,7 +140,7 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   made->handle.cq = attr->cq;
   pthread_mutex_init(&made->handle.mutex, nullptr);
   pthread_cond_init(&made->handle.cond, nullptr);
-  if (by.value() == queue::By::engine)
+  if (joining.receives() == queue::By::engine)
     made->endpoint = queue::drive_target(state, qp.get(), &made->handle);
 
   const MutexGuard guard(state.mutex);

@@ -354,10 +354,9 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
   if (raw_bytes != 0 && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "max_inl_send_klms", raw_bytes, "for mlx5 only");
-  const auto by =
-      queue::driver_for(state, modern.attr.send_cq, modern.attr.recv_cq, modern.attr.srq,
-                        queue::is_underlay(modern.attr) ? By::libmlx5 : By::engine);
-  if (!by) return by.failure();
+  const queue::Joining joining(state, modern.attr.send_cq, modern.attr.recv_cq, modern.attr.srq,
+                               queue::is_underlay(modern.attr) ? By::libmlx5 : By::engine);
+  if (!joining) return joining.failure();
   const KeepErrno keep;
   Owned<ibv_qp, destroy_real> made(create_roomy(state, modern, raw_bytes));
   if (!made) return keep.reason();
@@ -366,13 +365,13 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                     {.granted = modern.attr.cap,
                      .signal_all = modern.attr.sq_sig_all != 0,
                      .single_threaded = single_threaded,
-                     .by = by.value(),
+                     .by = joining.by(),
                      .windows = !is_set(state, "MLX5_SHUT_UP_MW"),
                      .max_umr_pieces = modern.max_umr_pieces,
                      .max_tso_header = modern.attr.max_tso_header});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return made.release();
-  remember(state, made.get(), modern, by.value().send);
+  remember(state, made.get(), modern, joining.by().send);
   ibv_qp *qp = made.release();
   if (const auto adopted = adopt(state, qp); !adopted) return adopted.failure();
   return qp;

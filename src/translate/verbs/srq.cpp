@@ -49,12 +49,12 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   const bool xrc = (modern.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
   const ibv_cq *cq = xrc ? modern.cq : nullptr;
   ContextState *state = attached(context);
-  const auto by = queue::driver_for(*state, cq, nullptr, queue::By::engine);
-  if (!by) return by.failure();
+  const queue::Joining joining(*state, cq, nullptr, queue::By::engine);
+  if (!joining) return joining.failure();
   const KeepErrno keep;
   ibv_srq *srq = queue::create_native(context, modern);
   if (srq == nullptr) return keep.reason();
-  srq = queue::before_or_destroyed(state, srq, modern.attr.max_sge, by.value(), cq);
+  srq = queue::before_or_destroyed(state, srq, modern.attr.max_sge, joining.receives(), cq);
   if (srq == nullptr) return keep.reason();
   attr->base.attr = modern.attr;
   return srq;

@@ -134,8 +134,8 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
   const queue::Unwrapped cq(attr != nullptr ? attr->cq : none);
   if (const auto checked = check(context, attr); !checked) return checked.failure();
 
-  const auto by = queue::driver_for(state, attr->cq, nullptr, queue::By::engine);
-  if (!by) return by.failure();
+  const queue::Joining joining(state, attr->cq, nullptr, queue::By::engine);
+  if (!joining) return joining.failure();
   auto fresh = std::make_unique<WorkQueue>();
   DomainUse domain(state);
   if ((attr->comp_mask & IBV_EXP_CREATE_WQ_RES_DOMAIN) != 0)
@@ -174,13 +174,13 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
   entered.listed = true;
   // libmlx5 does not know what a completion of a multi-packet queue means, so it
   // never gets to see one.
-  if (by.value() == queue::By::libmlx5) {
+  if (joining.receives() == queue::By::libmlx5) {
     const auto driven = wq->multi_packet ? own_strides(state, *wq) : direct::adopt(state, *wq);
     if (!driven) return driven.failure();
   }
   ibv_exp_wq *const shown =
       queue::put_before(&state, wq, wq->real, attr->max_recv_sge,
-                        wq->multi_packet ? &wq->strides : nullptr, by.value());
+                        wq->multi_packet ? &wq->strides : nullptr, joining.receives());
   wq->front = queue::front_of(shown);
   entered.wq = nullptr;
   static_cast<void>(made.release());

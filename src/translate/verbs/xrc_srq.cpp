@@ -125,8 +125,8 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   wanted.xrcd = reinterpret_cast<ibv_xrcd *>(domain);
   wanted.cq = cq;
 
-  const auto by = queue::driver_for(state, cq, nullptr, queue::By::engine);
-  if (!by) return by.failure();
+  const queue::Joining joining(state, cq, nullptr, queue::By::engine);
+  if (!joining) return joining.failure();
   KeepErrno keep;
   auto legacy = std::make_unique<LegacySrq>();
   Owned<ibv_srq, destroy_real> made(queue::create_native(pd->context, wanted));
@@ -134,7 +134,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   std::uint32_t number = 0;
   if (const auto named = outcome(ibv_get_srq_num(made.get(), &number)); !named)
     return named.failure();
-  queue::put_before(&state, made.get(), wanted.attr.max_sge, by.value(), cq);
+  queue::put_before(&state, made.get(), wanted.attr.max_sge, joining.receives(), cq);
   fill(*legacy, made.get(), number, domain, wanted);
 
   const MutexGuard guard(state.mutex);
