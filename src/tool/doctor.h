@@ -30,6 +30,7 @@ struct Port {
 struct Device {
   std::string name;
   std::string model;  // "ConnectX-6", or identifiers
+  bool mlx5 = false;  // driven by libmlx5
   std::string firmware;
   std::vector<Port> ports;
   std::string error;    // why it cannot be used; empty: it can

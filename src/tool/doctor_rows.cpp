@@ -2,6 +2,9 @@
 #include "tool/doctor.h"
 
 #include <fmt/core.h>
+#include <infiniband/verbs_exp.h>
+
+#include <algorithm>
 
 namespace ibvexp::tool::doctor {
 
@@ -28,6 +31,53 @@ std::optional<bool> answered(const System &system, FeatureId id) {
             [](const Device &d) { return d.answered_2; });
 }
 
+// Families that stand and fall with a feature of the device, and what
+// ibv_exp_query_device answers where it is there. Nothing: with libmlx5.
+struct Need {
+  Family family;
+  std::uint64_t capability;
+  std::uint32_t answer;
+};
+constexpr Need needs[] = {
+    {Family::raw_ethernet, IBV_EXP_DEVICE_MANAGED_FLOW_STEERING, 0},
+    {Family::packet_pacing, 0, IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS},
+    {Family::inline_receive, 0, IBV_EXP_DEVICE_ATTR_INLINE_RECV_SZ},
+    {Family::dc, IBV_EXP_DEVICE_DC_TRANSPORT, 0},
+    {Family::xrc, IBV_EXP_DEVICE_XRC, 0},
+    {Family::ext_atomic, 0, 0},
+    {Family::cqe_compression, 0, 0},
+    {Family::timestamp, 0, IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK},
+    {Family::odp, IBV_EXP_DEVICE_ODP, 0},
+    {Family::device_memory, 0, IBV_EXP_DEVICE_ATTR_MAX_DM_SIZE},
+    {Family::memory_window, IBV_EXP_DEVICE_MEM_WINDOW, 0},
+    {Family::umr, IBV_EXP_DEVICE_UMR, 0},
+    {Family::checksum, IBV_EXP_DEVICE_RX_CSUM_IP_PKT, 0},
+    {Family::flow, IBV_EXP_DEVICE_MANAGED_FLOW_STEERING, 0},
+    {Family::tso, 0, IBV_EXP_DEVICE_ATTR_TSO_CAPS},
+    {Family::tunnel, 0, IBV_EXP_DEVICE_ATTR_TUNNEL_OFFLOADS_CAPS},
+    {Family::vlan, 0, IBV_EXP_DEVICE_ATTR_VLAN_OFFLOADS},
+    {Family::work_queue, 0, IBV_EXP_DEVICE_ATTR_RX_HASH},
+    {Family::mp_rq, 0, IBV_EXP_DEVICE_ATTR_MP_RQ},
+    {Family::accelerated, 0, 0},
+    {Family::res_domain, 0, IBV_EXP_DEVICE_ATTR_MAX_CTX_RES_DOMAIN},
+    {Family::cross_channel, 0, 0},
+    {Family::nop, 0, 0},
+};
+
+bool offers(const Device &d, const Need &need) {
+  if (!d.error.empty()) return false;
+  if (need.capability == 0 && need.answer == 0) return d.mlx5;
+  return (d.capabilities & need.capability) == need.capability &&
+         (d.answered & need.answer) == need.answer;
+}
+
+bool device_has(const System &system, Family family) {
+  for (const Need &need : needs)
+    if (need.family == family)
+      return std::ranges::any_of(system.devices, [&](const Device &d) { return offers(d, need); });
+  return true;
+}
+
 RowHere judge(std::string_view name, Family family, const Answer &a, const System &system) {
   const auto row = [&](Here here, std::string advice) {
     return RowHere{name, family, here, std::move(advice)};
@@ -40,6 +90,7 @@ RowHere judge(std::string_view name, Family family, const Answer &a, const Syste
   if (core && *core < a.min_core)
     return row(Here::upgrade, fmt::format("rdma-core {} or newer", a.min_core));
   if (!system.usable()) return row(Here::device, "no usable device");
+  if (!device_has(system, family)) return row(Here::device, "no device here has this feature");
   if (a.verdict == Verdict::beyond)
     return row(Here::on_demand, fmt::format("IBVEXP_BEYOND={}", info(a.beyond).name));
   return row(Here::works, a.verdict == Verdict::partial ? note : "");

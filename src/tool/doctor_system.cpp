@@ -187,6 +187,7 @@ struct Verbs {
   decltype(&ibv_close_device) close_device;
   decltype(&ibv_query_device) query_device;
   int (*query_port)(ibv_context *, std::uint8_t, _compat_ibv_port_attr *);
+  bool (*is_mlx5)(ibv_device *) = nullptr;  // whatever its administrator named it
   int (*exp_query_device)(ibv_context *, ibv_exp_device_attr *) = nullptr;
   std::string exp_error;
 
@@ -203,6 +204,8 @@ struct Verbs {
         !find(close_device, "ibv_close_device") || !find(query_device, "ibv_query_device") ||
         !find(query_port, "ibv_query_port"))
       return false;
+    if (void *mlx5 = dlopen("libmlx5.so.1", RTLD_NOW | RTLD_LOCAL); mlx5 != nullptr)
+      is_mlx5 = reinterpret_cast<decltype(is_mlx5)>(dlsym(mlx5, "mlx5dv_is_supported"));
     void *exp = nullptr;
     try {
       exp = dlopen(find_libibverbs_exp().c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -248,6 +251,7 @@ Device look_at_device(const Verbs &verbs, ibv_device *device) {
     out.error = fmt::format("does not answer: {}", std::strerror(error));
   } else {
     out.model = model_of(out.name, attr);
+    out.mlx5 = verbs.is_mlx5 != nullptr && verbs.is_mlx5(device);
     out.firmware = attr.fw_ver;
     look_at_ports(verbs, context, attr.phys_port_cnt, out);
   }
@@ -262,8 +266,7 @@ Device look_at_device(const Verbs &verbs, ibv_device *device) {
     out.capabilities = exp.exp_device_cap_flags;
     out.answered = exp.comp_mask;
     out.answered_2 = exp.comp_mask_2;
-    if (out.error.empty() && !out.name.starts_with("mlx5") && !out.model.starts_with("Connect"))
-      out.warning = "not a ConnectX: base verbs only";
+    if (out.error.empty() && !out.mlx5) out.warning = "not a ConnectX: base verbs only";
   }
   verbs.close_device(context);
   return out;

@@ -28,6 +28,9 @@ SUITES = ('e2e', 'softhca')
 # what talks to the private interface of libibverbs.
 PRIVATE_PROGRAMS = ('dpdk_programs', 'pyverbs')
 PROGRAMS = PRIVATE_PROGRAMS + ('ucx_programs',)
+# Counts instructions and compares them with those of the distribution's libmlx5: what
+# another one takes is no measure of ours.
+COMPARISONS = ('hotpath-instructions',)
 # Programs whose subject is a row that older releases do not serve (Since in the
 # matrix). Test cases say so themselves, by tags.
 SINCE = {
@@ -49,6 +52,10 @@ def installed_libibverbs():
     return pathlib.Path(re.search(r'libibverbs\.so\.1 .*=> (\S+)', out)[1]).resolve()
 
 
+def installed_release():
+    return int(re.search(r'\.so\.\d+\.\d+\.(\d+)', installed_libibverbs().name)[1])
+
+
 def private_interface(library):
     """The version of what a libibverbs shares with its providers."""
     return re.search(rb'IBVERBS_PRIVATE_\d+', library.read_bytes())[0]
@@ -57,7 +64,7 @@ def private_interface(library):
 def left_out(root, release):
     """Tests that are about programs that cannot run with this release."""
     installed = installed_libibverbs()
-    if release < int(re.search(r'\.so\.\d+\.\d+\.(\d+)', installed.name)[1]):
+    if release < installed_release():
         return list(PROGRAMS)
     tried = root / 'build/lib/libibverbs.so.1'
     same = private_interface(installed) == private_interface(tried)
@@ -105,14 +112,20 @@ def subject(name):
 
 
 def doctor(build, env):
-    """Row -> (family, what becomes of it) on the software HCA."""
-    run = subprocess.run([str(build / 'src/tool/ibvexp'), 'doctor', '--device', 'soft', '--json'],
-                         env=env, capture_output=True, text=True)
-    try:
-        report = json.loads(run.stdout)
-    except ValueError:
-        sys.exit(f'ibvexp doctor: exit status {run.returncode}: {run.stderr.strip()}')
-    return {r['name']: (r['family'], r['here'], r['advice']) for r in report['rows']}
+    """Row -> (family, what becomes of it) on the software HCA, on the link layer that it
+    works on."""
+    rows = {}
+    for link in ('ib', 'eth'):
+        run = subprocess.run([str(build / 'src/tool/ibvexp'), 'doctor', '--device', 'soft', '--json'],
+                             env=env | {'SOFTHCA_LINK': link}, capture_output=True, text=True)
+        try:
+            report = json.loads(run.stdout)
+        except ValueError:
+            sys.exit(f'ibvexp doctor: exit status {run.returncode}: {run.stderr.strip()}')
+        for r in report['rows']:
+            if rows.get(r['name'], ('', 'device', ''))[1] == 'device':
+                rows[r['name']] = (r['family'], r['here'], r['advice'])
+    return rows
 
 
 def examine(build, root, release, jobs, only):
@@ -121,7 +134,8 @@ def examine(build, root, release, jobs, only):
     chosen = [n for n in tests_of(build) if not only or re.search(only, n)]
     idle = sorted(n for n in chosen if not_served(n, release))
     out = [n for n in out if n in chosen]
-    names = [n for n in chosen if n not in out and n not in idle]
+    measured = [n for n in COMPARISONS if n in chosen and release != installed_release()]
+    names = [n for n in chosen if n not in out + idle + measured]
     results, partly = run_tests(build, release, env, names, jobs)
     families = collections.defaultdict(lambda: [0, 0])
     for family, here, advice in doctor(build, env).values():
@@ -151,6 +165,7 @@ def examine(build, root, release, jobs, only):
         'skipped': named('SKIP'),
         'partly': partly,
         'left out': out,
+        'measured': measured,
         'idle': idle,
         'families': dict(families),
     }
@@ -171,9 +186,11 @@ def table(columns):
                         'something', 'skipped'),
                        ('Left out, because what they are about is not served there', 'idle'),
                        ('Left out, because they are about programs that were built for another '
-                        'release', 'left out')):
+                        'release', 'left out'),
+                       ("Left out, because they compare instructions with the distribution's "
+                        'rdma-core', 'measured')):
         lines = [f'- {r}: {", ".join(f"`{n}`" for n in columns[r][key])}\n'
-                 for r in releases if columns[r][key]]
+                 for r in releases if columns[r].get(key)]
         if lines:
             text += f'\n{title}:\n\n' + ''.join(lines)
     lines = [f'- {r}: ' + '; '.join(f'`{t}` without {", ".join(p)}' for t, p in partly.items()) + '\n'

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""ibvexp doctor: doctor_test.py IBVEXP LIBSOFTHCA FAULTS FAKE_LIBIBVERBS FAKE_OF_MLNX_OFED"""
+"""ibvexp doctor: doctor_test.py IBVEXP LIBSOFTHCA FAULTS FAKE_LIBIBVERBS FAKE_OF_MLNX_OFED
+FOREIGN_DEVICE"""
 
 import json
 import os
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-IBVEXP, SOFTHCA, FAULTS, FAKE, FAKE_MLNX_OFED = map(os.path.abspath, sys.argv[1:6])
+IBVEXP, SOFTHCA, FAULTS, FAKE, FAKE_MLNX_OFED, FOREIGN = map(os.path.abspath, sys.argv[1:7])
 FABRIC = f"doctor-{os.getpid()}"
 ENV = dict(os.environ, SOFTHCA_FABRIC=FABRIC, IBVEXP_LOG_LEVEL="error")
 ENV.pop("LD_PRELOAD", None)
@@ -59,6 +60,32 @@ class Doctor(Base):
         here = {r["name"]: r["here"] for r in json.loads(done.stdout)["rows"]}
         self.assertEqual(here["IBV_EXP_DEVICE_ODP"], "device")
         shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{FABRIC}-odp", ignore_errors=True)
+
+    def here(self, **more):
+        """Row -> what becomes of it, on a device of such an environment."""
+        done = self.ibvexp("doctor", "--device", "soft", "--json", env=dict(ENV, **more))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {r["name"]: r["here"] for r in json.loads(done.stdout)["rows"]}
+
+    def test_families_follow_the_device(self):
+        ethernet = self.here(SOFTHCA_LINK="eth", SOFTHCA_FABRIC=FABRIC + "-eth")
+        infiniband = self.here(SOFTHCA_LINK="ib")
+        old = self.here(SOFTHCA_MODEL="cx4", SOFTHCA_FABRIC=FABRIC + "-cx4")
+        for row in "ibv_exp_create_flow", "ibv_exp_create_wq", "IBV_EXP_WR_TSO":
+            self.assertEqual((ethernet[row], infiniband[row]), ("works", "device"), row)
+        self.assertEqual((infiniband["ibv_exp_alloc_dm"], old["ibv_exp_alloc_dm"]),
+                         ("works", "device"))
+        for which in "-eth", "-cx4":
+            shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{FABRIC}{which}", ignore_errors=True)
+
+    def test_device_of_another_provider(self):
+        here = self.here(LD_PRELOAD=f"{FOREIGN}:{SOFTHCA}")
+        for row in "ibv_exp_create_qp", "ibv_exp_post_send", "ibv_exp_reg_mr", "ibv_exp_create_cq":
+            self.assertEqual(here[row], "works", row)
+        # Also those that IBVEXP_BEYOND would serve on an mlx5.
+        for row in ("ibv_exp_create_dct", "ibv_exp_create_mr", "ibv_exp_query_intf",
+                    "IBV_EXP_WR_UMR_FILL", "IBV_EXP_WR_NOP", "IBV_EXP_DEVICE_EXT_ATOMICS"):
+            self.assertEqual(here[row], "device", row)
 
     def test_text(self):
         env = dict(ENV, MLX5_SINGLE_THREADED="1")
