@@ -269,7 +269,8 @@ struct Receive {
 template <bool frames, bool checked>
 const ibv_exp_qp_burst_family_v1 *choose(const FaceChoice &choice) {
   using Functions = Burst<frames, checked>;
-  return choice.own_receive ? &Functions::template table<true> : &Functions::template table<false>;
+  if (choice.own_receive) return &Functions::template table<true>;
+  return &Functions::template table<false>;
 }
 
 }  // namespace

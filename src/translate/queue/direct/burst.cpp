@@ -177,7 +177,8 @@ struct Receive {
 template <bool... chosen>
 const ibv_exp_qp_burst_family_v1 *choose_burst(const FamilyChoice &choice) {
   using Functions = Burst<chosen...>;
-  return choice.own_receive ? &Functions::template table<true> : &Functions::template table<false>;
+  if (choice.own_receive) return &Functions::template table<true>;
+  return &Functions::template table<false>;
 }
 
 }  // namespace

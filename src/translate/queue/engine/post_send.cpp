@@ -232,7 +232,8 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
       }
       form += more;
     } else {
-      [[maybe_unused]] pointers : if (wr->num_sge == 1) [[likely]] {
+      [[maybe_unused]] pointers:;
+      if (wr->num_sge == 1) [[likely]] {
         const std::uint64_t sizes = size_and_key(*piece) - skip;
         const auto length = static_cast<std::uint32_t>(sizes);
         if (static_cast<std::int32_t>(length) > 0) [[likely]] {
@@ -242,8 +243,7 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
           error = EINVAL;
           break;
         }
-      }
-      else {
+      } else {
         form = put_pieces(queue, at, piece, wr->num_sge, skip, form);
         if (form == 0) [[unlikely]] {
           error = EINVAL;
