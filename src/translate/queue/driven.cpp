@@ -358,7 +358,8 @@ int resize(CqFront &front, int entries) noexcept {
   }
   const Guard guard(queue.lock);
   *count = *queue.consumed;
-  const int error = real().ibv_resize_cq(front.own.back, entries);
+  const int result = real().ibv_resize_cq(front.own.back, entries);
+  const int error = result < 0 ? errno : result;  // libmlx5 has it both ways
   // An entry that says that the others were moved is among them.
   *queue.consumed = *count;
   const mlx5dv_cq facts = claim(front);

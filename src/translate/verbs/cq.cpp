@@ -394,7 +394,12 @@ int resize_cq(ContextState *state, ibv_cq *cq, int cqe) {
     return errno = ENOTSUP;
   }
   queue::CqFront *front = queue::before(cq);
-  if (front != nullptr && front->own.engine != nullptr) return errno = queue::resize(*front, cqe);
+  if (front != nullptr && front->own.engine != nullptr) {
+    const int kept = errno;
+    const int error = queue::resize(*front, cqe);
+    errno = error != 0 ? error : kept;
+    return error;
+  }
   const int result = real().ibv_resize_cq(cq, cqe);
   if (front != nullptr && result == 0) queue::refresh(*front);
   return result;
