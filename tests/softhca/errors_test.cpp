@@ -107,7 +107,7 @@ TEST_CASE("Remote access violations", "[error]") {
                  .remote(to.address(), to.key())
                  .data(8, from.key(), from.address()));
     rig.step();
-    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+    expect_error(p.a_cq, Syndrome::remote_invalid_request, 0x8a, 0);
   }
   SECTION("an atomic beyond the end") {
     Pair p(rig);

@@ -175,6 +175,13 @@ void do_send(Request &q) {
   acknowledge(q, psn_add(r.expected_psn, 0xffffff));
 }
 
+// What the queue pair does not serve at all is an invalid request, whatever its key.
+bool allows(Request &q, u32 access) {
+  if ((q.qp.attr.access & access) != 0) return true;
+  refuse(q, Nak::invalid_request, EventType::qp_req_err);
+  return false;
+}
+
 void do_write(Request &q) {
   Responder &r = q.r;
   const bool with_imm = q.opcode() == WqeOpcode::rdma_write_imm;
@@ -184,9 +191,9 @@ void do_write(Request &q) {
     r.received = 0;
     r.opcode = q.opcode();
     const u32 bytes = q.h.message_bytes;
-    if ((q.qp.attr.access & access_remote_write) == 0 ||
-        (bytes != 0 && resolve(process().mkeys, q.h.rkey, q.h.remote_address, bytes,
-                               access_remote_write, remote_requester(q), r.target) != Syndrome::ok))
+    if (!allows(q, access_remote_write)) return;
+    if (bytes != 0 && resolve(process().mkeys, q.h.rkey, q.h.remote_address, bytes,
+                              access_remote_write, remote_requester(q), r.target) != Syndrome::ok)
       return refuse(q, Nak::remote_access, EventType::qp_access_err);
     r.in_message = true;
   }
@@ -221,10 +228,10 @@ void queue_read(Request &q) {
   read.npsn = std::max<u32>(q.h.npsn, 1);
   read.length = q.h.message_bytes;
   read.base = q.h.offset;
-  if ((q.qp.attr.access & access_remote_read) == 0 ||
-      (read.length != 0 &&
-       resolve(process().mkeys, q.h.rkey, q.h.remote_address, read.length, access_remote_read,
-               remote_requester(q), read.spans) != Syndrome::ok))
+  if (!allows(q, access_remote_read)) return;
+  if (read.length != 0 &&
+      resolve(process().mkeys, q.h.rkey, q.h.remote_address, read.length, access_remote_read,
+              remote_requester(q), read.spans) != Syndrome::ok)
     return refuse(q, Nak::remote_access, EventType::qp_access_err);
   queue(q, std::move(read));
 }
@@ -255,8 +262,8 @@ void do_atomic(Request &q) {
     return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   if ((q.h.remote_address & (size - 1)) != 0)
     return refuse(q, Nak::invalid_request, EventType::qp_req_err);
-  if ((q.qp.attr.access & access_remote_atomic) == 0 ||
-      resolve(process().mkeys, q.h.rkey, q.h.remote_address, size, access_remote_atomic,
+  if (!allows(q, access_remote_atomic)) return;
+  if (resolve(process().mkeys, q.h.rkey, q.h.remote_address, size, access_remote_atomic,
               remote_requester(q), target) != Syndrome::ok)
     return refuse(q, Nak::remote_access, EventType::qp_access_err);
   u8 result[32];

@@ -1,5 +1,7 @@
 #include "uverbs/address.h"
 
+#include "config/identity.h"
+
 #include <cerrno>
 
 namespace softhca::uverbs {
@@ -17,7 +19,8 @@ int check_address(const File &file, const AddressVector &av) {
   if (device.ethernet(av.port) && !av.is_global) return EINVAL;
   if (av.is_global) {
     const std::vector<GidEntry> &gids = device.gids[av.port - 1u];
-    if (av.sgid_index >= gids.size() || !gids[av.sgid_index].valid) return EINVAL;
+    if (av.sgid_index >= gid_table_size(device.port(av.port).link)) return EINVAL;
+    if (av.sgid_index >= gids.size() || !gids[av.sgid_index].valid) return ENODATA;
   }
   if (av.static_rate != 0 && (av.static_rate < rate_2_5_gbps || av.static_rate > rate_800_gbps))
     return EINVAL;

@@ -518,9 +518,9 @@ int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int ma
   if ((mask & IBV_QP_AV) == 0) return real().ibv_modify_qp(qp, &attr, mask);
   if (attr.ah_attr.port_num == 0) complete_address(attr, mask, port_of(known, qp));
   const int error = real().ibv_modify_qp(qp, &attr, mask);
-  if (error != EINVAL) return error;
-  // Kernels that take no address here, and addresses without a GID on Ethernet:
-  // nothing of it matters.
+  if (error != EINVAL && error != ENODATA) return error;
+  // Kernels that take no address here, addresses without a GID on Ethernet, and with
+  // one of an empty slot (ENODATA): nothing of it matters.
   return real().ibv_modify_qp(qp, &attr, mask & ~IBV_QP_AV);
 }
 
