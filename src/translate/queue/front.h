@@ -112,12 +112,14 @@ struct WqFront {
   } own;
 };
 
+#if defined(__x86_64__)
 static_assert(sizeof(ibv_qp) == legacy::qp_at && sizeof(ibv_cq) == legacy::cq_at);
 static_assert(sizeof(ibv_srq) == legacy::srq_at && sizeof(ibv_exp_wq) == legacy::rwq_at);
 static_assert(offsetof(QpFront, legacy) == legacy::qp_at && offsetof(QpFront, own) == 960);
 static_assert(offsetof(CqFront, legacy) == legacy::cq_at && offsetof(CqFront, own) == 704);
 static_assert(offsetof(SrqFront, legacy) == legacy::srq_at && offsetof(SrqFront, own) == 448);
 static_assert(offsetof(WqFront, legacy) == legacy::rwq_at && offsetof(WqFront, own) == 384);
+#endif
 
 // The object of ours that a program's pointer is, or null: somebody else's.
 inline QpFront *front_of(const ibv_qp *qp) noexcept {
