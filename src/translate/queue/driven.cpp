@@ -360,10 +360,11 @@ int resize(CqFront &front, int entries) noexcept {
   *count = *queue.consumed;
   const int result = real().ibv_resize_cq(front.own.back, entries);
   const int error = result < 0 ? errno : result;  // libmlx5 has it both ways
-  // An entry that says that the others were moved is among them.
-  *queue.consumed = *count;
   const mlx5dv_cq facts = claim(front);
   engine::open(queue, facts);
+  // An entry that says that the others were moved was among them. The device shall know
+  // that it has been read, or it runs out of room after as many resizes as entries.
+  queue.release(*count);
   fill(front, facts);
   front.shown.cqe = front.own.back->cqe;
   return error;
