@@ -3,8 +3,10 @@
 #include "pair.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <infiniband/mlx5dv.h>
+#include <thread>
 
 namespace {
 
@@ -180,6 +182,23 @@ TEST_CASE("a resize keeps what has not been read") {
     CHECK(pair.cq->cqe >= cqe);
     for (int i = 0; i < 6; ++i) CHECK(pair.take().wr_id == read++);
   }
+}
+
+TEST_CASE("a queue is resized while another thread polls it") {
+  Rig rig;
+  std::atomic<bool> done{false};
+  std::atomic<int> found{0};
+  std::thread poller([&] {
+    ibv_wc wc{};
+    while (!done) found += ibv_poll_cq(rig.cq.get(), 1, &wc);
+  });
+  int failed = 0;
+  // The memory of the queue is another one each time.
+  for (int i = 0; i < 400; ++i) failed += ibv_resize_cq(rig.cq.get(), i % 2 == 0 ? 8000 : 100) != 0;
+  done = true;
+  poller.join();
+  CHECK(failed == 0);
+  CHECK(found == 0);
 }
 
 TEST_CASE("the sides of a queue pair may be in different hands") {

@@ -71,21 +71,10 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
   return native(srq->context).data.post_srq_recv(srq, wr, bad_wr);
 }
 
-// ibv_wc has no place for a completion in strides.
-[[gnu::cold, gnu::noinline]] int refuse_strides(int error) {
-  errno = -error;
-  return -1;
-}
-
-inline int poll_driven(engine::CompletionQueue &queue, int num_entries, ibv_wc *wc) {
-  const int count = engine::poll(queue, num_entries, wc);
-  return count >= 0 ? count : refuse_strides(count);
-}
-
 int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
   if (CqFront *front = front_of(cq)) [[likely]] {
     if (engine::CompletionQueue *queue = front->own.engine) [[likely]]
-      return poll_driven(*queue, num_entries, wc);
+      return engine::poll(*queue, num_entries, wc);
     mark_polled(*front);
     return front->own.inner->poll_cq(front->own.back, num_entries, wc);
   }

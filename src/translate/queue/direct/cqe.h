@@ -25,6 +25,8 @@ class Cqe {
   std::uint8_t op_own() const { return __atomic_load_n(at_ + 63, __ATOMIC_ACQUIRE); }
 
   std::uint32_t user_index() const { return load_be<std::uint32_t>(at_ + 32) & 0xffffff; }
+  // The same in network order, at its place in the word.
+  std::uint32_t tag() const { return load<std::uint32_t>(at_ + 32) & be(0xffffffu); }
   std::uint32_t number() const { return load_be<std::uint32_t>(at_ + 56) & 0xffffff; }
   std::uint32_t flow_tag() const { return number(); }
   std::uint8_t send_opcode() const { return at_[56]; }

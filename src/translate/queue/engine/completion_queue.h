@@ -19,9 +19,9 @@ enum class Stamps : std::uint8_t { none, cycles, system_time };
 struct CompletionQueue {
   Lock lock;
   std::uint8_t *entries = nullptr;  // the halves of 64 bytes that matter
-  std::uint32_t mask = 0;           // entries - 1
+  std::uint32_t mask = 0;           // size - 1
+  std::uint32_t size = 0;           // entries
   std::uint32_t entry_bytes = 0;
-  std::uint32_t log_entries = 0;
   std::uint32_t *consumed = &own_consumed;           // the program's own word; not masked
   std::uint32_t *record = nullptr;                   // [0]: consumed, [1]: armed
   Endpoint *last = no_endpoint();                    // of the latest completion
@@ -40,12 +40,13 @@ struct CompletionQueue {
   std::uint8_t *entry(std::uint32_t index) const {
     return entries + std::size_t{index & mask} * entry_bytes;
   }
-  std::uint8_t owner(std::uint32_t index) const { return index >> log_entries & 1; }
+  // What the device writes into the lowest bit of the entry.
+  std::uint8_t owner(std::uint32_t index) const { return (index & size) != 0; }
 
   // The device has written the entry of that index. Ownership and opcode.
   bool has(std::uint32_t index, std::uint8_t &op_own) const {
     op_own = __atomic_load_n(entry(index) + 63, __ATOMIC_ACQUIRE);
-    return ((op_own ^ index >> log_entries) & 1) == 0 && op_own >> 4 != MLX5_CQE_INVALID;
+    return (op_own & 1) == owner(index) && op_own >> 4 != MLX5_CQE_INVALID;
   }
 
   // What was read may be overwritten.
@@ -58,10 +59,10 @@ struct CompletionQueue {
   void unpack(std::uint32_t index);
 };
 
-// ibv_poll_cq(): the number of completions, or a negative errno value.
+// ibv_poll_cq(): the number of completions, or -1 with errno set.
 int poll(CompletionQueue &queue, int count, ibv_wc *wc);
 
-// ibv_exp_poll_cq(): the same. Completions are wc_size bytes apart, and nothing is
+// ibv_exp_poll_cq(): the number, or a negative errno value. Completions are wc_size bytes apart, and nothing is
 // written beyond.
 int poll(CompletionQueue &queue, int count, ibv_exp_wc *wc, std::uint32_t wc_size);
 

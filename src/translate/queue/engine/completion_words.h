@@ -45,7 +45,7 @@ inline constexpr auto send_meanings = [] {
 struct ReceiveMeaning {
   std::uint64_t opcode = 0;     // with the status in front
   std::uint64_t exp_flags = 0;  // IBV_EXP_WC_*
-  std::uint32_t wc_flags = 0;   // IBV_WC_*
+  std::uint64_t wc_flags = 0;   // IBV_WC_*, with room for a source in front
   std::uint32_t immediate = 0;  // mask
 };
 
@@ -63,13 +63,14 @@ inline constexpr auto receive_meanings = [] {
     m.opcode = std::uint64_t{kind == MLX5_CQE_RESP_WR_IMM ? std::uint32_t{IBV_WC_RECV_RDMA_WITH_IMM}
                                                           : std::uint32_t{IBV_WC_RECV}}
                << 32;
-    if (kind == MLX5_CQE_RESP_WR_IMM || kind == MLX5_CQE_RESP_SEND_IMM)
-      m.wc_flags |= IBV_WC_WITH_IMM;
-    if (kind == MLX5_CQE_RESP_SEND_INV) m.wc_flags |= IBV_WC_WITH_INV;
-    m.immediate = m.wc_flags != 0 ? ~0u : 0;
-    if ((index & 2) != 0) m.wc_flags |= IBV_WC_IP_CSUM_OK;
-    if ((index & 1) != 0) m.wc_flags |= IBV_WC_GRH;
-    m.exp_flags = translate::receive_flags(m.wc_flags, to_3x_or_4_0);
+    std::uint32_t flags = 0;
+    if (kind == MLX5_CQE_RESP_WR_IMM || kind == MLX5_CQE_RESP_SEND_IMM) flags |= IBV_WC_WITH_IMM;
+    if (kind == MLX5_CQE_RESP_SEND_INV) flags |= IBV_WC_WITH_INV;
+    m.immediate = flags != 0 ? ~0u : 0;
+    if ((index & 2) != 0) flags |= IBV_WC_IP_CSUM_OK;
+    if ((index & 1) != 0) flags |= IBV_WC_GRH;
+    m.wc_flags = std::uint64_t{flags} << 32;
+    m.exp_flags = translate::receive_flags(flags, to_3x_or_4_0);
   }
   return all;
 }();
@@ -134,8 +135,11 @@ inline unsigned checksum_flag(Cqe cqe) {
   return ipv4 && (cqe.checks() & good) == good ? IBV_WC_IP_CSUM_OK : 0;
 }
 
-// plainly: the endpoint is known not to be special.
-template <std::uint32_t wc_size, bool plainly = false>
+// What is known of a message: nothing; that it is one for a whole entry; that it
+// invalidates no key, either; and that the endpoint is not special.
+enum class Known : std::uint8_t { nothing, messages, keeping, plain };
+
+template <std::uint32_t wc_size, Known known = Known::nothing>
 [[gnu::always_inline]] inline void write_receive(Endpoint &of, Cqe cqe, std::uint32_t kind,
                                                  void *at) {
   constexpr bool exp = wc_size != 0;
@@ -143,20 +147,21 @@ template <std::uint32_t wc_size, bool plainly = false>
   const std::uint32_t source = cqe.flags_and_source();
   std::uint32_t index = receive_index(kind, false, (source >> 28 & 3) != 0);
   auto *to = static_cast<Word *>(at);
-  if (plainly || !of.special) [[likely]] {
+  if (known == Known::plain || (known == Known::nothing && !of.special)) [[likely]] {
     to[0] = complete_own_receive(of.receive);
   } else {
     to[0] = complete_receive(of, cqe);
-    if (of.frames && checksum_flag(cqe) != 0) index |= receive_index(0, true, false);
+    if (known == Known::nothing && of.frames && checksum_flag(cqe) != 0)
+      index |= receive_index(0, true, false);
   }
   const ReceiveMeaning &meaning = receive_meanings<wc_size == translate::wc_size_4_0>[index];
   std::uint32_t immediate = exp ? raw & meaning.immediate : raw;
-  if (kind == MLX5_CQE_RESP_SEND_INV) [[unlikely]]
+  if (known < Known::keeping && kind == MLX5_CQE_RESP_SEND_INV) [[unlikely]]
     immediate = be(raw);
   to[1] = meaning.opcode;
   to[2] = std::uint64_t{cqe.byte_count()} << 32;
-  to[3] = std::uint64_t{cqe.number()} << 32 | immediate;
-  to[4] = std::uint64_t{meaning.wc_flags} << 32 | (source & 0xffffff);
+  to[3] = std::uint64_t{known == Known::plain ? of.number : cqe.number()} << 32 | immediate;
+  to[4] = meaning.wc_flags | (source & 0xffffff);
   to[5] = be(static_cast<std::uint16_t>(raw >> 16)) | std::uint32_t{cqe.slid()} << 16 |
           std::uint64_t{source >> 24 & 0xf} << 32 | std::uint64_t{cqe.path_bits()} << 40;
   if constexpr (exp) {

@@ -17,12 +17,13 @@ struct Endpoint {
   ibv_qp *qp = nullptr;
   ibv_srq *srq = nullptr;  // the one that it receives from
   ibv_exp_dct *dct = nullptr;
-  std::uint32_t number = 0;  // of a work queue: completions of frames do not name it
+  std::uint32_t number = 0;  // of the queue, which completions of frames do not have
   // IBV_EXP_WC_* that say which of these are set.
   std::uint64_t send_flags = 0;
   std::uint64_t receive_flags = 0;
-  bool frames = false;   // receives Ethernet frames, whose checksums the device checks
-  bool special = false;  // receives in another way than most
+  bool frames = false;    // receives Ethernet frames, whose checksums the device checks
+  bool special = false;   // receives in another way than most
+  bool messages = false;  // receives whole messages, one for each entry
 
   SharedQueue *shared = nullptr;
   SendQueue send;
@@ -33,7 +34,9 @@ struct Endpoint {
 
   // After everything else has been set.
   void set_flags() {
-    special = frames || shared != nullptr || receive.strides != 0;
+    if (qp != nullptr) number = qp->qp_num;
+    messages = !frames && receive.strides == 0;
+    special = !messages || shared != nullptr || qp == nullptr;
     send_flags = qp != nullptr ? std::uint64_t{IBV_EXP_WC_QP} : 0;
     receive_flags = send_flags | (srq != nullptr ? std::uint64_t{IBV_EXP_WC_SRQ} : 0) |
                     (dct != nullptr ? std::uint64_t{IBV_EXP_WC_DCT} : 0);

@@ -14,11 +14,10 @@ class Lock {
   void lock() {
     if (needed_) taken_.lock();
   }
-  // False: somebody else has it.
-  bool try_lock() { return !needed_ || taken_.try_lock(); }
-  void unlock() {
-    if (needed_) taken_.unlock();
-  }
+  // False: somebody else has it, or may have it, and lock() knows.
+  bool try_lock() { return !needed_ || taken_.try_lock_free(); }
+  // Of a lock that is not needed it is as true as before.
+  void unlock() { taken_.unlock(); }
 
  private:
   SpinLock taken_;

@@ -7,10 +7,6 @@ namespace ibvexp::engine {
 
 namespace {
 
-std::uint32_t log_of(std::uint32_t power) {
-  return static_cast<std::uint32_t>(std::countr_zero(power));
-}
-
 void set_threads(Lock &lock, bool single) {
   if (single) lock.set_single_threaded();
 }
@@ -78,8 +74,8 @@ void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr,
 void open(CompletionQueue &queue, const mlx5dv_cq &of) {
   queue.entries = static_cast<std::uint8_t *>(of.buf) + (of.cqe_size - direct::cqe_bytes);
   queue.mask = of.cqe_cnt - 1;
+  queue.size = of.cqe_cnt;
   queue.entry_bytes = of.cqe_size;
-  queue.log_entries = log_of(of.cqe_cnt);
   queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
   queue.number = of.cqn;
   queue.page = static_cast<std::uint8_t *>(of.cq_uar);

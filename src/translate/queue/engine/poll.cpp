@@ -17,16 +17,33 @@ struct Nobody : Endpoint {
 } nobody;
 
 // Puts the data of a short message, which came inside the completion, where they
-// belong. False where there are none, or too many, or the completion is no message.
-[[gnu::noinline]] bool puts_data(const Endpoint &of, Cqe cqe, std::uint32_t mark,
-                                 std::uint32_t tag) {
-  const std::uint32_t kind = mark >> 4;
-  const std::uint32_t format = mark & 0xc;
-  if (format == 0 || format == 0xc || kind - 1 >= MLX5_CQE_RESP_SEND_INV || of.tag != tag ||
-      of.receive.strides != 0)
-    return false;
+// belong. False where there are too many.
+[[gnu::always_inline]] inline bool puts_data(const Endpoint &of, Cqe cqe) {
   const Received place = place_of(of, cqe);
-  return scatter_inline(place.list, place.places, cqe.inline_data(), cqe.byte_count());
+  const std::uint32_t bytes = cqe.byte_count();
+  // In the first piece, most often.
+  if (place.places == 0 || bytes == 0 || bytes > (load_be<std::uint32_t>(place.list) & 0x7fffffff))
+      [[unlikely]]
+    return scatter_inline(place.list, place.places, cqe.inline_data(), bytes);
+  std::memcpy(reinterpret_cast<void *>(load_be<std::uint64_t>(place.list + 8)), cqe.inline_data(),
+              bytes);
+  return true;
+}
+
+// What an entry is, apart from whether it was solicited: all that follows is zero in
+// the most frequent ones, completions of requests.
+constexpr std::uint32_t not_ours = 1;  // the device has not written it
+constexpr std::uint32_t format = 0xc;  // 0, or data inside, or compressed
+// Neither, nor anything but good requests and messages that invalidate no key.
+constexpr std::uint32_t rare = not_ours | format | 0xc0;
+constexpr std::uint32_t kind_of(std::uint32_t mark) { return mark >> 4; }
+[[gnu::always_inline]] inline std::uint32_t mark_of(const CompletionQueue &queue,
+                                                    std::uint32_t index, Cqe cqe) {
+  return (cqe.op_own() ^ std::uint32_t{(index & queue.size) != 0}) & ~std::uint32_t{solicited};
+}
+constexpr bool is_message(std::uint32_t kind) { return kind - 1 < MLX5_CQE_RESP_SEND_INV; }
+constexpr bool has_data(std::uint32_t mark) {
+  return (mark & format) != 0 && (mark & format) != format;
 }
 
 // Takes completions while there are any, and unlocks the queue. done: how many of
@@ -35,16 +52,13 @@ template <class Sink>
 [[gnu::always_inline]] inline int take_all(CompletionQueue &queue, int count, Sink sink,
                                            int done = 0) {
   const std::uint32_t first = *queue.consumed;
-  const std::uint32_t size = queue.mask + 1;
   std::uint32_t index = first;
   Endpoint *of = queue.last;
   int refused = 0;
   while (done < count) {
     Cqe cqe(queue.entry(index));
-    const std::uint32_t owner = (index & size) != 0;
-    // What matters is zero in the most frequent ones: completions of requests.
-    const std::uint32_t mark = (cqe.op_own() ^ owner) & ~std::uint32_t{solicited};
-    const std::uint32_t tag = load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00;
+    const std::uint32_t mark = mark_of(queue, index, cqe);
+    const std::uint32_t tag = cqe.tag();
     if (of->tag != tag) [[unlikely]] {
       // Of an entry that the device has not written, too: it is nobody's then.
       Endpoint *const found = queue.endpoints->find(be(tag));
@@ -55,13 +69,19 @@ template <class Sink>
         goto other;
       sink.send(*of, cqe);
     } else {
-      const std::uint32_t kind = mark >> 4;
-      if ((mark & 0xf) != 0 || kind > MLX5_CQE_RESP_SEND_INV || of->tag != tag ||
-          (of->special && of->receive.strides != 0)) [[unlikely]] {
-        if ((mark & 1) != 0) break;
-        if (!puts_data(*of, cqe, mark, tag)) goto other;
+      const std::uint32_t kind = kind_of(mark);
+      if ((mark & rare) == 0 && of->tag == tag) [[likely]] {
+        if (!of->special) sink.template receive<Known::plain>(*of, cqe, kind);
+        else if (of->messages) sink.template receive<Known::keeping>(*of, cqe, kind);
+        else if (of->receive.strides == 0) sink.template receive<Known::nothing>(*of, cqe, kind);
+        else goto other;
+      } else {
+        if ((mark & not_ours) != 0) break;
+        if (!is_message(kind) || of->tag != tag || !of->messages ||
+            ((mark & format) != 0 && (!has_data(mark) || !puts_data(*of, cqe)))) [[unlikely]]
+          goto other;
+        sink.template receive<Known::messages>(*of, cqe, kind);
       }
-      sink.receive(*of, cqe, kind);
     }
     sink.next();
     ++index;
@@ -87,20 +107,22 @@ template <class Sink>
     queue.release(index);
   }
   queue.lock.unlock();
-  return refused != 0 && done == 0 ? -ENOTSUP : done;
+  return refused != 0 && done == 0 ? sink.refuse() : done;
 }
 
 struct PlainSink {
   std::uint8_t *at;
 
   [[gnu::always_inline]] void send(Endpoint &of, Cqe cqe) const { write_send<0>(of, cqe, at); }
+  template <Known known>
   [[gnu::always_inline]] void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    write_receive<0>(of, cqe, kind, at);
-  }
-  [[gnu::always_inline]] void receive_plainly(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    write_receive<0, true>(of, cqe, kind, at);
+    write_receive<0, known>(of, cqe, kind, at);
   }
   [[gnu::always_inline]] void next() { at += sizeof(ibv_wc); }
+  [[gnu::noinline, gnu::cold]] static int refuse() {
+    errno = ENOTSUP;
+    return -1;
+  }
   [[gnu::noinline, gnu::cold]] Take other(CompletionQueue &queue, std::uint32_t index) const {
     Taken taken;
     return take_other(queue, index, false, *reinterpret_cast<ibv_wc *>(at), taken);
@@ -131,13 +153,12 @@ struct ExpSink {
   std::uint8_t *at;
 
   [[gnu::always_inline]] void send(Endpoint &of, Cqe cqe) const { write_send<size>(of, cqe, at); }
+  template <Known known>
   [[gnu::always_inline]] void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    write_receive<size>(of, cqe, kind, at);
-  }
-  [[gnu::always_inline]] void receive_plainly(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    write_receive<size, true>(of, cqe, kind, at);
+    write_receive<size, known>(of, cqe, kind, at);
   }
   [[gnu::always_inline]] void next() { at += size; }
+  static int refuse() { return -ENOTSUP; }
   [[gnu::noinline, gnu::cold]] Take other(CompletionQueue &queue, std::uint32_t index) const {
     return other_into(queue, index, at, size, nullptr);
   }
@@ -174,14 +195,16 @@ struct SlowSink {
     write_send<sizeof(wc)>(of, cqe, &wc);
     finish(cqe, wc);
   }
+  template <Known known>
   void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
     ibv_exp_wc wc;
-    write_receive<sizeof(wc)>(of, cqe, kind, &wc);
+    write_receive<sizeof(wc), known>(of, cqe, kind, &wc);
     if (size == translate::wc_size_4_0 && (wc.exp_wc_flags & IBV_EXP_WC_WITH_INV) != 0)
       wc.exp_wc_flags |= translate::with_inv_3x;
     finish(cqe, wc);
   }
   void next() { at += size; }
+  static int refuse() { return -ENOTSUP; }
   Take other(CompletionQueue &queue, std::uint32_t index) const {
     return ExpSink<0>::other_into(queue, index, at, size, stamps);
   }
@@ -192,26 +215,23 @@ template <class Sink>
   return take_all(queue, count, sink, done);
 }
 
-// With nothing in front of it: the queue is not locked.
+// When somebody else has the lock.
 template <class Sink>
 [[gnu::noinline, gnu::cold]] int take_late(CompletionQueue &queue, int count, Sink sink) {
   queue.lock.lock();
   return take_all(queue, count, sink);
 }
 
-// The device has written an entry with that index.
-[[gnu::always_inline]] inline bool is_ready(std::uint32_t op_own, std::uint32_t index,
-                                            std::uint32_t size) {
-  if (op_own >= MLX5_CQE_INVALID << 4) return false;
-  const bool owner = (index & size) != 0;
-  return owner == ((op_own & 1) != 0);
+// The device has written an entry of that mark.
+constexpr bool is_ready(std::uint32_t mark) {
+  return (mark & not_ours) == 0 && kind_of(mark) != MLX5_CQE_INVALID;
 }
 
 // One has been taken, and there may be more.
 template <class Sink>
 [[gnu::always_inline]] inline int go_on(CompletionQueue &queue, int count, Sink sink,
                                         std::uint32_t index) {
-  if (count > 1 && is_ready(Cqe(queue.entry(index)).op_own(), index, queue.mask + 1)) {
+  if (count > 1 && is_ready(mark_of(queue, index, Cqe(queue.entry(index))))) {
     set_relaxed(*queue.consumed, index);
     sink.next();
     return take_rest(queue, count, sink, 1);
@@ -221,38 +241,69 @@ template <class Sink>
   return 1;
 }
 
-// Calls nothing on its way either, so that it needs no more registers.
+// These call nothing on their way, so that they need few registers.
 template <class Sink>
-[[gnu::noinline]] int take_receive(CompletionQueue &queue, int count, Sink sink, Cqe cqe) {
+[[gnu::noinline]] int take_receive(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
+                                   std::uint32_t kind) {
+  sink.template receive<Known::plain>(*queue.last, cqe, kind);
+  return go_on(queue, count, sink, *queue.consumed + 1);
+}
+template <class Sink>
+[[gnu::noinline]] int take_shared(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
+                                  std::uint32_t kind) {
+  sink.template receive<Known::keeping>(*queue.last, cqe, kind);
+  return go_on(queue, count, sink, *queue.consumed + 1);
+}
+
+// Makes the queue that the completion is of the last one, unless it is. False: nobody's.
+[[gnu::always_inline]] inline bool finds(CompletionQueue &queue, Cqe cqe) {
+  const std::uint32_t tag = cqe.tag();
+  if (queue.last->tag == tag) return true;
+  Endpoint *const found = queue.endpoints->find(be(tag));
+  if (found == nullptr) [[unlikely]]
+    return false;
+  queue.last = found;
+  return true;
+}
+
+// A message that came with its data.
+template <class Sink>
+[[gnu::noinline]] int take_data(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
+                                std::uint32_t kind) {
+  if (!is_message(kind) || !finds(queue, cqe)) [[unlikely]]
+    return take_rest(queue, count, sink, 0);
   Endpoint &of = *queue.last;
-  if (of.special) return take_rest(queue, count, sink, 0);
-  sink.receive_plainly(of, cqe, cqe.op_own() >> 4);
+  if (!of.messages || !puts_data(of, cqe)) [[unlikely]]
+    return take_rest(queue, count, sink, 0);
+  sink.template receive<Known::messages>(of, cqe, kind);
   return go_on(queue, count, sink, *queue.consumed + 1);
 }
 
 // Most polling finds nothing or one completion. That much is done with the registers
-// of a function that calls none. To find nothing takes no lock: who looks while others
-// take completions may miss one that they leave, as if it had looked before.
+// of a function that calls none.
 template <class Sink>
 [[gnu::always_inline]] inline int take_first(CompletionQueue &queue, int count, Sink sink) {
-  const std::uint32_t index = relaxed(*queue.consumed);
-  Cqe cqe(queue.entry(index));
-  const std::uint32_t op_own = cqe.op_own();
-  if (!is_ready(op_own, index, queue.mask + 1) || count < 1) return 0;
   if (!queue.lock.try_lock()) [[unlikely]]
     return take_late(queue, count, sink);
-  if (*queue.consumed != index || (op_own & 0xc) != 0 ||
-      op_own >= (MLX5_CQE_RESP_SEND_INV + 1) << 4) [[unlikely]]
-    return take_rest(queue, count, sink, 0);
-  const std::uint32_t tag = load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00;
-  if (queue.last->tag != tag) {
-    Endpoint *const found = queue.endpoints->find(be(tag));
-    if (found == nullptr) [[unlikely]]
-      return take_rest(queue, count, sink, 0);
-    queue.last = found;
+  const std::uint32_t index = *queue.consumed;
+  Cqe cqe(queue.entry(index));
+  const std::uint32_t mark = mark_of(queue, index, cqe);
+  if ((mark & rare) != 0 || count < 1) {
+    if (is_ready(mark) && count > 0) [[unlikely]]
+      return has_data(mark) ? take_data(queue, count, sink, cqe, kind_of(mark))
+                            : take_rest(queue, count, sink, 0);
+    queue.lock.unlock();
+    return 0;
   }
+  if (!finds(queue, cqe)) [[unlikely]]
+    return take_rest(queue, count, sink, 0);
   Endpoint &of = *queue.last;
-  if (op_own >> 4 != MLX5_CQE_REQ) return take_receive(queue, count, sink, cqe);
+  if (const std::uint32_t kind = kind_of(mark); kind != MLX5_CQE_REQ) {
+    if (!of.special) [[likely]]
+      return take_receive(queue, count, sink, cqe, kind);
+    return of.messages ? take_shared(queue, count, sink, cqe, kind)
+                       : take_rest(queue, count, sink, 0);
+  }
   sink.send(of, cqe);
   return go_on(queue, count, sink, index + 1);
 }
