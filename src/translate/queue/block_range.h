@@ -39,6 +39,6 @@ class BlockRange {
   std::atomic<std::size_t> used_{0};
 };
 
-extern constinit BlockRange blocks;
+[[gnu::visibility("hidden")]] extern constinit BlockRange blocks;
 
 }  // namespace ibvexp::queue

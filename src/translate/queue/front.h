@@ -122,18 +122,16 @@ static_assert(offsetof(WqFront, legacy) == legacy::rwq_at && offsetof(WqFront, o
 #endif
 
 // The object of ours that a program's pointer is, or null: somebody else's.
-inline QpFront *front_of(const ibv_qp *qp) noexcept {
-  return blocks.contain(qp) ? reinterpret_cast<QpFront *>(const_cast<ibv_qp *>(qp)) : nullptr;
+template <class Front>
+Front *front_at(const void *object) noexcept {
+  if (!blocks.contain(object)) return nullptr;
+  if (object == nullptr) __builtin_unreachable();
+  return static_cast<Front *>(const_cast<void *>(object));
 }
-inline CqFront *front_of(const ibv_cq *cq) noexcept {
-  return blocks.contain(cq) ? reinterpret_cast<CqFront *>(const_cast<ibv_cq *>(cq)) : nullptr;
-}
-inline SrqFront *front_of(const ibv_srq *srq) noexcept {
-  return blocks.contain(srq) ? reinterpret_cast<SrqFront *>(const_cast<ibv_srq *>(srq)) : nullptr;
-}
-inline WqFront *front_of(const ibv_exp_wq *wq) noexcept {
-  return blocks.contain(wq) ? reinterpret_cast<WqFront *>(const_cast<ibv_exp_wq *>(wq)) : nullptr;
-}
+inline QpFront *front_of(const ibv_qp *qp) noexcept { return front_at<QpFront>(qp); }
+inline CqFront *front_of(const ibv_cq *cq) noexcept { return front_at<CqFront>(cq); }
+inline SrqFront *front_of(const ibv_srq *srq) noexcept { return front_at<SrqFront>(srq); }
+inline WqFront *front_of(const ibv_exp_wq *wq) noexcept { return front_at<WqFront>(wq); }
 
 // rdma-core's object of any pointer, which may be null.
 template <class Object>

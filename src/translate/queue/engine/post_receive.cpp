@@ -12,22 +12,26 @@ namespace {
 
 // Writes a scatter list into an entry that ends there. Pieces without bytes take no
 // place.
+[[gnu::always_inline]] inline void put_piece(std::uint8_t *at, const std::uint8_t *end,
+                                             const ibv_sge &piece) {
+  const std::uint64_t sizes = size_and_key(piece);
+  if (static_cast<std::uint32_t>(sizes) != 0) [[likely]] {
+    write_piece(at, piece.addr, sizes);
+    at += segment_bytes;
+  }
+  if (at != end) write_end(at);
+}
+
 [[gnu::always_inline]] inline void put_list(std::uint8_t *at, const std::uint8_t *end,
                                             const ibv_sge *piece, std::uint32_t count) {
-  if (count == 1) [[likely]] {
+  if (count == 1) [[likely]]
+    return put_piece(at, end, *piece);
+  for (; count != 0; --count, ++piece) {
     const std::uint64_t sizes = size_and_key(*piece);
-    if (static_cast<std::uint32_t>(sizes) != 0) [[likely]] {
-      write_piece(at, piece->addr, sizes);
-      at += segment_bytes;
-    }
-  } else {
-    for (; count != 0; --count, ++piece) {
-      const std::uint64_t sizes = size_and_key(*piece);
-      if (static_cast<std::uint32_t>(sizes) == 0) [[unlikely]]
-        continue;
-      write_piece(at, piece->addr, sizes);
-      at += segment_bytes;
-    }
+    if (static_cast<std::uint32_t>(sizes) == 0) [[unlikely]]
+      continue;
+    write_piece(at, piece->addr, sizes);
+    at += segment_bytes;
   }
   if (at != end) write_end(at);
 }
@@ -43,8 +47,8 @@ void ReceiveQueue::ring() {
   __atomic_store_n(record, be(counters->head & 0xffff), __ATOMIC_RELEASE);
 }
 
-int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  const Guard guard(queue.lock);
+// The queue is locked.
+[[gnu::noinline]] int post_chain(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   const std::uint32_t first = queue.counters->head;
   std::uint32_t head = first;
   std::uint32_t limit = queue.limit();
@@ -72,9 +76,30 @@ int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
     queue.counters->head = head;
     queue.ring();
   }
+  queue.lock.unlock();
   if (error != 0 && bad != nullptr) [[unlikely]]
     *bad = wr;
   return error;
+}
+
+// One request of one piece, which most are, takes the registers of a function that
+// calls none.
+int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  queue.lock.lock();
+  if (wr == nullptr || wr->next != nullptr || wr->num_sge != 1 || wr->sg_list == nullptr)
+    return post_chain(queue, wr, bad);
+  const std::uint32_t head = queue.counters->head;
+  if (head == queue.limit() || queue.max_pieces == 0 || queue.held_for != nullptr) [[unlikely]]
+    return post_chain(queue, wr, bad);
+  const std::uint32_t slot = head & queue.mask;
+  std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
+  put_piece(entry + queue.skip, entry + queue.entry_bytes, *wr->sg_list);
+  queue.ids[slot] = wr->wr_id;
+  queue.counters->head = head + 1;
+  before_record();
+  __atomic_store_n(queue.record, be((head + 1) & 0xffff), __ATOMIC_RELEASE);
+  queue.lock.unlock();
+  return 0;
 }
 
 int post_list(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count) {
@@ -115,12 +140,21 @@ int post_pieces(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count) {
   return 0;
 }
 
-int post_receive(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  const Guard guard(queue.lock);
+namespace {
+
+[[gnu::always_inline]] inline void ring(SharedQueue &queue, std::uint32_t posted) {
+  const auto counter = static_cast<std::uint16_t>(*queue.counter + posted);
+  *queue.counter = counter;
+  before_record();
+  __atomic_store_n(queue.record, be(std::uint32_t{counter}), __ATOMIC_RELEASE);
+}
+
+// The queue is locked.
+[[gnu::noinline]] int post_chain(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   const std::uint32_t bytes = queue.entry_bytes;
   const auto tail = static_cast<std::uint32_t>(queue.counters->tail);
   auto head = static_cast<std::uint32_t>(queue.counters->head);
-  std::uint16_t posted = 0;
+  std::uint32_t posted = 0;
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
     const auto pieces = static_cast<std::uint32_t>(wr->num_sge);
@@ -140,14 +174,31 @@ int post_receive(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   }
   if (posted != 0) [[likely]] {
     queue.counters->head = static_cast<std::int32_t>(head);
-    const auto counter = static_cast<std::uint16_t>(*queue.counter + posted);
-    *queue.counter = counter;
-    before_record();
-    __atomic_store_n(queue.record, be(std::uint32_t{counter}), __ATOMIC_RELEASE);
+    ring(queue, posted);
   }
+  queue.lock.unlock();
   if (error != 0 && bad != nullptr) [[unlikely]]
     *bad = wr;
   return error;
+}
+
+}  // namespace
+
+int post_receive(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  queue.lock.lock();
+  if (wr == nullptr || wr->next != nullptr || wr->num_sge != 1 || wr->sg_list == nullptr)
+    return post_chain(queue, wr, bad);
+  const auto head = static_cast<std::uint32_t>(queue.counters->head);
+  if (head == static_cast<std::uint32_t>(queue.counters->tail) || queue.max_pieces == 0)
+      [[unlikely]]
+    return post_chain(queue, wr, bad);
+  queue.ids[head] = wr->wr_id;
+  std::uint8_t *const entry = queue.entry(head);
+  queue.counters->head = SharedQueue::next_of(entry);
+  put_piece(entry + segment_bytes, entry + queue.entry_bytes, *wr->sg_list);
+  ring(queue, 1);
+  queue.lock.unlock();
+  return 0;
 }
 
 }  // namespace ibvexp::engine

@@ -309,6 +309,15 @@ std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge
   std::uint8_t *const start = at;
   std::uint64_t total = 0;
   at += sizeof(std::uint32_t);
+  if (count == 1) [[likely]] {
+    const std::uint32_t bytes = list->length - skip;
+    if (bytes <= queue.max_inline && bytes <= static_cast<std::size_t>(queue.end - at) &&
+        bytes != 0) [[likely]] {
+      store(start, be(bytes | MLX5_INLINE_SEG));
+      std::memcpy(at, reinterpret_cast<const void *>(list->addr + skip), bytes);
+      return segments_of(bytes + sizeof(std::uint32_t));
+    }
+  }
   for (const ibv_sge *last = list + count; list != last; ++list) {
     const auto *from = reinterpret_cast<const std::uint8_t *>(list->addr + skip);
     std::size_t bytes = list->length - skip;
