@@ -21,11 +21,8 @@ KINDS = ("send", "srq", "short", "write", "read", "cas", "inline", "ud")
 TARGETS = {("post", 1): 0.66, ("post", 16): 0.60, ("poll", 1): 0.75, ("poll", 16): 0.75,
            ("recv", 1): 0.75, ("recv", 16): 0.75}
 
-# Where the target is not met yet.
-REACHED = {("poll", "send", 1): 0.85, ("poll", "ud", 1): 0.85, ("poll", "srq", 1): 1.15,
-           ("poll", "srq", 16): 0.86, ("poll", "short", 1): 1.15, ("poll", "short", 16): 1.0,
-           ("post", "inline", 16): 0.78, ("recv", "srq", 1): 1.27, ("recv", "srq", 16): 0.97,
-           ("recv", "send", 1): 0.98, ("recv", "short", 1): 0.98, ("recv", "ud", 1): 0.98}
+# Where the target is not met: libmlx5's own does nothing but the list.
+REACHED = {("recv", "srq", 1): 0.90, ("recv", "srq", 16): 0.97}
 # Instructions.
 SEARCH = 66
 
