@@ -2,6 +2,8 @@
 // reads them.
 #include "engine_rig.h"
 
+#include "translate/queue/engine/complete.h"
+
 #include <cerrno>
 
 using namespace engine_rig;
@@ -170,6 +172,8 @@ TEST_CASE("engine: completions of requests") {
     CHECK(wc.wr_id == 100);
     CHECK(int{wc.opcode} == row.wc);
     if (row.bytes != 0) CHECK(wc.byte_len == row.bytes);
+    const bool immediate = row.opcode == 0x0b || row.opcode == 0x09;
+    CHECK(wc.wc_flags == (immediate ? unsigned{IBV_WC_WITH_IMM} : 0u));
     CHECK(wc.qp_num == number);
     CHECK(rig.endpoint.send.done == 1);
   }
@@ -222,6 +226,42 @@ TEST_CASE("engine: completions of messages") {
     if (row.flags != 0) CHECK(wc.imm_data == row.imm);
     CHECK(rig.endpoint.receive.counters->tail == 1);
   }
+}
+
+TEST_CASE("engine: checksums of frames") {
+  constexpr std::uint8_t network = 0x02, transport = 0x04, ipv4 = 2 << 2, ipv6 = 1 << 2;
+  struct Row {
+    std::uint8_t checks, headers;
+    bool good;
+  };
+  const Row rows[] = {{network | transport, ipv4, true},
+                      {network, ipv4, false},
+                      {transport, ipv4, false},
+                      {network | transport, ipv6, false}};
+  for (const Row &row : rows) {
+    CAPTURE(int{row.checks}, int{row.headers});
+    PollRig rig;
+    rig.endpoint.frames = true;
+    rig.endpoint.set_flags();
+    rig.post_receives(1);
+    PollRig::Fields fields;
+    fields.opcode = 2;
+    std::uint8_t *at = rig.add(fields);
+    at[28] = row.checks;
+    at[29] = row.headers;
+    ibv_wc wc{};
+    REQUIRE(poll(rig.queue, 1, &wc) == 1);
+    CHECK(((wc.wc_flags & IBV_WC_IP_CSUM_OK) != 0) == row.good);
+  }
+}
+
+TEST_CASE("engine: there is no completion in less than the base structure") {
+  PollRig rig;
+  rig.post_sends(1);
+  rig.add({});
+  ibv_exp_wc wc;
+  CHECK(poll(rig.queue, 1, &wc, 47) == -EINVAL);
+  CHECK(rig.consumed() == 0);
 }
 
 TEST_CASE("engine: an empty queue, and one that goes round") {
@@ -338,6 +378,65 @@ TEST_CASE("engine: data inside completions") {
   CHECK(wc.byte_len == 40);
   CHECK(first == 1);
   CHECK(front == Bytes(data.begin() + 1, data.begin() + 21));
+  CHECK(Bytes(back.begin(), back.begin() + 19) == Bytes(data.begin() + 21, data.end()));
+}
+
+TEST_CASE("engine: the answer to an atomic inside its completion") {
+  PollRig rig(128);
+  Bytes answer(8);
+  const Bytes data = counted(8);
+  Request wr(IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED, {piece_of(answer)});
+  REQUIRE(rig.endpoint.send.post(rig.endpoint.send, &wr, nullptr) == 0);
+  PollRig::Fields fields;
+  fields.format = 2;
+  fields.bytes = 77;
+  fields.send_opcode = 0x12;
+  std::memcpy(rig.add(fields) - 64, data.data(), 8);
+  ibv_wc wc{};
+  REQUIRE(poll(rig.queue, 1, &wc) == 1);
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(answer == data);
+}
+
+TEST_CASE("engine: more data in a completion than there is room for") {
+  Bytes room(20);
+  SECTION("a message") {
+    PollRig rig(128);
+    REQUIRE(rig.post_receives(1, 200, {piece_of(room)}) == 0);
+    PollRig::Fields fields;
+    fields.opcode = 2;
+    fields.format = 2;
+    fields.bytes = 21;
+    rig.add(fields);
+    ibv_wc wc{};
+    REQUIRE(poll(rig.queue, 1, &wc) == 1);
+    CHECK(wc.wr_id == 200);
+    CHECK(wc.status == IBV_WC_LOC_LEN_ERR);
+  }
+  SECTION("an answer") {
+    PollRig rig(128);
+    Request wr(IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, {piece_of(room)});
+    REQUIRE(rig.endpoint.send.post(rig.endpoint.send, &wr, nullptr) == 0);
+    PollRig::Fields fields;
+    fields.format = 2;
+    fields.bytes = 21;
+    fields.send_opcode = 0x10;
+    rig.add(fields);
+    ibv_wc wc{};
+    REQUIRE(poll(rig.queue, 1, &wc) == 1);
+    CHECK(wc.wr_id == wr.wr_id);
+    CHECK(wc.status == IBV_WC_LOC_LEN_ERR);
+  }
+  SECTION("a list ends where it says") {
+    Bytes stale(20);
+    const auto piece = [](Bytes &of) {
+      return pointer(reinterpret_cast<std::uintptr_t>(of.data()), 20, 7);
+    };
+    const Bytes list = piece(room) + end_of_list() + piece(stale), data = counted(40);
+    CHECK_FALSE(scatter_inline(list.data(), 3, data.data(), 40));
+    CHECK(room == Bytes(data.begin(), data.begin() + 20));
+    CHECK(stale == Bytes(20));
+  }
 }
 
 TEST_CASE("engine: a shared receive queue") {
@@ -395,6 +494,32 @@ TEST_CASE("engine: a shared receive queue") {
   CHECK(shared.counters->head == 1);
   wr[0].num_sge = 4;
   CHECK(post_receive(shared, wr, &bad) == EINVAL);
+
+  // A failed request has nothing to do with it.
+  rig.post_sends(1);
+  PollRig::Fields failed;
+  failed.opcode = 13;
+  failed.syndrome = 0x13;
+  rig.add(failed);
+  REQUIRE(poll(rig.queue, 1, wc, sizeof(wc[0])) == 1);
+  CHECK(wc[0].srq == nullptr);
+  CHECK((wc[0].exp_wc_flags & IBV_EXP_WC_SRQ) == 0);
+
+  // Unread completions of a queue pair that is reset give their entries back, but
+  // for a program that posts by itself.
+  PollRig::Fields unread;
+  unread.opcode = 2;
+  unread.counter = 2;
+  rig.add(unread);
+  rig.queue.last = &rig.endpoint;
+  clean(rig.queue, rig.endpoint);
+  CHECK(rig.queue.last == no_endpoint());
+  CHECK(shared.counters->tail == 2);
+  *shared.counter = 0;
+  unread.counter = 3;
+  rig.add(unread);
+  clean(rig.queue, rig.endpoint);
+  CHECK(shared.counters->tail == 2);
 }
 
 TEST_CASE("engine: receive requests") {
@@ -438,7 +563,8 @@ TEST_CASE("engine: receives of the families") {
   ReceiveQueue &queue = rig.endpoint.receive;
   CHECK(post_list(queue, list, 2) == 0);
   CHECK(Bytes(rig.receives, rig.receives + 32) == pointer(0x10, 1, 2) + pointer(0x30, 5, 4));
-  CHECK(post_list(queue, list, 3) == EINVAL);
+  const ibv_sge three[] = {list[0], list[1], list[0]};
+  CHECK(post_list(queue, three, 3) == EINVAL);
   CHECK(post_list(queue, list + 2, 1) == EINVAL);
   CHECK(be(rig.sends.records[0]) == 1);
   // All or none.
@@ -534,6 +660,17 @@ TEST_CASE("engine: time stamps") {
     CHECK((each.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) != 0);
     CHECK((each.exp_wc_flags & (IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID)) == 0);
   }
+  // 3.x and 4.0 have another bit for a message that invalidates a key.
+  rig.post_receives(2);
+  fields.opcode = 4;
+  rig.add(fields);
+  rig.add(fields);
+  constexpr std::uint64_t then = std::uint64_t{IBV_EXP_START_FLAG} << 2;
+  REQUIRE(poll(rig.queue, 1, wc, sizeof(wc[0])) == 1);
+  CHECK((wc[0].exp_wc_flags & (then | IBV_EXP_WC_WITH_INV)) == IBV_EXP_WC_WITH_INV);
+  REQUIRE(poll(rig.queue, 1, wc, 88) == 1);
+  CHECK((wc[0].exp_wc_flags & (then | IBV_EXP_WC_WITH_INV)) ==
+        (then | std::uint64_t{IBV_EXP_WC_WITH_INV}));
 }
 
 TEST_CASE("engine: compressed completions") {
@@ -615,4 +752,22 @@ TEST_CASE("engine: multi-packet queues") {
   CHECK((wc[1].exp_wc_flags & IBV_EXP_WC_MP_WR_CONSUMED) != 0);
   CHECK(queue.counters->tail == 1);
   CHECK(rig.consumed() == 2);
+}
+
+TEST_CASE("engine: what has no place is met after what is in front of it") {
+  PollRig rig;
+  rig.endpoint.receive.strides = 8;
+  rig.endpoint.receive.log_stride_bytes = 6;
+  rig.endpoint.set_flags();
+  rig.post_sends(1);
+  REQUIRE(rig.post_receives(1) == 0);
+  PollRig::Fields sent, packet;
+  sent.send_opcode = 0x0a;
+  packet.opcode = 2;
+  packet.bytes = 1u << 16 | 64;
+  rig.add(sent);
+  rig.add(packet);
+  ibv_wc wc[2];
+  CHECK(poll(rig.queue, 2, wc) == 1);
+  CHECK(poll(rig.queue, 2, wc) == -ENOTSUP);
 }

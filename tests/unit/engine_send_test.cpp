@@ -1,6 +1,7 @@
 // Send requests as the device reads them, byte by byte, from both layouts.
 #include "engine_rig.h"
 
+#include "translate/convert/wr_convert.h"
 #include "translate/queue/engine/frames.h"
 
 #include <cerrno>
@@ -220,10 +221,93 @@ TEST_CASE("engine: frames") {
           control(0, 0x0a, 3 + 4, 0) + ethernet(0, 18) + big(0x80000000u | 46, 4) +
               Bytes(frame.begin() + 18, frame.end()));
   }
+  SECTION("shorter than what otherwise lies in the entry") {
+    Request wr(IBV_WR_SEND, 0, {{address, 16, 7}});
+    CHECK(image(Transport::raw_packet, wr, 48) == control(0, 0x0a, 3, 0) + zeros(12) + big(16, 2) +
+                                                      Bytes(frame.begin(), frame.begin() + 16) +
+                                                      zeros(2));
+  }
   SECTION("nothing that short is a frame") {
     Request wr(IBV_WR_SEND, 0, {{address, 13, 7}});
     SendRig rig(Transport::raw_packet);
     CHECK(rig.post(&wr) == EINVAL);
+  }
+}
+
+TEST_CASE("engine: messages that the device cuts") {
+  const Bytes header = counted(54), data = counted(200, 60);
+  Request wr(IBV_WR_TSO, IBV_SEND_SIGNALED | IBV_SEND_IP_CSUM, {piece_of(data)});
+  wr.tso = {const_cast<std::uint8_t *>(header.data()), 54, 1400};
+  ibv_exp_send_wr exp = to_exp(wr);
+  exp.exp_opcode = IBV_EXP_WR_TSO;
+  exp.tso.hdr = const_cast<std::uint8_t *>(header.data());
+  exp.tso.hdr_sz = 54;
+  exp.tso.mss = 1400;
+  QpFacts facts;
+  facts.checksums = true;
+  SendRig rig(Transport::raw_packet, facts);
+  rig.queue.max_tso_header = 54;
+  rig.queue.max_tso = 200;
+
+  SECTION("header and size of the pieces lie in the entry") {
+    const Bytes expected = control(0, 0x0e, 7, signaled) + zeros(4) + Bytes{0xc0} + zeros(1) +
+                           big(1400, 2) + zeros(4) + big(54, 2) + header + zeros(12) +
+                           pointer(piece_of(data).addr, 200, 7);
+    REQUIRE(rig.post(&wr) == 0);
+    CHECK(rig.at(0, 112) == expected);
+    rig.finish();
+    *rig.queue.posted = 0;
+    REQUIRE(rig.post(&exp) == 0);
+    CHECK(rig.at(0, 112) == expected);
+    wr.send_flags = exp.exp_send_flags = 0;
+    *rig.queue.posted = 0;
+    REQUIRE(rig.post(&wr) == 0);
+    CHECK(rig.at(0, 32) == control(0, 0x0e, 7, 0) + zeros(6) + big(1400, 2) + zeros(4) +
+                               big(54, 2) + Bytes(header.begin(), header.begin() + 2));
+  }
+  SECTION("not with a longer header, or one that is none") {
+    exp.tso.hdr_sz = 55;
+    CHECK(rig.post(&exp) == EINVAL);
+    exp.tso.hdr_sz = 13;
+    CHECK(rig.post(&exp) == EINVAL);
+  }
+  SECTION("not with more data") {
+    rig.queue.max_tso = 199;
+    CHECK(rig.post(&wr) == EINVAL);
+    CHECK(rig.post(&exp) == EINVAL);
+  }
+  SECTION("not with checksums that the device does not fill in") {
+    rig.queue.checksums = false;
+    CHECK(rig.post(&wr) == EINVAL);
+    CHECK(rig.post(&exp) == EINVAL);
+  }
+  SECTION("not where there are no frames") {
+    SendRig connected(Transport::rc);
+    connected.queue.max_tso_header = 54;
+    connected.queue.max_tso = 200;
+    wr.send_flags = 0;
+    exp.exp_send_flags = 0;
+    CHECK(connected.post(&wr) == EINVAL);
+    CHECK(connected.post(&exp) == EINVAL);
+  }
+}
+
+TEST_CASE("engine: opcodes as 3.x numbered them") {
+  using namespace ibvexp::translate;
+  const std::pair<int, ibv_exp_wr_opcode> rows[] = {{send_with_inv_3x, IBV_EXP_WR_SEND_WITH_INV},
+                                                    {local_inv_3x, IBV_EXP_WR_LOCAL_INV}};
+  for (const auto &[then, now] : rows) {
+    CAPTURE(then);
+    Request plain(IBV_WR_SEND, IBV_SEND_SIGNALED, {{0x1000, 64, 0xabc}});
+    ibv_exp_send_wr wr = to_exp(plain);
+    wr.ex.invalidate_rkey = 0x00abcd12;
+    SendRig first(Transport::rc), second(Transport::rc);
+    wr.exp_opcode = static_cast<ibv_exp_wr_opcode>(then);
+    REQUIRE(first.post(&wr) == 0);
+    wr.exp_opcode = now;
+    REQUIRE(second.post(&wr) == 0);
+    CHECK(first.at(0, 128) == second.at(0, 128));
+    CHECK(first.queue.sent[0].meaning() == second.queue.sent[0].meaning());
   }
 }
 
@@ -282,6 +366,21 @@ TEST_CASE("engine: what is refused, and what is posted before it") {
   SECTION("an unknown opcode") {
     second.opcode = static_cast<ibv_wr_opcode>(0x7fffffff);
     check_prefix(Transport::rc, EINVAL);
+  }
+  SECTION("an opcode of the legacy layout in a base request") {
+    SendRig rig(Transport::rc);
+    Request wr(static_cast<ibv_wr_opcode>(IBV_EXP_WR_NOP), 0, one);
+    CHECK(rig.post(&wr) == EINVAL);
+  }
+  SECTION("an atomic of a device that has none") {
+    QpFacts facts;
+    facts.atomics = false;
+    SendRig rig(Transport::rc, facts);
+    second.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+    ibv_send_wr *bad = nullptr;
+    CHECK(rig.post(&first, &bad) == EOPNOTSUPP);
+    CHECK(bad == &second);
+    CHECK(rig.record() == 1);
   }
   SECTION("checksums where there are no packets") {
     second.send_flags = IBV_SEND_IP_CSUM;
@@ -367,6 +466,11 @@ TEST_CASE("engine: messages of the families") {
     Message sums = message(0);
     sums.checksums = true;
     CHECK(put_message(rig.queue, sums) == EINVAL);
+    QpFacts facts;
+    facts.checksums = true;
+    SendRig filling(Transport::raw_packet, facts);
+    REQUIRE(put_message(filling.queue, sums) == 0);
+    CHECK(filling.at(0, 32)[16 + 4] == 0xc0);
   }
 }
 
@@ -378,6 +482,7 @@ TEST_CASE("engine: counters wrap") {
   for (std::uint32_t i = 0; i < 4; ++i) {
     REQUIRE(rig.post(&wr) == 0);
     CHECK(rig.at(6 + i, 16) == control(0xfffe + i, 0x0a, 2, 0));
+    CHECK(rig.record() == ((0xffff + i) & 0xffff));
   }
   CHECK(rig.record() == 2);
   CHECK(rig.post(&wr) == ENOMEM);

@@ -70,6 +70,14 @@ TEST_CASE("a send queue alone, and a receive queue alone") {
   CHECK(alone.front->legacy.v4.sq.offset == 0);
   CHECK(alone.front->legacy.v4.rq.wqe_shift == 0);
 
+  // What is not there lies anywhere.
+  Qp apart;
+  apart.facts.rq = {apart.apart, 0, 1};
+  fill(*apart.front, apart.facts, apart.made, ObjectLayout::v4);
+  CHECK(apart.front->legacy.buf.buf == apart.memory + 256);
+  CHECK(apart.front->legacy.buf.length == 1024);
+  CHECK(apart.front->legacy.sq_buf_size == 0);
+
   Qp receiver;
   receiver.facts.sq = {receiver.memory + 256, 0, 64};
   fill(*receiver.front, receiver.facts, receiver.made, ObjectLayout::v4);
@@ -116,6 +124,7 @@ TEST_CASE("completion queues and lists of receives") {
   CHECK(cq->legacy.active_buf->length == 4096);
   CHECK(cq->legacy.cqn == 77);
   CHECK(cq->legacy.cq_log_size == 6);
+  CHECK(cq->legacy.active_cqes == 63);
   CHECK(cq->legacy.cons_index == 0);
 
   auto srq = zeroed<SrqFront>();
