@@ -5,9 +5,10 @@
  * calls of rdma-core in the program itself.
  *
  * This file stands alone: it needs rdma-core's headers and nothing of
- * libibverbs_exp. Copy it into your program. What uses clocks or striding queues is
- * linked with -lmlx5. ibvexp_requests.h has queue pairs and work requests,
- * ibvexp_families.h the interface families.
+ * libibverbs_exp. Copy it into your program. What uses clocks or the memory of queues
+ * is linked with -lmlx5. ibvexp_requests.h has queue pairs and work requests,
+ * ibvexp_families.h the interface families and striding receive queues,
+ * ibvexp_xrc.h the XRC domains of the time before libibverbs 1.2.
  *
  * Errors are those of rdma-core: NULL with errno set, or a positive errno value,
  * but where a function says otherwise.
@@ -15,6 +16,7 @@
 #ifndef IBVEXP_MIGRATE_H
 #define IBVEXP_MIGRATE_H
 
+#include <endian.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
@@ -197,6 +199,41 @@ static inline int ibvexp_get_cq_info(struct ibv_cq *cq, struct ibvexp_cq_info *i
 	return 0;
 }
 
+/*
+ * Tells the device that completions up to this one have been read. libmlx5 keeps a
+ * count of its own, which a program cannot set: who reads completions by hand does
+ * so to the end, and leaves ibv_poll_cq() alone.
+ */
+static inline void ibvexp_update_cq_ci(struct ibv_cq *cq, unsigned int taken)
+{
+	struct ibvexp_cq_info info;
+
+	if (!ibvexp_get_cq_info(cq, &info))
+		info.dbrec[0] = htobe32(taken & 0xffffff);
+}
+
+/*
+ * Whether a completion with this number is of that queue pair. Those of raw packets
+ * have the number of its receive or send queue.
+ */
+static inline int ibvexp_is_of(uint32_t qp_num, struct ibv_qp *qp)
+{
+	struct mlx5dv_obj object;
+	struct mlx5dv_qp dv;
+
+	if (qp_num == qp->qp_num || qp->qp_type != IBV_QPT_RAW_PACKET)
+		return qp_num == qp->qp_num;
+	memset(&object, 0, sizeof(object));
+	memset(&dv, 0, sizeof(dv));
+	dv.comp_mask = MLX5DV_QP_MASK_RAW_QP_HANDLES;
+	object.qp.in = qp;
+	object.qp.out = &dv;
+	if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) ||
+	    !(dv.comp_mask & MLX5DV_QP_MASK_RAW_QP_HANDLES))
+		return 0;
+	return qp_num == dv.rqn || qp_num == dv.sqn;
+}
+
 /* Addresses of a port */
 
 /* InfiniBand and the first RoCE are one type, as they were. */
@@ -334,7 +371,7 @@ static inline int ibvexp_poll_cq(struct ibv_cq *queue, int most, struct ibvexp_w
 	return n;
 }
 
-/* Shared receive queues, work queues */
+/* Shared receive queues */
 
 static inline void ibvexp_set_srq(struct ibv_srq_init_attr_ex *attr, struct ibv_srq_init_attr base)
 {
@@ -354,53 +391,6 @@ static inline struct ibv_srq *ibvexp_create_srq(struct ibv_context *context,
 	if (srq)
 		attr->attr = whole.attr;
 	return srq;
-}
-
-/* In ibvexp_wq_init_attr.comp_mask, beside IBV_WQ_INIT_ATTR_*: mp_rq counts. */
-enum { IBVEXP_WQ_MP_RQ = 1 << 30 };
-
-struct ibvexp_wq_init_attr {
-	void *wq_context;
-	enum ibv_wq_type wq_type;
-	uint32_t max_wr;
-	uint32_t max_sge;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	uint32_t comp_mask;
-	uint32_t create_flags;
-	struct {
-		int two_byte_shift;
-		uint8_t single_wqe_log_num_of_strides;
-		uint8_t single_stride_log_num_of_bytes;
-	} mp_rq;
-};
-
-/* A receive queue, a striding one if that is asked for. */
-static inline struct ibv_wq *ibvexp_create_wq(struct ibv_context *context,
-					      const struct ibvexp_wq_init_attr *attr)
-{
-	struct ibv_wq_init_attr init;
-	struct mlx5dv_wq_init_attr dv;
-
-	memset(&init, 0, sizeof(init));
-	init.wq_context = attr->wq_context;
-	init.wq_type = attr->wq_type;
-	init.max_wr = attr->max_wr;
-	init.max_sge = attr->max_sge;
-	init.pd = attr->pd;
-	init.cq = attr->cq;
-	init.comp_mask = attr->comp_mask & ~(uint32_t)IBVEXP_WQ_MP_RQ;
-	init.create_flags = attr->create_flags;
-	if (!(attr->comp_mask & IBVEXP_WQ_MP_RQ))
-		return ibv_create_wq(context, &init);
-	memset(&dv, 0, sizeof(dv));
-	dv.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ;
-	dv.striding_rq_attrs.two_byte_shift_en = (uint8_t)attr->mp_rq.two_byte_shift;
-	dv.striding_rq_attrs.single_wqe_log_num_of_strides =
-		attr->mp_rq.single_wqe_log_num_of_strides;
-	dv.striding_rq_attrs.single_stride_log_num_of_bytes =
-		attr->mp_rq.single_stride_log_num_of_bytes;
-	return mlx5dv_create_wq(context, &init, &dv);
 }
 
 /* Receive-side scaling: the attributes lie in those of the queue pair. */

@@ -43,7 +43,7 @@ def output_of(program, run, preload):
         command.append("--pair")
     if "address" in run:
         command += ["--address", run["address"]]
-    env = dict(os.environ, SOFTHCA_LINK=run.get("link", "ib"))
+    env = dict(os.environ, SOFTHCA_LINK=run.get("link", "ib"), **run.get("env", {}))
     done = subprocess.run([*command, "--", program, *run["args"]], env=env, text=True,
                           capture_output=True)
     lines = [l for l in done.stdout.splitlines()
@@ -79,7 +79,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         source = copy(Path(sources), name, Path(folder))
         if "left" not in expected:
-            check_whole(expected.get("runs", []), source, tool, helper, legacy, lib_exp, softhca, compiler)
+            check_whole(expected["runs"], source, tool, helper, legacy, lib_exp, softhca, compiler)
             return
         done = migrate(tool, source)
         print(done.stderr, end="")

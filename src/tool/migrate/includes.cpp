@@ -48,7 +48,8 @@ std::set<std::string> helpers(const File &file, const std::string &folder) {
   static const std::regex ours("(ibvexp|IBVEXP)_\\w+");
   std::set<std::string> found;
   for (const std::string &word : words(file, ours))
-    for (const char *header : {"ibvexp_migrate.h", "ibvexp_requests.h", "ibvexp_families.h"})
+    for (const char *header :
+         {"ibvexp_migrate.h", "ibvexp_requests.h", "ibvexp_families.h", "ibvexp_xrc.h"})
       if (std::regex_search(read(std::filesystem::path(folder) / header),
                             std::regex("\\b" + word + "\\b"))) {
         found.insert(header);

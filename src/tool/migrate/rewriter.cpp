@@ -138,6 +138,10 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       if (!set_by_function(*member, *chain, *rule)) leave(first, Kind::form, legacy);
       return true;
     }
+    if (const SetRule *rule = rules_.get(chain->type, chain->path())) {
+      if (!get_by_function(*member, *chain, *rule)) leave(first, Kind::form, legacy);
+      return true;
+    }
     const auto to = modern_path(*chain);
     if (!to) return leave(first, Kind::form, legacy), true;
     if (to->empty()) {
@@ -322,6 +326,14 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
             chain.steps.back().expression->getMemberLoc()};
   }
 
+  // A path of rdma-core's structure, which lies in the member "all" of some wider ones.
+  std::optional<std::string> place_in(const TypeRule &type, const std::string &path) const {
+    const std::string tag(type.modern);
+    if (has_member(context_, tag, path)) return path;
+    if (!type.more.empty() && has_member(context_, tag, "all." + path)) return "all." + path;
+    return {};
+  }
+
   // Nothing if it has no place in the modern structure; "" if it is not needed there.
   std::optional<std::string> modern_path(const Chain &chain) const {
     std::string type = chain.type, out;
@@ -343,8 +355,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       if (inner != nullptr && is_legacy(inner->getName().str())) type = inner->getName().str();
     }
     if (outer->modern.empty()) return "";
-    if (!has_member(context_, std::string(outer->modern), out)) return {};
-    return out;
+    return place_in(*outer, out);
   }
 
   // x.member = y
@@ -364,6 +375,23 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
                      text_of(context_, *object)),
          Kind::member, legacy);
     edit({value->file, value->offset + value->length, 0}, ")", Kind::member, legacy);
+    return true;
+  }
+
+  // x->member, as a value
+  bool get_by_function(const MemberExpr &member, const Chain &chain, const SetRule &rule) {
+    const MemberExpr &first = *chain.steps.front().expression;
+    const auto parents = context_.getParents(member);
+    const auto *cast = parents.empty() ? nullptr : parents[0].get<ImplicitCastExpr>();
+    if (cast == nullptr || cast->getCastKind() != CK_LValueToRValue || !first.isArrow())
+      return false;
+    const auto object = piece_of(context_, first.getBase()->getSourceRange());
+    const auto rest = between(context_, end_of(*first.getBase()), end_of(member));
+    if (!object || !rest) return false;
+    const std::string legacy = chain.type + "." + chain.path();
+    edit({object->file, object->offset, 0}, fmt::format("{}(", rule.function), Kind::member,
+         legacy);
+    edit(*rest, ")", Kind::member, legacy);
     return true;
   }
 
@@ -466,13 +494,15 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     seen_.insert(op.getLHS()->IgnoreParenCasts());
   }
 
-  bool value_instead(const BinaryOperator &op, const Chain &chain, std::string text,
+  bool value_instead(const BinaryOperator &op, const Chain &chain, const std::string &text,
                      const std::string &legacy) {
     const auto object = between(context_, chain.steps.front().expression->getBeginLoc(),
                                 chain.steps.front().expression->getMemberLoc());
     if (!object) return false;
-    text.replace(text.find('$'), 1, text_of(context_, *object));
-    return replace(op, std::move(text), Kind::test, legacy);
+    const TypeRule *type = rules_.type(chain.type);
+    const auto path = type != nullptr ? place_in(*type, text.substr(1)) : std::nullopt;
+    if (!path) return false;
+    return replace(op, text_of(context_, *object) + *path, Kind::test, legacy);
   }
 
   // A condition that always holds leaves the && or || that it is part of.
@@ -510,20 +540,42 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       const auto chain = chain_of(*ours.IgnoreParenImpCasts());
       const CompareRule *rule = chain ? rules_.compare(chain->type, chain->path()) : nullptr;
       if (rule == nullptr) continue;
-      const Expr &other = *theirs.IgnoreImpCasts();
-      const auto piece = piece_of(context_, other.getSourceRange());
-      if (!piece || theirs.isNullPointerConstant(context_, Expr::NPC_ValueDependentIsNull)) return;
-      const std::string legacy = chain->type + "." + chain->path();
+      if (theirs.isNullPointerConstant(context_, Expr::NPC_ValueDependentIsNull)) return;
+      const bool done = rules_.by_function()
+                            ? left && compare_by_function(op, *rule, *chain)
+                            : compare_numbers(*theirs.IgnoreImpCasts(), *rule, *chain);
+      if (!done) return;
       const auto [first, last] = names_of(*chain);
-      exchange_range(first, last, std::string(rule->modern), Kind::member, legacy);
-      const bool simple =
-          isa<DeclRefExpr, MemberExpr, ArraySubscriptExpr, ParenExpr, CallExpr>(other);
-      if (!simple) edit({piece->file, piece->offset, 0}, "(", Kind::member, legacy);
-      edit({piece->file, piece->offset + piece->length, 0},
-           fmt::format("{}->{}", simple ? "" : ")", rule->other), Kind::member, legacy);
+      exchange_range(first, last, std::string(rule->modern), Kind::member,
+                     chain->type + "." + chain->path());
       for (const auto &step : chain->steps) seen_.insert(step.expression);
       return;
     }
+  }
+
+  bool compare_numbers(const Expr &other, const CompareRule &rule, const Chain &chain) {
+    const auto piece = piece_of(context_, other.getSourceRange());
+    if (!piece) return false;
+    const std::string legacy = chain.type + "." + chain.path();
+    const bool simple =
+        isa<DeclRefExpr, MemberExpr, ArraySubscriptExpr, ParenExpr, CallExpr>(other);
+    if (!simple) edit({piece->file, piece->offset, 0}, "(", Kind::member, legacy);
+    edit({piece->file, piece->offset + piece->length, 0},
+         fmt::format("{}->{}", simple ? "" : ")", rule.other), Kind::member, legacy);
+    return true;
+  }
+
+  bool compare_by_function(const BinaryOperator &op, const CompareRule &rule, const Chain &chain) {
+    const auto whole = piece_of(context_, op.getSourceRange());
+    const auto sign = between(context_, end_of(*op.getLHS()), op.getRHS()->getBeginLoc());
+    if (!whole || !sign) return false;
+    const std::string legacy = chain.type + "." + chain.path();
+    edit({whole->file, whole->offset, 0},
+         fmt::format("{}{}(", op.getOpcode() == BO_NE ? "!" : "", rule.function), Kind::member,
+         legacy);
+    edit(*sign, ", ", Kind::member, legacy);
+    edit({whole->file, whole->offset + whole->length, 0}, ")", Kind::member, legacy);
+    return true;
   }
 
   // Calls

@@ -44,13 +44,19 @@ constexpr auto sets = std::to_array<SetRule>({
 #include "tool/migrate/rules.def"
 });
 
+constexpr auto gets = std::to_array<SetRule>({
+#define MIGRATE_GET(type, member, function) {#type, member, function},
+#include "tool/migrate/rules.def"
+});
+
 constexpr auto others = std::to_array<std::string_view>({
 #define MIGRATE_OTHER(name) #name,
 #include "tool/migrate/rules.def"
 });
 
 constexpr auto compares = std::to_array<CompareRule>({
-#define MIGRATE_COMPARE(type, member, modern, other) {#type, member, modern, other},
+#define MIGRATE_COMPARE(type, member, modern, other, function) \
+  {#type, member, modern, other, function},
 #include "tool/migrate/rules.def"
 });
 
@@ -96,7 +102,8 @@ bool is_legacy(std::string_view name) {
 void Rules::note_use(std::string_view what) {
   for (const Need &need : needs)
     if (need.what == what) more_.insert(need.type);
-  if (std::find(no_compare.begin(), no_compare.end(), what) != no_compare.end()) compares_ = false;
+  if (std::find(no_compare.begin(), no_compare.end(), what) != no_compare.end())
+    by_function_ = true;
 }
 
 const TypeRule *Rules::type(std::string_view legacy) const {
@@ -128,8 +135,13 @@ const SetRule *Rules::set(std::string_view type, std::string_view member) const 
   return find(sets, [&](const SetRule &r) { return r.type == type && r.member == member; });
 }
 
+const SetRule *Rules::get(std::string_view type, std::string_view member) const {
+  if (!helper_) return nullptr;
+  return find(gets, [&](const SetRule &r) { return r.type == type && r.member == member; });
+}
+
 const CompareRule *Rules::compare(std::string_view type, std::string_view member) const {
-  if (!compares_) return nullptr;
+  if (by_function_ && !helper_) return nullptr;
   return find(compares, [&](const CompareRule &r) { return r.type == type && r.member == member; });
 }
 

@@ -24,11 +24,11 @@ struct TestRule {
 struct CallRule {
   std::string_view legacy, more, modern, arguments;
 };
-struct SetRule {
+struct SetRule {  // or to get it
   std::string_view type, member, function;
 };
 struct CompareRule {
-  std::string_view type, member, modern, other;
+  std::string_view type, member, modern, other, function;
 };
 
 // Whether a name belongs to the legacy interface.
@@ -52,7 +52,10 @@ class Rules {
   const TestRule *test(std::string_view type, std::string_view member, std::string_view name) const;
   const CallRule *call(std::string_view legacy) const;
   const SetRule *set(std::string_view type, std::string_view member) const;
+  const SetRule *get(std::string_view type, std::string_view member) const;
+  // By its function, or by number.
   const CompareRule *compare(std::string_view type, std::string_view member) const;
+  bool by_function() const { return by_function_; }
   // Of the rules, or of the tables if the row names the same name without EXP_.
   // Has a value that is empty if the bit is left out of masks.
   const NameRule *name(std::string_view legacy) const;
@@ -68,7 +71,7 @@ class Rules {
 
   std::set<std::string_view> more_;
   std::set<std::string, std::less<>> own_;
-  bool compares_ = true;
+  bool by_function_ = false;
   bool helper_;
 };
 

@@ -190,7 +190,8 @@ tooling::ArgumentsAdjuster flags(const std::vector<std::string> &folders) {
   std::vector<std::string> more{"-resource-dir=" CLANG_RESOURCES, "-w", "-ferror-limit=0"};
   for (const std::string &folder : folders) more.insert(more.end(), {"-isystem", folder});
   // What will be there is looked up in the tree, so it has to be there already.
-  for (const char *header : {"ibvexp_migrate.h", "ibvexp_requests.h", "ibvexp_families.h"})
+  for (const char *header :
+       {"ibvexp_migrate.h", "ibvexp_requests.h", "ibvexp_families.h", "ibvexp_xrc.h"})
     more.insert(more.end(), {"-include", header});
   return tooling::getInsertArgumentAdjuster(more, tooling::ArgumentInsertPosition::END);
 }
