@@ -287,6 +287,29 @@ class Traces(Audit):
         self.assertIn("1 refusals", use["detail"])
         self.assertIn("/bin/app+0x12", use["detail"])  # which is no file
 
+    def test_words_by_name(self):
+        """What the program asked for, as it wrote it."""
+        for entry, words, expected in [
+                ("ibv_exp_create_qp", "qp_type 0x2, comp_mask 0x3, exp_create_flags 0x4",
+                 "qp_type 0x2, comp_mask IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_XRCD, "
+                 "exp_create_flags IBV_EXP_QP_CREATE_CROSS_CHANNEL"),
+                ("ibv_exp_create_cq", "comp_mask 0x0", "comp_mask 0"),
+                ("ibv_exp_post_send", "exp_opcode 0x0, exp_send_flags 0x8000000000000002",
+                 "exp_opcode IBV_EXP_WR_RDMA_WRITE, "
+                 "exp_send_flags IBV_EXP_SEND_SIGNALED | 0x8000000000000000"),
+                ("ibv_exp_post_send", "exp_opcode 0xfff, exp_send_flags 0x", "exp_opcode 0xfff, exp_send_flags 0x"),
+                ("", "of_tomorrow 0x1", "of_tomorrow 0x1")]:
+            with self.subTest(words):
+                row = {"name": "ibv_exp_poll_cq", "kind": "entry", "family": "cq", "verdict": "partial",
+                       "calls": 1, "successes": 0, "refusals": 1, "failures": 0, "first_refusal": 0}
+                note = {"arguments": [], "words": words, **({"entry": entry} if entry else {})}
+                process = {"id": "h-1", "program": "/bin/app", "rows": [row], "notes": [note]}
+                trace = {"format": "ibvexp-trace", "version": 1, "processes": [process]}
+                report, done = self.report(self.file("t.json", json.dumps(trace)))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                use, = report["files"][0]["uses"]
+                self.assertIn(expected, use["detail"])
+
     def detail_of(self, module, offset):
         row = {"name": "ibv_exp_poll_cq", "kind": "entry", "family": "cq", "verdict": "partial", "calls": 1,
                "successes": 1, "refusals": 0, "failures": 0, "first_call": 0}

@@ -3,6 +3,7 @@
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/call_sites.h"
 #include "tool/audit/subjects.h"
+#include "tool/audit/trace_words.h"
 
 #include <nlohmann/json.hpp>
 
@@ -21,7 +22,10 @@ std::string describe(const Json &note, CallSites &sites) {
     if (!note.contains("offset")) add(module);
     else add(sites.describe(module, std::stoull(std::string(note["offset"]), nullptr, 16)));
   }
-  if (note.contains("words")) add(note["words"]);
+  if (note.contains("words")) {
+    const std::string words = note["words"];
+    add(name_words(note.value("entry", std::string()), words));
+  }
   if (note.contains("reason")) add(note["reason"]);
   return out;
 }
