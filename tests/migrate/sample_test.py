@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A sample is migrated, compiled without the experimental header, and run on the
-software HCA: alone it says what the legacy one says with the library.
+software HCA: alone it says what the legacy one says with the library. It also compiles
+with the headers of other releases of rdma-core that are at hand.
 
     sample_test.py NAME MIGRATE SOURCES HELPER LEGACY LIBEXP SOFTHCA CC...
 
@@ -15,6 +16,8 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+
+import releases
 
 HERE = Path(__file__).parent
 RUN = HERE.parent / "e2e/samples.py"
@@ -59,9 +62,12 @@ def check_whole(runs, source, tool, helper, legacy, lib_exp, softhca, compiler):
     assert (again.returncode, again.stdout) == (0, ""), "a second run changes something"
 
     program = source.with_suffix("")
-    subprocess.run([*compiler, "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1",
-                    "-I", helper, source, "-o", program, "-lrdmacm", "-lmlx5", "-libverbs"],
-                   check=True)
+    compile = [*compiler, "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1",
+               "-I", helper, source]
+    subprocess.run([*compile, "-o", program, "-lrdmacm", "-lmlx5", "-libverbs"], check=True)
+    for headers in releases.headers():
+        print("with", headers)
+        subprocess.run([*compile, "-fsyntax-only", "-isystem", headers], check=True)
     needed = subprocess.run(["readelf", "-d", program], text=True, capture_output=True).stdout
     assert "ibverbs_exp" not in needed
     for run in runs:
