@@ -116,6 +116,45 @@ TEST_CASE(
   CHECK(ask(IBV_EXP_INTF_CQ, rig.cq.get()) == IBV_EXP_INTF_STAT_OK);
 }
 
+TEST_CASE("a family has versions, and no members that nobody knows [row:ibv_exp_query_intf]") {
+  Rig rig;
+  ibv_exp_query_intf_params params{};
+  params.intf = IBV_EXP_INTF_CQ;
+  params.obj = rig.cq.get();
+  auto status = IBV_EXP_INTF_STAT_OK;
+  const auto refused = [&] {
+    errno = 0;
+    return ibv_exp_query_intf(rig.context.get(), &params, &status) == nullptr && errno == EINVAL;
+  };
+  SECTION("of completion queues two, of work queues one") {
+    params.intf_version = 2;
+    CHECK(refused());
+    CHECK(status == IBV_EXP_INTF_STAT_VERSION_NOT_SUPPORTED);
+    params.intf = IBV_EXP_INTF_WQ;
+    params.intf_version = 1;
+    CHECK(refused());
+    CHECK(status == IBV_EXP_INTF_STAT_VERSION_NOT_SUPPORTED);
+  }
+  SECTION("members") {
+    params.comp_mask = 1;
+    CHECK(refused());
+  }
+  SECTION("not of a queue pair that shares its receives") {
+    ibv_srq_init_attr init{nullptr, {8, 1, 0}};
+    Owned<ibv_srq, ibv_destroy_srq> srq(ibv_create_srq(rig.pd.get(), &init));
+    REQUIRE(srq);
+    auto attr = rig.qp_attr(IBV_QPT_RC);
+    attr.srq = srq.get();
+    const Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+    REQUIRE(qp);
+    rig.connect(qp.get(), qp->qp_num);
+    params.intf = IBV_EXP_INTF_QP_BURST;
+    params.obj = qp.get();
+    CHECK(refused());
+    CHECK(status == IBV_EXP_INTF_STAT_INVAL_OBJ);
+  }
+}
+
 TEST_CASE("a family is released as often as it was obtained [row:ibv_exp_release_intf]") {
   Rig rig, other;
   ibv_exp_query_intf_params params{};

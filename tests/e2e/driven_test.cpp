@@ -111,6 +111,31 @@ TEST_CASE("a shared receive queue is in one hand, too") {
   CHECK(errno == ENOTSUP);
 }
 
+TEST_CASE("who receives from a queue of another hand is in that hand on both sides") {
+  Rig rig;
+  ibv_srq_init_attr init{nullptr, {8, 1, 0}};
+  Srq srq(ibv_create_srq(rig.pd.get(), &init));
+  Cq modern = rig.create_cq();
+  Qp builder(create_with_builders(rig, modern.get(), srq.get()));
+  REQUIRE(builder);
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.srq = srq.get();
+  Qp joined(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(joined);
+  rig.connect(builder.get(), joined->qp_num);
+  rig.connect(joined.get(), builder->qp_num);
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{0x5b});
+  auto piece = out.piece(0, 64);
+  auto wr = request(7, IBV_EXP_WR_RDMA_WRITE, &piece);
+  wr.wr.rdma.remote_addr = in.address();
+  wr.wr.rdma.rkey = in.mr->rkey;
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(joined.get(), &wr, &bad) == 0);
+  CHECK(base_completion(rig.cq.get()).wr_id == 7);
+  CHECK(same(out, in, 64));
+}
+
 TEST_CASE("what could not be created has decided nothing") {
   Rig rig;
   ibv_srq_init_attr init{nullptr, {8, 1, 0}};
@@ -162,6 +187,25 @@ TEST_CASE("families and verbs post on the same queue in turn") {
   }
   CHECK(sent == 4);
   CHECK(same(out, in, 256));
+}
+
+TEST_CASE("a queue pair that signals everything does so for families, too") {
+  FamilyRig rig;
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.sq_sig_all = 1;
+  Qp a(ibv_exp_create_qp(rig.context.get(), &attr)), b = rig.create_qp(IBV_QPT_RC);
+  REQUIRE(a);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  post_receive(b.get(), 5, in.piece(0, 64));
+  auto *family = rig.burst(a.get());
+  REQUIRE(family != nullptr);
+  REQUIRE(family->send_pending(a.get(), out.address(), 64, out.mr->lkey, 0) == 0);
+  REQUIRE(family->send_flush(a.get()) == 0);
+  const auto [sent, received] = both(rig);
+  CHECK(sent.status == IBV_WC_SUCCESS);
+  CHECK(received.wr_id == 5);
 }
 
 TEST_CASE("a resize keeps what has not been read") {

@@ -231,6 +231,9 @@ TEST_CASE("a full queue says so and keeps what it has") {
     ++n;
   CHECK(error == ENOMEM);
   CHECK(n >= 64);
+  Frame more = frame;
+  CHECK(t.send->send_pending_inline(t.out.get(), more.data(),
+                                    static_cast<std::uint32_t>(more.size()), 0) == ENOMEM);
   REQUIRE(t.send->send_flush(t.out.get()) == 0);
   CHECK(poll_count(t.sent, t.send_cq.get(), static_cast<int>(n)) == static_cast<int>(n));
   CHECK(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, signaled) == 0);

@@ -87,8 +87,10 @@ TEST_CASE("device memory is copied to and from [row:ibv_exp_memcpy_dm]") {
   REQUIRE(device.comp_mask == IBV_EXP_DEVICE_ATTR_MAX_DM_SIZE);
   REQUIRE(device.max_dm_size >= 8192);
 
-  const Dm dm = alloc_dm(context.get(), 8192);
+  const Dm dm = alloc_dm(context.get(), 8192), second = alloc_dm(context.get(), 4096);
   REQUIRE(dm);
+  REQUIRE(second);
+  CHECK(dm->handle != second->handle);
   CHECK(dm->context == context.get());
   CHECK(dm->comp_mask == 0);
   std::vector<std::uint8_t> there(8192), back(8192);
@@ -208,7 +210,10 @@ TEST_CASE("device memory that cannot be had is refused [row:ibv_exp_alloc_dm]") 
   std::uint32_t word = 0;
   CHECK(copy(dm.get(), static_cast<ibv_exp_dm_memcpy_dir>(7), &word, 0, 4) == EINVAL);
   CHECK(copy(dm.get(), IBV_EXP_DM_CPY_TO_HOST, nullptr, 0, 4) == EINVAL);
-  CHECK(copy(dm.get(), IBV_EXP_DM_CPY_TO_HOST, &word, 4096, 4) != 0);
+  CHECK(copy(dm.get(), IBV_EXP_DM_CPY_TO_HOST, &word, 4096, 4) == EFAULT);
+  // Behind the last address there are no first ones.
+  CHECK(copy(dm.get(), IBV_EXP_DM_CPY_TO_HOST, &word, ~std::uint64_t{0} - 3, 4) == EFAULT);
+  CHECK(copy(dm.get(), IBV_EXP_DM_CPY_TO_DEVICE, &word, 4, ~std::size_t{0} - 3) == EFAULT);
   ibv_exp_dm stray = *dm;
   CHECK(ibv_exp_free_dm(&stray) == EINVAL);
   CHECK(copy(&stray, IBV_EXP_DM_CPY_TO_HOST, &word, 0, 4) == EINVAL);

@@ -158,6 +158,10 @@ TEST_CASE("every entry of the GID table has a type [row:ibv_exp_query_gid_attr]"
   ibv_exp_gid_attr attr{};
   attr.comp_mask = IBV_EXP_QUERY_GID_ATTR_TYPE;
   CHECK(ibv_exp_query_gid_attr(context.get(), 1, 100000, &attr) > 0);
+  attr.comp_mask = IBV_EXP_QUERY_GID_ATTR_GID;
+  attr.type = static_cast<ibv_exp_roce_gid_type>(77);
+  REQUIRE(ibv_exp_query_gid_attr(context.get(), 1, 0, &attr) == 0);
+  CHECK(int{attr.type} == 77);
   attr.comp_mask = 1u << 5;
   CHECK(ibv_exp_query_gid_attr(context.get(), 1, 0, &attr) == EINVAL);
 }

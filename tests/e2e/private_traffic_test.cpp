@@ -283,6 +283,34 @@ TEST_CASE("a reset takes the completions of its queue pair, and the counter says
   }
 }
 
+TEST_CASE("the counters of an object count what verbs post, until a reset") {
+  if (!engine_drives()) return;
+  Connected rig;
+  const auto &of = private_of(rig.a.get());
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    ibv_sge piece = rig.out.piece(0, 64);
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = i;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = rig.in.address();
+    wr.wr.rdma.rkey = rig.in.mr->rkey;
+    REQUIRE(ibv_post_send(rig.a.get(), &wr, &bad) == 0);
+    CHECK(of.gen_data.scur_post == i + 1);
+    post_receive(rig.a.get(), i, rig.in.piece(0, 64));
+    CHECK(of.rq.head == i + 1);
+    CHECK(rig.completions(1)[0].wr_id == i);
+  }
+  CHECK(of.rq.tail == 0);
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_RESET;
+  REQUIRE(ibv_modify_qp(rig.a.get(), &to, IBV_QP_STATE) == 0);
+  CHECK(of.gen_data.scur_post == 0);
+  CHECK(of.rq.head == 0);
+}
+
 TEST_CASE("a queue pair is used again after a reset") {
   Connected rig;
   Sender sender(rig.a.get());

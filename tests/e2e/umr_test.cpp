@@ -748,6 +748,29 @@ TEST_CASE("a key has a size [row:ibv_exp_query_mkey]", "[rdma-core-36]") {
                          nullptr) == EINVAL);
 }
 
+TEST_CASE("a key takes a pattern of the size that it has [row:ibv_exp_query_mkey]",
+          "[rdma-core-36]") {
+  Umr u;
+  const Mr key = u.key(3);
+  ibv_exp_mkey_attr attr{};
+  REQUIRE(ibv_exp_query_mkey(key.get(), &attr) == 0);
+  Fill how;
+  how.base = 0x12345;
+  how.repetitions = 2;
+  std::vector<std::uint8_t> expected;
+  for (std::uint32_t i = 0; i < attr.max_klm_list_size; ++i)
+    how.block(u.near.address(i * 8), u.near.mr.get(), 4, 4000);
+  for (std::size_t r = 0; r < 2; ++r)
+    for (std::uint32_t i = 0; i < attr.max_klm_list_size; ++i) {
+      const auto from = u.near.bytes.begin() + static_cast<std::ptrdiff_t>(i * 8 + r * 4000);
+      expected.insert(expected.end(), from, from + 4);
+    }
+  u.fill(key.get(), how);
+  u.write({how.base, static_cast<std::uint32_t>(expected.size()), key->lkey}, u.far.address(),
+          u.far.mr->rkey);
+  CHECK(std::equal(expected.begin(), expected.end(), u.far.bytes.begin()));
+}
+
 TEST_CASE(
     "long lists lie in memory of their own, on request "
     "[row:umr_ext_op_memory_objects]",
@@ -766,6 +789,18 @@ TEST_CASE(
   REQUIRE(room);
   REQUIRE(largest);
   CHECK(room->max_klm_list_size == count);
+  for (const std::uint32_t none : {0u, 65533u}) {
+    errno = 0;
+    CHECK(list_memory(u.pd.get(), none) == nullptr);
+    CHECK(errno == EINVAL);
+  }
+  ibv_exp_mkey_list_container_attr other{};
+  other.pd = u.pd.get();
+  other.mkey_list_type = IBV_EXP_MKEY_LIST_TYPE_INDIRECT_MR + 1;
+  other.max_klm_list_size = 4;
+  errno = 0;
+  CHECK(ibv_exp_alloc_mkey_list_memory(&other) == nullptr);
+  CHECK(errno == EINVAL);
   const Mr key = u.key(count + 1);
   Fill how;
   how.room = room.get();

@@ -3,6 +3,7 @@
 
 #include "translate/convert/wr_convert.h"
 #include "translate/queue/engine/frames.h"
+#include "translate/queue/lane/special.h"
 
 #include <cerrno>
 
@@ -542,6 +543,7 @@ TEST_CASE("engine: windows") {
     CHECK(Bytes(image.begin() + 16, image.begin() + 24) ==
           big(0x90, 1) + zeros(3) + big(4, 2) + zeros(2));
     CHECK(Bytes(image.begin() + 68, image.begin() + 72) == big(0xffffff13, 4));
+    CHECK(Bytes(image.begin() + 80, image.begin() + 96) == big(0x5000, 8) + big(0x100, 8));
     CHECK(Bytes(image.begin() + 128, image.begin() + 144) == pointer(0x5000, 0x100, 0x77));
     CHECK(exp.queue.sent[0].meaning() == IBV_WC_BIND_MW);
     CHECK(exp.queue.fence == 0x20);
@@ -551,6 +553,13 @@ TEST_CASE("engine: windows") {
     const Bytes image = post_both();
     CHECK(Bytes(image.begin() + 68, image.begin() + 72) == big(number << 8 | 0x13, 4));
     CHECK(image[16] == 0xb0);
+  }
+  SECTION("from zero on") {
+    mw.type = IBV_MW_TYPE_2;
+    legacy.bind_mw.bind_info.exp_mw_access_flags |= IBV_EXP_ACCESS_MW_ZERO_BASED;
+    REQUIRE(exp.post(&legacy) == 0);
+    const Bytes image = exp.at(0, 96);
+    CHECK(Bytes(image.begin() + 80, image.end()) == zeros(8) + big(0x100, 8));
   }
   SECTION("are invalidated without data") {
     wr.opcode = IBV_WR_LOCAL_INV;
@@ -562,6 +571,7 @@ TEST_CASE("engine: windows") {
     CHECK(base.at(0, 128) == exp.at(0, 128));
     CHECK(exp.at(0, 16) == control(0, 0x25, 8, signaled, 0x00abcd12));
     CHECK(exp.queue.sent[0].meaning() == IBV_WC_LOCAL_INV);
+    CHECK(exp.queue.fence == 0x20);
     CHECK(*exp.queue.posted == 2);
   }
   SECTION("not where the entry would pass what the queue reckons with") {
@@ -575,4 +585,23 @@ TEST_CASE("engine: windows") {
     SendRig ud(Transport::ud);
     CHECK(ud.post(&legacy) == EINVAL);
   }
+}
+
+TEST_CASE("engine: masked atomics bring as many bytes as they have") {
+  using namespace ibvexp;
+  const lane::Poster poster{.type = IBV_QPT_RC, .number = number, .max_send_sge = 2};
+  ibv_sge pieces[3] = {{0x1000, 3, 7}, {0x2000, 64, 8}, {0x3000, 64, 9}};
+  ibv_exp_send_wr wr{};
+  wr.exp_opcode = IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD;
+  wr.exp_send_flags = IBV_EXP_SEND_EXT_ATOMIC_INLINE;
+  wr.ext_op.masked_atomics.log_arg_sz = 3;
+  wr.sg_list = pieces;
+  wr.num_sge = 2;
+  lane::Special special;
+  REQUIRE(lane::write_masked_atomic(poster, wr, special) == 0);
+  const std::uint8_t *end = special.wqe.image() + special.wqe.size();
+  CHECK(Bytes(end - 32, end) == pointer(0x1000, 3, 7) + pointer(0x2000, 5, 8));
+  lane::Special more;
+  wr.num_sge = 3;
+  CHECK(lane::write_masked_atomic(poster, wr, more) == ENOMEM);
 }
