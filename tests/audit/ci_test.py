@@ -175,7 +175,7 @@ class Formats(Audit):
         report = json.loads(done.stdout)
         self.assertEqual(report["date"], "1970-01-02T00:00:00Z")
         self.assertEqual(report["inputs"], [str(self.source)])
-        self.assertTrue(re.fullmatch(r"[0-9.]+", report["tool"]["version"]))
+        self.assertTrue(re.fullmatch(r"[0-9.]+(-rc[0-9]+)?", report["tool"]["version"]))
 
 
 unittest.main(argv=[sys.argv[0]], verbosity=1)
