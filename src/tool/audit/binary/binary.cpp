@@ -58,7 +58,8 @@ class Audit {
 
   void run() {
     imports();
-    if (!image_.is_x86_64()) {
+    const bool known = image_.is_x86_64() || (image_.is_arm64() && !image_.is_object_file());
+    if (!known) {
       report_.notes.push_back(std::string(image_.machine()) +
                               " code is not analysed: only names were looked at");
       private_layouts(names_verbs(image_));

@@ -1,5 +1,7 @@
 #include "tool/audit/binary/code.h"
 
+#include "tool/audit/binary/arm64.h"
+
 #include <capstone/capstone.h>
 
 #include <stdexcept>
@@ -107,7 +109,7 @@ Instruction convert(csh handle, const cs_insn &insn) {
   if (cs_regs_access(handle, &insn, read, &reads, written, &writes) == CS_ERR_OK)
     for (std::size_t i = 0; i < writes; ++i) {
       if (const RegisterName r = general(written[i]); r.number >= 0)
-        out.writes |= static_cast<std::uint16_t>(1U << r.number);
+        out.writes |= Registers{1} << r.number;
       else if (const int v = vector(written[i]); v >= 0) out.writes_vector |= 1U << v;
     }
   return out;
@@ -115,10 +117,11 @@ Instruction convert(csh handle, const cs_insn &insn) {
 
 }  // namespace
 
-Disassembler::Disassembler() {
+Disassembler::Disassembler(bool arm64) : arm64_(arm64) {
   csh handle = 0;
-  if (cs_open(CS_ARCH_X86, CS_MODE_64, &handle) != CS_ERR_OK)
-    throw std::runtime_error("Capstone does not know x86-64");
+  if ((arm64 ? cs_open(CS_ARCH_ARM64, CS_MODE_ARM, &handle)
+             : cs_open(CS_ARCH_X86, CS_MODE_64, &handle)) != CS_ERR_OK)
+    throw std::runtime_error("Capstone does not know this machine");
   cs_option(handle, CS_OPT_DETAIL, CS_OPT_ON);
   cs_option(handle, CS_OPT_SKIPDATA, CS_OPT_ON);
   handle_ = handle;
@@ -138,7 +141,8 @@ std::vector<Instruction> Disassembler::decode(std::span<const std::uint8_t> code
   std::size_t left = code.size();
   auto *insn = static_cast<cs_insn *>(scratch_);
   while (left > 0 && cs_disasm_iter(handle_, &bytes, &left, &address, insn))
-    out.push_back(convert(handle_, *insn));
+    if (arm64_) arm64::convert(handle_, *insn, out);
+    else out.push_back(convert(handle_, *insn));
   return out;
 }
 

@@ -1,4 +1,5 @@
-// Machine code as the recogniser wants it: decoded x86-64 instructions.
+// Machine code as the recogniser wants it: decoded x86-64 instructions, or what those of
+// AArch64 come to.
 #pragma once
 
 #include "tool/audit/binary/values.h"
@@ -27,7 +28,8 @@ struct Instruction {
   unsigned id = 0;  // x86_insn of Capstone; 0 for bytes that are no code
   std::uint8_t operand_count = 0;
   std::array<Operand, 4> operands{};
-  std::uint16_t writes = 0;  // general registers, one bit each
+  bool keeps_flags = false;  // although the same on x86-64 changes them
+  Registers writes = 0;      // general
   std::uint32_t writes_vector = 0;
   std::uint64_t next() const { return address + length; }
 };
@@ -35,7 +37,7 @@ struct Instruction {
 // Not thread-safe: each thread has its own.
 class Disassembler {
  public:
-  Disassembler();
+  explicit Disassembler(bool arm64);
   ~Disassembler();
   Disassembler(const Disassembler &) = delete;
   Disassembler &operator=(const Disassembler &) = delete;
@@ -43,6 +45,7 @@ class Disassembler {
   std::vector<Instruction> decode(std::span<const std::uint8_t> code, std::uint64_t address);
 
  private:
+  bool arm64_;
   std::size_t handle_;
   void *scratch_;
 };

@@ -50,6 +50,8 @@ ElfImage::ElfImage(const std::string &path) : path_(path) {
       throw InputError("damaged ELF file: no usable header");
     machine_ = machine_name(header.e_machine, header.e_ident[EI_CLASS]);
     x86_64_ = header.e_machine == EM_X86_64 && header.e_ident[EI_CLASS] == ELFCLASS64;
+    arm64_ = header.e_machine == EM_AARCH64 && header.e_ident[EI_CLASS] == ELFCLASS64 &&
+             header.e_ident[EI_DATA] == ELFDATA2LSB;
     program_ = fixed_ = header.e_type == ET_EXEC;
     entry_ = header.e_entry;
     if (header.e_shoff > file_size_)
@@ -151,7 +153,7 @@ void ElfImage::read_dynamic(std::uint64_t address) {
   const auto relocations = at(rela);
   Elf64_Rela r;
   for (std::uint64_t i = 0; i < rela_size / sizeof r && read(relocations, i, r); ++i)
-    if (ELF64_R_TYPE(r.r_info) == R_X86_64_RELATIVE &&
+    if (ELF64_R_TYPE(r.r_info) == (arm64_ ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE) &&
         executable_at(static_cast<std::uint64_t>(r.r_addend)))
       code_pointers_.push_back(static_cast<std::uint64_t>(r.r_addend));
 }
@@ -165,7 +167,9 @@ void ElfImage::read_import_words(std::uint64_t relocations, std::uint64_t size,
   Elf64_Sym s;
   for (std::uint64_t i = 0; i < size / sizeof r && read(bytes, i, r); ++i) {
     const auto type = ELF64_R_TYPE(r.r_info);
-    if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
+    if (type != (arm64_ ? R_AARCH64_JUMP_SLOT : R_X86_64_JUMP_SLOT) &&
+        type != (arm64_ ? R_AARCH64_GLOB_DAT : R_X86_64_GLOB_DAT))
+      continue;
     if (!read(table, ELF64_R_SYM(r.r_info), s) || s.st_shndx != SHN_UNDEF) continue;
     if (const std::string_view name = text_at(strings + s.st_name); !name.empty())
       import_words_.emplace(r.r_offset, name);

@@ -44,6 +44,7 @@ class ElfImage {
   ElfImage &operator=(const ElfImage &) = delete;
 
   bool is_x86_64() const { return x86_64_; }
+  bool is_arm64() const { return arm64_; }  // AArch64, little-endian
   // Not linked yet: addresses are ours, and debug information does not know them.
   bool is_object_file() const { return object_file_; }
   std::string_view machine() const { return machine_; }
@@ -86,7 +87,7 @@ class ElfImage {
   int fd_ = -1;
   Elf *elf_ = nullptr;
   std::uint64_t file_size_ = 0;
-  bool x86_64_ = false, program_ = false, object_file_ = false;
+  bool x86_64_ = false, arm64_ = false, program_ = false, object_file_ = false;
   std::deque<std::vector<std::uint8_t>> laid_out_;  // what segments of an object file refer to
   bool interpreted_ = false, fixed_ = false, pie_ = false;
   std::string machine_;

@@ -187,7 +187,9 @@ void Flow::start_unreached(Values &values, Observer &quiet) {
   State state;
   if (sources.empty()) {
     state = entry_state(values);
-    for (const std::size_t r : {rax, rcx, rdx, rsi, rdi, r8, r9, r10, r11}) state.reg[r] = unknown;
+    const Registers caller_saved = quiet.summary(unknown).clobbers;
+    for (std::size_t r = 0; r < register_count; ++r)
+      if (caller_saved >> r & 1) state.reg[r] = unknown;
   } else {
     std::vector<State> outs;
     std::vector<const State *> states;

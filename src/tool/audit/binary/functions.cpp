@@ -127,6 +127,7 @@ std::vector<std::uint64_t> guessed_starts(const ElfImage &image,
   for (const Segment &s : image.segments()) {
     if (!s.executable) continue;
     starts.push_back(s.address);
+    if (image.is_arm64()) continue;
     for (std::size_t i = (16 - s.address % 16) % 16; i < s.bytes.size(); i += 16)
       if (i > 0 && is_prologue(s.bytes.subspan(i)) && is_behind_an_end(s.bytes, i))
         starts.push_back(s.address + i);
@@ -150,7 +151,29 @@ bool inside_of(const std::vector<Function> &sorted, std::uint64_t address) {
 
 }  // namespace
 
+namespace {
+
+// adrp x16, page; ldr x17, [x16, offset], behind a landing pad perhaps.
+std::uint64_t arm64_linkage_word(const ElfImage &image, std::uint64_t stub) {
+  for (const std::uint64_t at : {stub, stub + 4}) {
+    const auto bytes = image.at(at);
+    std::uint32_t page, load;
+    if (bytes.size() < 8) return 0;
+    std::memcpy(&page, bytes.data(), sizeof page);
+    std::memcpy(&load, bytes.data() + 4, sizeof load);
+    if ((page & 0x9f00001f) != 0x90000010 || (load & 0xffc003ff) != 0xf9400211) continue;
+    const std::uint32_t pages = (page >> 5 & 0x7ffff) << 2 | (page >> 29 & 3);
+    const auto distance = std::int64_t{static_cast<std::int32_t>(pages << 11) >> 11} * 4096;
+    return (at & ~std::uint64_t{4095}) + static_cast<std::uint64_t>(distance) +
+           (load >> 10 & 0xfff) * 8;
+  }
+  return 0;
+}
+
+}  // namespace
+
 std::uint64_t linkage_word(const ElfImage &image, std::uint64_t stub) {
+  if (image.is_arm64()) return arm64_linkage_word(image, stub);
   auto b = image.at(stub);
   std::uint64_t at = stub;
   const auto skip = [&](std::size_t n) {
@@ -176,7 +199,9 @@ Functions::Functions(const ElfImage &image) {
 
   std::vector<std::uint64_t> called;
   for_each_direct_call(image, [&](std::uint64_t, std::uint64_t target, bool call) {
-    if (call && !is_linkage_stub(image.at(target))) called.push_back(target);
+    const bool stub =
+        image.is_arm64() ? linkage_word(image, target) != 0 : is_linkage_stub(image.at(target));
+    if (call && !stub) called.push_back(target);
   });
   std::sort(called.begin(), called.end());
   called.erase(std::unique(called.begin(), called.end()), called.end());

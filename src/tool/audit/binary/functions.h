@@ -3,6 +3,8 @@
 
 #include "tool/audit/binary/elf_image.h"
 
+#include <cstring>
+
 namespace ibvexp::audit {
 
 struct Function {
@@ -35,6 +37,18 @@ template <class Fn>
 void for_each_direct_call(const ElfImage &image, Fn fn) {
   for (const Segment &s : image.segments()) {
     if (!s.executable || s.bytes.size() < 5) continue;
+    if (image.is_arm64()) {
+      for (std::size_t i = 0; i + 4 <= s.bytes.size(); i += 4) {
+        std::uint32_t word;
+        std::memcpy(&word, &s.bytes[i], sizeof word);
+        if ((word & 0x7c000000) != 0x14000000) continue;  // neither b nor bl
+        const auto distance = static_cast<std::int32_t>(word << 6) >> 4;
+        const std::uint64_t from = s.address + i;
+        const std::uint64_t target = from + static_cast<std::uint64_t>(std::int64_t{distance});
+        if (target - s.address < s.bytes.size()) fn(from, target, word >> 31 != 0);
+      }
+      continue;
+    }
     for (std::size_t i = 0; i + 5 <= s.bytes.size(); ++i) {
       const std::uint8_t op = s.bytes[i];
       if (op != 0xe8 && op != 0xe9) continue;

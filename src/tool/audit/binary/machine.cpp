@@ -1,5 +1,7 @@
 #include "tool/audit/binary/machine.h"
 
+#include "tool/audit/binary/arm64.h"
+
 #include <capstone/capstone.h>
 
 #include <algorithm>
@@ -7,8 +9,8 @@
 namespace ibvexp::audit {
 namespace {
 
-constexpr std::uint16_t bit(Register r) { return static_cast<std::uint16_t>(1U << r); }
-constexpr std::uint16_t caller_saved =
+constexpr Registers bit(Register r) { return Registers{1} << r; }
+constexpr Registers caller_saved =
     bit(rax) | bit(rcx) | bit(rdx) | bit(rsi) | bit(rdi) | bit(r8) | bit(r9) | bit(r10) | bit(r11);
 
 std::uint64_t truncated(std::uint64_t v, unsigned size) {
@@ -17,7 +19,9 @@ std::uint64_t truncated(std::uint64_t v, unsigned size) {
 
 }  // namespace
 
-Summary foreign_summary() { return {unknown, caller_saved, 0xffff, {}}; }
+Summary foreign_summary(bool arm64) {
+  return {unknown, arm64 ? arm64::caller_saved() : caller_saved, 0xffff, {}};
+}
 
 Value Machine::defined_by(const Instruction &insn, std::uint64_t which) {
   return values_.symbol({Symbol::Kind::defined, insn.address, which});
@@ -86,7 +90,7 @@ void Machine::write(const Instruction &insn, const Operand &op, Value v) {
 void Machine::clobber_writes(const Instruction &insn) {
   for (std::uint8_t r = 0; r < register_count; ++r) {
     if ((insn.writes >> r) & 1) set_register(r, defined_by(insn, r));
-    if ((insn.writes_vector >> r) & 1) state.xmm[r] = {unknown, unknown};
+    if (r < vector_count && ((insn.writes_vector >> r) & 1)) state.xmm[r] = {unknown, unknown};
   }
 }
 
@@ -234,6 +238,7 @@ bool Machine::arithmetic(const Instruction &insn) {
     default: return false;
   }
   write(insn, to, result);
+  if (insn.keeps_flags) return true;
   state.zero_test = to.kind == Operand::Kind::general && to.size == 8 ? state.reg[to.reg] : unknown;
   return true;
 }
@@ -297,7 +302,7 @@ void Machine::return_from(const Instruction &insn, const Summary &summary) {
     observer_.compare(insn, substitute(insn, size, 0), substitute(insn, limit, 0));
   for (std::uint8_t r = 0; r < register_count; ++r) {
     if ((summary.clobbers >> r) & 1) set_register(r, defined_by(insn, r));
-    if ((summary.clobbers_vector >> r) & 1) state.xmm[r] = {unknown, unknown};
+    if (r < vector_count && ((summary.clobbers_vector >> r) & 1)) state.xmm[r] = {unknown, unknown};
   }
   set_register(rax, result != unknown ? result : defined_by(insn, rax));
   state.memory.forget_all_but_frame(values_);

@@ -8,8 +8,8 @@ namespace ibvexp::audit {
 
 // What a function looks like from its callers.
 struct Summary {
-  Value result = unknown;      // in terms of the registers at entry
-  std::uint16_t clobbers = 0;  // general registers that may have changed
+  Value result = unknown;  // in terms of the registers at entry
+  Registers clobbers = 0;  // general registers that may have changed
   std::uint32_t clobbers_vector = 0;
   // Comparisons of a table's size word with a limit, in the same terms: a look-up
   // may be a function of its own that gets the slot.
@@ -17,7 +17,7 @@ struct Summary {
 };
 
 // By the calling convention, for code that is not here.
-Summary foreign_summary();
+Summary foreign_summary(bool arm64);
 
 // Learns what happens while code is evaluated, and knows the functions called.
 class Observer {

@@ -143,7 +143,7 @@ const Function *Recogniser::local_function(Value target) const {
 
 Summary Recogniser::summary(Value target) {
   const Function *f = local_function(target);
-  return f == nullptr ? foreign_summary() : summarise(functions_.index(*f));
+  return f == nullptr ? foreign_summary(image_.is_arm64()) : summarise(functions_.index(*f));
 }
 
 const Summary &Recogniser::summarise(std::size_t index) {
@@ -152,10 +152,10 @@ const Summary &Recogniser::summarise(std::size_t index) {
     const Function &f = functions_.all()[index];
     const std::uint64_t size = f.end - f.start;
     known.depth = Known::Depth::working;
-    known.summary = foreign_summary();  // what recursion sees
+    known.summary = foreign_summary(image_.is_arm64());  // what recursion sees
     if (depth_ < max_depth) {
       ++depth_;
-      Summary s = size <= thrifty_function ? clobbers(index) : foreign_summary();
+      Summary s = size <= thrifty_function ? clobbers(index) : foreign_summary(image_.is_arm64());
       if (size <= tiny_function || (size <= small_function && looks_up_[index] != 0) ||
           return_tables_.contains(index)) {
         Listener listener(*this);
@@ -181,7 +181,7 @@ Summary Recogniser::clobbers(std::size_t index) {
     out.clobbers_vector |= insn.writes_vector;
     const bool call = insn.id == X86_INS_CALL, jump = insn.id == X86_INS_JMP;
     if (!call && !jump) continue;
-    Summary callee = foreign_summary();
+    Summary callee = foreign_summary(image_.is_arm64());
     if (insn.operands[0].kind == Operand::Kind::immediate) {
       const auto to = static_cast<std::uint64_t>(insn.operands[0].value);
       if (jump && to >= f.start && to < f.end) continue;
@@ -190,7 +190,7 @@ Summary Recogniser::clobbers(std::size_t index) {
     out.clobbers |= callee.clobbers;
     out.clobbers_vector |= callee.clobbers_vector;
   }
-  out.clobbers &= foreign_summary().clobbers;
+  out.clobbers &= foreign_summary(image_.is_arm64()).clobbers;
   return out;
 }
 
@@ -212,7 +212,8 @@ std::vector<Instruction> Recogniser::decode(const Function &f) {
           std::find(parts.begin(), parts.end(), other) != parts.end())
         continue;
       const bool tail_call = insn.id == X86_INS_JMP && other->start == to;
-      const bool jump = insn.id == X86_INS_JMP || insn.length == 6;  // jcc with 32 bits
+      // jcc with 32 bits
+      const bool jump = insn.id == X86_INS_JMP || insn.length == 6 || image_.is_arm64();
       if (jump && !tail_call && other->end - other->start <= 16 * small_function)
         parts.push_back(other);
     }
@@ -258,7 +259,8 @@ void Recogniser::evaluate(std::size_t index, const State &entry, bool own_entry)
       return_tables_.insert(index);
       Known &known = known_[index];
       known.depth = Known::Depth::result;
-      known.summary = f.end - f.start <= thrifty_function ? clobbers(index) : foreign_summary();
+      known.summary = f.end - f.start <= thrifty_function ? clobbers(index)
+                                                          : foreign_summary(image_.is_arm64());
       known.summary.result = result;
       known.summary.size_tests = listener.seen.tests();
     }
@@ -272,7 +274,9 @@ void Recogniser::evaluate(std::size_t index, const State &entry, bool own_entry)
 // Rule of confirmation: the same function compares the table's size, at table + z,
 // with n, and n is the distance of the slot from the end, which is z + 8.
 void Recogniser::report(const Function &f, const Sightings &seen) {
-  constexpr std::int64_t modern_size_word = 320;
+  // Behind the end of the search: the hidden member of a context, which is larger
+  // with the locks of AArch64.
+  const std::int64_t modern_size_word = image_.is_arm64() ? 328 : 320;
   for (const MaskComplaint &c : seen.complaints) dispatch_.complaints.push_back(c);
   for (const Sightings::Access &a : seen.accesses) {
     for (const Sightings::SizeTest &t : seen.size_tests) {

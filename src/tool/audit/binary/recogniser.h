@@ -68,7 +68,10 @@ struct CodeMap {
 class Recogniser {
  public:
   explicit Recogniser(const CodeMap &code)
-      : image_(code.image), functions_(code.functions), looks_up_(code.looks_up) {}
+      : image_(code.image),
+        functions_(code.functions),
+        looks_up_(code.looks_up),
+        disassembler_(code.image.is_arm64()) {}
 
   // From its own entry.
   void evaluate(std::size_t index);

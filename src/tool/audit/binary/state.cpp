@@ -84,6 +84,7 @@ State join(Values &values, std::span<const State *const> states, std::uint64_t b
   for (const State *s : states.subspan(1)) {
     for (std::size_t r = 0; r < register_count; ++r) {
       out.reg[r] = join(values, out.reg[r], s->reg[r], block, r, zero_yields);
+      if (r >= vector_count) continue;
       for (const std::size_t half : {0, 1})
         out.xmm[r][half] = join(values, out.xmm[r][half], s->xmm[r][half], block,
                                 xmm_location + 2 * r + half, zero_yields);

@@ -34,7 +34,7 @@ class Memory {
 
 struct State {
   std::array<Value, register_count> reg{};
-  std::array<std::array<Value, 2>, register_count> xmm{};  // halves of 64 bits
+  std::array<std::array<Value, 2>, vector_count> xmm{};  // halves of 64 bits
   Memory memory;
   Value zero_test = unknown;  // the zero flag says whether this is 0
   bool operator==(const State &) const = default;

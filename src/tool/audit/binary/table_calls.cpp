@@ -1,6 +1,7 @@
 #include "tool/audit/binary/table_calls.h"
 
 #include "tool/audit/binary/anchors.h"
+#include "tool/audit/binary/arm64.h"
 #include "tool/audit/binary/recogniser.h"
 
 #include <algorithm>
@@ -57,9 +58,10 @@ class Search {
                                         [](const auto &w) { return !w->dispatch().sites.empty(); });
     // Of others, whatever looks like a private structure is none.
     const bool of_verbs = dispatches || names_verbs(image_);
-    if (of_verbs) evaluate_layouts();
+    // Private structures are known as x86-64 has them.
+    if (of_verbs && image_.is_x86_64()) evaluate_layouts();
     Dispatch out = merge();
-    if (!of_verbs) out.layouts.clear();
+    if (!of_verbs || !image_.is_x86_64()) out.layouts.clear();
     return out;
   }
 
@@ -165,8 +167,10 @@ class Search {
 }  // namespace
 
 CodeMap::CodeMap(const ElfImage &i) : image(i), functions(i) {
-  for (const Function &f : functions.all())
-    looks_up.push_back(may_look_up(image.at(f.start).first(f.end - f.start)) ? 1 : 0);
+  for (const Function &f : functions.all()) {
+    const auto bytes = image.at(f.start).first(f.end - f.start);
+    looks_up.push_back((image.is_arm64() ? arm64::may_look_up(bytes) : may_look_up(bytes)) ? 1 : 0);
+  }
   image.release_pages();
 }
 

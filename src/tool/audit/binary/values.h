@@ -92,7 +92,8 @@ class Values {
   Interner<Symbol, Hash> symbols_;
 };
 
-// Numbers of the general registers, as the hardware encodes them.
+// Numbers of the general registers, as the hardware encodes them: the first sixteen.
+// AArch64 has the others, and shares these (arm64.cpp).
 enum Register : std::uint8_t {
   rax,
   rcx,
@@ -111,7 +112,8 @@ enum Register : std::uint8_t {
   r14,
   r15
 };
-inline constexpr std::size_t register_count = 16;
+inline constexpr std::size_t register_count = 34, vector_count = 16;
+using Registers = std::uint64_t;  // a bit each
 inline constexpr std::array argument_registers{rdi, rsi, rdx, rcx, r8, r9};
 
 }  // namespace ibvexp::audit
