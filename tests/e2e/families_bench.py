@@ -45,12 +45,13 @@ def instructions(path, program):
     return total
 
 
-def count(command, softhca, libraries, more):
-    """Instructions of each phase of a program on the software HCA."""
+def count(command, softhca, libraries, more, name=""):
+    """Instructions of each phase of a program on the software HCA. name: distinguishes
+    those that run at once."""
     if not shutil.which("valgrind"):
         print("valgrind is missing")
         sys.exit(77)
-    fabric = f"bench-{os.getpid()}"
+    fabric = f"bench-{os.getpid()}{name}{len(libraries)}"
     counts = {}
     with tempfile.TemporaryDirectory() as place:
         out = os.path.join(place, "out")
