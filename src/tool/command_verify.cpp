@@ -66,7 +66,7 @@ int run_quietly(const Environment &variables, const std::vector<std::string> &co
                 const fs::path &output) {
   std::vector<std::string> all = {
       "sh", "-c", "out=$1; shift; exec \"$@\" >\"$out\" 2>&1", "sh", output.string(), "env"};
-  for (const auto &[name, value] : variables) all.push_back(name + "=" + value);
+  for (const auto &[name, value] : variables) all.push_back(fmt::format("{}={}", name, value));
   all.insert(all.end(), {"timeout", "-k", "5", std::to_string(seconds)});
   all.insert(all.end(), command.begin(), command.end());
   return run_program("/bin/sh", all);
@@ -143,6 +143,8 @@ std::map<std::string, bool> rows_there(const nlohmann::json &rows) {
 }
 
 struct Report {
+  explicit Report(nlohmann::json of_doctor) : doctor(std::move(of_doctor)) {}
+
   nlohmann::json doctor;
   std::vector<Check> expected, found;
   std::map<std::string, RowResult> rows;
@@ -153,7 +155,7 @@ std::string heading(const Report &r) {
   uname(&names);
   std::string device = "none";
   for (const auto &d : r.doctor["devices"])
-    if (d["error"] == "")
+    if (d["error"].get_ref<const std::string &>().empty())
       device = fmt::format("{}, firmware {}", d["model"].get<std::string>(),
                            d["firmware"].get<std::string>());
   const auto &release = r.doctor["libraries"][0]["release"];
@@ -248,8 +250,7 @@ void write(const std::string &file, const std::string &text) {
 int run(const VerifyOptions &o) {
   const Folder folder;
   Target target{o.device == "soft", o.device == "soft" ? "" : o.device, o.link};
-  Report report;
-  report.doctor = ask_doctor(target, folder);
+  Report report(ask_doctor(target, folder));
   const int status = report.doctor["conclusion"]["status"];
   if (status != 0) {
     fmt::print(stderr, "ibvexp: {}\n", report.doctor["conclusion"]["what"].get<std::string>());

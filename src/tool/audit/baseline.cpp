@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 Json read_report(const std::string &path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("cannot read " + path);
-  const Json out = Json::parse(file, nullptr, false);
+  Json out = Json::parse(file, nullptr, false);
   if (!out.is_object() || out.value("format", "") != "ibvexp-audit")
     throw std::runtime_error(path + ": not a report of ibvexp audit --json");
   if (out.value("version", 0) != 2)

@@ -33,7 +33,7 @@ std::string CallSites::describe(const std::string &path, std::uint64_t offset) {
       // Gone since, or never a file.
     }
   }
-  const std::string bare = fmt::format("{}+{:#x}", path, offset);
+  std::string bare = fmt::format("{}+{:#x}", path, offset);
   const Module *module = it->second.get();
   if (module == nullptr || !module->image.executable_at(offset)) return bare;
   const Place place = module->debug.place_of(offset);

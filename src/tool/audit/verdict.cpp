@@ -229,6 +229,7 @@ std::vector<Program> judge(const Report &report) {
         trees.try_emplace(f.named ? all_named : f.input, name, FileKind::source).first->second;
     for (const Use &u : f.uses) tree.add(f, u);
   }
+  out.reserve(trees.size());
   for (auto &[input, tree] : trees) out.push_back(tree.judge());
 
   for (const FileReport &f : report.files)

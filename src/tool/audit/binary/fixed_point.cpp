@@ -200,6 +200,7 @@ void Flow::start_unreached(Values &values, Observer &quiet) {
       for (std::size_t i = blocks_[b].first; i < blocks_[b].last; ++i) machine.step(code_[i]);
       outs.push_back(std::move(machine.state));
     }
+    states.reserve(outs.size());
     for (const State &s : outs) states.push_back(&s);
     state = join(values, states, 1);
     for (Value &r : state.reg)

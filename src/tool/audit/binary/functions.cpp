@@ -191,6 +191,7 @@ std::uint64_t linkage_word(const ElfImage &image, std::uint64_t stub) {
 Functions::Functions(const ElfImage &image) {
   std::vector<Function> known = FrameTable(image).read();
   std::vector<std::uint64_t> starts;
+  starts.reserve(known.size());
   for (const Function &f : known) starts.push_back(f.start);
   for (const NamedAddress &s : image.symbols())
     if (s.function && image.executable_at(s.address)) starts.push_back(s.address);

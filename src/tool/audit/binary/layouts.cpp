@@ -132,8 +132,8 @@ bool may_read_layouts(std::span<const std::uint8_t> code) {
       int count = 0;
       for (const Field &f : fields)
         if (f.object == s.object && f.at_4x > 127 &&
-            (seen[static_cast<std::size_t>(f.at_3x + shift)] ||
-             seen[static_cast<std::size_t>(f.at_4x + shift)]))
+            (seen[static_cast<std::size_t>(f.at_3x) + static_cast<std::size_t>(shift)] ||
+             seen[static_cast<std::size_t>(f.at_4x) + static_cast<std::size_t>(shift)]))
           ++count;
       if (count >= least_of_known_type) return true;
     }

@@ -30,9 +30,9 @@ Value Machine::defined_by(const Instruction &insn, std::uint64_t which) {
 Value Machine::address_of(const Instruction &, const Operand &m) {
   if (m.foreign) return unknown;
   Value v = values_.constant(static_cast<std::uint64_t>(m.value));
-  if (m.base >= 0) v = values_.add(v, state.reg[static_cast<std::size_t>(m.base)]);
+  if (m.base >= 0) v = values_.add(v, state.reg[static_cast<std::uint8_t>(m.base)]);
   if (m.index >= 0)
-    v = values_.add(v, values_.times(state.reg[static_cast<std::size_t>(m.index)], m.scale));
+    v = values_.add(v, values_.times(state.reg[static_cast<std::uint8_t>(m.index)], m.scale));
   return v;
 }
 
