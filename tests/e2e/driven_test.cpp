@@ -208,6 +208,24 @@ TEST_CASE("a queue pair that signals everything does so for families, too") {
   CHECK(received.wr_id == 5);
 }
 
+TEST_CASE("a family leaves failed completions to the verb") {
+  FamilyRig rig;
+  Qp qp = rig.create_qp(IBV_QPT_RC);
+  rig.connect(qp.get(), qp->qp_num);
+  auto *family = rig.cq_family(rig.cq.get());
+  REQUIRE(family != nullptr);
+  Buffer in(rig.pd.get(), 64);
+  post_receive(qp.get(), 9, in.piece(0, 64));
+  rig.to_state(qp.get(), IBV_QPS_ERR);
+  CHECK(eventually([&] { return family->poll_cnt(rig.cq.get(), 4); }) == -1);
+  CHECK(family->poll_cnt(rig.cq.get(), 4) == -1);
+  ibv_wc wc{};
+  REQUIRE(ibv_poll_cq(rig.cq.get(), 1, &wc) == 1);
+  CHECK(wc.wr_id == 9);
+  CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(family->poll_cnt(rig.cq.get(), 4) == 0);
+}
+
 TEST_CASE("a resize keeps what has not been read") {
   Pair pair(IBV_QPT_RC);
   auto piece = pair.out.piece(0, 64);
