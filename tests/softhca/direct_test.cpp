@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -272,6 +273,47 @@ TEST_CASE("A device opened while another one rests gets its own traps", "[direct
     a.write(from, 64, to.address(), to.mr->rkey);
     REQUIRE(a.wait()->op_own >> 4 == MLX5_CQE_REQ);
   }
+}
+
+TEST_CASE("Pages are mapped as the driver lets them", "[direct_test]") {
+  Context c;
+  const auto attempt = [&](off_t command, size_t pages, int protection, int flags) {
+    errno = 0;
+    void *p = mmap(nullptr, pages * 4096, protection, flags, c.ctx->cmd_fd, command << 8 << 12);
+    const int error = errno;
+    if (p != MAP_FAILED) munmap(p, pages * 4096);
+    return p != MAP_FAILED ? 0 : error;
+  };
+  constexpr int both = PROT_READ | PROT_WRITE;
+  CHECK(attempt(0, 1, PROT_WRITE, MAP_SHARED) == 0);
+  CHECK(attempt(0, 2, PROT_WRITE, MAP_SHARED) == EINVAL);
+  CHECK(attempt(0, 1, PROT_WRITE, MAP_PRIVATE) == EINVAL);
+  CHECK(attempt(1, 1, both, MAP_SHARED) == ENOSYS);
+  CHECK(attempt(1, 16, both, MAP_SHARED) == ENOSYS);
+  CHECK(attempt(4, 1, both, MAP_SHARED) == EINVAL);
+  CHECK(attempt(5, 1, PROT_READ, MAP_SHARED) == 0);
+  CHECK(attempt(5, 1, both, MAP_SHARED) == EPERM);
+  CHECK(attempt(7, 1, PROT_READ, MAP_SHARED) == 0);
+  CHECK(attempt(7, 2, PROT_READ, MAP_SHARED) == EINVAL);
+}
+
+TEST_CASE("Queues that are to lie in one piece have memory of their own", "[direct_test]") {
+  setenv("MLX_QP_ALLOC_TYPE", "PREFER_CONTIG", 1);
+  setenv("MLX_CQ_ALLOC_TYPE", "PREFER_CONTIG", 1);
+  Context c;
+  Rc a(c), b(c);
+  unsetenv("MLX_QP_ALLOC_TYPE");
+  unsetenv("MLX_CQ_ALLOC_TYPE");
+  a.connect(b.qp->qp_num, c.port.lid);
+  b.connect(a.qp->qp_num, c.port.lid);
+  Memory from(c, 4096), to(c, 4096);
+  from.bytes[3] = 0x5a;
+  a.write(from, 64, to.address(), to.mr->rkey);
+  b.write(from, 32, to.address() + 2048, to.mr->rkey);
+  CHECK(a.wait()->op_own >> 4 == MLX5_CQE_REQ);
+  CHECK(b.wait()->op_own >> 4 == MLX5_CQE_REQ);
+  CHECK(to.bytes[3] == 0x5a);
+  CHECK(to.bytes[2048 + 3] == 0x5a);
 }
 
 TEST_CASE("The clock goes on while the device rests", "[direct_test]") {

@@ -162,27 +162,24 @@ INTERPOSE(int, socket, int domain, int type, int protocol) {
   return real_socket(domain, type, protocol);
 }
 
-// Mapping works without our help (uverbs/file.h). Here are the refusals of the
-// kernel's driver: the clock pages are one page each and read-only; and the
-// engine learns where its pages are.
-#define MMAP(name, offset_type)                                                                 \
-  INTERPOSE(void *, name, void *address, size_t length, int protection, int flags, int fd,      \
-            offset_type offset) {                                                               \
-    File *const f = fd >= 0 ? device_file(fd) : nullptr;                                        \
-    const auto page = static_cast<u64>(offset) / page_size;                                     \
-    if (f) [[unlikely]] {                                                                       \
-      if (page == uverbs::core_clock_page || page == uverbs::clock_info_page) {                 \
-        const int error = length != page_size ? EINVAL : (protection & PROT_WRITE) ? EPERM : 0; \
-        if (error != 0) {                                                                       \
-          errno = error;                                                                        \
-          return MAP_FAILED;                                                                    \
-        }                                                                                       \
-      }                                                                                         \
-    }                                                                                           \
-    void *const p = real_##name(address, length, protection, flags, fd, offset);                \
-    if (f && p != MAP_FAILED && own_process()) [[unlikely]]                                     \
-      in_device_void([&] { uverbs_mapped(); });                                                 \
-    return p;                                                                                   \
+// Mapping works without our help (uverbs/file.h), but for the refusals of the kernel's
+// driver; and the engine learns where its pages are.
+#define MMAP(name, offset_type)                                                                \
+  INTERPOSE(void *, name, void *address, size_t length, int protection, int flags, int fd,     \
+            offset_type offset) {                                                              \
+    File *const f = fd >= 0 ? device_file(fd) : nullptr;                                       \
+    if (f && own_process()) [[unlikely]] {                                                     \
+      const int error =                                                                        \
+          uverbs_map_refused(static_cast<u64>(offset) / page_size, length, protection, flags); \
+      if (error != 0) {                                                                        \
+        errno = error;                                                                         \
+        return MAP_FAILED;                                                                     \
+      }                                                                                        \
+    }                                                                                          \
+    void *const p = real_##name(address, length, protection, flags, fd, offset);               \
+    if (f && p != MAP_FAILED && own_process()) [[unlikely]]                                    \
+      in_device_void([&] { uverbs_mapped(); });                                                \
+    return p;                                                                                  \
   }
 MMAP(mmap, off_t)
 MMAP(mmap64, off64_t)

@@ -205,6 +205,17 @@ int uverbs_open(u32 index, int flags) {
 
 File *uverbs_file(int fd) { return file_of(g_descriptors.get(fd)); }
 
+int uverbs_map_refused(unsigned long long page, size_t length, int protection, int flags) {
+  using namespace uverbs;
+  if (page >= dm_first_page) return 0;
+  // Buffers in one piece were a matter of older kernels; libmlx5 asks for them with
+  // MLX_QP_ALLOC_TYPE and the like, and takes other memory.
+  if (page >> 8 == contiguous_command) return ENOSYS;
+  if (page >> 8 == no_command || length != page_size || (flags & MAP_SHARED) == 0) return EINVAL;
+  const bool clock = page == core_clock_page || page == clock_info_page;
+  return clock && (protection & PROT_WRITE) != 0 ? EPERM : 0;
+}
+
 void uverbs_mapped() {
   DeviceLock lock;
   traps_look_again();

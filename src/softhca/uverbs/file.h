@@ -23,6 +23,8 @@ int uverbs_open(u32 index, int flags);
 File *uverbs_file(int fd);
 // RDMA_VERBS_IOCTL. Returns 0, or -1 and errno.
 int uverbs_ioctl(File *, ib_uverbs_ioctl_hdr *);
+// Whether the driver lets an application map that page of a device: 0 or an errno value.
+int uverbs_map_refused(unsigned long long page, size_t length, int protection, int flags);
 // The application has mapped pages of a device.
 void uverbs_mapped();
 // A further descriptor of the same file description exists (dup, fcntl).

@@ -24,6 +24,8 @@ namespace uverbs {
 // 0-7 (enum mlx5_ib_mmap_cmd). Dynamic UARs may have any offset: they share
 // the pages of command 0.
 constexpr u32 uar_pages = 256;
+constexpr u32 contiguous_command = 1;  // of older kernels
+constexpr u32 no_command = 4;
 constexpr u32 uncached_page = 3 << 8;  // the same UARs, for who wants no write combining
 constexpr u32 core_clock_page = 5 << 8;
 constexpr u32 thread_uar_page = 6 << 8;  // of thread domains, before dynamic UARs
