@@ -17,8 +17,12 @@
 
 /*
  * Programs for either header (UCX 1.3 to 1.8) define mlx5dv_init_obj and its structures
- * themselves where they find this one. Who wants rdma-core's includes mlx5dv.h first.
+ * themselves where they find this one, and completions had more names. Who wants
+ * rdma-core's includes mlx5dv.h first.
  */
+#ifdef _MLX5DV_H_
+#define IBVEXP_MLX5DV_CQE
+#endif
 #define mlx5dv_obj ibvexp_hidden_mlx5dv_obj
 #define mlx5dv_obj_type ibvexp_hidden_mlx5dv_obj_type
 #define mlx5dv_init_obj ibvexp_hidden_mlx5dv_init_obj
@@ -34,6 +38,11 @@
 #define MLX5DV_OBJ_RWQ ibvexp_hidden_MLX5DV_OBJ_RWQ
 #define MLX5DV_OBJ_DM ibvexp_hidden_MLX5DV_OBJ_DM
 #define MLX5DV_OBJ_AH ibvexp_hidden_MLX5DV_OBJ_AH
+#define mlx5_cqe64 ibvexp_hidden_mlx5_cqe64
+#define mlx5_err_cqe ibvexp_hidden_mlx5_err_cqe
+#define MLX5_CQE_L3_HDR_TYPE_NONE ibvexp_hidden_MLX5_CQE_L3_HDR_TYPE_NONE
+#define MLX5_CQE_L3_HDR_TYPE_IPV6 ibvexp_hidden_MLX5_CQE_L3_HDR_TYPE_IPV6
+#define MLX5_CQE_L3_HDR_TYPE_IPV4 ibvexp_hidden_MLX5_CQE_L3_HDR_TYPE_IPV4
 #include <infiniband/mlx5dv.h>
 #undef mlx5dv_obj
 #undef mlx5dv_obj_type
@@ -50,6 +59,11 @@
 #undef MLX5DV_OBJ_RWQ
 #undef MLX5DV_OBJ_DM
 #undef MLX5DV_OBJ_AH
+#undef mlx5_cqe64
+#undef mlx5_err_cqe
+#undef MLX5_CQE_L3_HDR_TYPE_NONE
+#undef MLX5_CQE_L3_HDR_TYPE_IPV6
+#undef MLX5_CQE_L3_HDR_TYPE_IPV4
 
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
@@ -59,6 +73,69 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+enum {
+	MLX5_ETH_INLINE_HEADER_SIZE = 18 /* bytes of a frame in the entry itself, at least */
+};
+
+#ifndef IBVEXP_MLX5DV_CQE
+/* Of l4_hdr_type_etc, where they lie; rdma-core's are shifted. */
+enum {
+	MLX5_CQE_L3_HDR_TYPE_MASK = 0xc,
+	MLX5_CQE_L3_HDR_TYPE_NONE = 0x0,
+	MLX5_CQE_L3_HDR_TYPE_IPV6 = 0x4,
+	MLX5_CQE_L3_HDR_TYPE_IPV4 = 0x8,
+	MLX5_CQE_L4_HDR_TYPE_MASK = 0x70,
+	MLX5_CQE_L4_HDR_TYPE_TCP = 0x10,
+	MLX5_CQE_L4_HDR_TYPE_UDP = 0x20,
+	MLX5_CQE_L4_HDR_TYPE_TCP_EMP_ACK = 0x30,
+	MLX5_CQE_L4_HDR_TYPE_TCP_ACK = 0x40
+};
+
+struct mlx5_cqe64 {
+	uint8_t rsvd0[2];
+	uint16_t wqe_id; /* members of more than a byte are in network order */
+	uint8_t rsvd4[13];
+	uint8_t ml_path;
+	uint8_t rsvd20[4];
+	uint16_t slid;
+	uint32_t flags_rqpn;
+	uint8_t hds_ip_ext;
+	uint8_t l4_hdr_type_etc;
+	uint16_t vlan_info;
+	uint32_t srqn_uidx;
+	uint32_t imm_inval_pkey;
+	uint8_t app;
+	uint8_t app_op;
+	uint16_t app_info;
+	uint32_t byte_cnt;
+	uint64_t timestamp;
+	union {
+		uint32_t sop_drop_qpn;
+		struct {
+			uint8_t sop;
+			uint8_t qpn[3];
+		} sop_qpn;
+	};
+	uint16_t wqe_counter;
+	uint8_t signature;
+	uint8_t op_own;
+};
+
+struct mlx5_err_cqe {
+	uint8_t rsvd0[32];
+	uint32_t srqn;
+	uint8_t rsvd1[16];
+	uint8_t hw_err_synd;
+	uint8_t hw_synd_type;
+	uint8_t vendor_err_synd;
+	uint8_t syndrome;
+	uint32_t s_wqe_opcode_qpn;
+	uint16_t wqe_counter;
+	uint8_t signature;
+	uint8_t op_own;
+};
 #endif
 
 enum mlx5_rsc_type { MLX5_RSC_TYPE_QP = 0, MLX5_RSC_TYPE_XSRQ = 1, MLX5_RSC_TYPE_SRQ = 2, MLX5_RSC_TYPE_RWQ = 3 };
@@ -248,9 +325,34 @@ struct ibv_mlx5_srq_info {
 #define IBVEXP_AROUND(object, type, member) \
 	((struct type *)((char *)(object)-offsetof(struct type, member)))
 
+static inline struct mlx5_qp *to_mqp(struct ibv_qp *qp)
+{
+	return IBVEXP_AROUND(qp, mlx5_qp, verbs_qp.qp);
+}
+
+static inline struct mlx5_cq *to_mcq(struct ibv_cq *cq)
+{
+	return IBVEXP_AROUND(cq, mlx5_cq, ibv_cq);
+}
+
+static inline struct mlx5_srq *to_msrq(struct ibv_srq *srq)
+{
+	return IBVEXP_AROUND(srq, mlx5_srq, vsrq.srq);
+}
+
+static inline struct mlx5_rwq *to_mrwq(struct ibv_exp_wq *wq)
+{
+	return IBVEXP_AROUND(wq, mlx5_rwq, wq);
+}
+
+static inline struct mlx5_ah *to_mah(struct ibv_ah *ah)
+{
+	return IBVEXP_AROUND(ah, mlx5_ah, ibv_ah);
+}
+
 static inline int ibv_mlx5_exp_get_qp_info(struct ibv_qp *qp, struct ibv_mlx5_qp_info *qp_info)
 {
-	struct mlx5_qp *of = IBVEXP_AROUND(qp, mlx5_qp, verbs_qp.qp);
+	struct mlx5_qp *of = to_mqp(qp);
 
 	if (of->gen_data.scur_post != 0 || of->rq.head != 0 || of->gen_data.bf == NULL)
 		return -1;
@@ -270,7 +372,7 @@ static inline int ibv_mlx5_exp_get_qp_info(struct ibv_qp *qp, struct ibv_mlx5_qp
 
 static inline int ibv_mlx5_exp_get_cq_info(struct ibv_cq *cq, struct ibv_mlx5_cq_info *cq_info)
 {
-	struct mlx5_cq *of = IBVEXP_AROUND(cq, mlx5_cq, ibv_cq);
+	struct mlx5_cq *of = to_mcq(cq);
 
 	if (of->cons_index != 0 || of->active_buf == NULL)
 		return -1;
@@ -289,7 +391,7 @@ static inline int ibv_mlx5_exp_get_srq_info(struct ibv_srq *srq,
 
 	if (srq->handle == LEGACY_XRC_SRQ_HANDLE)
 		srq = (struct ibv_srq *)((struct ibv_srq_legacy *)srq)->ibv_srq;
-	of = IBVEXP_AROUND(srq, mlx5_srq, vsrq.srq);
+	of = to_msrq(srq);
 	if (of->counter != 0)
 		return -1;
 	srq_info->buf = of->buf.buf;
@@ -303,10 +405,11 @@ static inline int ibv_mlx5_exp_get_srq_info(struct ibv_srq *srq,
 /* How many completions the program has taken, before it arms the queue by a verb. */
 static inline void ibv_mlx5_exp_update_cq_ci(struct ibv_cq *cq, unsigned int cq_ci)
 {
-	IBVEXP_AROUND(cq, mlx5_cq, ibv_cq)->cons_index = cq_ci;
+	to_mcq(cq)->cons_index = cq_ci;
 }
 
 #undef IBVEXP_AROUND
+#undef IBVEXP_MLX5DV_CQE
 
 #ifdef __cplusplus
 }
