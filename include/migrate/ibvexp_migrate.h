@@ -393,6 +393,11 @@ static inline struct ibv_srq *ibvexp_create_srq(struct ibv_context *context,
 	return srq;
 }
 
+/* Work queues, of ibv_wq_init_attr and of ibvexp_wq_init_attr */
+
+/* flags: IBV_WQ_FLAGS_*. attr->comp_mask says that they count. */
+#define ibvexp_add_wq_flags(attr, flags) ((void)((attr)->create_flags |= (flags)))
+
 /* Receive-side scaling: the attributes lie in those of the queue pair. */
 
 struct ibvexp_rx_hash_conf {

@@ -500,9 +500,10 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
                                 chain.steps.front().expression->getMemberLoc());
     if (!object) return false;
     const TypeRule *type = rules_.type(chain.type);
-    const auto path = type != nullptr ? place_in(*type, text.substr(1)) : std::nullopt;
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const auto path = type != nullptr ? place_in(*type, text.substr(1, end - 1)) : std::nullopt;
     if (!path) return false;
-    return replace(op, text_of(context_, *object) + *path, Kind::test, legacy);
+    return replace(op, text_of(context_, *object) + *path + text.substr(end), Kind::test, legacy);
   }
 
   // A condition that always holds leaves the && or || that it is part of.

@@ -116,11 +116,10 @@ std::optional<Chain> chain_of(const clang::Expr &expression) {
     if (field == nullptr) break;
     if (!field->getName().empty()) chain.steps.insert(chain.steps.begin(), {field, at});
     const std::string tag = field->getParent()->getName().str();
+    // Inside it may lie structures of rdma-core, and it in one of the program.
     if (is_legacy(tag) && !chain.steps.empty()) {
       chain.type = tag;
       longest = chain;
-    } else if (!tag.empty()) {
-      break;  // of a structure of the program, or of rdma-core
     }
     if (at->isArrow()) break;
     at = llvm::dyn_cast<clang::MemberExpr>(at->getBase()->IgnoreParenImpCasts());
