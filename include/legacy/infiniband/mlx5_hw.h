@@ -93,6 +93,11 @@ enum {
 	MLX5_CQE_L4_HDR_TYPE_TCP_ACK = 0x40
 };
 
+struct ibvexp_sop_qpn {
+	uint8_t sop;
+	uint8_t qpn[3];
+};
+
 struct mlx5_cqe64 {
 	uint8_t rsvd0[2];
 	uint16_t wqe_id; /* members of more than a byte are in network order */
@@ -111,12 +116,9 @@ struct mlx5_cqe64 {
 	uint16_t app_info;
 	uint32_t byte_cnt;
 	uint64_t timestamp;
-	union {
+	__extension__ union {
 		uint32_t sop_drop_qpn;
-		struct {
-			uint8_t sop;
-			uint8_t qpn[3];
-		} sop_qpn;
+		struct ibvexp_sop_qpn sop_qpn;
 	};
 	uint16_t wqe_counter;
 	uint8_t signature;
