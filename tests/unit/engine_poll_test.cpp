@@ -522,6 +522,31 @@ TEST_CASE("engine: a shared receive queue") {
   CHECK(shared.counters->tail == 2);
 }
 
+TEST_CASE("engine: entries of a shared queue are free again, however many were posted") {
+  PollRig rig;
+  alignas(64) std::uint8_t memory[2 * 64] = {};
+  store(memory + 2, be(std::uint16_t{1}));
+  std::uint32_t record = 0;
+  mlx5dv_srq of{};
+  of.buf = memory;
+  of.dbrec = &record;
+  of.stride = 64;
+  of.tail = 1;
+  SharedQueue shared;
+  open(shared, of, 1, 3);
+  rig.endpoint.shared = &shared;
+  rig.endpoint.set_flags();
+  *shared.counter = 0xffff;
+  ibv_recv_wr wr{};
+  REQUIRE(post_receive(shared, &wr, nullptr) == 0);
+  REQUIRE(*shared.counter == 0);
+  PollRig::Fields received;
+  received.opcode = 2;
+  rig.add(received);
+  clean(rig.queue, rig.endpoint);
+  CHECK(shared.counters->tail == 0);
+}
+
 TEST_CASE("engine: receive requests") {
   PollRig rig;
   std::vector<ibv_sge> list{{0x10, 1, 2}, {0x30, 0, 4}};

@@ -60,11 +60,11 @@ engine::Stamps stamps_of(const CqState *known) {
 
 // By something that exists, or that is just being created.
 bool is_used(const CqFront &front) {
-  return front.own.joined || front.own.joining != 0 ||
+  return engine::relaxed(front.own.joined) || front.own.joining != 0 ||
          engine::relaxed(front.legacy.cons_index) != 0;
 }
 bool is_used(const SrqFront &front) {
-  return front.own.joined || front.own.joining != 0 || engine::relaxed(front.legacy.counter) != 0;
+  return front.own.joined || front.own.joining != 0 || front.own.engine->queue.is_used();
 }
 
 template <class Front>
@@ -110,7 +110,7 @@ mlx5dv_cq claim(CqFront &front) {
   object.cq.in = front.own.back;
   object.cq.out = &facts;
   mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ);
-  front.own.joined = true;
+  engine::set_relaxed(front.own.joined, true);
   return facts;
 }
 
@@ -118,33 +118,40 @@ void join(const ibv_cq *cq) {
   CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
   if (is_driven(front)) claim(*front);
 }
-// What receives from a shared queue, and is driven, finds it driven.
-engine::SharedQueue *join(const ibv_srq *srq) {
-  SrqFront *front = front_of(srq);
-  front->own.joined = true;
-  return &front->own.engine->queue;
+void join(const ibv_srq *srq) {
+  if (srq != nullptr) front_of(srq)->own.joined = true;
 }
 
+// Null where libmlx5 drives it.
 engine::CompletionQueue *queue_of(const ibv_cq *cq) {
   const CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
   return front != nullptr ? front->own.engine : nullptr;
 }
+// Of one that is driven.
+engine::SharedQueue *queue_of(const ibv_srq *srq) { return &front_of(srq)->own.engine->queue; }
 
 // Its unread completions, in either queue.
-void clean(Endpoint &of, const ibv_cq *send, const ibv_cq *receive) {
-  if (engine::CompletionQueue *queue = queue_of(send)) engine::clean(*queue, of);
-  if (send == receive) return;
-  if (engine::CompletionQueue *queue = queue_of(receive)) engine::clean(*queue, of);
+void clean(Endpoint &of) {
+  const auto [send, receive] = of.completes_on;
+  if (send != nullptr) engine::clean(*send, of);
+  if (receive != nullptr && receive != send) engine::clean(*receive, of);
 }
 
-void forget(Driver &driver, Endpoint &endpoint, const ibv_cq *send, const ibv_cq *receive) {
-  {
-    const MutexGuard guard(driver.mutex);
-    // The number may have been given out again.
-    if (driver.endpoints.find(endpoint.user_index()) == &endpoint)
-      driver.endpoints.set(endpoint.user_index(), nullptr);
-  }
-  clean(endpoint, send, receive);
+// With the driver's mutex. libmlx5 gives a number out again before we know that it is
+// free: what is left of its former bearer has to be gone before anything completes under
+// it.
+void enter(Driver &driver, Endpoint &endpoint) {
+  Endpoint *const former = driver.endpoints.find(endpoint.user_index());
+  if (former != nullptr) clean(*former);
+  driver.endpoints.set(endpoint.user_index(), &endpoint);
+}
+
+void forget(Driver &driver, Endpoint &endpoint) {
+  const MutexGuard guard(driver.mutex);
+  // Otherwise the number has been given out again, and the queues are clean.
+  if (driver.endpoints.find(endpoint.user_index()) != &endpoint) return;
+  clean(endpoint);
+  driver.endpoints.set(endpoint.user_index(), nullptr);
 }
 
 Driver &driver_of(ibv_context *context) { return *attached(context)->driver; }
@@ -250,8 +257,9 @@ void complete_on(ContextState &state, SrqFront &front, const ibv_cq *cq) {
   Endpoint &endpoint = front.own.engine->endpoint;
   endpoint.set_user_index(resource_of(front).number);
   const MutexGuard guard(state.driver->mutex);
-  state.driver->endpoints.set(endpoint.user_index(), &endpoint);
   front.legacy.cq = const_cast<ibv_cq *>(shown(cq));
+  endpoint.completes_on[1] = queue_of(shown(cq));
+  enter(*state.driver, endpoint);
   join(shown(cq));
 }
 
@@ -267,7 +275,7 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   fresh->srq = shown.srq;
   fresh->frames = shown.qp_type == IBV_QPT_RAW_PACKET;
   const bool sends = made.by.send == By::engine, receives = made.by.receive == By::engine;
-  if (shown.srq != nullptr && receives) fresh->shared = join(shown.srq);
+  if (shown.srq != nullptr && receives) fresh->shared = queue_of(shown.srq);
   fresh->set_flags();
 
   const ibv_device_attr &device = state.device();
@@ -299,9 +307,12 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   fresh->send.qp = &front.shown;
 
   const MutexGuard guard(state.driver->mutex);
-  state.driver->endpoints.set(fresh->user_index(), fresh.get());
+  if (sends) fresh->completes_on[0] = queue_of(shown.send_cq);
+  if (receives) fresh->completes_on[1] = queue_of(shown.recv_cq);
+  enter(*state.driver, *fresh);
   if (sends) join(shown.send_cq);
   if (receives) join(shown.recv_cq);
+  if (receives) join(shown.srq);
   front.own.send = sends ? &fresh->send : nullptr;
   front.own.receive = receives ? &fresh->receive : nullptr;
   front.own.engine = fresh.release();
@@ -326,37 +337,39 @@ void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint3
   }
   fresh->set_flags();
   const MutexGuard guard(state.driver->mutex);
-  state.driver->endpoints.set(fresh->user_index(), fresh.get());
+  fresh->completes_on[1] = queue_of(front.shown.cq);
+  enter(*state.driver, *fresh);
   join(front.shown.cq);
   front.own.engine = fresh.release();
 }
 
 std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, ibv_exp_dct *dct) {
-  std::shared_ptr<Endpoint> fresh(new Endpoint,
-                                  [driver = state.driver, cq = dct->cq](Endpoint *gone) {
-                                    forget(*driver, *gone, cq, nullptr);
-                                    delete gone;
-                                  });
+  std::shared_ptr<Endpoint> fresh(new Endpoint, [driver = state.driver](Endpoint *gone) {
+    forget(*driver, *gone);
+    delete gone;
+  });
   fresh->set_user_index(resource_before(back).number);
   fresh->dct = dct;
   fresh->srq = dct->srq;
-  fresh->shared = join(dct->srq);
+  fresh->shared = queue_of(dct->srq);
   fresh->set_flags();
   const MutexGuard guard(state.driver->mutex);
-  state.driver->endpoints.set(fresh->user_index(), fresh.get());
+  fresh->completes_on[1] = queue_of(dct->cq);
+  enter(*state.driver, *fresh);
   join(dct->cq);
+  join(dct->srq);
   return fresh;
 }
 
 int resize(CqFront &front, int entries) noexcept {
   engine::CompletionQueue &queue = *front.own.engine;
+  const Guard guard(queue.lock);
   std::uint32_t *const count = count_behind(front);
   if (count == nullptr) {
     log(LogLevel::warn, "ibv_resize_cq: CQ %#x: this release of libmlx5 is not known",
         front.legacy.cqn);
     return ENOTSUP;
   }
-  const Guard guard(queue.lock);
   *count = *queue.consumed;
   const int result = real().ibv_resize_cq(front.own.back, entries);
   const int error = result < 0 ? errno : result;  // libmlx5 has it both ways
@@ -374,7 +387,7 @@ void follow(QpFront &front, ibv_qp_state to) noexcept {
   if (!is_driven(&front)) return;
   Endpoint &endpoint = *front.own.engine;
   if (to == IBV_QPS_RESET) {
-    clean(endpoint, front.shown.send_cq, front.shown.recv_cq);
+    clean(endpoint);
     {
       const Guard guard(endpoint.send.lock);
       endpoint.send.reset();
@@ -394,7 +407,7 @@ void follow(QpFront &front, ibv_qp_state to) noexcept {
 void follow(WqFront &front, ibv_exp_wq_state to) noexcept {
   if (!is_driven(&front)) return;
   Endpoint &endpoint = *front.own.engine;
-  if (to == IBV_EXP_WQS_RESET) clean(endpoint, front.shown.cq, nullptr);
+  if (to == IBV_EXP_WQS_RESET) clean(endpoint);
   const Guard guard(endpoint.receive.lock);
   if (to == IBV_EXP_WQS_RESET) endpoint.receive.reset();
   // libmlx5 has just cleared the record.
@@ -407,14 +420,14 @@ void let_go(QpFront &front) noexcept {
   front.own.engine = nullptr;
   front.own.send = nullptr;
   front.own.receive = nullptr;
-  forget(driver_of(front.shown.context), *gone, front.shown.send_cq, front.shown.recv_cq);
+  forget(driver_of(front.shown.context), *gone);
 }
 
 void let_go(WqFront &front) noexcept {
   if (!is_driven(&front)) return;
   const std::unique_ptr<Endpoint> gone(front.own.engine);
   front.own.engine = nullptr;
-  forget(driver_of(front.shown.context), *gone, front.shown.cq, nullptr);
+  forget(driver_of(front.shown.context), *gone);
 }
 
 void let_go(CqFront &front) noexcept {
@@ -427,8 +440,7 @@ void let_go(SrqFront &front) noexcept {
   const std::unique_ptr<engine::SharedReceiver> gone(front.own.engine), former(front.own.released);
   front.own.engine = front.own.released = nullptr;
   if (gone == nullptr || front.legacy.cq == nullptr) return;
-  forget(driver_of(front.shown.context), gone->endpoint, static_cast<ibv_cq *>(front.legacy.cq),
-         nullptr);
+  forget(driver_of(front.shown.context), gone->endpoint);
 }
 
 }  // namespace ibvexp::queue

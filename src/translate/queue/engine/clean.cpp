@@ -19,8 +19,7 @@ bool takes_out(Endpoint &of, Cqe cqe) {
   if (of.tag != (load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00)) return false;
   const std::uint8_t opcode = direct::opcode_of(cqe.op_own());
   const bool receive = direct::is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
-  if (receive && of.shared != nullptr && *of.shared->counter != 0)
-    of.shared->free_entry(cqe.counter());
+  if (receive && of.shared != nullptr && of.shared->is_used()) of.shared->free_entry(cqe.counter());
   return true;
 }
 
@@ -57,7 +56,8 @@ void clean(CompletionQueue &queue, Endpoint &endpoint) {
 void arm(CompletionQueue &queue, bool solicited_only) {
   const Guard guard(queue.lock);
   const std::uint32_t command = solicited_only ? MLX5_CQ_DB_REQ_NOT_SOL : MLX5_CQ_DB_REQ_NOT;
-  const std::uint32_t word = (*queue.arm_count & 3) << 28 | command | (*queue.consumed & 0xffffff);
+  const std::uint32_t word =
+      (relaxed(*queue.arm_count) & 3) << 28 | command | (*queue.consumed & 0xffffff);
   before_record();
   __atomic_store_n(queue.record + 1, be(word), __ATOMIC_RELEASE);
   before_doorbell();

@@ -8,6 +8,8 @@
 
 namespace ibvexp::engine {
 
+struct CompletionQueue;
+
 struct Endpoint {
   // How completions name it (their user index), in network order with the lowest
   // byte of the word, which means something else, zero.
@@ -24,6 +26,9 @@ struct Endpoint {
   bool frames = false;    // receives Ethernet frames, whose checksums the device checks
   bool special = false;   // receives in another way than most
   bool messages = false;  // receives whole messages, one for each entry
+
+  // Of requests and of receives. May be one, or null.
+  CompletionQueue *completes_on[2] = {};
 
   SharedQueue *shared = nullptr;
   SendQueue send;

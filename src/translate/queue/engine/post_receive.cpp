@@ -144,7 +144,8 @@ namespace {
 
 [[gnu::always_inline]] inline void ring(SharedQueue &queue, std::uint32_t posted) {
   const auto counter = static_cast<std::uint16_t>(*queue.counter + posted);
-  *queue.counter = counter;
+  set_relaxed(*queue.counter, counter);
+  set_relaxed(queue.posted, true);
   before_record();
   __atomic_store_n(queue.record, be(std::uint32_t{counter}), __ATOMIC_RELEASE);
 }

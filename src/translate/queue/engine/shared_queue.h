@@ -23,12 +23,16 @@ struct SharedQueue {
   std::uint32_t entry_bytes = 0;
   std::uint32_t max_pieces = 0;
   SharedCounters *counters = &own_counters;
-  std::uint16_t *counter = &own_counter;  // entries posted: nobody else posts if it is 0
+  std::uint16_t *counter = &own_counter;  // entries posted
   std::uint32_t *record = nullptr;
   std::unique_ptr<std::uint64_t[]> ids;
   ibv_srq *srq = nullptr;  // the program's
+  bool posted = false;     // by us, however often the counter has wrapped
   SharedCounters own_counters;
   std::uint16_t own_counter = 0;
+
+  // A program that posts by itself counts in the same word, or in one of its own.
+  bool is_used() const { return relaxed(posted) || relaxed(*counter) != 0; }
 
   std::uint8_t *entry(std::uint32_t index) const {
     return buffer + std::size_t{index} * entry_bytes;
