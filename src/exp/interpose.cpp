@@ -225,7 +225,7 @@ IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, v
   if (error != 0) return error;
   direct::count_event(find_state((*cq)->context), *cq);
   if (queue::CqFront *front = queue::before(*cq)) {
-    ++front->own.events;
+    __atomic_fetch_add(&front->own.events, 1, __ATOMIC_RELAXED);
     *cq = &front->shown;
     *cq_context = front->shown.cq_context;
   }

@@ -197,8 +197,9 @@ void destroy_behind(ibv_cq *back) noexcept { real().ibv_destroy_cq(back); }
 void destroy_behind(ibv_srq *back) noexcept { real().ibv_destroy_srq(back); }
 
 void refresh(QpFront &front) noexcept {
-  front.shown.state = front.own.back->state;
-  front.shown.pd = front.own.back->pd;
+  // Threads may ask at the same time.
+  engine::set_relaxed(front.shown.state, front.own.back->state);
+  engine::set_relaxed(front.shown.pd, front.own.back->pd);
 }
 
 void restart(QpFront &front) noexcept {

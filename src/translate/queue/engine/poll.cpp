@@ -280,7 +280,8 @@ template <class Sink>
 }
 
 // Most polling finds nothing or one completion. That much is done with the registers
-// of a function that calls none.
+// of a function that calls none. The lock is taken for a look, too: another thread may be
+// resizing the queue, and what it was is freed then.
 template <class Sink>
 [[gnu::always_inline]] inline int take_first(CompletionQueue &queue, int count, Sink sink) {
   if (!queue.lock.try_lock()) [[unlikely]]
