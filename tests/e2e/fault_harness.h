@@ -48,6 +48,7 @@ Range ours{}, verbs{}, provider{};
 // is opened: libmlx5 copes with that by opening it with fewer features.
 long countdown = -1;
 bool opening = false;
+bool only_ours = false;
 bool fired = false;
 const void *failed_caller = nullptr;
 
@@ -65,6 +66,7 @@ void **place_of(void *block) {
 
 bool fails(const void *caller) {
   if (countdown < 0 || opening) return false;
+  if (only_ours && !ours.holds(caller)) return false;
   if (!ours.holds(caller) && !verbs.holds(caller) && !provider.holds(caller)) return false;
   if (countdown-- != 0) return false;
   fired = true;

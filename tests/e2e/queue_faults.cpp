@@ -284,8 +284,52 @@ struct Scenario {
 
 Scenario scenario;
 
+// Whatever fails of ours while a device is opened: it is opened in one way or another, or
+// not at all, and what is made there can be used.
+void open_in_need() {
+  find_libraries();
+  ibv_device **list = ibv_get_device_list(nullptr);
+  long number = 0;
+  only_ours = true;
+  do {
+    fired = false;
+    countdown = number++;
+    ibv_context *context = ibv_open_device(list[0]);
+    countdown = -1;
+    if (context == nullptr) continue;
+    ibv_pd *pd = ibv_alloc_pd(context);
+    ibv_cq *cq = ibv_create_cq(context, 8, nullptr, nullptr, 0);
+    if (cq == nullptr) give_up("a completion queue of a device that opened in need", errno);
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.cap = {8, 8, 1, 1, 0};
+    init.qp_type = IBV_QPT_RC;
+    ibv_qp *qp = ibv_create_qp(pd, &init);
+    if (qp == nullptr) give_up("a queue pair of a device that opened in need", errno);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    if (ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
+      give_up("ibv_modify_qp on a device that opened in need", errno);
+    ibv_recv_wr wr{}, *bad = nullptr;
+    ibv_wc wc;
+    if (const int error = ibv_post_recv(qp, &wr, &bad))
+      give_up("ibv_post_recv on a device that opened in need", error);
+    if (ibv_req_notify_cq(cq, 0) != 0 || ibv_poll_cq(cq, 1, &wc) != 0)
+      give_up("a completion queue of a device that opened in need", errno);
+    if (ibv_destroy_qp(qp) != 0 || ibv_destroy_cq(cq) != 0 || ibv_dealloc_pd(pd) != 0 ||
+        ibv_close_device(context) != 0)
+      give_up("the end of a device that opened in need", errno);
+  } while (fired);
+  only_ours = false;
+  ibv_free_device_list(list);
+  std::printf("%ld allocations of opening failed in turn\n", number - 1);
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
+  if (argc > 1 && std::strcmp(argv[1], "allocations") == 0) open_in_need();
   return fault_main(argc, argv, [] { scenario.run(); });
 }

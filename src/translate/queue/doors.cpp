@@ -84,7 +84,7 @@ int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
 int req_notify_cq(ibv_cq *cq, int solicited_only) {
   CqFront *front = front_of(cq);
   if (front == nullptr) return native(cq->context).data.req_notify_cq(cq, solicited_only);
-  if (!front->own.armed) front->own.armed = true;
+  if (!engine::relaxed(front->own.armed)) engine::set_relaxed(front->own.armed, true);
   if (front->own.engine != nullptr) [[likely]] {
     engine::arm(*front->own.engine, solicited_only != 0);
     return 0;
@@ -210,8 +210,9 @@ void install_doors(ContextState &state) {
   ibv_context_ops &ops = state.context->ops;
   verbs_context &more = *verbs_get_ctx(state.context);
   natives->data = ops;
-  state.behind = std::move(natives);
+  // Both or neither: who finds natives puts fronts before objects.
   start_driving(state);
+  state.behind = std::move(natives);
   NativeOperations &native = *state.behind;
   replace(ops.post_send, &post_send);
   replace(ops.post_recv, &post_recv);
