@@ -208,6 +208,48 @@ TEST_CASE("a queue pair that signals everything does so for families, too") {
   CHECK(received.wr_id == 5);
 }
 
+TEST_CASE("a queue that was full is empty after a reset") {
+  Pair pair(IBV_QPT_RC);
+  auto piece = pair.out.piece(0, 64);
+  const auto post_silently = [&](int most) {
+    int posted = 0;
+    for (; posted < most; ++posted) {
+      auto wr = pair.write(1, &piece);
+      wr.exp_send_flags = 0;
+      ibv_exp_send_wr *bad = nullptr;
+      const int error = ibv_exp_post_send(pair.a.get(), &wr, &bad);
+      if (error == ENOMEM) break;
+      REQUIRE(error == 0);
+    }
+    return posted;
+  };
+  const int all = post_silently(100'000);
+  CHECK(all < 100'000);
+  for (ibv_qp *qp : {pair.a.get(), pair.b.get()}) {
+    ibv_qp_attr to{};
+    to.qp_state = IBV_QPS_RESET;
+    REQUIRE(ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
+  }
+  pair.connect(pair.a.get(), pair.b->qp_num);
+  pair.connect(pair.b.get(), pair.a->qp_num);
+  CHECK(post_silently(all) == all);
+}
+
+TEST_CASE("nothing is posted before the queue pair can send") {
+  Rig rig;
+  Qp qp = rig.create_qp(IBV_QPT_RC);
+  auto wr = request(1, IBV_EXP_WR_SEND, nullptr);
+  ibv_exp_send_wr *bad = nullptr;
+  CHECK(ibv_exp_post_send(qp.get(), &wr, &bad) == EINVAL);
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_INIT;
+  to.port_num = 1;
+  REQUIRE(ibv_modify_qp(qp.get(), &to,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  CHECK(ibv_exp_post_send(qp.get(), &wr, &bad) == EINVAL);
+  CHECK(bad == &wr);
+}
+
 TEST_CASE("a family leaves failed completions to the verb") {
   FamilyRig rig;
   Qp qp = rig.create_qp(IBV_QPT_RC);

@@ -492,6 +492,11 @@ TEST_CASE("engine: a shared receive queue") {
   wr[0].next = nullptr;
   CHECK(post_receive(shared, wr, &bad) == 0);
   CHECK(shared.counters->head == 1);
+  wr[1].next = nullptr;
+  CHECK(post_receive(shared, &wr[1], &bad) == 0);
+  CHECK(shared.counters->head == 0);
+  CHECK(post_receive(shared, &wr[1], &bad) == ENOMEM);
+  CHECK(bad == &wr[1]);
   wr[0].num_sge = 4;
   CHECK(post_receive(shared, wr, &bad) == EINVAL);
 
@@ -553,6 +558,9 @@ TEST_CASE("engine: receive requests") {
   REQUIRE(rig.post_receives(1, 200, list) == 0);
   // A piece without bytes takes no place.
   CHECK(Bytes(rig.receives, rig.receives + 32) == pointer(0x10, 1, 2) + end_of_list());
+  REQUIRE(rig.post_receives(1, 200, {list[1]}) == 0);
+  CHECK(Bytes(rig.receives + 32, rig.receives + 48) == end_of_list());
+  rig.endpoint.receive.counters->head = 1;
   list[1].length = 5;
   REQUIRE(rig.post_receives(1, 200, list) == 0);
   CHECK(Bytes(rig.receives + 32, rig.receives + 64) == pointer(0x10, 1, 2) + pointer(0x30, 5, 4));
@@ -615,6 +623,20 @@ TEST_CASE("engine: completions of a queue that went hide nothing") {
   ibv_wc wc{};
   REQUIRE(poll(rig.queue, 1, &wc) == 1);
   CHECK(wc.wr_id == 200);
+  CHECK(rig.consumed() == 2);
+}
+
+TEST_CASE("engine: the entry of a resize is no completion") {
+  PollRig rig;
+  rig.post_receives(1);
+  PollRig::Fields resize, own;
+  resize.opcode = 5;
+  own.opcode = 2;
+  rig.add(resize);
+  rig.add(own);
+  ibv_wc wc[2];
+  REQUIRE(poll(rig.queue, 2, wc) == 1);
+  CHECK(wc[0].wr_id == 200);
   CHECK(rig.consumed() == 2);
 }
 
