@@ -8,6 +8,7 @@
 #pragma once
 
 #include "translate/state/cq_state.h"
+#include "translate/queue/engine/barrier.h"
 
 #include <infiniband/mlx5dv.h>
 
@@ -29,7 +30,7 @@ inline std::uint8_t owner_bit(std::uint32_t n, std::uint32_t size) { return (n &
 
 // Whether the device has written entry n.
 inline bool is_written(const mlx5_cqe64 &cqe, std::uint32_t n, std::uint32_t size) {
-  const std::uint8_t op_own = __atomic_load_n(&cqe.op_own, __ATOMIC_ACQUIRE);
+  const std::uint8_t op_own = engine::read_owner(&cqe.op_own);
   return op_own >> 4 != MLX5_CQE_INVALID && (op_own & 1) == owner_bit(n, size);
 }
 

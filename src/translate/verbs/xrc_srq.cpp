@@ -18,7 +18,7 @@ namespace {
 
 constexpr EntryId creating = EntryId::ibv_create_xrc_srq;
 
-static_assert(sizeof(ibv_srq_legacy) == 176);
+static_assert(sizeof(ibv_srq_legacy) == sizeof(ibv_srq) + 48);  // 176 on x86-64
 static_assert(offsetof(ibv_srq_legacy, handle) == offsetof(ibv_srq, handle));
 
 int destroy_real(ibv_srq *srq) {

@@ -188,10 +188,10 @@ void request_notification(CompletionQueue &cq, bool solicited_only) {
   const std::uint32_t command = solicited_only ? MLX5_CQ_DB_REQ_NOT_SOL : MLX5_CQ_DB_REQ_NOT;
   const std::uint32_t word = (cq.arm_count & 3) << 28 | command | (cq.consumer & 0xffffff);
   ring_record(cq.record + 1, word);
-  asm volatile("sfence" ::: "memory");
+  engine::before_doorbell();
   __atomic_store_n(reinterpret_cast<std::uint64_t *>(cq.page + 0x20),
                    be(std::uint64_t{word} << 32 | cq.number), __ATOMIC_RELAXED);
-  asm volatile("sfence" ::: "memory");
+  engine::after_doorbell();
 }
 
 }  // namespace ibvexp::direct

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "translate/queue/direct/wqe.h"
+#include "translate/queue/engine/barrier.h"
 
 #include <infiniband/verbs_exp.h>
 
@@ -22,7 +23,7 @@ class Cqe {
   explicit Cqe(void *at) : at_(static_cast<std::uint8_t *>(at)) {}
 
   // Owner bit, format and opcode. The device writes it last.
-  std::uint8_t op_own() const { return __atomic_load_n(at_ + 63, __ATOMIC_ACQUIRE); }
+  std::uint8_t op_own() const { return engine::read_owner(at_ + 63); }
 
   std::uint32_t user_index() const { return load_be<std::uint32_t>(at_ + 32) & 0xffffff; }
   // The same in network order, at its place in the word.

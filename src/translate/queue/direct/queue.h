@@ -11,6 +11,7 @@
 #include "base/number_table.h"
 #include "translate/queue/direct/cqe.h"
 #include "translate/queue/direct/wqe.h"
+#include "translate/queue/engine/barrier.h"
 
 #include <infiniband/verbs_exp.h>
 
@@ -34,6 +35,7 @@ void set_relaxed(T &to, std::type_identity_t<T> value) {
 
 // Entries are in memory before the doorbell record says so.
 inline void ring_record(std::uint32_t *record, std::uint32_t value) {
+  engine::before_record();
   __atomic_store_n(record, be(value), __ATOMIC_RELEASE);
 }
 
@@ -70,9 +72,9 @@ struct SendQueue {
     if (rung == posted) return;
     rung = posted;
     ring_record(record, posted);
-    asm volatile("sfence" ::: "memory");
+    engine::before_doorbell();
     __atomic_store_n(static_cast<std::uint64_t *>(page), doorbell, __ATOMIC_RELAXED);
-    asm volatile("sfence" ::: "memory");
+    engine::after_doorbell();
   }
 
   void reset() { posted = rung = done = 0; }

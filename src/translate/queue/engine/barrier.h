@@ -33,4 +33,14 @@ inline void before_doorbell() {
 // The doorbell leaves this processor, before another one can ring the next.
 inline void after_doorbell() { before_doorbell(); }
 
+// The byte of a completion that the device writes last: what lies in front of it is
+// read after it.
+inline std::uint8_t read_owner(const std::uint8_t *at) {
+  const std::uint8_t value = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+#if defined(__aarch64__)
+  asm volatile("dsb ld" ::: "memory");
+#endif
+  return value;
+}
+
 }  // namespace ibvexp::engine

@@ -5,6 +5,7 @@
 
 #include "translate/queue/direct/cqe.h"
 #include "base/number_table.h"
+#include "translate/queue/engine/barrier.h"
 
 namespace ibvexp::engine {
 
@@ -45,7 +46,7 @@ struct CompletionQueue {
 
   // The device has written the entry of that index. Ownership and opcode.
   bool has(std::uint32_t index, std::uint8_t &op_own) const {
-    op_own = __atomic_load_n(entry(index) + 63, __ATOMIC_ACQUIRE);
+    op_own = read_owner(entry(index) + 63);
     return (op_own & 1) == owner(index) && op_own >> 4 != MLX5_CQE_INVALID;
   }
 
