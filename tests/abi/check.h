@@ -7,9 +7,11 @@
 #ifndef IBVEXP_TESTS_ABI_CHECK_H
 #define IBVEXP_TESTS_ABI_CHECK_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <infiniband/verbs_exp.h>
 
@@ -41,13 +43,40 @@ struct abi_check {
   int at_least; /* expected is a lower bound */
 };
 
+/*
+ * Recorded on x86-64. The locks of other machines have other sizes, and what lies
+ * behind one of these structures moves by as much: 8 bytes on AArch64.
+ */
+static inline int holds_lock(const char *name) {
+  static const char *const structures[] = {"ibv_context",   "ibv_cq",           "ibv_exp_dct",
+                                           "ibv_qp",        "ibv_srq",          "ibv_srq_legacy",
+                                           "verbs_context", "verbs_environment"};
+  static const char prefix[] = "struct ";
+
+  if (strncmp(name, prefix, sizeof(prefix) - 1)) return 0;
+  name += sizeof(prefix) - 1;
+  for (size_t i = 0; i < sizeof(structures) / sizeof(*structures); i++) {
+    size_t length = strlen(structures[i]);
+
+    if (!strncmp(name, structures[i], length) && (!name[length] || name[length] == '.')) return 1;
+  }
+  return 0;
+}
+
+static inline int as_recorded(const struct abi_check *c) {
+  const long long growth = (long long)sizeof(pthread_mutex_t) - 40;
+
+  if (c->at_least ? c->found >= c->expected : c->found == c->expected) return 1;
+  return growth && !c->at_least && holds_lock(c->name) && c->found == c->expected + growth;
+}
+
 static inline int abi_run(const struct abi_check *checks, size_t count) {
   size_t failed = 0;
 
   for (size_t i = 0; i < count; i++) {
     const struct abi_check *c = &checks[i];
 
-    if (c->at_least ? c->found >= c->expected : c->found == c->expected) continue;
+    if (as_recorded(c)) continue;
     failed++;
     printf("%s of %s: expected %s%lld (%s), found %lld\n", c->fact, c->name,
            c->at_least ? "at least " : "", c->expected, c->releases, c->found);
