@@ -250,6 +250,22 @@ TEST_CASE("reset and ready again") {
   CHECK(std::memcmp(&t.memory.bytes[offset], frame.data(), frame.size()) == 0);
 }
 
+TEST_CASE("what was posted before the queue is ready counts") {
+  if (!engine_drives()) return;
+  Receiver t;
+  t.set_state(IBV_EXP_WQS_RESET);
+  t.posted = 0;
+  t.post_entries(2);
+  t.set_state(IBV_EXP_WQS_RDY);
+  const Frame frame = make_udp(300, 3);
+  t.transmit({frame});
+  std::uint32_t offset = 0, flags = 0;
+  REQUIRE(eventually([&] {
+            return t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags);
+          }) == 342);
+  CHECK(std::memcmp(&t.memory.bytes[offset], frame.data(), frame.size()) == 0);
+}
+
 TEST_CASE("an error of the queue is left to ibv_poll_cq") {
   Receiver t;
   ibv_sge wrong = t.memory.piece(0, entry_bytes);

@@ -137,10 +137,11 @@ TEST_CASE("raw packet queue pairs") {
 }
 
 TEST_CASE("registers that nobody shares need no lock") {
+  const auto threads = GENERATE(IBV_EXP_THREAD_SINGLE, IBV_EXP_THREAD_SAFE);
   Rig rig;
   ibv_exp_res_domain_init_attr wanted{};
   wanted.comp_mask = IBV_EXP_RES_DOMAIN_THREAD_MODEL;
-  wanted.thread_model = IBV_EXP_THREAD_SINGLE;
+  wanted.thread_model = threads;
   auto *domain = ibv_exp_create_res_domain(rig.context.get(), &wanted);
   REQUIRE(domain != nullptr);
   auto attr = rig.qp_attr(IBV_QPT_RC);
@@ -148,8 +149,8 @@ TEST_CASE("registers that nobody shares need no lock") {
   attr.res_domain = domain;
   Qp alone(ibv_exp_create_qp(rig.context.get(), &attr));
   REQUIRE(alone);
-  CHECK(private_of(alone.get()).gen_data.bf->need_lock == 0);
-  CHECK(private_of(alone.get()).gen_data.model_flags == 0);
+  CHECK((private_of(alone.get()).gen_data.bf->need_lock != 0) == (threads == IBV_EXP_THREAD_SAFE));
+  CHECK((private_of(alone.get()).gen_data.model_flags != 0) == (threads == IBV_EXP_THREAD_SAFE));
   CHECK(alone->pd == rig.pd.get());
   alone.reset();
   CHECK(ibv_exp_destroy_res_domain(rig.context.get(), domain, nullptr) == 0);

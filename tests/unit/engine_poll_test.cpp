@@ -521,6 +521,7 @@ TEST_CASE("engine: a shared receive queue") {
   CHECK(rig.queue.last == no_endpoint());
   CHECK(shared.counters->tail == 2);
   *shared.counter = 0;
+  shared.posted = false;
   unread.counter = 3;
   rig.add(unread);
   clean(rig.queue, rig.endpoint);
