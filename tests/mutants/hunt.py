@@ -46,6 +46,7 @@ class Test:
     fabrics = itertools.count()
 
     def fails(self, mutant):
+        """How, or nothing."""
         environment = dict(os.environ, **self.environment, IBVEXP_MUTANT=str(mutant))
         # Two of a kind run at the same time.
         if "SOFTHCA_FABRIC" in environment:
@@ -54,9 +55,9 @@ class Test:
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            return process.wait(timeout=self.seconds) not in (0, 77)
+            return "" if process.wait(timeout=self.seconds) in (0, 77) else "fails"
         except subprocess.TimeoutExpired:
-            return True
+            return "hangs"
         finally:
             try:
                 os.killpg(process.pid, 9)
@@ -126,10 +127,13 @@ def main():
         said = threading.Lock()
 
         def hunt(mutant):
-            killer = next((t for t in mutant["tests"] if known[t].fails(mutant["number"])), None)
+            killer, how = next(((t, how) for t in mutant["tests"]
+                                if (how := known[t].fails(mutant["number"]))), (None, ""))
             with said:
                 if killer:
-                    print(f"{mutant['number']:4} killed by {killer}: {mutant['name']}", flush=True)
+                    hung = " (hangs)" if how == "hangs" else ""
+                    print(f"{mutant['number']:4} killed by {killer}{hung}: {mutant['name']}",
+                          flush=True)
                 else:
                     why = f" ({mutant['survives']})" if mutant["survives"] else ""
                     print(f"{mutant['number']:4} SURVIVES: {mutant['name']}{why}", flush=True)
