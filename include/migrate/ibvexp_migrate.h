@@ -200,7 +200,7 @@ static inline int ibvexp_get_cq_info(struct ibv_cq *cq, struct ibvexp_cq_info *i
 }
 
 /*
- * Tells the device that completions up to this one have been read. libmlx5 keeps a
+ * Lets the device know that completions up to this one have been read. libmlx5 keeps a
  * count of its own, which a program cannot set: who reads completions by hand does
  * so to the end, and leaves ibv_poll_cq() alone.
  */

@@ -16,7 +16,7 @@ fs::path find(const char *name, std::initializer_list<const char *> places) {
   const fs::path here = own_path().parent_path();
   for (const char *place : places) {
     std::error_code error;
-    const fs::path found = fs::weakly_canonical(here / place / name, error);
+    fs::path found = fs::weakly_canonical(here / place / name, error);
     if (!error && fs::is_regular_file(found, error)) return found;
   }
   throw std::runtime_error(fmt::format("{} is not installed beside {}", name, here.string()));

@@ -13,7 +13,7 @@ namespace ibvexp::migrate {
 // The file at hand that a FileID stands for, or null: system headers and our own.
 using FindFile = std::function<File *(clang::FileID)>;
 
-// Tells the rules what the program uses, so that they choose between their forms.
+// Shows the rules what the program uses, so that they choose between their forms.
 void look(clang::ASTContext &context, const FindFile &find, Rules &rules);
 
 void rewrite(clang::ASTContext &context, const FindFile &find, const Rules &rules);
