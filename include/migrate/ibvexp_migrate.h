@@ -30,6 +30,9 @@
 extern "C" {
 #endif
 
+/* A level of atomic operations that no device of today reports. */
+#define IBVEXP_ATOMIC_HCA_REPLY_BE ((enum ibv_atomic_cap)0x40)
+
 /* Memory regions */
 
 /* In ibvexp_reg_mr_in.access, beside IBV_ACCESS_*: memory is allocated, too. */

@@ -216,6 +216,7 @@ enum { IBVEXP_UMR_MOST = 52 }; /* pieces of one request; the device reads no lon
 #define IBVEXP_WR_UMR_INVALIDATE ((enum ibv_wr_opcode)0x101)
 #define IBVEXP_WR_MASKED_ATOMIC_CMP_AND_SWP ((enum ibv_wr_opcode)0x102)
 #define IBVEXP_WR_MASKED_ATOMIC_FETCH_AND_ADD ((enum ibv_wr_opcode)0x103)
+#define IBVEXP_WR_NOP ((enum ibv_wr_opcode)0x104)
 
 struct ibvexp_umr {
 	enum ibvexp_umr_type umr_type;
@@ -259,6 +260,14 @@ static inline void ibvexp_post_entry(struct ibv_qp_ex *qp, union ibvexp_entry *e
 	entry->control.qpn_ds = htobe32(qp->qp_base.qp_num << 8 |
 					(uint32_t)(end - (const uint8_t *)entry) / 16);
 	mlx5dv_wr_raw_wqe(mlx5dv_qp_ex_from_ibv_qp_ex(qp), entry);
+}
+
+static inline int ibvexp_build_nop(struct ibv_qp_ex *qp, unsigned int flags)
+{
+	union ibvexp_entry entry;
+
+	ibvexp_post_entry(qp, &entry, ibvexp_begin_entry(&entry, MLX5_OPCODE_NOP, flags, 0));
+	return 0;
 }
 
 static inline uint8_t ibvexp_key_rights(uint32_t access)
@@ -458,7 +467,7 @@ static inline uint64_t ibvexp_operations(enum ibv_qp_type type)
 	}
 }
 
-/* raw: requests will be entries, for masked atomic operations. */
+/* raw: requests will be entries without builder. */
 static inline struct ibv_qp *ibvexp_make_qp(struct ibv_context *context,
 					    struct ibv_qp_init_attr_ex *attr, int raw)
 {
@@ -519,9 +528,12 @@ static inline struct ibv_qp *ibvexp_create_qp(struct ibv_context *context,
 	return ibvexp_make_qp(context, attr, 0);
 }
 
-/* The same, for masked atomic operations as well (rdma-core 36 and newer). */
-static inline struct ibv_qp *ibvexp_create_atomic_qp(struct ibv_context *context,
-						     struct ibv_qp_init_attr_ex *attr)
+/*
+ * The same, for masked atomic operations and IBVEXP_WR_NOP as well, on reliable
+ * connections and DC initiators (rdma-core 36 and newer).
+ */
+static inline struct ibv_qp *ibvexp_create_raw_qp(struct ibv_context *context,
+						  struct ibv_qp_init_attr_ex *attr)
 {
 	return ibvexp_make_qp(context, attr, 1);
 }
@@ -803,13 +815,16 @@ static inline int ibvexp_post_one(struct ibv_qp *qp, const struct ibvexp_send_wr
 			from->opcode == IBVEXP_WR_UMR_INVALIDATE;
 	const int masked = from->opcode == IBVEXP_WR_MASKED_ATOMIC_CMP_AND_SWP ||
 			   from->opcode == IBVEXP_WR_MASKED_ATOMIC_FETCH_AND_ADD;
+	const int nop = from->opcode == IBVEXP_WR_NOP;
 	struct ibvexp_send_wr wr = *from;
 	struct ibv_qp_ex *ex;
 	int error;
 
 	wr.send_flags = flags;
-	if (!umr && !masked && qp->qp_type != IBV_QPT_DRIVER)
+	if (!umr && !masked && !nop && qp->qp_type != IBV_QPT_DRIVER)
 		return ibvexp_post_plain(qp, &wr);
+	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_DRIVER)
+		return EINVAL;
 	ex = ibv_qp_to_qp_ex(qp);
 	if (!ex || (umr && !ibvexp_find_filler(qp)))
 		return EINVAL;
@@ -822,6 +837,8 @@ static inline int ibvexp_post_one(struct ibv_qp *qp, const struct ibvexp_send_wr
 		error = ibvexp_build_umr(ex, wr.opcode, flags, &wr.ext_op.umr);
 	else if (masked)
 		error = ibvexp_build_masked(ex, &wr);
+	else if (nop)
+		error = ibvexp_build_nop(ex, flags);
 	else
 		error = ibvexp_build_dc(ex, &wr);
 	if (!error)
@@ -860,6 +877,20 @@ static inline int ibvexp_post_send(struct ibv_qp *qp, struct ibvexp_send_wr *wr,
 
 enum { IBVEXP_MP_RQ_WQ_RQ = 1 << 1 }; /* in mp_rq_caps.supported_qps */
 
+struct ibvexp_masked_atomic_caps {
+	uint32_t max_fa_bit_boundary;
+	uint32_t log_max_atomic_inline;
+	uint64_t masked_log_atomic_arg_sizes; /* bit n: operands of 1 << n bytes */
+	uint64_t masked_log_atomic_arg_sizes_network_endianness;
+};
+
+/* The same operations without masks are the plain ones: of 8 bytes. */
+struct ibvexp_ext_atomic_caps {
+	uint64_t log_atomic_arg_sizes;
+	uint32_t max_fa_bit_boundary;
+	uint32_t log_max_atomic_inline;
+};
+
 struct ibvexp_device_attr {
 	struct ibv_device_attr_ex all;
 	struct {
@@ -868,12 +899,8 @@ struct ibvexp_device_attr {
 		uint32_t max_umr_recursion_depth;
 		uint32_t max_umr_stride_dimension;
 	} umr_caps; /* of what the requests above carry */
-	struct {
-		uint32_t max_fa_bit_boundary;
-		uint32_t log_max_atomic_inline;
-		uint64_t masked_log_atomic_arg_sizes; /* bit n: operands of 1 << n bytes */
-		uint64_t masked_log_atomic_arg_sizes_network_endianness;
-	} masked_atomic;
+	struct ibvexp_masked_atomic_caps masked_atomic;
+	struct ibvexp_ext_atomic_caps ext_atom;
 	struct {
 		uint32_t supported_qps; /* IBVEXP_MP_RQ_* */
 		uint32_t allowed_shifts; /* 1: two bytes */
@@ -922,6 +949,10 @@ static inline int ibvexp_query_device(struct ibv_context *context, struct ibvexp
 		attr->masked_atomic.log_max_atomic_inline = 5;
 		attr->masked_atomic.masked_log_atomic_arg_sizes_network_endianness =
 			attr->masked_atomic.masked_log_atomic_arg_sizes & ~(UINT64_C(1) << 3);
+		attr->ext_atom.log_atomic_arg_sizes =
+			attr->masked_atomic.masked_log_atomic_arg_sizes & UINT64_C(1) << 3;
+		attr->ext_atom.max_fa_bit_boundary = 64;
+		attr->ext_atom.log_max_atomic_inline = 5;
 	}
 	if ((dv.comp_mask & MLX5DV_CONTEXT_MASK_STRIDING_RQ) &&
 	    (dv.striding_rq_caps.supported_qpts & (1u << IBV_QPT_RAW_PACKET))) {
