@@ -67,7 +67,7 @@ SUBJECTS = [
     Subject("exp_cm", ["-n", "5"], pair=True, address="10.0.1.1"),
     Subject("exp_xrc", ["-m", "old", "-n", "8"], pair=True),
     Subject("exp_frames", ["-m", "flow"], link="eth", pair=True),
-    Subject("exp_rss", ["-n", "20"], link="eth", pair=True),
+    Subject("exp_rss", ["-n", "2000"], link="eth", pair=True),
     Subject("exp_udp_stream", ["-n", "50"], link="eth", pair=True),
     Subject("exp_forwarder", ["-n", "50"], link="eth", pair=True),
 ] + [Subject(f"e2e-{name}", [f"[#{name}_test]"], link, folder="e2e", program="e2e_preloaded")
