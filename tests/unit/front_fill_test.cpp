@@ -98,6 +98,8 @@ TEST_CASE("a send queue apart, as of raw packets") {
   CHECK(raw.memory + to.v4.sq.offset == raw.apart);
 }
 
+// At offsets that are recorded of x86-64.
+#if defined(__x86_64__)
 TEST_CASE("3.x has all behind the queues 8 bytes lower") {
   Qp qp;
   qp.made.single_threaded = true;
@@ -113,6 +115,7 @@ TEST_CASE("3.x has all behind the queues 8 bytes lower") {
   std::memcpy(&number, bytes + 724, sizeof(number));
   CHECK(number == 0x1234);
 }
+#endif
 
 TEST_CASE("completion queues and lists of receives") {
   auto cq = zeroed<CqFront>();
