@@ -75,8 +75,41 @@
 extern "C" {
 #endif
 
+/* Bytes of a frame that are in the entry itself. */
 enum {
-	MLX5_ETH_INLINE_HEADER_SIZE = 18 /* bytes of a frame in the entry itself, at least */
+	MLX5_ETH_INLINE_HEADER_SIZE = 18,
+	MLX5_ETH_VLAN_INLINE_HEADER_SIZE = 18, /* with a tag put in */
+	MLX5_ETH_L2_MIN_HEADER_SIZE = 14
+};
+
+struct ibvexp_mini_send {
+	uint16_t wqe_counter;
+	uint8_t s_wqe_opcode;
+	uint8_t reserved;
+};
+
+/* Of op_own: the format of a completion, shifted, and where it lies. */
+enum {
+	MLX5_NO_INLINE_DATA = 0,
+	MLX5_INLINE_DATA32_SEG = 1,
+	MLX5_INLINE_DATA64_SEG = 2,
+	MLX5_COMPRESSED = 3,
+	MLX5E_CQE_FORMAT_MASK = 0xc
+};
+
+/* One of those that a compressed completion stands for. */
+struct mlx5_mini_cqe8 {
+	__extension__ union {
+		uint32_t rx_hash_result;
+		uint32_t checksum;
+		struct ibvexp_mini_send s_wqe_info;
+	};
+	uint32_t byte_cnt;
+};
+
+enum {
+	MLX5_OPCODE_LSO_MPW = MLX5_OPCODE_TSO,
+	MLX5_OPC_MOD_MPW = 1 /* several packets in an entry */
 };
 
 #ifndef IBVEXP_MLX5DV_CQE
@@ -326,6 +359,12 @@ struct ibv_mlx5_srq_info {
 
 #define IBVEXP_AROUND(object, type, member) \
 	((struct type *)((char *)(object)-offsetof(struct type, member)))
+
+/* Of a variable that is called ibcq for cq, and so on. */
+#ifndef to_mxxx
+#define to_mxxx(xxx, type) \
+	((struct mlx5_##type *)(uintptr_t)((uintptr_t)ib##xxx - offsetof(struct mlx5_##type, ibv_##xxx)))
+#endif
 
 static inline struct mlx5_qp *to_mqp(struct ibv_qp *qp)
 {
