@@ -210,6 +210,44 @@ TEST_CASE("A large segment is cut into segments that re-assemble", "[eth][tso]")
   b.cq.expect_none();
 }
 
+TEST_CASE("Several packets in a WQE go out as frames of their own", "[eth][raw]") {
+  EthRig rig;
+  RawQp a(rig), b(rig, 64);
+  TestRule rule(b.qp.qp);
+  REQUIRE(rule.add() == 0);
+  b.post(8);
+  std::vector<std::vector<u8>> frames;
+  for (u16 i = 0; i < 3; ++i)
+    frames.push_back(FrameBuilder().ipv4(1, 2, 17).udp(5, static_cast<u16>(6 + i)).raw());
+  const auto size = static_cast<u32>(frames[0].size());
+  for (u32 i = 0; i < 3; ++i) {
+    frames[i].resize(size + 40, static_cast<u8>(i));
+    std::memcpy(a.out.data() + i * 512, frames[i].data(), frames[i].size());
+    std::memcpy(a.out.data() + 4096 + i * frames[i].size(), frames[i].data(), frames[i].size());
+  }
+  const auto bytes = static_cast<u32>(frames[0].size());
+  SECTION("one in each data segment") {
+    a.qp.post(RawQp::wqe(WqeOpcode::multi_packet)
+                  .data(bytes, a.out.key(), a.out.address())
+                  .inline_data(frames[1].data(), bytes)
+                  .data(bytes, a.out.key(), a.out.address(1024)));
+  }
+  SECTION("of one size each, the older way") {
+    auto wqe = RawQp::wqe(WqeOpcode::tso, 0, static_cast<u16>(bytes));
+    wqe.modifier(1);
+    a.qp.post(wqe.data(bytes + 10, a.out.key(), a.out.address(4096))
+                  .data(2 * bytes - 10, a.out.key(), a.out.address(4096 + bytes + 10)));
+  }
+  rig.step();
+  a.cq.expect();
+  a.cq.expect_none();
+  for (u32 i = 0; i < 3; ++i) {
+    CHECK(b.cq.expect().byte_count() == bytes);
+    CHECK(b.holds(i, frames[i]));
+  }
+  b.cq.expect_none();
+}
+
 TEST_CASE("WQEs that make no frame stop the send queue and no more", "[eth][raw][error]") {
   EthRig rig;
   RawQp a(rig), b(rig);
@@ -220,6 +258,17 @@ TEST_CASE("WQEs that make no frame stop the send queue and no more", "[eth][raw]
   Syndrome expected = Syndrome::local_qp_op;
   SECTION("TSO of something that is not TCP") {
     a.qp.post(RawQp::wqe(WqeOpcode::tso, 0, 100, udp).data(500, a.out.key(), a.out.address()));
+  }
+  SECTION("packets behind an inline header") {
+    const auto tcp = FrameBuilder().ipv4(1, 2, 6).tcp(1, 2, 3, 4).raw();
+    a.qp.post(
+        RawQp::wqe(WqeOpcode::multi_packet, 0, 0, tcp).data(500, a.out.key(), a.out.address()));
+  }
+  SECTION("no packet at all") { a.qp.post(RawQp::wqe(WqeOpcode::multi_packet)); }
+  SECTION("a packet without a header") {
+    a.qp.post(RawQp::wqe(WqeOpcode::multi_packet)
+                  .data(500, a.out.key(), a.out.address())
+                  .data(13, a.out.key(), a.out.address()));
   }
   SECTION("TSO without a segment size") {
     const auto tcp = FrameBuilder().ipv4(1, 2, 6).tcp(1, 2, 3, 4).raw();

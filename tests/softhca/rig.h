@@ -191,6 +191,10 @@ class Wqe {
     store_be32(s + 8, rkey);
     return raw(s, 16);
   }
+  Wqe &modifier(u8 opmod) {
+    opmod_ = opmod;
+    return *this;
+  }
   Wqe &data(u32 bytes, u32 lkey, u64 address) {
     u8 s[16];
     store_be32(s, bytes);

@@ -24,6 +24,7 @@ enum class WqeOpcode : u8 {
   set_psv = 0x20,
   umr = 0x25,
   tag_matching = 0x28,
+  multi_packet = 0x29,  // "enhanced"
   mmo = 0x2f,
 };
 

@@ -114,9 +114,9 @@ inline constexpr std::string_view fault_command_names[] = {
 
 // Send opcodes; RECV stands for any receive work request.
 inline constexpr std::string_view fault_wqe_names[] = {
-    "NOP",       "SEND",      "SEND_IMM",  "SEND_INV",     "RDMA_WRITE", "RDMA_WRITE_IMM",
-    "RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_CS",    "MASKED_FA",  "LOCAL_INV",
-    "UMR",       "TSO",       "MMO",       "TAG_MATCHING", "RECV",
+    "NOP",       "SEND",      "SEND_IMM",  "SEND_INV",     "RDMA_WRITE",    "RDMA_WRITE_IMM",
+    "RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_CS",    "MASKED_FA",     "LOCAL_INV",
+    "UMR",       "TSO",       "MMO",       "TAG_MATCHING", "ENHANCED_MPSW", "RECV",
 };
 
 inline constexpr std::string_view fault_packet_names[] = {

@@ -36,8 +36,8 @@ Capabilities capabilities_of(const DeviceConfig &config) {
   // The command QP of such an SRQ has a path without GRH on port 1 (libmlx5),
   // which RoCE does not have.
   caps.tag_matching = caps.tag_matching && config.ports.front().link == LinkLayer::infiniband;
-  for (bool Capabilities::*flag :
-       {&Capabilities::striding_rq, &Capabilities::tso, &Capabilities::packet_pacing})
+  for (bool Capabilities::*flag : {&Capabilities::striding_rq, &Capabilities::tso,
+                                   &Capabilities::multi_packet_send, &Capabilities::packet_pacing})
     caps.*flag = caps.*flag && caps.raw_ethernet;
   return caps;
 }

@@ -78,6 +78,7 @@ struct Capabilities {
   bool raw_ethernet = true;  // raw packet QPs, WQs, RSS, flow steering
   bool striding_rq = true;
   bool tso = true;
+  bool multi_packet_send = true;  // several packets in a WQE
   bool packet_pacing = true;
   bool reserved_qpns = true;
   bool tag_matching = true;

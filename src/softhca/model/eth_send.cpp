@@ -163,16 +163,48 @@ Syndrome prepare_frames(const Qp &qp, const u8 *segment, SendWqe &w) {
   return build_segment(w, 0, first) != 0 ? Syndrome::ok : Syndrome::local_qp_op;
 }
 
+Syndrome add_packets(const u8 *segment, u32 each, SendWqe &w, std::vector<u8> &all) {
+  std::vector<u8> gathered(w.length);
+  if (w.length != 0 && !read_spans(w.spans, 0, gathered.data(), w.length))
+    return Syndrome::local_protection;
+  w.spans.clear();
+  w.inline_data.clear();
+  for (u32 at = 0; at < gathered.size();) {
+    const u32 left = static_cast<u32>(gathered.size()) - at;
+    const u32 bytes = each != 0 ? std::min(each, left) : left;
+    if (bytes < eth_header_bytes) return Syndrome::local_qp_op;
+    const size_t begin = all.size();
+    all.insert(all.end(), gathered.begin() + at, gathered.begin() + at + bytes);
+    at += bytes;
+    if (bytes < min_frame_bytes) all.resize(begin + min_frame_bytes);
+    apply_checksums(all.data() + begin, static_cast<u32>(all.size() - begin), segment[4]);
+    w.eth.ends.push_back(static_cast<u32>(all.size()));
+  }
+  return Syndrome::ok;
+}
+
+Syndrome finish_packets(SendWqe &w, std::vector<u8> &all) {
+  if (w.eth.ends.empty()) return Syndrome::local_qp_op;
+  w.eth.segments = static_cast<u32>(w.eth.ends.size());
+  w.inline_data = std::move(all);
+  w.length = static_cast<u32>(w.inline_data.size());
+  return Syndrome::ok;
+}
+
 bool transmit_frames(Qp &qp, SendWqe &w, u64 now_ns) {
-  const bool large = w.opcode == WqeOpcode::tso;
+  const bool several = !w.eth.ends.empty();
+  const bool large = w.opcode == WqeOpcode::tso && !several;
   const bool up = qp.device->port(std::max<u8>(qp.attr.port, 1)).active;
   for (EthWork &eth = w.eth; up && eth.segment < eth.segments; ++eth.segment) {
     // A frame that waits for a ring is paid for already.
     if (eth.next_slot == 0 && !rate_allows(qp, now_ns)) return false;
     u8 cut[max_frame_bytes];
-    const u8 *frame = large ? cut : w.inline_data.data();
-    const u32 bytes =
-        large ? build_segment(w, eth.segment, cut) : static_cast<u32>(w.inline_data.size());
+    const u32 begin = several && eth.segment != 0 ? eth.ends[eth.segment - 1] : 0;
+    const u8 *frame = large ? cut : w.inline_data.data() + begin;
+    const u32 bytes = large     ? build_segment(w, eth.segment, cut)
+                      : several ? eth.ends[eth.segment] - begin
+                                : static_cast<u32>(w.inline_data.size());
+    if (bytes > max_frame_bytes) continue;  // the wire does not take it
     if (eth.next_slot == 0) account(qp, bytes, now_ns);
     if (!broadcast(qp, w, frame, bytes, now_ns)) return false;
   }

@@ -140,7 +140,8 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
 bool opcode_allowed(const Qp &qp, WqeOpcode op) {
   if (qp.type == QpType::raw_packet)
     return op == WqeOpcode::nop || op == WqeOpcode::send ||
-           (op == WqeOpcode::tso && qp.device->caps.tso);
+           (op == WqeOpcode::tso && qp.device->caps.tso) ||
+           (op == WqeOpcode::multi_packet && qp.device->caps.multi_packet_send);
   switch (op) {
     case WqeOpcode::nop:
     case WqeOpcode::umr:
@@ -177,6 +178,36 @@ Syndrome change_key(const Qp &qp, WqeOpcode op, const u8 *wqe, u32 ds) {
 bool orders_key_changes(u32 fence) {
   constexpr u32 small = 1, strong_ordering = 3, small_and_fence = 4;
   return fence == small || fence == strong_ordering || fence == small_and_fence;
+}
+
+// Several packets in a WQE, without headers in the Ethernet segment: one in each data
+// segment, or before that was invented (an opcode modifier of TSO) of mss bytes each.
+Syndrome parse_packets(Qp &qp, Reader &r, SendWqe &out) {
+  const u8 *eth, *segment;
+  if (!r.take(wqe_ds, eth) || load_be16(eth + 12) != 0) return refuse(out, Syndrome::local_qp_op);
+  const u32 each = out.opcode == WqeOpcode::tso ? load_be16(eth + 6) : 0;
+  if (out.opcode == WqeOpcode::tso && each == 0) return refuse(out, Syndrome::local_qp_op);
+  std::vector<u8> all;
+  while (r.at != r.end) {
+    Reader part{r.at, r.end};
+    if (each == 0 && r.take(wqe_ds, segment)) {
+      const u32 count = load_be32(segment);
+      const u32 bytes = count & ~inline_flag;
+      const u8 *rest;
+      if (count != bytes &&
+          (bytes > max_wqe_bytes ||
+           !r.take(static_cast<u32>(align_up(u64{bytes} + 4, wqe_ds)) - wqe_ds, rest)))
+        return refuse(out, Syndrome::local_qp_op);
+      part.end = r.at;
+    } else {
+      r.at = r.end;
+    }
+    if (parse_data(qp, part, out) != Syndrome::ok) return out.status;
+    if (const Syndrome s = add_packets(eth, each, out, all); s != Syndrome::ok)
+      return refuse(out, s);
+  }
+  const Syndrome s = finish_packets(out, all);
+  return s == Syndrome::ok ? s : refuse(out, s);
 }
 
 Syndrome parse_frames(Qp &qp, Reader &r, SendWqe &out) {
@@ -216,7 +247,13 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
     }
     default: break;
   }
-  if (qp.type == QpType::raw_packet) return parse_frames(qp, r, out);
+  if (qp.type == QpType::raw_packet) {
+    constexpr u8 packets = 1;  // opcode modifier
+    const bool several =
+        out.opcode == WqeOpcode::multi_packet ||
+        (out.opcode == WqeOpcode::tso && wqe[0] == packets && qp.device->caps.multi_packet_send);
+    return several ? parse_packets(qp, r, out) : parse_frames(qp, r, out);
+  }
 
   if (qp.type == QpType::ud || qp.type == QpType::dci) {
     if (!r.take(av_bytes, segment)) return refuse(out, Syndrome::local_qp_op);
@@ -287,6 +324,7 @@ const char *opcode_name(WqeOpcode op) {
     case WqeOpcode::set_psv: return "SET_PSV";
     case WqeOpcode::umr: return "UMR";
     case WqeOpcode::tag_matching: return "TAG_MATCHING";
+    case WqeOpcode::multi_packet: return "ENHANCED_MPSW";
     case WqeOpcode::mmo: return "MMO";
   }
   return "UNKNOWN";

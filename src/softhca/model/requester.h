@@ -43,6 +43,8 @@ struct EthWork {
   u32 segments = 0;   // frames to transmit; 0: the wire does not take them
   u32 segment = 0;    // the next one
   u16 next_slot = 0;  // the first receiver that does not have it yet
+  // Of several packets in a WQE: where each ends in the data.
+  std::vector<u32> ends;
 };
 
 // Work requests that come from no send queue: tag matching reads the data of a
@@ -146,6 +148,10 @@ u32 path_mtu_bytes(const Qp &);
 // bytes (0: malformed), and what a WQE with its data resolved makes of it.
 u32 eth_segment_bytes(const u8 *segment, size_t room);
 Syndrome prepare_frames(const Qp &, const u8 *segment, SendWqe &);
+// The same for several packets in a WQE: what has been gathered is one more, or with
+// a size each as many as it makes. They are added to `all`, which finish_packets() takes.
+Syndrome add_packets(const u8 *segment, u32 each, SendWqe &, std::vector<u8> &all);
+Syndrome finish_packets(SendWqe &, std::vector<u8> &all);
 // Transmits what is left of the WQE. False when the wire or the rate limit
 // lets nothing more through for now.
 bool transmit_frames(Qp &, SendWqe &, u64 now_ns);

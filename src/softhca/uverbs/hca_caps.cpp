@@ -140,9 +140,11 @@ std::vector<u8> ethernet_page(const Capabilities &c) {
   p.set(0x01, 1, 1);                                   // vlan_cap
   p.set(0x07, 1, 1);                                   // wqe_vlan_insert
   p.set(0x0b, 5, c.tso ? log2_up(c.max_tso) : 0);      // max_lso_cap
+  p.set(0x10, 2, c.multi_packet_send ? 1 : 0);         // multi_pkt_send_wqe
   p.set(0x12, 2, no_inline_headers);                   // wqe_inline_mode
   p.set(0x14, 4, log2_up(c.max_indirection_entries));  // rss_ind_tbl_cap
   p.set(0x19, 1, 1);                                   // scatter_fcs
+  p.set(0x1a, 1, c.multi_packet_send ? 1 : 0);         // enhanced_multi_pkt_send_wqe
   p.set(0x1f, 1, 1);                                   // tunnel_stateless_vxlan
   return p.take();
 }

@@ -92,6 +92,8 @@ void describe_ethernet(const Capabilities &caps, mlx5_ib_query_device_resp &r) {
     r.tso_caps.max_tso = caps.max_tso;
     r.tso_caps.supported_qpts = raw_packet_qpt;
   }
+  if (caps.multi_packet_send)
+    r.mlx5_ib_support_multi_pkt_send_wqes = MLX5_IB_ALLOW_MPW | MLX5_IB_SUPPORT_EMPW;
   if (caps.raw_ethernet) {
     r.rss_caps.rx_hash_fields_mask = supported_hash_fields;
     r.rss_caps.rx_hash_function = MLX5_RX_HASH_FUNC_TOEPLITZ;
