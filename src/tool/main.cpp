@@ -2,13 +2,15 @@
 #include "tool/command.h"
 
 #include <CLI/CLI.hpp>
-#include <fmt/core.h>
 
+#include <cstdio>
 #include <exception>
 
-int main(int argc, char **argv) {
-  using namespace ibvexp::tool;
+namespace ibvexp::tool {
 
+namespace {
+
+int run(int argc, char **argv) {
   CLI::App app("Experimental verbs (ibv_exp_*) on today's rdma-core", "ibvexp");
   app.set_version_flag("--version", "ibvexp " IBVEXP_VERSION);
   app.require_subcommand(1);
@@ -27,10 +29,18 @@ int main(int argc, char **argv) {
   } catch (const CLI::ParseError &e) {
     return app.exit(e) == 0 ? exit_ok : exit_trouble;
   }
+  return action();
+}
+
+}  // namespace
+
+}  // namespace ibvexp::tool
+
+int main(int argc, char **argv) {
   try {
-    return action();
+    return ibvexp::tool::run(argc, argv);
   } catch (const std::exception &e) {
-    fmt::print(stderr, "ibvexp: {}\n", e.what());
-    return exit_trouble;
+    std::fprintf(stderr, "ibvexp: %s\n", e.what());
+    return ibvexp::tool::exit_trouble;
   }
 }

@@ -94,7 +94,7 @@ fs::path find_program(const std::string &name) {
   const char *path = std::getenv("PATH");
   std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
+    fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
     if (is_executable(candidate)) return candidate;
   }
   throw CannotRun(exit_not_found, fmt::format("{}: not found in PATH", name));
