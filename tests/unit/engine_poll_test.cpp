@@ -750,6 +750,43 @@ TEST_CASE("engine: compressed completions") {
   CHECK(poll(rig.queue, 4, wc) == 0);
 }
 
+TEST_CASE("engine: compressed completions that all have a place") {
+  PollRig rig;
+  ibv_exp_wc wc[4];
+  // In turn over the end of the queue, so that nothing of a turn is left in the next.
+  for (std::uint32_t turn = 0; turn < 4; ++turn) {
+    REQUIRE(rig.post_receives(4, 200 + 10 * turn) == 0);
+    PollRig::Fields title;
+    title.opcode = 2;
+    title.format = 3;
+    title.bytes = 3;
+    title.timestamp = 0x1234;
+    title.counter = static_cast<std::uint16_t>(4 * turn);
+    const std::uint32_t first = rig.produced;
+    rig.add(title);
+    std::uint8_t *array = rig.cqe(first + 1);
+    std::memset(array, 0xf1 ^ static_cast<int>(turn & 1), 64);
+    for (std::uint32_t i = 0; i < 3; ++i) store(array + 8 * i + 4, be(100 + 10 * turn + i));
+    rig.produced = first + 3;
+    title.format = 0;
+    title.bytes = 77;
+    rig.add(title);
+    // There is no room for all at once, and then there is.
+    const int at_first = turn == 3 ? 2 : 4;
+    REQUIRE(poll(rig.queue, at_first, wc, sizeof(wc[0])) == at_first);
+    REQUIRE(poll(rig.queue, 4, wc + at_first, sizeof(wc[0])) == 4 - at_first);
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      CHECK(wc[i].status == IBV_WC_SUCCESS);
+      CHECK(wc[i].wr_id == 200 + 10 * turn + i);
+      CHECK(wc[i].byte_len == (i < 3 ? 100 + 10 * turn + i : 77));
+      CHECK(wc[i].exp_opcode == IBV_EXP_WC_RECV);
+      CHECK(wc[i].qp == &rig.qp);
+    }
+    CHECK(rig.consumed() == 4 * turn + 4);
+    CHECK(poll(rig.queue, 4, wc, sizeof(wc[0])) == 0);
+  }
+}
+
 TEST_CASE("engine: compressed completions of a queue that goes") {
   PollRig rig;
   PollRig::Fields title;

@@ -174,4 +174,37 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
   }
 }
 
+inline constexpr auto statuses = [] {
+  std::array<std::uint8_t, 256> table{};
+  for (unsigned syndrome = 0; syndrome < table.size(); ++syndrome)
+    table[syndrome] =
+        static_cast<std::uint8_t>(direct::status_of(static_cast<std::uint8_t>(syndrome)));
+  return table;
+}();
+
+// kind: MLX5_CQE_REQ_ERR or RESP_ERR. What did not happen has no meaning.
+template <std::uint32_t wc_size>
+[[gnu::always_inline]] inline void write_error(Endpoint &of, Cqe cqe, std::uint32_t kind,
+                                               void *at) {
+  constexpr bool exp = wc_size != 0;
+  const bool receive = kind == MLX5_CQE_RESP_ERR;
+  auto *to = static_cast<Word *>(at);
+  to[0] = receive ? complete_receive(of, cqe) : complete_send(of.send, cqe).wr_id;
+  to[1] = statuses[cqe.syndrome()] |
+          (receive && !exp ? std::uint64_t{IBV_WC_RECV} << 32 : std::uint64_t{0});
+  to[2] = cqe.vendor_syndrome();
+  to[3] = std::uint64_t{cqe.number()} << 32;
+  if constexpr (exp) {
+    std::memset(to + 4, 0, wc_size - 4 * sizeof(*to));
+    to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
+    to[10] = of.send_flags;
+    if (of.dct != nullptr) {
+      std::memcpy(to + 8, &of.srq, 16);
+      to[10] |= IBV_EXP_WC_DCT | IBV_EXP_WC_SRQ;
+    }
+  } else {
+    to[4] = to[5] = 0;
+  }
+}
+
 }  // namespace ibvexp::engine

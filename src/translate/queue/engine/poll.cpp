@@ -42,8 +42,40 @@ constexpr std::uint32_t kind_of(std::uint32_t mark) { return mark >> 4; }
   return (cqe.op_own() ^ std::uint32_t{(index & queue.size) != 0}) & ~std::uint32_t{solicited};
 }
 constexpr bool is_message(std::uint32_t kind) { return kind - 1 < MLX5_CQE_RESP_SEND_INV; }
+static_assert(MLX5_CQE_RESP_ERR == MLX5_CQE_REQ_ERR + 1);
+constexpr bool is_error(std::uint32_t kind) { return kind - MLX5_CQE_REQ_ERR < 2; }
+constexpr bool is_packed(std::uint32_t mark) { return (mark & format) == format; }
 constexpr bool has_data(std::uint32_t mark) {
   return (mark & format) != 0 && (mark & format) != format;
+}
+
+// Compressed completions of whole messages, from their title on, without expanding
+// them in their places. Returns how many they are, or 0: there is no room for all.
+template <class Sink>
+[[gnu::noinline]] std::uint32_t take_packed(CompletionQueue &queue, Endpoint &of, Sink sink,
+                                            std::uint32_t index, std::uint32_t room) {
+  alignas(direct::cqe_bytes) std::uint8_t full[direct::cqe_bytes];
+  std::memcpy(full, queue.entry(index), sizeof(full));
+  const Cqe cqe(full);
+  const std::uint32_t count = cqe.byte_count();
+  if (count > room) return 0;
+  const std::uint32_t kind = full[63] >> 4;
+  std::uint16_t counter = cqe.counter();
+  store(full + 48, std::uint64_t{0});  // one time stamp for all is none
+  full[63] &= 0xf0;
+  std::uint8_t small[8][8];
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::uint8_t *const place = queue.entry(index + i);
+    // Copied before the first of the places is written.
+    if (i % 8 == 0) std::memcpy(small, i == 0 ? queue.entry(index + 1) : place, sizeof(small));
+    std::memcpy(full + 44, small[i % 8] + 4, 4);
+    store(full + 60, be(counter++));
+    sink.template receive<Known::messages>(of, cqe, kind);
+    sink.next();
+    // As if the device had written it there.
+    place[63] = static_cast<std::uint8_t>(full[63] | queue.owner(index + i));
+  }
+  return count;
 }
 
 // Takes completions while there are any, and unlocks the queue. done: how many of
@@ -77,10 +109,26 @@ template <class Sink>
         else goto other;
       } else {
         if ((mark & not_ours) != 0) break;
-        if (!is_message(kind) || of->tag != tag || !of->messages ||
-            ((mark & format) != 0 && (!has_data(mark) || !puts_data(*of, cqe)))) [[unlikely]]
+        if (of->tag != tag) [[unlikely]]
           goto other;
-        sink.template receive<Known::messages>(*of, cqe, kind);
+        if (is_error(kind)) {
+          sink.error(*of, cqe, kind);
+        } else {
+          if (!is_message(kind) || !of->messages) [[unlikely]]
+            goto other;
+          if (is_packed(mark)) {
+            const std::uint32_t taken =
+                take_packed(queue, *of, sink, index, static_cast<std::uint32_t>(count - done));
+            if (taken == 0) goto other;
+            for (std::uint32_t i = 0; i < taken; ++i) sink.next();
+            index += taken;
+            done += static_cast<int>(taken);
+            continue;
+          }
+          if ((mark & format) != 0 && !puts_data(*of, cqe)) [[unlikely]]
+            goto other;
+          sink.template receive<Known::messages>(*of, cqe, kind);
+        }
       }
     }
     sink.next();
@@ -117,6 +165,9 @@ struct PlainSink {
   template <Known known>
   [[gnu::always_inline]] void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
     write_receive<0, known>(of, cqe, kind, at);
+  }
+  [[gnu::always_inline]] void error(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
+    write_error<0>(of, cqe, kind, at);
   }
   [[gnu::always_inline]] void next() { at += sizeof(ibv_wc); }
   [[gnu::noinline, gnu::cold]] static int refuse() {
@@ -157,6 +208,9 @@ struct ExpSink {
   [[gnu::always_inline]] void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
     write_receive<size, known>(of, cqe, kind, at);
   }
+  [[gnu::always_inline]] void error(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
+    write_error<size>(of, cqe, kind, at);
+  }
   [[gnu::always_inline]] void next() { at += size; }
   static int refuse() { return -ENOTSUP; }
   [[gnu::noinline, gnu::cold]] Take other(CompletionQueue &queue, std::uint32_t index) const {
@@ -180,7 +234,34 @@ struct ExpSink {
   }
 };
 
-// Time stamps, and sizes that no release had.
+// The same with the device's clock.
+template <std::uint32_t size>
+struct StampSink : ExpSink<size> {
+  using Base = ExpSink<size>;
+
+  [[gnu::always_inline]] void stamp(Cqe cqe) const {
+    const std::uint64_t cycles = cqe.timestamp();
+    auto *to = reinterpret_cast<Word *>(this->at);
+    to[6] = cycles;
+    to[10] = (to[10] & ~std::uint64_t{IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID}) |
+             (cycles != 0 ? std::uint64_t{IBV_EXP_WC_WITH_TIMESTAMP} : 0);
+  }
+  [[gnu::always_inline]] void send(Endpoint &of, Cqe cqe) const {
+    Base::send(of, cqe);
+    stamp(cqe);
+  }
+  template <Known known>
+  [[gnu::always_inline]] void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
+    Base::template receive<known>(of, cqe, kind);
+    stamp(cqe);
+  }
+  [[gnu::noinline, gnu::cold]] Take other(CompletionQueue &queue, std::uint32_t index) const {
+    translate::Stamps stamps(nullptr, CqRing::Stamps::cycles);
+    return Base::other_into(queue, index, this->at, size, &stamps);
+  }
+};
+
+// The time of day, and sizes that no release had.
 struct SlowSink {
   std::uint8_t *at;
   std::uint32_t size;
@@ -202,6 +283,11 @@ struct SlowSink {
     if (size == translate::wc_size_4_0 && (wc.exp_wc_flags & IBV_EXP_WC_WITH_INV) != 0)
       wc.exp_wc_flags |= translate::with_inv_3x;
     finish(cqe, wc);
+  }
+  void error(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
+    ibv_exp_wc wc;
+    write_error<sizeof(wc)>(of, cqe, kind, &wc);
+    translate::store(wc, at, size);
   }
   void next() { at += size; }
   static int refuse() { return -ENOTSUP; }
@@ -255,6 +341,14 @@ template <class Sink>
   return go_on(queue, count, sink, *queue.consumed + 1);
 }
 
+// A frame.
+template <class Sink>
+[[gnu::noinline]] int take_frame(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
+                                 std::uint32_t kind) {
+  sink.template receive<Known::nothing>(*queue.last, cqe, kind);
+  return go_on(queue, count, sink, *queue.consumed + 1);
+}
+
 // Makes the queue that the completion is of the last one, unless it is. False: nobody's.
 [[gnu::always_inline]] inline bool finds(CompletionQueue &queue, Cqe cqe) {
   const std::uint32_t tag = cqe.tag();
@@ -279,6 +373,16 @@ template <class Sink>
   return go_on(queue, count, sink, *queue.consumed + 1);
 }
 
+// One that failed.
+template <class Sink>
+[[gnu::noinline]] int take_error(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
+                                 std::uint32_t kind) {
+  if (!finds(queue, cqe)) [[unlikely]]
+    return take_rest(queue, count, sink, 0);
+  sink.error(*queue.last, cqe, kind);
+  return go_on(queue, count, sink, *queue.consumed + 1);
+}
+
 // Most polling finds nothing or one completion. That much is done with the registers
 // of a function that calls none. The lock is taken for a look, too: another thread may be
 // resizing the queue, and what it was is freed then.
@@ -291,8 +395,9 @@ template <class Sink>
   const std::uint32_t mark = mark_of(queue, index, cqe);
   if ((mark & rare) != 0 || count < 1) {
     if (is_ready(mark) && count > 0) [[unlikely]]
-      return has_data(mark) ? take_data(queue, count, sink, cqe, kind_of(mark))
-                            : take_rest(queue, count, sink, 0);
+      return has_data(mark)            ? take_data(queue, count, sink, cqe, kind_of(mark))
+             : is_error(kind_of(mark)) ? take_error(queue, count, sink, cqe, kind_of(mark))
+                                       : take_rest(queue, count, sink, 0);
     queue.lock.unlock();
     return 0;
   }
@@ -302,8 +407,9 @@ template <class Sink>
   if (const std::uint32_t kind = kind_of(mark); kind != MLX5_CQE_REQ) {
     if (!of.special) [[likely]]
       return take_receive(queue, count, sink, cqe, kind);
-    return of.messages ? take_shared(queue, count, sink, cqe, kind)
-                       : take_rest(queue, count, sink, 0);
+    if (of.messages) return take_shared(queue, count, sink, cqe, kind);
+    return of.receive.strides == 0 ? take_frame(queue, count, sink, cqe, kind)
+                                   : take_rest(queue, count, sink, 0);
   }
   sink.send(of, cqe);
   return go_on(queue, count, sink, index + 1);
@@ -318,6 +424,11 @@ template <class Sink>
   translate::Stamps stamps(queue.cq != nullptr ? queue.cq->context : nullptr, kind);
   queue.lock.lock();
   return take_all(queue, count, SlowSink{at, wc_size, &stamps});
+}
+
+template <std::uint32_t size>
+[[gnu::noinline]] int take_stamped(CompletionQueue &queue, int count, std::uint8_t *at) {
+  return take_first(queue, count, StampSink<size>{{at}});
 }
 
 [[gnu::noinline]] int take_smaller(CompletionQueue &queue, int count, std::uint8_t *at) {
@@ -336,6 +447,12 @@ int poll(CompletionQueue &queue, int count, ibv_exp_wc *wc, std::uint32_t wc_siz
     if (wc_size == translate::wc_size_4_1) [[likely]]
       return take_first(queue, count, ExpSink<translate::wc_size_4_1>{at});
     if (wc_size == translate::wc_size_4_0) return take_smaller(queue, count, at);
+  }
+  if (queue.stamps == Stamps::cycles) [[likely]] {
+    if (wc_size == translate::wc_size_4_1)
+      return take_stamped<translate::wc_size_4_1>(queue, count, at);
+    if (wc_size == translate::wc_size_4_0)
+      return take_stamped<translate::wc_size_4_0>(queue, count, at);
   }
   // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
   if (wc_size < sizeof(ibv_wc)) return -EINVAL;

@@ -17,14 +17,6 @@ void complain_of_stranger(const CompletionQueue &queue, Cqe cqe) {
       queue.number, cqe.user_index());
 }
 
-void fill_error(Endpoint &of, Cqe cqe, bool receive, ibv_wc &wc) {
-  wc.status = direct::status_of(cqe.syndrome());
-  wc.vendor_err = cqe.vendor_syndrome();
-  wc.qp_num = cqe.number();
-  wc.wr_id = receive ? complete_receive(of, cqe) : complete_send(of.send, cqe).wr_id;
-  wc.opcode = receive ? IBV_WC_RECV : IBV_WC_SEND;
-}
-
 // Multi-packet queues count in strides.
 bool ends_entry(const ReceiveQueue &queue, const Strides &s) {
   return std::uint32_t{s.first} + s.consumed >= queue.strides;
@@ -70,7 +62,7 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
   taken.packet = {};
   wc = {};
   if (error) {
-    fill_error(*of, cqe, receive, wc);
+    write_error<0>(*of, cqe, opcode, &wc);
     return Take::one;
   }
   if (!receive) {
