@@ -12,8 +12,11 @@
 
 #include <catch.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace ibvexp;
@@ -268,6 +271,35 @@ TEST_CASE("objects are found by number") {
   table.set(0x1000, nullptr);
   CHECK(table.find(0x1000) == nullptr);
   table.set(0x2000, nullptr);
+  table.set(0x40000, nullptr);
+  // Each level by itself, and what is above 24 bits does not count.
+  std::array<int, 24> objects{};
+  for (std::uint32_t bit = 0; bit < 24; ++bit) table.set(1u << bit, &objects[bit]);
+  for (std::uint32_t bit = 0; bit < 24; ++bit) {
+    CHECK(table.find(1u << bit) == &objects[bit]);
+    CHECK(table.find(1u << bit | 1u << 24) == &objects[bit]);
+    CHECK(table.find(1u << bit | 3) == nullptr);
+  }
+  CHECK(table.find(0xffffff) == &a);
+  CHECK(table.find(0) == nullptr);
+}
+
+TEST_CASE("a table that another thread looks into is filled and emptied") {
+  NumberTable<int> table;
+  int object = 0;
+  std::atomic<bool> done{false};
+  std::atomic<int> strange{0};
+  std::thread reader([&] {
+    for (std::uint32_t n = 0; !done; n = (n + 0x101) & 0xffffff) {
+      const int *found = table.find(n);
+      if (found != nullptr && found != &object) ++strange;
+    }
+  });
+  for (std::uint32_t n = 0; n < 0x20000; n += 7) table.set(n, &object);
+  for (std::uint32_t n = 0; n < 0x20000; n += 7) table.set(n, nullptr);
+  done = true;
+  reader.join();
+  CHECK(strange == 0);
 }
 
 TEST_CASE("states of queue pairs are used again") {
