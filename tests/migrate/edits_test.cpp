@@ -118,8 +118,15 @@ TEST_CASE("the tables name constants that only lost EXP_") {
 }
 
 TEST_CASE("queue pairs of raw packets are not compared by number") {
-  Rules rules(true);
+  Rules rules(true), alone(false);
   CHECK(rules.compare("ibv_exp_wc", "qp") != nullptr);
+  CHECK_FALSE(rules.by_function());
+  CHECK(alone.compare("ibv_exp_wc", "qp") != nullptr);
   rules.note_use("IBV_QPT_RAW_PACKET");
-  CHECK(rules.compare("ibv_exp_wc", "qp") == nullptr);
+  alone.note_use("IBV_QPT_RAW_PACKET");
+  // The helper knows; without it there is no way.
+  REQUIRE(rules.compare("ibv_exp_wc", "qp") != nullptr);
+  CHECK(rules.by_function());
+  CHECK(rules.compare("ibv_exp_wc", "qp")->function == "ibvexp_is_of");
+  CHECK(alone.compare("ibv_exp_wc", "qp") == nullptr);
 }
