@@ -21,8 +21,8 @@ struct Nobody : Endpoint {
 [[gnu::always_inline]] inline bool puts_data(const Endpoint &of, Cqe cqe) {
   const Received place = place_of(of, cqe);
   const std::uint32_t bytes = cqe.byte_count();
-  // In the first piece, most often.
-  if (place.places == 0 || bytes == 0 || bytes > (load_be<std::uint32_t>(place.list) & 0x7fffffff))
+  // In the first piece, most often. No bytes are too many for it.
+  if (place.places == 0 || bytes - 1 >= (load_be<std::uint32_t>(place.list) & 0x7fffffff))
       [[unlikely]]
     return scatter_inline(place.list, place.places, cqe.inline_data(), bytes);
   std::memcpy(reinterpret_cast<void *>(load_be<std::uint64_t>(place.list + 8)), cqe.inline_data(),
