@@ -82,10 +82,18 @@ class WorkLog {
   // A completion of this queue, with the request's own wr_id. Frees the request
   // and all silent ones before it. False if no such request is outstanding.
   bool complete(std::uint64_t wr_id, bool success, Meaning &meaning) {
-    const std::uint32_t head = head_.load(std::memory_order_acquire);
     const Entries &entries = *current_.load(std::memory_order_acquire);
     bool in_order = true;
-    for (std::uint32_t at = oldest_.load(std::memory_order_acquire); at != head; ++at) {
+    // In that order: the oldest one never passes the newest.
+    std::uint32_t at = oldest_.load(std::memory_order_acquire);
+    std::uint32_t head = head_.load(std::memory_order_acquire);
+    for (;; ++at) {
+      if (at == head) {
+        // Another thread may have taken this one for its own, which has the same number
+        // and was posted after we looked.
+        head = head_.load(std::memory_order_acquire);
+        if (at == head) return false;
+      }
       Entry &entry = entries.all[at & entries.mask];
       std::uint32_t now = entry.state.load(std::memory_order_acquire);
       // A silent request completes by itself only when it fails.
@@ -104,7 +112,6 @@ class WorkLog {
       }
       if (now == state(at, signaled_one)) in_order = false;
     }
-    return false;
   }
 
  private:
@@ -143,9 +150,9 @@ class WorkLog {
 
   // Passes over what was handled out of order.
   void catch_up() {
-    const std::uint32_t head = head_.load(std::memory_order_acquire);
     const Entries &entries = *current_.load(std::memory_order_acquire);
     std::uint32_t behind = oldest_.load(std::memory_order_acquire);
+    const std::uint32_t head = head_.load(std::memory_order_acquire);
     for (std::uint32_t at = behind; at != head; ++at) {
       const std::uint32_t now = entries.all[at & entries.mask].state.load();
       if (now == state(at, signaled_one)) break;
