@@ -334,6 +334,25 @@ TEST_CASE("engine: failed and flushed requests") {
   CHECK(rig.endpoint.receive.limit() - rig.endpoint.receive.counters->head == 4);
 }
 
+TEST_CASE("engine: failed requests by the base verb") {
+  PollRig rig;
+  rig.post_sends(1);
+  rig.post_receives(1);
+  PollRig::Fields send, receive;
+  send.opcode = 13;
+  send.syndrome = 0x13;
+  receive.opcode = 14;
+  receive.syndrome = 0x05;
+  rig.add(send);
+  rig.add(receive);
+  ibv_wc wc[2];
+  REQUIRE(poll(rig.queue, 2, wc) == 2);
+  CHECK(wc[0].opcode == IBV_WC_SEND);
+  CHECK(wc[1].opcode == IBV_WC_RECV);
+  CHECK(wc[1].wr_id == 200);
+  CHECK(wc[1].status == IBV_WC_WR_FLUSH_ERR);
+}
+
 TEST_CASE("engine: data inside completions") {
   Bytes front(20), back(44);
   const std::vector<ibv_sge> list{piece_of(front), piece_of(back)};
@@ -586,9 +605,15 @@ TEST_CASE("engine: receive requests") {
   rig.sends.records[0] = 0;
   CHECK(rig.post_receives(1, 200, list) == 0);
   CHECK(rig.sends.records[0] == 0);
+  CHECK(rig.post_receives(1, 200, {list[0]}) == 0);
+  CHECK(rig.sends.records[0] == 0);
   frames.state = IBV_QPS_RTR;
   rig.endpoint.receive.ring();
-  CHECK(be(rig.sends.records[0]) == 1);
+  CHECK(be(rig.sends.records[0]) == 2);
+  rig.endpoint.receive.held_for = nullptr;
+  *rig.endpoint.receive.counters = {0xffff, 0xffff};
+  CHECK(rig.post_receives(1, 200, {list[0]}) == 0);
+  CHECK(be(rig.sends.records[0]) == 0);
 }
 
 TEST_CASE("engine: receives of the families") {
@@ -719,6 +744,13 @@ TEST_CASE("engine: time stamps") {
   REQUIRE(poll(rig.queue, 1, wc, 88) == 1);
   CHECK((wc[0].exp_wc_flags & (then | IBV_EXP_WC_WITH_INV)) ==
         (then | std::uint64_t{IBV_EXP_WC_WITH_INV}));
+  // With the time of day, too.
+  rig.queue.stamps = Stamps::system_time;
+  rig.post_receives(1);
+  fields.timestamp = 0;
+  rig.add(fields);
+  REQUIRE(poll(rig.queue, 1, wc, 88) == 1);
+  CHECK((wc[0].exp_wc_flags & then) != 0);
 }
 
 TEST_CASE("engine: compressed completions") {
@@ -785,6 +817,58 @@ TEST_CASE("engine: compressed completions that all have a place") {
     CHECK(rig.consumed() == 4 * turn + 4);
     CHECK(poll(rig.queue, 4, wc, sizeof(wc[0])) == 0);
   }
+}
+
+TEST_CASE("engine: what lay in the places of compressed completions is none of the next turn") {
+  PollRig rig;
+  REQUIRE(rig.post_receives(4) == 0);
+  PollRig::Fields title;
+  title.opcode = 2;
+  title.format = 3;
+  title.bytes = 4;
+  rig.add(title);
+  std::uint8_t *array = rig.cqe(1);
+  std::memset(array, 0, 64);
+  array[63] = 0x21;  // by chance as a message of the next turn has it
+  ibv_wc wc[4];
+  REQUIRE(poll(rig.queue, 4, wc) == 4);
+  rig.produced = 4;
+  REQUIRE(rig.post_receives(2) == 0);
+  title.format = 0;
+  rig.add(title);
+  CHECK(poll(rig.queue, 4, wc) == 1);
+  CHECK(rig.consumed() == 5);
+}
+
+TEST_CASE("engine: compressed completions of a shared queue name its entries in turn") {
+  PollRig rig;
+  alignas(64) std::uint8_t memory[4 * 32] = {};
+  std::uint32_t record = 0;
+  for (std::uint16_t i = 0; i < 4; ++i)
+    store(memory + 32 * i + 2, be(static_cast<std::uint16_t>(i + 1)));
+  mlx5dv_srq of{};
+  of.buf = memory;
+  of.dbrec = &record;
+  of.stride = 32;
+  of.tail = 3;
+  SharedQueue shared;
+  open(shared, of, 3, 1);
+  rig.endpoint.shared = &shared;
+  rig.endpoint.set_flags();
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    ibv_recv_wr wr{};
+    wr.wr_id = 300 + i;
+    REQUIRE(post_receive(shared, &wr, nullptr) == 0);
+  }
+  PollRig::Fields title;
+  title.opcode = 2;
+  title.format = 3;
+  title.bytes = 3;
+  rig.add(title);
+  std::memset(rig.cqe(1), 0, 64);
+  ibv_wc wc[3];
+  REQUIRE(poll(rig.queue, 3, wc) == 3);
+  for (std::uint64_t i = 0; i < 3; ++i) CHECK(wc[i].wr_id == 300 + i);
 }
 
 TEST_CASE("engine: compressed completions of a queue that goes") {
