@@ -288,6 +288,27 @@ TEST_CASE("a resize keeps what has not been read") {
   }
 }
 
+TEST_CASE("a resize is not confused by a count that is equal to the number of the queue") {
+  Pair pair(IBV_QPT_RC);
+  mlx5dv_cq facts{};
+  mlx5dv_obj object{};
+  object.cq.in = pair.cq.get();
+  object.cq.out = &facts;
+  REQUIRE(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) == 0);
+  // Each counts one entry, which says that the others were moved.
+  for (std::uint32_t i = 0; i < facts.cqn; ++i)
+    REQUIRE(ibv_resize_cq(pair.cq.get(), i % 2 == 0 ? 200 : 100) == 0);
+  auto piece = pair.out.piece(0, 64);
+  for (std::uint64_t id = 0; id < 6; ++id) {
+    auto wr = pair.write(id, &piece);
+    pair.post(wr);
+  }
+  for (std::uint64_t id = 0; id < 6; ++id) {
+    CHECK(pair.take().wr_id == id);
+    if (id < 3) REQUIRE(ibv_resize_cq(pair.cq.get(), 300) == 0);
+  }
+}
+
 TEST_CASE("a queue is resized while another thread polls it") {
   Rig rig;
   std::atomic<bool> done{false};

@@ -156,16 +156,18 @@ void forget(Driver &driver, Endpoint &endpoint) {
 
 Driver &driver_of(ibv_context *context) { return *attached(context)->driver; }
 
-// libmlx5's own count of a completion queue, which it needs to move the entries when
+// libmlx5's own count of a new completion queue, which it needs to move the entries when
 // the queue is resized: between the queue's number and the address of its record, which
-// is aligned.
+// is aligned. Later the count may be equal to the number.
 std::uint32_t *count_behind(const CqFront &front) {
+  if (front.legacy.cqn == 0) return nullptr;  // not one of a ConnectX
   auto *const begin = reinterpret_cast<std::uint8_t *>(front.own.back);
   auto *const end = begin + malloc_usable_size(front.own.back);
   for (auto *at = begin + sizeof(ibv_cq) + 8; at + sizeof(void *) <= end; at += sizeof(void *)) {
     if (engine::load<const void *>(at) != front.legacy.dbrec) continue;
     for (auto *count = at - 4; count >= at - 8; count -= 4)
-      if (engine::load<std::uint32_t>(count - 4) == front.legacy.cqn)
+      if (engine::load<std::uint32_t>(count - 4) == front.legacy.cqn &&
+          engine::load<std::uint32_t>(count) == 0)
         return reinterpret_cast<std::uint32_t *>(count);
   }
   return nullptr;
@@ -232,6 +234,7 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   fresh->cq = &front.shown;
   fresh->consumed = &front.legacy.cons_index;
   fresh->arm_count = &front.own.events;
+  front.own.count = count_behind(front);
   front.own.engine = fresh.release();
   reopen(front, of);
 }
@@ -364,7 +367,7 @@ std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, 
 int resize(CqFront &front, int entries) noexcept {
   engine::CompletionQueue &queue = *front.own.engine;
   const Guard guard(queue.lock);
-  std::uint32_t *const count = count_behind(front);
+  std::uint32_t *const count = front.own.count;
   if (count == nullptr) {
     log(LogLevel::warn, "ibv_resize_cq: CQ %#x: this release of libmlx5 is not known",
         front.legacy.cqn);
