@@ -208,6 +208,34 @@ TEST_CASE("a queue pair that signals everything does so for families, too") {
   CHECK(received.wr_id == 5);
 }
 
+TEST_CASE("a queue pair that signals everything does so for verbs, too") {
+  Rig rig;
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.sq_sig_all = 1;
+  Qp a(ibv_exp_create_qp(rig.context.get(), &attr)), b = rig.create_qp(IBV_QPT_RC);
+  REQUIRE(a);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  auto piece = out.piece(0, 64);
+  auto wr = request(1, IBV_EXP_WR_RDMA_WRITE, &piece);
+  wr.exp_send_flags = 0;
+  wr.wr.rdma.remote_addr = in.address();
+  wr.wr.rdma.rkey = in.mr->rkey;
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(a.get(), &wr, &bad) == 0);
+  CHECK(base_completion(rig.cq.get()).wr_id == 1);
+  ibv_send_wr base{}, *bad_base = nullptr;
+  base.wr_id = 2;
+  base.opcode = IBV_WR_RDMA_WRITE;
+  base.sg_list = &piece;
+  base.num_sge = 1;
+  base.wr.rdma.remote_addr = in.address();
+  base.wr.rdma.rkey = in.mr->rkey;
+  REQUIRE(ibv_post_send(a.get(), &base, &bad_base) == 0);
+  CHECK(base_completion(rig.cq.get()).wr_id == 2);
+}
+
 TEST_CASE("a queue that was full is empty after a reset") {
   Pair pair(IBV_QPT_RC);
   auto piece = pair.out.piece(0, 64);
@@ -238,7 +266,9 @@ TEST_CASE("a queue that was full is empty after a reset") {
 TEST_CASE("nothing is posted before the queue pair can send") {
   Rig rig;
   Qp qp = rig.create_qp(IBV_QPT_RC);
-  auto wr = request(1, IBV_EXP_WR_SEND, nullptr);
+  Buffer out(rig.pd.get(), 64);
+  auto piece = out.piece(0, 64);
+  auto wr = request(1, IBV_EXP_WR_SEND, &piece);
   ibv_exp_send_wr *bad = nullptr;
   CHECK(ibv_exp_post_send(qp.get(), &wr, &bad) == EINVAL);
   ibv_qp_attr to{};

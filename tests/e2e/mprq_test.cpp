@@ -332,6 +332,25 @@ TEST_CASE(
 }
 
 // [row:IBV_EXP_WQT_RQ]
+TEST_CASE("memory shorter than the strides is refused where checks are asked for") {
+  Receiver t;
+  auto *checked = t.query<ibv_exp_wq_family>(IBV_EXP_INTF_WQ, t.wq.get(), 0,
+                                             IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS);
+  REQUIRE(checked != nullptr);
+  ibv_sge list[2] = {t.memory.piece(0, entry_bytes), t.memory.piece(entry_bytes, entry_bytes - 1)};
+  CHECK(checked->recv_burst(t.wq.get(), list, 2) == EINVAL);
+  list[1].length = entry_bytes;
+  // Nothing of the refused ones stayed.
+  CHECK(checked->recv_burst(t.wq.get(), list, 2) == 0);
+  const Frame frame = make_udp(300, 3);
+  t.transmit({frame});
+  std::uint32_t offset = 0, flags = 0;
+  REQUIRE(eventually([&] {
+            return t.poll->poll_length_flags_mp_rq(t.recv_cq.get(), &offset, &flags);
+          }) == 342);
+  CHECK(std::memcmp(&t.memory.bytes[offset], frame.data(), frame.size()) == 0);
+}
+
 TEST_CASE("an ordinary work queue is served by the same families") {
   FamilyRig t;
   ibv_exp_wq_init_attr attr{};

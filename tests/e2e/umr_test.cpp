@@ -473,6 +473,18 @@ TEST_CASE("a key that was taken back is useless [row:IBV_EXP_WR_UMR_INVALIDATE]"
   u.fill(key.get(), how);
   u.write(u.near.piece(0, 100), 0, key->rkey);
   auto wr = invalidation(key.get());
+  SECTION("by what follows it in its chain") {
+    ibv_sge piece{0, 100, key->lkey};
+    auto late = request(2, IBV_EXP_WR_RDMA_WRITE, &piece);
+    late.wr.rdma.remote_addr = u.near.address();
+    late.wr.rdma.rkey = u.near.mr->rkey;
+    wr.next = &late;
+    u.post(wr);
+    const auto both = u.completions(2);
+    CHECK(both[0].status == IBV_WC_SUCCESS);
+    CHECK(both[1].status == IBV_WC_LOC_PROT_ERR);
+    return;
+  }
   u.post(wr);
   const auto wc = u.completions(1)[0];
   CHECK(wc.status == IBV_WC_SUCCESS);
