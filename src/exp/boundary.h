@@ -78,6 +78,12 @@ constexpr bool is_hot(EntryId id) {
   return id == EntryId::ibv_exp_post_send || id == EntryId::ibv_exp_poll_cq;
 }
 
+// What the engine answers to such a call.
+template <EntryId id>
+constexpr bool is_good(int answer) {
+  return id == EntryId::ibv_exp_post_send ? answer == 0 : answer >= 0;
+}
+
 // Arguments as handlers take them: rdma-core's objects. What structures name is the
 // verb's own business.
 template <EntryId id, class T>
@@ -159,7 +165,33 @@ struct SlotCall {
                            (answer.verdict != Verdict::beyond || on_request)),
                 "a row is done exactly if handlers.h serves it");
 
-  static R call(Args... arguments) noexcept {
+  // Work requests and completions go to the engine before anything else has a claim on
+  // registers.
+  [[gnu::always_inline]] static inline R call(Args... arguments) noexcept {
+    if constexpr (detail::is_hot(id)) {
+      static_assert(served && !on_request);
+      if (auto *queue = translate::driven_queue(arguments...)) [[likely]] {
+        const int answer = translate::run(*queue, arguments...);
+        if (detail::is_good<id>(answer)) [[likely]]
+          return answer;
+        return fail_hot(answer, std::get<0>(std::tuple(arguments...)));
+      }
+      return call_elsewhere(arguments...);
+    } else {
+      return call_any(arguments...);
+    }
+  }
+
+  template <class Object>
+  [[gnu::noinline, gnu::cold]] static R fail_hot(int answer, Object *object) noexcept {
+    return detail::fail<id, R>(detail::reported<counted>(translate::refuse(answer, object).code));
+  }
+
+  [[gnu::noinline]] static R call_elsewhere(Args... arguments) noexcept {
+    return call_any(arguments...);
+  }
+
+  static R call_any(Args... arguments) noexcept {
     if constexpr (!served) {
       return refuse(unsupported(id).code, arguments...);
     } else {

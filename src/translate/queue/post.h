@@ -38,6 +38,18 @@ inline void copy_simple(const ibv_exp_send_wr &from, ibv_send_wr &to) {
 // Any queue pair, any chain.
 Result<void> post_any(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr);
 
+// What most calls come to: the engine's queue, or null, and its answer.
+[[gnu::always_inline]] inline engine::SendQueue *driven_queue(ibv_qp *qp, ibv_exp_send_wr *,
+                                                              ibv_exp_send_wr **) {
+  const queue::QpFront *front = queue::front_of(qp);
+  return front != nullptr ? front->own.send : nullptr;
+}
+[[gnu::always_inline]] inline int run(engine::SendQueue &queue, ibv_qp *, ibv_exp_send_wr *wr,
+                                      ibv_exp_send_wr **bad_wr) {
+  return queue.post_exp(queue, wr, bad_wr);
+}
+inline Error refuse(int error, const ibv_qp *) { return {error}; }
+
 // qp: the program's. Where libmlx5 has the data path, one simple request goes there at
 // once.
 [[gnu::always_inline]] inline Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr,
