@@ -53,6 +53,7 @@ class AnyNumberTable {
   using Root = Node<Middle, &no_middle>;
 
   Root root_;
+  std::uint32_t leaves_ = 0;
 };
 
 template <class T>

@@ -16,7 +16,7 @@ class StatePool {
   State &take() {
     if (free_.empty()) {
       // Room for its return first: giving back may not throw.
-      free_.reserve(all_.size() + 1);
+      if (free_.capacity() <= all_.size()) free_.reserve(2 * all_.size() + 8);
       return all_.emplace_back();
     }
     State &state = *free_.back();

@@ -27,14 +27,14 @@ ROWS = (
 )
 
 
-def instructions(path, program):
-    """Self cost of the counted objects in one dump."""
+def instructions(path, program, libraries=COUNTED):
+    """Self cost of the program and the libraries in one dump."""
     total, counted, skip = 0, False, False
     with open(path, encoding="utf-8") as dump:
         for line in dump:
             if line.startswith("ob="):
                 name = os.path.basename(line[3:].strip())
-                counted = name.startswith(COUNTED) or name == program
+                counted = name.startswith(libraries) or name == program
             elif line.startswith("calls="):
                 skip = True  # the next line is the cost of what was called
             elif re.match(r"^[0-9+*-]", line):
@@ -45,9 +45,9 @@ def instructions(path, program):
     return total
 
 
-def count(command, softhca, libraries, more, name=""):
-    """Instructions of each phase of a program on the software HCA. name: distinguishes
-    those that run at once."""
+def count(command, softhca, libraries, more, name="", counted=COUNTED):
+    """Instructions of each phase of a program on the software HCA, in it and in the counted
+    libraries. name: distinguishes those that run at once."""
     if not shutil.which("valgrind"):
         print("valgrind is missing")
         sys.exit(77)
@@ -70,7 +70,7 @@ def count(command, softhca, libraries, more, name=""):
                 trigger = re.search(r"desc: Trigger: Client Request: (\S+)", text.read())
             if trigger:
                 phase = trigger.group(1)
-                found = instructions(dump, os.path.basename(command[0]))
+                found = instructions(dump, os.path.basename(command[0]), counted)
                 counts[phase] = min(found, counts.get(phase, found))
     return counts
 

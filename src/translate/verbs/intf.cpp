@@ -100,13 +100,21 @@ Refusal to_refusal(Error error) {
 }
 
 // What a program passes as object may be anything: it is not looked into unless its
-// address is known.
-bool is_qp(ContextState &state, const void *object) {
-  if (object == nullptr) return false;  // it was behind a front, and is gone
-  bool found = false;
+// address is known. rdma-core's queue pair, or null.
+ibv_qp *find_qp(ContextState &state, void *object) {
   const MutexGuard guard(state.mutex);
+  if (queue::blocks.contain(object)) {
+    if (!queue::blocks.taken(object, sizeof(queue::QpFront))) return nullptr;
+    // Of an object of another kind this is some number.
+    const auto *front = static_cast<const queue::QpFront *>(object);
+    const QpState *known = state.qps.find(front->shown.qp_num);
+    ibv_qp *back = known != nullptr ? known->qp.load(std::memory_order_relaxed) : nullptr;
+    return back == front->own.back ? back : nullptr;
+  }
+  ibv_qp *found = nullptr;
   state.qp_pool.for_each([&](const QpState &known) {
-    found = found || known.qp.load(std::memory_order_relaxed) == object;
+    ibv_qp *qp = known.qp.load(std::memory_order_relaxed);
+    if (qp == object) found = qp;
   });
   return found;
 }
@@ -122,8 +130,9 @@ const WorkQueue *wq_of(ContextState &state, const void *object) {
   return state.work_queues.find(object);
 }
 
-Refusal query_qp(ContextState &state, ibv_qp *qp, direct::FamilyChoice choice, void *&family) {
-  if (!is_qp(state, qp) || find_qp(&state, qp) == nullptr)
+Refusal query_qp(ContextState &state, void *object, direct::FamilyChoice choice, void *&family) {
+  ibv_qp *const qp = find_qp(state, object);
+  if (qp == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no queue pair of this context");
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_RAW_PACKET)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: qp_type", qp->qp_type,
@@ -181,8 +190,7 @@ Refusal query(ContextState &state, const ibv_exp_query_intf_params *params, void
   choice.checked = (params->flags & IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS) != 0;
   const Refusal outcome = [&] {
     switch (params->intf) {
-      case IBV_EXP_INTF_QP_BURST:
-        return query_qp(state, queue::behind_any<ibv_qp>(params->obj), choice, family);
+      case IBV_EXP_INTF_QP_BURST: return query_qp(state, params->obj, choice, family);
       case IBV_EXP_INTF_CQ:
         return query_cq(state, queue::behind_any<ibv_cq>(params->obj), choice, family);
       default: return query_wq(state, queue::behind_any<ibv_exp_wq>(params->obj), choice, family);
