@@ -92,7 +92,9 @@ template <class Sink>
     const std::uint32_t mark = mark_of(queue, index, cqe);
     const std::uint32_t tag = cqe.tag();
     if (of->tag != tag) [[unlikely]] {
-      // Of an entry that the device has not written, too: it is nobody's then.
+      // Of an entry that the device has not written, too. An old one may name, by a number
+      // that was given out again, a queue that completes elsewhere: nobody would take that
+      // out of this one when it goes, so it does not become the latest.
       Endpoint *const found = queue.endpoints->find(be(tag));
       of = found != nullptr ? found : no_endpoint();
     }
@@ -108,7 +110,10 @@ template <class Sink>
         else if (of->receive.strides == 0) sink.template receive<Known::nothing>(*of, cqe, kind);
         else goto other;
       } else {
-        if ((mark & not_ours) != 0) break;
+        if ((mark & not_ours) != 0) {
+          of = queue.last;
+          break;
+        }
         if (of->tag != tag) [[unlikely]]
           goto other;
         if (is_error(kind)) {
@@ -139,7 +144,10 @@ template <class Sink>
   other:
     const Take got = sink.other(queue, index);
     if (got == Take::again) continue;
-    if (got == Take::none) break;
+    if (got == Take::none) {
+      of = queue.last;
+      break;
+    }
     if (got == Take::refused) {
       refused = 1;
       break;
