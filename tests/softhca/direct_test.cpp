@@ -9,11 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "direct_rig.h"
@@ -359,4 +362,51 @@ TEST_CASE("A process forks while its device rests", "[direct_test]") {
     a.write(from, 64, to.address(), to.mr->rkey);
     REQUIRE(a.wait()->op_own >> 4 == MLX5_CQE_REQ);
   }
+}
+
+namespace {
+
+// A library with a lock that fork() waits for, as ours has, and a thread that uses the
+// device under it.
+struct Library {
+  std::mutex lock;
+  std::atomic<bool> on{false}, forking{false};
+} library;
+
+void before_fork() {
+  if (!library.on) return;
+  library.forking = true;
+  library.lock.lock();
+}
+void after_fork() {
+  if (library.on) library.lock.unlock();
+}
+
+// When it is loaded: no device has been opened.
+[[gnu::constructor]] void load() { pthread_atfork(before_fork, after_fork, nullptr); }
+
+}  // namespace
+
+TEST_CASE("A device under a library works until the library is ready to fork", "[direct_test]") {
+  Context c;
+  std::atomic<bool> holds{false};
+  int failed = -1;
+  std::thread user([&] {
+    const std::lock_guard guard(library.lock);
+    holds = true;
+    while (!library.forking) std::this_thread::yield();
+    ibv_device_attr attr{};
+    failed = ibv_query_device(c.ctx, &attr);
+  });
+  while (!holds) std::this_thread::yield();
+  library.on = true;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  library.on = false;
+  user.join();
+  REQUIRE(child > 0);
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(failed == 0);
 }

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "model/device.h"
 #include "preload/calls.h"
+#include "preload/real.h"
 #include "uverbs/file.h"
 #include "wire/directory.h"
 
@@ -17,19 +18,28 @@ namespace softhca {
 
 namespace {
 
+// Where a device has been opened.
 std::atomic<pid_t> g_pid{0};
+
+thread_local bool g_holds = false;
 
 // A thread that is inside the device (an allocator's hook that forks, say)
 // holds the lock already.
 void before() {
-  if (!inside_device()) process().mutex.lock();
+  if (g_pid.load(std::memory_order_relaxed) == 0 || inside_device()) return;
+  process().mutex.lock();
+  g_holds = true;
 }
 
 void in_parent() {
-  if (!inside_device()) process().mutex.unlock();
+  if (!g_holds) return;
+  g_holds = false;
+  process().mutex.unlock();
 }
 
 void in_child() {
+  if (g_pid.load(std::memory_order_relaxed) == 0) return;
+  g_holds = false;
   // Only the forking thread exists here, so nobody else can hold the lock; a
   // fresh one also forgets waiters that were not copied.
   new (&process().mutex) std::mutex;
@@ -46,13 +56,31 @@ void in_child() {
 
 }  // namespace
 
+using Handler = void (*)();
+REAL(int, __register_atfork, Handler, Handler, Handler, void *);
+
+namespace {
+
+// The last registered is the first to be called before fork(), and a device has to be
+// the last to stop: a library's handler may wait for its threads, which may be waiting
+// for us. So nobody is registered before us.
+void register_first() {
+  static std::atomic<bool> done{false};
+  if (!done.exchange(true)) real___register_atfork(before, in_parent, in_child, nullptr);
+}
+
+}  // namespace
+
+// pthread_atfork(), of which every library has a copy, comes here.
+INTERPOSE(int, __register_atfork, Handler prepare, Handler parent, Handler child, void *library) {
+  register_first();
+  return real___register_atfork(prepare, parent, child, library);
+}
+
 void prepare_for_fork() {
-  static const bool once = [] {
-    g_pid.store(getpid(), std::memory_order_relaxed);
-    pthread_atfork(before, in_parent, in_child);
-    return true;
-  }();
-  (void)once;
+  register_first();
+  pid_t none = 0;
+  g_pid.compare_exchange_strong(none, getpid(), std::memory_order_relaxed);
 }
 
 bool own_process() { return g_pid.load(std::memory_order_relaxed) == getpid(); }
