@@ -1,6 +1,6 @@
 // fork() and vfork(). A child shares neither engine nor wire with its parent,
 // but may go on using control verbs on inherited descriptors.
-#include <pthread.h>
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -57,24 +57,37 @@ void in_child() {
 }  // namespace
 
 using Handler = void (*)();
-REAL(int, __register_atfork, Handler, Handler, Handler, void *);
+
+// Sanitizers come here before they are ready for code of theirs.
+#define UNINSTRUMENTED \
+  gnu::no_sanitize("thread"), gnu::no_sanitize("address"), gnu::no_sanitize("undefined")
 
 namespace {
+
+int (*g_register)(Handler, Handler, Handler, void *) = nullptr;
 
 // The last registered is the first to be called before fork(), and a device has to be
 // the last to stop: a library's handler may wait for its threads, which may be waiting
 // for us. So nobody is registered before us.
-void register_first() {
-  static std::atomic<bool> done{false};
-  if (!done.exchange(true)) real___register_atfork(before, in_parent, in_child, nullptr);
+[[UNINSTRUMENTED]] void register_first() {
+  if (__atomic_load_n(&g_register, __ATOMIC_ACQUIRE) != nullptr) return;
+  void *next = dlsym(RTLD_NEXT, "__register_atfork");
+  if (next == nullptr) next = next_definition("__register_atfork");
+  decltype(g_register) found, none = nullptr;
+  __builtin_memcpy(&found, &next, sizeof(found));
+  if (__atomic_compare_exchange_n(&g_register, &none, found, false, __ATOMIC_ACQ_REL,
+                                  __ATOMIC_ACQUIRE))
+    found(before, in_parent, in_child, nullptr);
 }
 
 }  // namespace
 
 // pthread_atfork(), of which every library has a copy, comes here.
-INTERPOSE(int, __register_atfork, Handler prepare, Handler parent, Handler child, void *library) {
+extern "C" [[gnu::visibility("default"), UNINSTRUMENTED]] int interposed_register_atfork(
+    Handler prepare, Handler parent, Handler child, void *library) __asm__("__register_atfork");
+int interposed_register_atfork(Handler prepare, Handler parent, Handler child, void *library) {
   register_first();
-  return real___register_atfork(prepare, parent, child, library);
+  return g_register(prepare, parent, child, library);
 }
 
 void prepare_for_fork() {
