@@ -41,6 +41,10 @@ constexpr std::uint32_t kind_of(std::uint32_t mark) { return mark >> 4; }
                                                     std::uint32_t index, Cqe cqe) {
   return (cqe.op_own() ^ std::uint32_t{(index & queue.size) != 0}) & ~std::uint32_t{solicited};
 }
+// The device has written an entry of that mark.
+constexpr bool is_ready(std::uint32_t mark) {
+  return (mark & not_ours) == 0 && kind_of(mark) != MLX5_CQE_INVALID;
+}
 constexpr bool is_message(std::uint32_t kind) { return kind - 1 < MLX5_CQE_RESP_SEND_INV; }
 static_assert(MLX5_CQE_RESP_ERR == MLX5_CQE_REQ_ERR + 1);
 constexpr bool is_error(std::uint32_t kind) { return kind - MLX5_CQE_REQ_ERR < 2; }
@@ -92,10 +96,11 @@ template <class Sink>
     const std::uint32_t mark = mark_of(queue, index, cqe);
     const std::uint32_t tag = cqe.tag();
     if (of->tag != tag) [[unlikely]] {
-      // Of an entry that the device has not written, too. An old one may name, by a number
-      // that was given out again, a queue that completes elsewhere: nobody would take that
-      // out of this one when it goes, so it does not become the latest.
-      Endpoint *const found = queue.endpoints->find(be(tag));
+      // An old entry may name, by a number that was given out again, a queue that completes
+      // elsewhere: nobody would take that out of this one when it goes, nor wait for us.
+      Endpoint *found = nullptr;
+      if ((mark & rare) == 0 || is_ready(mark)) [[likely]]
+        found = queue.endpoints->find(be(tag));
       of = found != nullptr ? found : no_endpoint();
     }
     if (mark == 0) {
@@ -314,11 +319,6 @@ template <class Sink>
 [[gnu::noinline, gnu::cold]] int take_late(CompletionQueue &queue, int count, Sink sink) {
   queue.lock.lock();
   return take_all(queue, count, sink);
-}
-
-// The device has written an entry of that mark.
-constexpr bool is_ready(std::uint32_t mark) {
-  return (mark & not_ours) == 0 && kind_of(mark) != MLX5_CQE_INVALID;
 }
 
 // One has been taken, and there may be more.
