@@ -246,6 +246,8 @@ class BadInput(Audit):
         trace = '{"format": "ibvexp-trace", "version": 1, "processes": ['
         for text, words in ((trace, "corrupt trace"), (trace + "{}]}", "corrupt trace"),
                             ('{"format": "ibvexp-trace", "version": 7}', "version 7"),
+                            ('{"format": "ibvexp-trace", "version": ' + "[" * 10**6 + "]" * 10**6 + "}",
+                             "version array"),
                             ('{"format": "else"}', "not a trace")):
             self.expect_error(self.file("trace.json", text), words)
 

@@ -248,7 +248,11 @@ void post_message(World &world, Random &random) {
 }
 
 void account(World &world, std::uint64_t id, ibv_wc_status status) {
-  require(status == IBV_WC_SUCCESS || status == IBV_WC_WR_FLUSH_ERR, "a completion's status");
+  if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) {
+    std::fprintf(stderr, "races: request %#llx: %s\n", static_cast<unsigned long long>(id),
+                 ibv_wc_status_str(status));
+    std::abort();
+  }
   ++(status == IBV_WC_SUCCESS ? completions : flushed);
   if (id == ~std::uint64_t{0}) return;
   require((id & 0xffffffff) < slots, "a completion of no request");

@@ -62,8 +62,9 @@ void audit_trace(std::string_view text, FileReport &report) {
   try {
     const Json trace = Json::parse(text);
     if (trace.at("format") != "ibvexp-trace") throw InputError("not a trace of ibvexp");
-    if (trace.at("version") != 1)
-      throw InputError("a trace of version " + trace.at("version").dump() +
+    if (const Json &version = trace.at("version"); version != 1)
+      throw InputError("a trace of version " +
+                       (version.is_number() ? version.dump() : version.type_name()) +
                        "; this ibvexp reads 1");
     // A process that wrote itself again is whole in its last occurrence.
     std::map<std::string, const Json *> processes;
