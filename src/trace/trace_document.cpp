@@ -82,31 +82,36 @@ bool is_gone(const Header &h, const Identity &me) {
   return now.state == 'Z' || (now.start_ticks != 0 && now.start_ticks != h.start_ticks);
 }
 
-// A file mapped for reading, of the size of an image.
-class Mapped {
+// A copy of a file of the size of an image. It may be anybody's, who may shorten it at
+// any time: a mapping of it would end in SIGBUS.
+class Copied {
  public:
-  explicit Mapped(const char *path) {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  explicit Copied(const char *path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return;
     struct stat st;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
         st.st_size == static_cast<off_t>(sizeof(Image)))
-      at_ = mmap(nullptr, sizeof(Image), PROT_READ, MAP_SHARED, fd, 0);
+      at_ =
+          mmap(nullptr, sizeof(Image), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at_ != MAP_FAILED &&
+        pread(fd, at_, sizeof(Image), 0) == static_cast<ssize_t>(sizeof(Image)))
+      whole_ = true;
     close(fd);
   }
-  ~Mapped() {
+  ~Copied() {
     if (at_ != MAP_FAILED) munmap(at_, sizeof(Image));
   }
-  Mapped(const Mapped &) = delete;
-  Mapped &operator=(const Mapped &) = delete;
+  Copied(const Copied &) = delete;
+  Copied &operator=(const Copied &) = delete;
 
   const Image *image() const {
-    return at_ != MAP_FAILED && is_image(at_, sizeof(Image)) ? static_cast<const Image *>(at_)
-                                                             : nullptr;
+    return whole_ && is_image(at_, sizeof(Image)) ? static_cast<const Image *>(at_) : nullptr;
   }
 
  private:
   void *at_ = MAP_FAILED;
+  bool whole_ = false;
 };
 
 }  // namespace
@@ -224,8 +229,8 @@ int gather(const char *file, bool own_too) noexcept {
     // With the lock, since others may gather at the same time.
     Document document(file);
     if (document.error() != 0) break;
-    const Mapped mapped(path);
-    const Image *image = mapped.image();
+    const Copied copied(path);
+    const Image *image = copied.image();
     if (image == nullptr) continue;
     const bool ready = is_own(image->header, me) ? own_too : is_gone(image->header, me);
     if (!ready || document.append(*image, state_ended) != 0) continue;

@@ -148,7 +148,7 @@ void write_arguments(Writer &out, const Header &h) {
 
 void write_header(Writer &out, const Header &h, std::string_view state) {
   out.key("id");
-  char id[120];
+  char id[sizeof(h.host) + 3 * sizeof(".18446744073709551615")];
   std::size_t used = 0;
   const auto add = [&](std::string_view text) {
     std::memcpy(id + used, text.data(), text.size());
