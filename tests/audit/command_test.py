@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import resource
+import struct
 import subprocess
 import sys
 import unittest
@@ -200,6 +201,25 @@ class BadInput(Audit):
             damaged[i:i + 8] = b"\xff" * 8
             done = audit(self.file("damaged", bytes(damaged)))
             self.assertIn(done.returncode, (0, 2), (i, done.stderr))
+
+    def test_debug_information_that_is_nested_without_end(self):
+        """libdw goes down into blocks by recursion."""
+        range_of = struct.pack("<QI", 0, 1 << 30)
+        # A unit and a block: with children, DW_AT_low_pc and DW_AT_high_pc.
+        kinds = b"".join(bytes([number, tag, 1, 0x11, 1, 0x12, 6, 0, 0])
+                         for number, tag in ((1, 0x11), (2, 0x0b)))
+        unit = struct.pack("<HIB", 4, 0, 8) + b"\1" + range_of + (b"\2" + range_of) * 300_000
+        add = []
+        for name, content in (("abbrev", kinds + b"\0"),
+                              ("info", struct.pack("<I", len(unit)) + unit)):
+            (self.folder / name).write_bytes(content)
+            add += ["--add-section", f".debug_{name}={self.folder / name}"]
+        bare, nested = self.folder / "bare", self.folder / "nested"
+        subprocess.run(["objcopy", "--strip-debug", SAMPLE, bare], check=True)
+        subprocess.run(["objcopy", *add, bare, nested], check=True)
+        report, done = self.report(nested)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(report["files"][0]["uses"])
 
     def test_dangling_link(self):
         link = self.folder / "link.c"

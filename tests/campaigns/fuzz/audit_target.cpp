@@ -104,6 +104,10 @@ void read_one(Bytes &in, std::uint8_t kind, Report &all) {
 
 }  // namespace
 
+// What libdw had when it gave up on a damaged unit.
+extern "C" const char *__lsan_default_suppressions();
+extern "C" const char *__lsan_default_suppressions() { return "leak:libdw"; }
+
 extern "C" int LLVMFuzzerInitialize(int *, char ***) {
   std::ifstream file(AUDIT_BASE, std::ios::binary);
   base.assign(std::istreambuf_iterator<char>(file), {});

@@ -7,11 +7,36 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <vector>
 
 namespace ibvexp::audit {
 
+namespace {
+
+// Deeper than compilers nest blocks, by far.
+constexpr std::size_t deepest = 1000;
+
+// Whether nothing in a unit is nested deeper.
+bool is_flat(const Dwarf_Die &unit) {
+  std::vector<Dwarf_Die> path = {unit};
+  for (;;) {
+    Dwarf_Die next;
+    if (dwarf_child(&path.back(), &next) == 0) {
+      if (path.size() == deepest) return false;
+      path.push_back(next);
+      continue;
+    }
+    while (path.size() > 1 && dwarf_siblingof(&path.back(), &next) != 0) path.pop_back();
+    if (path.size() == 1) return true;
+    path.back() = next;
+  }
+}
+
+}  // namespace
+
 struct DebugInfo::Impl {
   Dwarf *dwarf = nullptr;
+  std::map<Dwarf_Off, bool> flat;  // units that were looked at
   // Code of each unit, for producers that write no .debug_aranges.
   std::map<std::uint64_t, std::pair<std::uint64_t, Dwarf_Off>> units;
 
@@ -35,6 +60,13 @@ struct DebugInfo::Impl {
     if (it == units.begin()) return false;
     --it;
     return address < it->second.first && dwarf_offdie(dwarf, it->second.second, &die) != nullptr;
+  }
+
+  // libdw goes down by recursion. In a damaged unit there are no functions.
+  bool has_scopes(Dwarf_Die &unit) {
+    const auto [it, fresh] = flat.try_emplace(dwarf_dieoffset(&unit));
+    if (fresh) it->second = is_flat(unit);
+    return it->second;
   }
 
   template <class Fn>
@@ -106,6 +138,7 @@ Place DebugInfo::place_of(std::uint64_t address) const {
     if (file != nullptr) out.file = file;
     dwarf_lineno(line, &out.line);
   }
+  if (!impl_->has_scopes(unit)) return out;
   Dwarf_Die *scopes = nullptr;
   const int count = dwarf_getscopes(&unit, address, &scopes);
   for (int i = 0; i < count; ++i) {
