@@ -1,5 +1,7 @@
 #include "tool/program.h"
 
+#include "tool/own_machine.h"
+
 #include <elf.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -61,8 +63,8 @@ void check_elf(const fs::path &program, std::ifstream &file) {
   Elf64_Ehdr head;
   file.seekg(0);
   file.read(reinterpret_cast<char *>(&head), sizeof(head));
-  if (!file || head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_machine != EM_X86_64)
-    refuse(program, "is no x86-64 program, the library is");
+  if (!file || head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_machine != own_machine.elf)
+    refuse(program, fmt::format("is no {} program, the library is", own_machine.name));
   for (unsigned i = 0; i < head.e_phnum; ++i) {
     Elf64_Phdr segment;
     file.seekg(static_cast<std::streamoff>(head.e_phoff + std::uint64_t{i} * head.e_phentsize));

@@ -5,6 +5,7 @@
 """
 
 import json
+import platform
 import subprocess
 import sys
 import unittest
@@ -174,6 +175,26 @@ class Binaries(Audit):
         self.assertEqual(self.judge(program)["standing"], "runs")
         program.chmod(0o4755)
         self.assertIn("set-user-ID", self.judge(program)["verdict"])
+
+    def test_other_machines(self):
+        """Whose library is another one, or none. What is imported shows in any of them."""
+        library = self.folder / "liblegacy.so"
+        subprocess.run(["gcc", "-shared", "-x", "c", "-o", library,
+                        self.file("l.c", "int ibv_exp_poll_cq(void *cq) { return cq != 0; }\n")], check=True)
+        program = self.compile("app", "int ibv_exp_poll_cq(void *); int main(void) { return ibv_exp_poll_cq(0); }",
+                               library, compiler="gcc", language="c")
+        self.assertEqual(self.judge(program)["standing"], "runs")
+        here = platform.machine().replace("_", "-")
+        numbers = {"x86-64": 62, "aarch64": 183}
+        (there,) = numbers.keys() - {here}
+        code = bytearray(program.read_bytes())
+        for machine, why in ((numbers[there], f"it is {there} code, and the library here is for {here}: "
+                                               f"it needs one that is built for {there}"),
+                             (21, "it is ppc64 code: the library is for x86-64 and aarch64")):
+            code[18:20] = machine.to_bytes(2, "little")
+            verdict = self.judge(self.file("other", bytes(code)))
+            self.assertEqual(verdict["standing"], "cannot")
+            self.assertIn(why, verdict["verdict"])
 
     def test_nothing_experimental(self):
         program = self.compile("app", "int main() { return 0; }")

@@ -5,6 +5,7 @@
 #include "tool/audit/binary/hints.h"
 #include "tool/audit/binary/releases.h"
 #include "tool/audit/subjects.h"
+#include "tool/own_machine.h"
 
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -210,10 +211,19 @@ class Audit {
   DebugInfo debug_;
 };
 
+// There is a library for either machine, but only one beside this program.
+std::string obstacle_of_machine(const ElfImage &image) {
+  const std::string machine(image.machine());
+  if (!image.is_x86_64() && !image.is_arm64())
+    return "it is " + machine + " code: the library is for x86-64 and aarch64";
+  if (machine == tool::own_machine.name) return {};
+  return "it is " + machine + " code, and the library here is for " + tool::own_machine.name +
+         ": it needs one that is built for " + machine;
+}
+
 // Why nothing can be preloaded, empty if something can.
 std::string obstacle(const std::string &path, const ElfImage &image) {
-  if (!image.is_x86_64())
-    return std::string(image.machine()) + " code cannot use the library, which is x86-64";
+  if (std::string machine = obstacle_of_machine(image); !machine.empty()) return machine;
   if (image.is_static())
     return "it is statically linked: nothing can be preloaded into it; link it dynamically";
   struct stat st {};
@@ -251,8 +261,10 @@ std::vector<std::string> find_libraries(const std::string &path, const FileRepor
         f.replace(at, variable.size(), origin.empty() ? "." : origin);
     folders.emplace_back(f);
   });
-  for (const char *f : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64",
-                        "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"})
+  const std::string machine = image.is_arm64() ? "aarch64-linux-gnu" : "x86_64-linux-gnu";
+  for (const std::string &f :
+       {"/lib/" + machine, "/usr/lib/" + machine, std::string("/lib64"), std::string("/usr/lib64"),
+        std::string("/lib"), std::string("/usr/lib"), std::string("/usr/local/lib")})
     folders.emplace_back(f);
   std::vector<std::string> out;
   for (const std::string &name : report.libraries) {
