@@ -4,6 +4,7 @@
 #include "tool/child.h"
 #include "tool/command.h"
 #include "tool/libraries.h"
+#include "tool/own_machine.h"
 #include "tool/verify.h"
 
 #include <CLI/CLI.hpp>
@@ -153,15 +154,18 @@ struct Report {
 std::string heading(const Report &r) {
   utsname names{};
   uname(&names);
+  std::ifstream os_release("/etc/os-release");
+  const std::string system = distribution(os_release);
   std::string device = "none";
   for (const auto &d : r.doctor["devices"])
     if (d["error"].get_ref<const std::string &>().empty())
       device = fmt::format("{}, firmware {}", d["model"].get<std::string>(),
                            d["firmware"].get<std::string>());
   const auto &release = r.doctor["libraries"][0]["release"];
-  return fmt::format("libibverbs_exp {}, rdma-core {}, Linux {}, {}", IBVEXP_VERSION,
-                     release.is_number() ? std::to_string(release.get<int>()) : "?", names.release,
-                     device);
+  return fmt::format("libibverbs_exp {}, rdma-core {}, Linux {} on {}{}, {}", IBVEXP_VERSION,
+                     release.is_number() ? std::to_string(release.get<int>()) : "?",
+                     kernel_series(names.release), own_machine.name,
+                     system.empty() ? "" : " (" + system + ")", device);
 }
 
 std::array<int, 3> count(const Report &r) {

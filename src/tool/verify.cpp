@@ -96,6 +96,32 @@ std::vector<Check> read_results(std::string_view xml, const std::string &file) {
   return out;
 }
 
+std::string kernel_series(std::string_view release) {
+  const auto number = [&](std::size_t from) {
+    return std::min(release.find_first_not_of("0123456789", from), release.size());
+  };
+  const std::size_t major = number(0);
+  if (major == 0) return {};
+  if (major == release.size() || release[major] != '.')
+    return std::string(release.substr(0, major));
+  const std::size_t minor = number(major + 1);
+  return std::string(release.substr(0, minor == major + 1 ? major : minor));
+}
+
+std::string distribution(std::istream &os_release) {
+  std::string id, version;
+  for (std::string line; std::getline(os_release, line);) {
+    std::string *const value = line.starts_with("ID=")           ? &id
+                               : line.starts_with("VERSION_ID=") ? &version
+                                                                 : nullptr;
+    if (value == nullptr) continue;
+    *value = line.substr(line.find('=') + 1);
+    std::erase(*value, '"');
+    std::erase(*value, '\'');
+  }
+  return id.empty() || version.empty() ? id : id + " " + version;
+}
+
 std::map<std::string, RowResult> judge(const std::vector<Check> &expected,
                                        const std::vector<Check> &found,
                                        const std::map<std::string, bool> &there) {

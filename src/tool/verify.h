@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <iosfwd>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,6 +33,13 @@ struct Check {
 
 // What the program wrote in Catch2's XML. It may end in the middle.
 std::vector<Check> read_results(std::string_view xml, const std::string &file);
+
+// Of the release that uname(2) names, what says nothing of the site: "6.1" of
+// "6.1.0-21-amd64" or of "6.1.0-of-this-machine"; empty if it is no number.
+std::string kernel_series(std::string_view release);
+
+// "debian 12", from a file like /etc/os-release; empty if it does not say.
+std::string distribution(std::istream &os_release);
 
 // What became of a row on a device.
 enum class Judgement {

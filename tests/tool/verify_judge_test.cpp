@@ -3,6 +3,8 @@
 
 #include <catch.h>
 
+#include <sstream>
+
 using namespace ibvexp::tool::verify;
 
 namespace {
@@ -78,4 +80,24 @@ TEST_CASE("a row is judged by the checks that name it") {
     const auto rows = judge(expected, found, {{"c", false}});
     CHECK(rows.at("c").judgement == Judgement::absent);
   }
+}
+
+TEST_CASE("of the kernel's release the report has what every site may have") {
+  CHECK(kernel_series("6.18.44-host7.example") == "6.18");
+  CHECK(kernel_series("6.1.0-21-amd64") == "6.1");
+  CHECK(kernel_series("5.14-example") == "5.14");
+  CHECK(kernel_series("7") == "7");
+  CHECK(kernel_series("7.x") == "7");
+  CHECK(kernel_series("host7").empty());
+  CHECK(kernel_series("").empty());
+}
+
+TEST_CASE("the distribution is named as it names itself") {
+  const auto of = [](const char *text) {
+    std::istringstream in(text);
+    return distribution(in);
+  };
+  CHECK(of("NAME=\"A B\"\nVERSION_ID=\"8.9\"\nID=\"rhel\"\nID_LIKE=fedora\n") == "rhel 8.9");
+  CHECK(of("ID=arch\nHOME_URL='https://x'\n") == "arch");
+  CHECK(of("VERSION_ID=12\n").empty());
 }

@@ -40,6 +40,7 @@ class Verify(unittest.TestCase):
         self.assertEqual(int(suite.get("tests")), len(suite.findall("testcase")))
         # Nothing of the site.
         self.assertNotIn(os.uname().nodename, done.stdout)
+        self.assertNotIn(os.uname().release, done.stdout)
         self.assertIsNone(re.search(r"0x[0-9a-f]{6,}|([0-9a-f]{1,4}:){3,}", done.stdout))
 
     def test_what_differs_is_named(self):
