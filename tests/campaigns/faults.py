@@ -2,11 +2,13 @@
 """Fails what programs ask of kernel and C library, one call at a time.
 
     faults.py BUILD [--state FILE] [--only PATTERN] [--kinds KIND,...] [--jobs N]
-              [--stride N] [--seconds N] [--list]
+              [--stride N] [--most N] [--seconds N] [--list]
 
 For each subject, a sample or a group of end-to-end tests, the calls of each kind are counted
 first; then there is a run for each, with that one failing (once), or with it and all behind it
-failing (ever). In samples of two processes this is done to either one.
+failing (ever). In samples of two processes this is done to either one. "completion" are requests
+that end with an error, with each syndrome, and "packet" messages that are lost, late or doubled:
+of these --most are tried, evenly spread.
 
 A point is survived if nothing crashes or hangs (a program may wait for its peer in vain; "theirs"
 are crashes of rdma-core on a failure inside of it, with nothing of ours on the stack), and nobody
@@ -45,6 +47,23 @@ KINDS = {
     "mapping": ("mapping", OURS + "," + BELOW, "Cannot allocate memory"),
     "file": ("file", OURS + "," + BELOW, "Too many open files"),
 }
+# What the device does, and how a program names it.
+RULES = {"command": {"kind": "command", "error": "ENOSPC"}}
+for syndrome, said in {
+        "local_length": "local length error", "local_qp_op": "local QP operation error",
+        "local_protection": "local protection error", "flush": "Work Request Flushed Error",
+        "mw_bind": "bind operation error", "bad_response": "bad response error",
+        "local_access": "local access error",
+        "remote_invalid_request": "remote invalid request error",
+        "remote_access": "remote access error", "remote_operation": "remote operation error",
+        "retry_exceeded": "transport retry counter exceeded",
+        "rnr_retry_exceeded": "RNR retry counter exceeded",
+        "remote_aborted": "abort"}.items():
+    RULES[f"completion-{syndrome}"] = {"kind": "wqe", "syndrome": syndrome}
+    KINDS[f"completion-{syndrome}"] = (None, None, said)
+for action in ("drop", "duplicate", "delay"):
+    RULES[f"packet-{action}"] = {"kind": "packet", "action": action}
+    KINDS[f"packet-{action}"] = (None, None, "transport retry counter exceeded")
 BROKEN = ("terminate called", "Assertion", "internal error", "stack smashing", "corrupted")
 
 
@@ -76,11 +95,10 @@ SUBJECTS = [
                         ("ethernet", "eth"), ("flow", "eth"), ("families", "eth"), ("mprq", "eth"))]
 
 
-def command_config(folder, nth, ever):
+def device_config(folder, kind, nth, ever):
     path = os.path.join(folder, "faults.json")
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"faults": [{"kind": "command", "match": "*", "nth": nth, "repeat": ever,
-                               "error": "ENOSPC"}]}, file)
+        json.dump({"faults": [dict(RULES[kind], match="*", nth=nth, repeat=ever)]}, file)
     return path
 
 
@@ -103,7 +121,7 @@ class Run:
             preload.insert(0, f"{self.build}/tests/campaigns/libfailing.so")
             if counted is None:
                 env["SOFTHCA_LOG"] = "info"
-                env["SOFTHCA_CONFIG"] = command_config(folder, self.nth, self.ever)
+                env["SOFTHCA_CONFIG"] = device_config(folder, self.kind, self.nth, self.ever)
             else:
                 env.update(FAILING_NTH=str(self.nth), FAILING_EVER=str(int(self.ever)),
                            FAILING_OF=whose)
@@ -174,7 +192,7 @@ def count_calls(build, subject, kind, side, fabric):
     """How many there are to fail."""
     def trial(nth):
         return Run(build, subject, kind, side, nth, False, fabric).run(120)
-    if kind != "command":
+    if kind not in RULES:
         _, _, report = trial(0)
         return max((int(line.split()[1]) for line in report.splitlines()
                     if line.startswith("counted")), default=0)
@@ -197,7 +215,9 @@ def judge(kind, statuses, texts, report):
     if "hangs" in statuses:
         # Programs wait for peers, which is theirs to do.
         where = crash[0][:600] if crash else texts[0][-300:]
-        return ("hang" if "libibverbs_exp" in where or not crash else "waits"), where
+        # Polling for a completion or a message that is lost is such waiting.
+        ours = "libibverbs_exp" in where and not kind.startswith(("completion", "packet"))
+        return ("hang" if ours or not crash else "waits"), where
     if crash:
         # An allocation of rdma-core's that it does not cope with, with nothing of ours around.
         fired = next((line for line in report.splitlines() if line.startswith("fired")), "")
@@ -280,7 +300,10 @@ class Campaign:
         for kind in self.args.kinds:
             for side in range(2 if subject.pair else 1):
                 count = count_calls(self.args.build, subject, kind, side, fabric)
-                for nth in range(1, count + 1, self.args.stride):
+                stride = self.args.stride
+                if kind.startswith(("completion", "packet")):
+                    stride = max(stride, -(-count // self.args.most))
+                for nth in range(1, count + 1, stride):
                     for ever in (False, True):
                         waiting.append(pool.submit(self.point, subject, kind, side, nth, ever,
                                                    timeout))
@@ -314,13 +337,15 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--state", default="faults.jsonl")
     parser.add_argument("--only", action="append", default=[])
-    parser.add_argument("--kinds", default="command,allocation,below,mapping,file")
+    parser.add_argument("--kinds", default="command,allocation,below,mapping,file,completion,packet")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--stride", type=int, default=1, help="every Nth call only")
+    parser.add_argument("--most", type=int, default=4, help="of completions and packets")
     parser.add_argument("--seconds", type=int, default=0, help="stop then; a further run goes on")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
-    args.kinds = args.kinds.split(",")
+    args.kinds = [k for word in args.kinds.split(",") for k in KINDS
+                  if k == word or k.startswith(word + "-")]
     chosen = [s for s in SUBJECTS
               if not args.only or any(fnmatch.fnmatch(s.name, p) for p in args.only)]
     if args.list:
