@@ -42,7 +42,7 @@ struct Finding {
   std::size_t offset;
   Kind kind;
   std::string legacy;
-  auto operator<=>(const Finding &) const = default;
+  auto operator<=>(const Finding &) const = default;  // NOLINT(modernize-use-nullptr): not ours
 };
 
 // A directive, with the brackets or quotes of its name.

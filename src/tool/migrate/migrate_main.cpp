@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -70,9 +71,7 @@ int act(Choice choice) {
   return count(outcome.files).findings == 0 ? exit_ok : exit_findings;
 }
 
-}  // namespace
-
-int main(int argc, char **argv) {
+int run(int argc, char **argv) {
   Choice choice;
   CLI::App app("Rewrites C and C++ sources from the experimental verbs to rdma-core's",
                "ibvexp migrate");
@@ -101,10 +100,16 @@ int main(int argc, char **argv) {
   } catch (const CLI::ParseError &e) {
     return app.exit(e) == 0 ? exit_ok : exit_trouble;
   }
+  return act(std::move(choice));
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
   try {
-    return act(std::move(choice));
+    return run(argc, argv);
   } catch (const std::exception &e) {
-    fmt::print(stderr, "ibvexp-migrate: {}\n", e.what());
+    std::fprintf(stderr, "ibvexp-migrate: %s\n", e.what());
     return exit_trouble;
   }
 }
