@@ -42,7 +42,8 @@ def main():
     def count(job):
         mode, ours = job
         found = families_bench.count([args.program, mode, "-g", "1", "-n", args.objects],
-                                     args.softhca, [args.library] if ours else [], {},
+                                     args.softhca, [args.library] if ours else [],
+                                     {"IBVEXP_ENGINE": "own"} if ours else {},
                                      f"create-{mode}", LIBRARIES)
         return {phase: n - found["harness-nothing-1"] for phase, n in found.items()}
 
