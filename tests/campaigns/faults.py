@@ -276,7 +276,7 @@ class Campaign:
     def late(self):
         return self.end is not None and time.monotonic() > self.end
 
-    def point(self, subject, kind, side, nth, ever, timeout):
+    def point(self, subject, kind, side, nth, ever, timeout, patient=False):
         point = f"{subject.name}/{kind}/{side}/{'ever' if ever else 'once'}/{nth}"
         if point in self.done or self.late():
             return
@@ -286,6 +286,9 @@ class Campaign:
         fired = next((line for line in report.splitlines() if line.startswith("fired")), "")
         verdict, more = judge(kind, statuses, texts, report)
         remove_fabric(fabric)
+        if verdict == "hang" and not patient:
+            # Or others have the processors.
+            return self.point(subject, kind, side, nth, ever, 10 * timeout, patient=True)
         self.note(point, verdict, more, fired)
 
     def subject(self, subject, pool):

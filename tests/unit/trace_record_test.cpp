@@ -39,7 +39,7 @@ TEST_CASE("a trace names a process by the longest host and numbers that there ar
 }
 
 TEST_CASE("a trace is JSON, whatever an image says") {
-  std::mt19937 random(GENERATE(range(0u, 20u)));
+  std::mt19937 random(GENERATE(0u, 1u, 2u));
   const auto image = std::make_unique<Image>();
   const auto fill = [&](void *at, std::size_t bytes) {
     auto *to = static_cast<unsigned char *>(at);
