@@ -78,14 +78,26 @@ inline void append_flow_spec(const ibv_exp_flow_spec &from, std::vector<char> &t
   to.insert(to.end(), bytes, bytes + spec.hdr.size);
 }
 
+// Type and size of the specification there. Programs lay them out one behind the other,
+// wherever that is.
+inline auto flow_spec_header(const char *at) {
+  decltype(ibv_exp_flow_spec::hdr) header;
+  std::memcpy(&header, at, sizeof(header));
+  return header;
+}
+
 // (modern <- exp) A rule whose specifications were found good, as one piece.
 inline std::vector<char> to_modern_flow(const ibv_exp_flow_attr &from) {
   std::vector<char> to(sizeof(ibv_flow_attr));
   const auto *at = reinterpret_cast<const char *>(&from + 1);
   for (int i = 0; i < from.num_of_specs; ++i) {
-    const auto &spec = *reinterpret_cast<const ibv_exp_flow_spec *>(at);
+    const auto header = flow_spec_header(at);
+    ibv_exp_flow_spec spec{};
+    std::memcpy(
+        &spec, at,
+        shape_of_flow_spec(header.type & ~std::uint32_t{IBV_EXP_FLOW_SPEC_INNER}).legacy_size);
     append_flow_spec(spec, to);
-    at += spec.hdr.size;
+    at += header.size;
   }
   ibv_flow_attr attr{};
   attr.type = static_cast<ibv_flow_attr_type>(from.type);

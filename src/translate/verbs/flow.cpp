@@ -15,20 +15,20 @@ namespace {
 constexpr EntryId creating = EntryId::ibv_exp_create_flow;
 constexpr EntryId destroying = EntryId::ibv_exp_destroy_flow;
 
-Result<void> check_spec(const ibv_exp_flow_spec &spec) {
-  const std::uint32_t inner = spec.hdr.type & IBV_EXP_FLOW_SPEC_INNER;
-  const std::uint32_t type = spec.hdr.type & ~inner;
+Result<void> check_spec(const decltype(ibv_exp_flow_spec::hdr) &header) {
+  const std::uint32_t inner = header.type & IBV_EXP_FLOW_SPEC_INNER;
+  const std::uint32_t type = header.type & ~inner;
   if (type == IBV_EXP_FLOW_SPEC_IB)
-    return unsupported(creating, FeatureId::IBV_EXP_FLOW_SPEC_IB, "specification", spec.hdr.type);
+    return unsupported(creating, FeatureId::IBV_EXP_FLOW_SPEC_IB, "specification", header.type);
   const FlowSpecShape shape = shape_of_flow_spec(type);
   const bool action = type == IBV_EXP_FLOW_SPEC_ACTION_TAG || type == IBV_EXP_FLOW_SPEC_ACTION_DROP;
   if (shape.legacy_size == 0 || (inner != 0 && action))
-    return invalid(creating, "specification", spec.hdr.type, "no such type");
-  if (spec.hdr.size < shape.legacy_size)
-    return invalid(creating, "size of a specification", spec.hdr.size, "less than its type has");
+    return invalid(creating, "specification", header.type, "no such type");
+  if (header.size < shape.legacy_size)
+    return invalid(creating, "size of a specification", header.size, "less than its type has");
   // It says where the next one begins: programs may lay them out as an array.
-  if (spec.hdr.size > sizeof(ibv_exp_flow_spec))
-    return invalid(creating, "size of a specification", spec.hdr.size, "more than any type has");
+  if (header.size > sizeof(ibv_exp_flow_spec))
+    return invalid(creating, "size of a specification", header.size, "more than any type has");
   return {};
 }
 
@@ -42,9 +42,9 @@ Result<void> check(const ibv_exp_flow_attr *attr) {
     return invalid(creating, "type", static_cast<unsigned>(attr->type), "no such type");
   const auto *at = reinterpret_cast<const char *>(attr + 1);
   for (int i = 0; i < attr->num_of_specs; ++i) {
-    const auto &spec = *reinterpret_cast<const ibv_exp_flow_spec *>(at);
-    if (const auto checked = check_spec(spec); !checked) return checked;
-    at += spec.hdr.size;
+    const auto header = flow_spec_header(at);
+    if (const auto checked = check_spec(header); !checked) return checked;
+    at += header.size;
   }
   // Inlines clear it and say so.
   if (attr->reserved != 0)

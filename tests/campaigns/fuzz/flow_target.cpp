@@ -24,10 +24,12 @@ ibv_flow *create_flow(ibv_qp *qp, ibv_flow_attr *attr) {
   const auto *at = reinterpret_cast<const char *>(attr + 1);
   const char *const end = reinterpret_cast<const char *>(attr) + attr->size;
   for (std::size_t i = 0; i < wanted; ++i) {
-    const auto &spec = *reinterpret_cast<const ibv_flow_spec *>(at);
-    PROMISE(end - at >= 6 && spec.hdr.size >= 6 && end - at >= spec.hdr.size);
-    PROMISE(spec.hdr.size <= sizeof(ibv_flow_spec));
-    at += spec.hdr.size;
+    decltype(ibv_flow_spec::hdr) header;
+    PROMISE(end - at >= static_cast<std::ptrdiff_t>(sizeof(header)));
+    std::memcpy(&header, at, sizeof(header));
+    PROMISE(header.size >= sizeof(header) && end - at >= header.size);
+    PROMISE(header.size <= sizeof(ibv_flow_spec));
+    at += header.size;
   }
   PROMISE(at == end);
   if (refusal != 0) {
