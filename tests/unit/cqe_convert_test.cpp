@@ -150,6 +150,27 @@ TEST_CASE(
         }
 }
 
+TEST_CASE(
+    "a title that was never a device's is expanded to one at least, and to a queue full at most") {
+  constexpr std::uint32_t size = 16;
+  for (const std::uint32_t written : {0u, 17u, 0xffffffffu}) {
+    std::vector<std::uint8_t> memory(size * 64, 0);
+    const __be32 doorbell = htobe32(0);
+    CqRing ring;
+    ring.entries = memory.data();
+    ring.doorbell = &doorbell;
+    for (std::uint32_t n = 1; n < size; ++n) cqe_at(ring, n, size)->op_own = MLX5_CQE_INVALID << 4;
+    mlx5_cqe64 &title = *cqe_at(ring, 0, size) = entry(MLX5_CQE_RESP_SEND);
+    title.byte_cnt = htobe32(written);
+    title.op_own |= format_compressed << 2;
+    const mlx5_cqe64 before = title;
+    REQUIRE(expand_session(ring, 0, size) == (written == 0 ? 1 : size));
+    title = before;
+    expand(ring, size, 8);
+    CHECK((title.op_own >> 2 & 3) != format_compressed);
+  }
+}
+
 TEST_CASE("nothing is expanded behind the last entry, or beyond what is wanted") {
   constexpr std::uint32_t size = 16;
   std::vector<std::uint8_t> memory(size * 64, 0);

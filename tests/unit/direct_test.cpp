@@ -345,7 +345,7 @@ TEST_CASE("compressed completions are unpacked in their places", "[direct][cqe]"
           store(mini, std::uint32_t{0xdddddddd});
           store(mini + 4, be(std::uint32_t{100 + i}));
         }
-        decompress(slot, owner, false);
+        decompress(slot, owner, 32, false);
         for (std::uint32_t i = 0; i < count; ++i) {
           const Cqe cqe(slot(i));
           CHECK(cqe.byte_count() == 100 + i);
@@ -357,6 +357,26 @@ TEST_CASE("compressed completions are unpacked in their places", "[direct][cqe]"
         }
       }
     }
+  }
+}
+
+TEST_CASE("a broken title stands for one completion at least, and for a queue full at most",
+          "[direct][cqe]") {
+  for (const std::uint32_t written : {0u, 33u, 0xffffffffu}) {
+    Bytes ring(32 * 64, 0xee);
+    std::uint32_t slots = 0, owners = 0;
+    const auto slot = [&](std::uint32_t k) {
+      ++slots;
+      return ring.data() + k % 32 * 64;
+    };
+    const auto owner = [&](std::uint32_t) { return static_cast<std::uint8_t>(++owners & 0); };
+    std::memset(ring.data(), 0, 64);
+    store(ring.data() + 44, be(written));
+    ring[63] = 2 << 4 | 0xc;
+    decompress(slot, owner, 32, false);
+    CHECK(owners == (written == 0 ? 1 : 32));
+    CHECK(slots < 64);
+    CHECK_FALSE(is_compressed(ring[63]));
   }
 }
 
@@ -376,7 +396,7 @@ TEST_CASE("compressed completions of many packets go on by strides", "[direct][c
     store(mini, std::uint32_t{0});
     store(mini + 4, be(strides(i) << 16 | (60 + i)));
   }
-  decompress(slot, owner, true);
+  decompress(slot, owner, 32, true);
   std::uint32_t at = 500;
   for (std::uint32_t i = 0; i < count; ++i) {
     const Strides s = strides_of(Cqe(slot(i)));

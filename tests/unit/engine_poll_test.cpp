@@ -3,6 +3,7 @@
 #include "engine_rig.h"
 
 #include "translate/queue/engine/complete.h"
+#include "translate/queue/engine/take.h"
 
 #include <cerrno>
 
@@ -834,6 +835,37 @@ TEST_CASE("engine: compressed completions that all have a place") {
     CHECK(rig.consumed() == 4 * turn + 4);
     CHECK(poll(rig.queue, 4, wc, sizeof(wc[0])) == 0);
   }
+}
+
+TEST_CASE("engine: compressed completions are as many as the queue has places, and one at least") {
+  for (const std::uint32_t written : {0u, 5u, 0x80000000u, 0xffffffffu}) {
+    CAPTURE(written);
+    PollRig rig;
+    REQUIRE(rig.post_receives(4) == 0);
+    PollRig::Fields title;
+    title.opcode = 2;
+    title.format = 3;
+    title.bytes = written;
+    rig.add(title);
+    std::memset(rig.cqe(1), 0, 63);
+    const int count = written == 0 ? 1 : 4;
+    ibv_wc wc[8];
+    Taken taken;
+    CHECK(take_other(rig.queue, 0, false, wc[0], taken) == Take::again);
+    REQUIRE(take_other(rig.queue, 0, false, wc[0], taken) == Take::one);  // or never
+    REQUIRE(poll(rig.queue, 8, wc) == count);
+    CHECK(rig.consumed() == static_cast<std::uint32_t>(count));
+  }
+  PollRig rig;  // more than the queue has, but no more than asked for
+  REQUIRE(rig.post_receives(4) == 0);
+  PollRig::Fields title;
+  title.opcode = 2;
+  title.format = 3;
+  title.bytes = 7;
+  rig.add(title);
+  std::memset(rig.cqe(1), 0, 64);
+  ibv_wc wc[8];
+  CHECK(poll(rig.queue, 8, wc) == 4);
 }
 
 TEST_CASE("engine: what lay in the places of compressed completions is none of the next turn") {

@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs_exp.h>
 
+#include <algorithm>
 #include <array>
 
 namespace ibvexp::direct {
@@ -162,17 +163,23 @@ constexpr ibv_wc_opcode send_completion(std::uint8_t opcode) {
   }
 }
 
+// How many completions a title stands for. No device writes none, or more than the queue
+// has; memory that somebody else wrote to may have either, and must not be expanded for ever.
+constexpr std::uint32_t session_length(std::uint32_t written, std::uint32_t entries) {
+  return std::clamp(written, std::uint32_t{1}, entries);
+}
+
 // Unpacks compressed completions in their places. The first entry, the title,
 // stands for all: byte_count says how many there are. Eight of what differs
 // follow in the next slot, and eight more in every eighth slot behind the title.
 // slot(k) gives the place of the k-th entry from the title on, owner(k) its
 // owner bit. striding: of a multi-packet queue, whose counter goes by strides. The
-// unpacked ones have no timestamp: it is zero.
+// unpacked ones have no timestamp: it is zero. entries: of the queue.
 template <class Slot, class Owner>
-void decompress(Slot slot, Owner owner, bool striding) {
+void decompress(Slot slot, Owner owner, std::uint32_t entries, bool striding) {
   std::uint8_t title[cqe_bytes];
   std::memcpy(title, slot(0), sizeof(title));
-  const std::uint32_t count = Cqe(title).byte_count();
+  const std::uint32_t count = session_length(Cqe(title).byte_count(), entries);
   std::uint16_t counter = Cqe(title).counter();
   const std::uint8_t op = title[63] & 0xf0;
   store(title + 48, std::uint64_t{0});

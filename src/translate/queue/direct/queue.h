@@ -186,7 +186,7 @@ struct CompletionQueue {
   [[gnu::cold]] void unpack() {
     const Endpoint *of = endpoints->find(entry(consumer).user_index());
     decompress([this](std::uint32_t k) { return entry(consumer + k).bytes(); },
-               [this](std::uint32_t k) { return owner(consumer + k); },
+               [this](std::uint32_t k) { return owner(consumer + k); }, mask + 1,
                of != nullptr && of->receive.strides != 0);
   }
 };

@@ -62,7 +62,7 @@ template <class Sink>
   std::memcpy(full, queue.entry(index), sizeof(full));
   const Cqe cqe(full);
   const std::uint32_t count = cqe.byte_count();
-  if (count > room) return 0;
+  if (count > room || count > queue.size) return 0;
   const std::uint32_t kind = full[63] >> 4;
   std::uint16_t counter = cqe.counter();
   store(full + 48, std::uint64_t{0});  // one time stamp for all is none

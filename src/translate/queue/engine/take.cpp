@@ -89,7 +89,7 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
 void CompletionQueue::unpack(std::uint32_t index) {
   const Endpoint *of = endpoints->find(Cqe(entry(index)).user_index());
   direct::decompress([this, index](std::uint32_t k) { return entry(index + k); },
-                     [this, index](std::uint32_t k) { return owner(index + k); },
+                     [this, index](std::uint32_t k) { return owner(index + k); }, size,
                      of != nullptr && of->receive.strides != 0);
 }
 
