@@ -36,6 +36,7 @@ enum class CqeOpcode : u8 {
   resp_send_inv = 4,
   resize_cq = 5,
   no_packet = 6,
+  signature_error = 12,
   req_err = 13,
   resp_err = 14,
   invalid = 15,

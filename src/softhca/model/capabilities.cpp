@@ -28,6 +28,7 @@ Capabilities capabilities_of(const DeviceConfig &config) {
   caps.extended_atomics = caps.extended_atomics && caps.atomics;
   caps.cqe_128_compression = caps.cqe_128_compression && caps.cqe_compression;
   caps.dci_streams = caps.dci_streams && caps.dc;
+  caps.signature = caps.signature && caps.umr;
   if (!caps.device_memory) caps.max_dm_bytes = 0;
   const bool ethernet =
       std::any_of(config.ports.begin(), config.ports.end(),

@@ -84,6 +84,8 @@ struct Capabilities {
   bool tag_matching = true;
   bool dci_streams = true;
   bool dma_memcpy = true;
+  bool signature = true;
+  bool av_qp_mapping = true;
 };
 
 struct Device {

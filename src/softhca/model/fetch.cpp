@@ -98,6 +98,21 @@ void gather_inline(SendWqe &out, const u8 *data, u32 bytes) {
   out.spans.push_back({kept, bytes, Span::Kind::direct});
 }
 
+// What a key with signatures stands for, as it goes over the wire.
+bool gather_under_signature(Qp &qp, SendWqe &out, const u8 *segment, u64 bytes, u32 need,
+                            u64 &total) {
+  auto part = open_signed(process().mkeys, load_be32(segment + 4), load_be64(segment + 8), bytes,
+                          need, {qp.pdn, qp.qpn});
+  if (part == nullptr || (!out.has_response() && !gather_signed(*part))) return false;
+  if (part->error && qp.drain_sigerr && qp.send) qp.send->draining = true;
+  part->position = total;
+  total += part->wire.size();
+  out.spans.push_back(
+      {reinterpret_cast<u64>(part->wire.data()), part->wire.size(), Span::Kind::direct});
+  out.signed_parts.push_back(std::move(part));
+  return true;
+}
+
 // Gathers the data segments, pointers and inline ones in any order. For
 // responses the memory must be writable.
 Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
@@ -124,6 +139,7 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
     const u64 bytes = count == 0 ? u64{1} << 31 : count;
     if (total + bytes > u64{1} << 31) return refuse(out, Syndrome::local_length);
     if (resolve(keys, lkey, load_be64(segment + 8), bytes, need, who, out.spans) != Syndrome::ok) {
+      if (gather_under_signature(qp, out, segment, bytes, need, total)) continue;
       SOFTHCA_LOG(debug, "QP %#x: lkey %#x refused for %llu bytes at %#llx", qp.qpn, lkey,
                   static_cast<unsigned long long>(bytes),
                   static_cast<unsigned long long>(load_be64(segment + 8)));
@@ -159,6 +175,7 @@ bool opcode_allowed(const Qp &qp, WqeOpcode op) {
       return qp.device->caps.atomics && qp.type != QpType::ud && qp.type != QpType::uc;
     case WqeOpcode::tag_matching:
       return qp.type == QpType::rc && qp.srq != nullptr && qp.srq->tags != nullptr;
+    case WqeOpcode::set_psv: return qp.device->caps.signature;
     case WqeOpcode::mmo:
       return qp.device->caps.dma_memcpy && qp.type != QpType::ud && qp.type != QpType::uc;
     default: return false;
@@ -235,6 +252,11 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
       const Syndrome s = change_key(qp, out.opcode, wqe, ds);
       return s == Syndrome::ok ? s : refuse(out, s);
     }
+    case WqeOpcode::set_psv:
+      out.local = true;
+      if (ds < 2 || !psvs().set(load_be32(wqe + 16) & 0xffffff, qp.pdn, load_be64(wqe + 24)))
+        return refuse(out, Syndrome::local_qp_op);
+      return Syndrome::ok;
     case WqeOpcode::mmo: {
       out.local = true;
       const Syndrome s = execute_memcpy(qp, wqe, ds);

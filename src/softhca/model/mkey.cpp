@@ -41,8 +41,8 @@ void append(SpanList &out, Span::Kind kind, u64 address, u64 length) {
 // one found at each level is remembered.
 class Walk {
  public:
-  Walk(const MkeyTable &table, const Requester &who, SpanList &out)
-      : table_(table), who_(who), out_(out) {}
+  Walk(const MkeyTable &table, const Requester &who, SpanList &out, bool below_signature = false)
+      : table_(table), who_(who), out_(out), below_signature_(below_signature) {}
 
   bool visit(u32 key, u64 address, u64 length, u32 need, u32 depth) {
     const Mkey *k = find(key, depth);
@@ -94,6 +94,7 @@ class Walk {
 
   bool permitted(const Mkey &k, u32 key, u32 need, u32 depth) const {
     if (k.free) return refuse(key, "free");
+    if (k.signature && !(below_signature_ && depth == 0)) return refuse(key, "has signatures");
     // The null key belongs to the device: any PD may swallow data locally.
     if (k.kind == Mkey::Kind::null)
       return (need & ~(k.access | access_local_write)) == 0 || refuse(key, "access");
@@ -150,6 +151,7 @@ class Walk {
   const MkeyTable &table_;
   const Requester &who_;
   SpanList &out_;
+  const bool below_signature_;
   Recent recent_[max_indirection + 1];
 };
 
@@ -208,6 +210,14 @@ Syndrome resolve(const MkeyTable &table, u32 key, u64 address, u64 length, u32 n
   return Syndrome::local_protection;
 }
 
+Syndrome resolve_below_signature(const MkeyTable &table, u32 key, u64 address, u64 length, u32 need,
+                                 const Requester &who, SpanList &out) {
+  if (length == 0) return Syndrome::ok;
+  return Walk(table, who, out, true).visit(key, address, length, need, 0)
+             ? Syndrome::ok
+             : Syndrome::local_protection;
+}
+
 bool invalidate(MkeyTable &table, u32 key, const Requester &who, bool remote) {
   Mkey *k = table.find(key);
   if (k == nullptr || k->tag != (key & 0xff) || k->pdn != who.pdn || k->free) return false;
@@ -219,7 +229,7 @@ bool invalidate(MkeyTable &table, u32 key, const Requester &who, bool remote) {
   return true;
 }
 
-Mkey *create_devx_mkey(MkeyTable &table, const u8 *mkc, u32 translation_octowords) {
+Mkey *create_devx_mkey(MkeyTable &table, const u8 *mkc, u32 translation_octowords, bool signature) {
   enum : u32 { mode_klm = 2, mode_ksm = 3 };
   enum : u32 {
     bsf_en = 1u << 30,
@@ -232,10 +242,14 @@ Mkey *create_devx_mkey(MkeyTable &table, const u8 *mkc, u32 translation_octoword
   const u32 room = load_be32(mkc + 52);
   const u32 log_entity = mkc[59] & 0x1f;
   const bool crypto = (mkc[60] & 0x18) != 0;
+  const bool has_bsf = (flags_pd & bsf_en) != 0;
+  const u32 room_for_bsf = load_be32(mkc + 32);  // octowords
   const char *why = nullptr;
   if (mode != mode_klm && mode != mode_ksm) why = "access mode";
-  else if ((flags_pd & (bsf_en | expected_sigerr)) != 0 || load_be32(mkc + 32) != 0 || crypto)
-    why = "signature or crypto";
+  else if (crypto) why = "crypto";
+  else if ((flags_pd & expected_sigerr) != 0 || room_for_bsf != (has_bsf ? bsf_bytes / 16 : 0) ||
+           (has_bsf && !signature))
+    why = "signature";
   else if (translation_octowords > room || room > max_devx_octowords)
     why = "number of translations";
   else if (mode == mode_ksm && log_entity == 0) why = "entity size";
@@ -260,6 +274,7 @@ Mkey *create_devx_mkey(MkeyTable &table, const u8 *mkc, u32 translation_octoword
   k->length = (flags_pd & length64) != 0 ? ~u64{0} : load_be64(mkc + 24);
   k->ksm_bytes = mode == mode_ksm ? u64{1} << log_entity : 0;
   k->max_entries = room;
+  k->has_bsf = has_bsf;
   return k;
 }
 

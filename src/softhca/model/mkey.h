@@ -2,12 +2,14 @@
 // their translation to memory.
 #pragma once
 
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "base/prm.h"
 #include "base/types.h"
 #include "model/memory.h"
+#include "model/signature.h"
 
 namespace softhca {
 
@@ -58,6 +60,9 @@ struct Mkey {
   u32 max_entries = 0;  // room for translations (16-byte units)
   u64 repeat_count = 0;
   std::vector<Entry> entries;
+  bool has_bsf = false;                             // room for signature rules
+  std::shared_ptr<const SignatureRules> signature;  // in force
+  bool reports_signature_error = false;             // the next one
   std::vector<u64> ends;  // running totals of the entries' bytes, see set_entries()
 
   // Replaces the translations; offsets are then found by binary search.
@@ -93,6 +98,10 @@ struct Requester {
 Syndrome resolve(const MkeyTable &, u32 key, u64 address, u64 length, u32 need, const Requester &,
                  SpanList &out);
 
+// The same for the memory behind a key with signatures, which the other refuses.
+Syndrome resolve_below_signature(const MkeyTable &, u32 key, u64 address, u64 length, u32 need,
+                                 const Requester &, SpanList &out);
+
 // Writes `count` translation octowords (KLM, KSM or a repeat block, big-endian)
 // from position `offset` on, as UMR and DEVX CREATE_MKEY do. Nothing before
 // and behind them changes. False, and no change, when they are malformed or
@@ -110,7 +119,9 @@ bool invalidate(MkeyTable &, u32 key, const Requester &, bool remote);
 // CREATE_MKEY of DEVX: `mkc` points at the 64-byte mkey context,
 // `translation_octowords` is what the command carries behind it (to be put in
 // with write_translations). The key belongs to the PD named in it. nullptr: a
-// context that is not KLM or KSM, asks for signature or crypto, or is invalid.
-Mkey *create_devx_mkey(MkeyTable &, const u8 *mkc, u32 translation_octowords);
+// context that is not KLM or KSM, asks for crypto, or for signatures where the device
+// has none, or is invalid.
+Mkey *create_devx_mkey(MkeyTable &, const u8 *mkc, u32 translation_octowords,
+                       bool signature = false);
 
 }  // namespace softhca

@@ -41,6 +41,7 @@ void enter_rts(Qp &qp) {
   if (qp.sq_wqebbs == 0 && (qp.srq == nullptr || !qp.srq->tags)) return;
   if (qp.send) {  // from SQE or SQD: the queue goes on where it stopped
     qp.send->blocked = false;
+    qp.send->draining = false;
     return;
   }
   qp.send = std::make_unique<SendEngine>();

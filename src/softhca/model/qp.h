@@ -91,6 +91,7 @@ struct Qp {
   bool block_multicast_loopback = false;
   bool scatter_to_cqe_responder = false;  // small receives go into the CQE
   bool scatter_to_cqe_requester = false;  // and small READ / atomic results
+  bool drain_sigerr = false;              // a wrong signature drains the send queue (SQD)
   Cq *send_cq = nullptr;
   Cq *recv_cq = nullptr;
   Srq *srq = nullptr;

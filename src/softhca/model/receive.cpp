@@ -29,6 +29,15 @@ void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &
     const u64 needed = out.capacity < bytes ? std::min<u64>(length, bytes - out.capacity) : 0;
     if (needed != 0 && resolve(keys, lkey, load_be64(segments + 8), needed, access_local_write, who,
                                out.spans) != Syndrome::ok) {
+      if (auto part =
+              open_signed(keys, lkey, load_be64(segments + 8), length, access_local_write, who)) {
+        part->position = out.capacity;
+        out.capacity += part->wire.size();
+        out.spans.push_back(
+            {reinterpret_cast<u64>(part->wire.data()), part->wire.size(), Span::Kind::direct});
+        out.signed_parts.push_back(std::move(part));
+        continue;
+      }
       SOFTHCA_LOG(debug, "receive WQE %u: lkey %#x refused", out.counter, lkey);
       out.status = Syndrome::local_protection;
     }
@@ -39,6 +48,7 @@ void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &
 void ReceiveWqe::reset() {
   taken = false;
   spans.clear();
+  signed_parts.clear();
   capacity = 0;
   status = Syndrome::ok;
   tag = TagOutcome::none;
@@ -104,6 +114,14 @@ void write_receive(Qp &qp, const Srq *srq, Cqe &cqe, CqeOpcode opcode, bool soli
 }
 
 }  // namespace
+
+Syndrome settle_signed(const Qp &qp, const Srq *srq, const ReceiveWqe &wqe, u64 bytes) {
+  for (const auto &part : wqe.signed_parts) {
+    if (!scatter_signed(*part, bytes)) return Syndrome::local_protection;
+    report_signature_error(process().mkeys, *part, completion_queue(qp, srq));
+  }
+  return Syndrome::ok;
+}
 
 void complete_receive(Qp &qp, Srq *srq, const ReceiveWqe &wqe, CqeOpcode opcode,
                       const PacketHeader &h, u32 bytes, const u8 *inline_data, u32 inline_bytes) {
@@ -209,6 +227,7 @@ void receive_datagram(Qp &qp, const PacketHeader &h, const u8 *payload) {
     if ((has_grh && !write_spans(wqe.spans, 0, grh, grh_bytes)) ||
         !write_spans(wqe.spans, grh_bytes, payload, h.payload))
       wqe.status = Syndrome::local_protection;
+    else wqe.status = settle_signed(qp, qp.srq, wqe, bytes);
   }
   if (wqe.status != Syndrome::ok) {
     complete_receive_error(qp, qp.srq, wqe, wqe.status);

@@ -100,6 +100,8 @@ bool retire(Qp &qp) {
     if (send.cursor != 0) --send.cursor;
     any = true;
     const bool failed = w->status != Syndrome::ok && !w->flushed, own = w->own != OwnWork::no;
+    for (const auto &part : w->signed_parts)
+      report_signature_error(process().mkeys, *part, qp.send_cq);
     complete(qp, *w);
     if (failed && stop_stream(qp, *w)) {
       recycle(std::move(w));
@@ -120,6 +122,10 @@ bool retire(Qp &qp) {
     const u64 now = device_clock_ns();
     send.timer_ns = now;
     send.stalled_since_ns = now;
+  }
+  if (send.draining && send.inflight.empty()) {
+    qp_set_state(qp, QpState::sqd);
+    qp_event(qp, EventType::sq_drained);
   }
   return any;
 }
@@ -172,7 +178,8 @@ bool fetch(Qp &qp, u64 now_ns) {
   bool any = fetch_own(qp, now_ns);
   if (qp.sq_wqebbs == 0) return any;
   const u16 producer = static_cast<u16>(read_doorbell(&qp.dbrec[1]));
-  while (!send.blocked && producer != qp.sq_consumed && send.inflight.size() < max_inflight) {
+  while (!send.blocked && !send.draining && producer != qp.sq_consumed &&
+         send.inflight.size() < max_inflight) {
     auto w = new_wqe();
     const u32 blocks = fetch_wqe(qp, *w);
     if (blocks == 0) {
@@ -509,6 +516,8 @@ void scatter_response(Qp &qp, const PacketHeader &h, const u8 *payload, u64 now_
   w->received += h.payload;
   progress(qp, now_ns);
   if (w->received < w->length) return;
+  for (const auto &part : w->signed_parts)
+    if (!scatter_signed(*part, w->length)) return fail_wqe(qp, *w, Syndrome::local_protection);
   w->done = true;
   --send.responses_due;
 }

@@ -10,6 +10,7 @@
 #include "base/types.h"
 #include "model/memory.h"
 #include "model/qp.h"
+#include "model/signature.h"
 #include "wire/packet.h"
 
 namespace softhca {
@@ -80,8 +81,9 @@ struct SendWqe {
   bool fanned_out = false;  // multicast: `slots` is filled in
   std::vector<u16> slots;   // multicast: receivers still to be served
   Destination dest;
-  EthWork eth;                  // raw packet only
-  SpanList spans;               // gather list, or scatter list of the response
+  EthWork eth;     // raw packet only
+  SpanList spans;  // gather list, or scatter list of the response
+  std::vector<std::unique_ptr<SignedPart>> signed_parts;  // what spans of keys with signatures are
   std::vector<u8> postponed;    // the whole WQE, whose effect on a memory key is to come
   std::vector<u8> inline_data;  // inline payload, operands of an atomic, or header of a rendezvous
 
@@ -102,6 +104,7 @@ struct SendEngine {
   u32 next_psn = 0;                          // of the next WQE fetched
   u32 responses_due = 0;                     // READs and atomics requested and not answered
   bool blocked = false;                      // a WQE has failed: fetch nothing behind it
+  bool draining = false;                     // a wrong signature: likewise, and then SQD
   u8 retries_left = 0;
   u8 rnr_left = 0;
   u64 timer_ns = 0;          // last progress, 0 while nothing is outstanding

@@ -148,6 +148,7 @@ void do_send(Request &q) {
   if (s == Syndrome::ok && !in_cqe && bytes != 0 &&
       !write_spans(wqe.spans, r.received, q.payload + header, bytes))
     s = Syndrome::local_protection;
+  if (s == Syndrome::ok && q.last()) s = settle_signed(q.qp, srq, wqe, u64{r.received} + bytes);
   if (s == Syndrome::ok && q.last() && (q.h.flags & packet_inv) != 0 &&
       !invalidate(process().mkeys, q.h.imm, remote_requester(q), true)) {
     // The data has arrived but the key may not be invalidated.

@@ -12,6 +12,7 @@
 #include "model/memory.h"
 #include "model/mkey.h"
 #include "model/qp.h"
+#include "model/signature.h"
 #include "model/tag_matching.h"
 #include "wire/packet.h"
 
@@ -22,7 +23,8 @@ struct ReceiveWqe {
   u16 counter = 0;
   bool taken = false;
   u64 capacity = 0;
-  std::vector<Span> spans;  // resolved for the bytes asked for
+  std::vector<Span> spans;                                // resolved for the bytes asked for
+  std::vector<std::unique_ptr<SignedPart>> signed_parts;  // what some of them are
   Syndrome status = Syndrome::ok;
 
   // Tag matching SRQ:
@@ -96,6 +98,8 @@ void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &
 // Takes the next receive WQE and resolves its scatter list for `bytes`.
 // False when none is posted.
 bool take_receive_wqe(Qp &, Srq *, u64 bytes, ReceiveWqe &out);
+// The whole message has arrived: what lies under keys with signatures goes to memory.
+Syndrome settle_signed(const Qp &, const Srq *, const ReceiveWqe &, u64 bytes);
 // Completes a taken receive WQE.
 void complete_receive(Qp &, Srq *, const ReceiveWqe &, CqeOpcode, const PacketHeader &, u32 bytes,
                       const u8 *inline_data = nullptr, u32 inline_bytes = 0);

@@ -33,6 +33,8 @@ enum MaskBits : u64 {
   mask_entity_size = 1ull << 1,
   mask_start = 1ull << 6,
   mask_en_rinval = 1ull << 8,
+  mask_signature_error = 1ull << 9,
+  mask_bsf = 1ull << 12,
   mask_tag = 1ull << 13,
   mask_qpn = 1ull << 14,
   mask_local_read = 1ull << 17,
@@ -43,8 +45,8 @@ enum MaskBits : u64 {
   mask_small_fence = 1ull << 23,
   mask_free = 1ull << 29,
 };
-// A user's QP may change these. Refused are the PD, signature and crypto
-// fields, and relaxed ordering, which these models cannot change by UMR.
+// A user's QP may change these, and the signature fields of keys that have them. Refused
+// are the PD and crypto fields, and relaxed ordering, which these models cannot change by UMR.
 constexpr u64 modifiable = mask_length | mask_start | mask_en_rinval | mask_tag | mask_qpn |
                            mask_local_read | mask_local_write | mask_remote_read |
                            mask_remote_write | mask_atomic | mask_small_fence | mask_free;
@@ -55,11 +57,12 @@ Syndrome refuse(Syndrome s, u32 key, const char *why) {
 }
 
 u64 modifiable_fields(const Mkey &k) {
-  switch (k.kind) {
-    case Mkey::Kind::implicit:
-    case Mkey::Kind::null: return modifiable & ~(mask_length | mask_start);
-    default: return k.ksm_bytes != 0 ? modifiable | mask_entity_size : modifiable;
-  }
+  if (k.kind == Mkey::Kind::implicit || k.kind == Mkey::Kind::null)
+    return modifiable & ~(mask_length | mask_start);
+  u64 fields = modifiable;
+  if (k.ksm_bytes != 0) fields |= mask_entity_size;
+  if (k.has_bsf) fields |= mask_bsf | mask_signature_error;
+  return fields;
 }
 
 // The table as the device holds it: 16 bytes per translation.
@@ -157,6 +160,22 @@ void apply_context(Mkey &k, const u8 *context, u64 mask) {
   set_access(mask_atomic, access_remote_atomic, 0x40);
 }
 
+// The signature rules of a UMR: what is in force behind it. `bsf` is null when the WQE
+// brings none.
+bool read_signature(const Mkey &k, const u8 *context, u64 mask, const u8 *bsf,
+                    std::shared_ptr<const SignatureRules> &rules) {
+  constexpr u32 bsf_enable = 1u << 30;
+  if ((mask & mask_bsf) == 0) {
+    rules = k.signature;
+    return bsf == nullptr;
+  }
+  if ((load_be32(context + 12) & bsf_enable) == 0) return bsf == nullptr;
+  auto fresh = std::make_shared<SignatureRules>();
+  const bool known = bsf != nullptr && parse_signature(bsf, *fresh);
+  rules = std::move(fresh);
+  return known;
+}
+
 }  // namespace
 
 bool write_translations(Mkey &k, u64 offset, const u8 *octowords, u32 count) {
@@ -195,9 +214,19 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
   const bool memory = k->kind == Mkey::Kind::direct || k->kind == Mkey::Kind::device;
   if (memory && (mask & mask_length) != 0 && load_be64(context + 24) > k->length)
     return refuse(Syndrome::local_qp_op, key, "longer than its memory");
-  // Without an offset this field counts octowords of a signature context.
-  if (!with_offset && load_be16(control + 6) != 0)
-    return refuse(Syndrome::local_qp_op, key, "signature");
+  // Without an offset this field counts octowords of signature rules, behind the list.
+  const u32 bsf_octowords = with_offset ? 0 : load_be16(control + 6);
+  const u8 *bsf = nullptr;
+  if (bsf_octowords != 0) {
+    const u64 at = list_at + align_up(u64{count} * octoword, bsf_bytes);
+    if (!k->has_bsf || bsf_octowords * octoword != bsf_bytes || (flags & flag_inline) == 0 ||
+        at + bsf_bytes > ds * octoword)
+      return refuse(Syndrome::local_qp_op, key, "signature");
+    bsf = wqe + at;
+  }
+  std::shared_ptr<const SignatureRules> rules;
+  if (!read_signature(*k, context, mask, bsf, rules))
+    return refuse(Syndrome::local_qp_op, key, "signature rules");
 
   if ((flags & flag_fail_if_not_free) != 0 && !k->free)
     return refuse(Syndrome::mw_bind, key, "is not free");
@@ -226,6 +255,8 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
       return refuse(Syndrome::local_qp_op, key, "malformed or too many translations");
   }
   apply_context(*k, context, mask);
+  k->signature = std::move(rules);
+  if ((mask & mask_signature_error) != 0) k->reports_signature_error = true;
   return Syndrome::ok;
 }
 

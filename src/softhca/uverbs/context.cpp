@@ -60,7 +60,8 @@ mlx5_ib_alloc_ucontext_resp describe(const File &file) {
   r.max_recv_wr = caps.max_qp_wr;
   r.max_srq_recv_wr = caps.max_srq_wr + 1;  // the kernel reports 1 << log_max_srq_sz here
   r.num_ports = static_cast<u16>(device.port_count());
-  r.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG;
+  r.comp_mask =
+      MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG | MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_SQD2RTS;
   r.cqe_version = 1;
   r.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
   r.eth_min_inline = ethernet ? MLX5_USER_INLINE_MODE_NONE : MLX5_USER_INLINE_MODE_NA;

@@ -10,6 +10,7 @@
 #include "uverbs/firmware_command.h"
 #include "uverbs/general_object.h"
 #include "uverbs/hca_caps.h"
+#include "uverbs/psv.h"
 #include "uverbs/tis.h"
 
 namespace softhca::uverbs {
@@ -20,6 +21,9 @@ enum Opcode : u16 {
   query_hca_cap = 0x100,
   create_mkey = 0x200,
   rts2rts_qp = 0x505,
+  query_qp = 0x50b,
+  init2init_qp = 0x50e,
+  create_psv = 0x600,
   query_dct = 0x713,
   arm_dct = 0x714,
   nop = 0x80d,
@@ -59,13 +63,15 @@ int object_create(File &file, Attrs &attrs) {
   if (c.opcode() == create_general_object) return general_object_create(file, attrs, c);
   if (c.opcode() == alloc_transport_domain) return transport_domain_create(file, attrs, c);
   if (c.opcode() == create_tis) return tis_create(file, attrs, c);
+  if (c.opcode() == create_psv && file.caps().signature) return psv_create(file, attrs, c);
   if (c.opcode() != create_mkey || !file.caps().umr) return reply(attrs, c, Status::bad_op);
   if (c.in.size() < mkc_offset + mkc_bytes) return EINVAL;
   const u8 *mkc = c.in.data() + mkc_offset;
   const u32 octowords = c.in.size() >= actual_octowords_offset + 4
                             ? load_be32(c.in.data() + actual_octowords_offset)
                             : 0;
-  auto object = std::make_unique<DevxMkey>(file, create_devx_mkey(process().mkeys, mkc, octowords));
+  auto object = std::make_unique<DevxMkey>(
+      file, create_devx_mkey(process().mkeys, mkc, octowords, file.caps().signature));
   if (!object->key) return reply(attrs, c, Status::bad_param);
   store_be32(c.out.data() + 8, object->key->index);
   if (const int error = reply(attrs, c, Status::ok); error != 0) return error;
@@ -106,6 +112,27 @@ void describe_dct(const Qp &qp, u8 *ctx) {
   store_be32(ctx + 0x30, static_cast<u32>(qp.dc_key_violations));
 }
 
+// A queue pair made by verbs, as the command names it.
+Qp *qp_of(const Object *o, const Command &c) {
+  if (o->object_class != ObjectClass::qp) return nullptr;
+  Qp *qp = static_cast<const QpObject *>(o)->qp;
+  return (load_be32(c.in.data() + 8) & 0xffffff) == qp->qpn ? qp : nullptr;
+}
+
+// QUERY_QP: the state, and how far the send queue has been read.
+int qp_query(const Attrs &attrs, Command &c, const Object *o) {
+  constexpr u32 state_at = 0x18, sq_counter_at = 0x18 + 0xb4, end = sq_counter_at + 4;
+  const Qp *qp = qp_of(o, c);
+  if (qp == nullptr || c.out.size() < end) return EINVAL;
+  // Of qpc: RST, INIT, RTR, RTS, SQDRAINED, SQER, ERR, in the order of ib_qp_state.
+  static constexpr u8 states[] = {0, 1, 2, 3, 5, 4, 6};
+  c.out[state_at] = static_cast<u8>(states[static_cast<u32>(qp->state)] << 4);
+  store_be16(c.out.data() + sq_counter_at, qp->sq_consumed);
+  store_be16(c.out.data() + sq_counter_at + 2,
+             static_cast<u16>(qp->dbrec != nullptr ? read_doorbell(&qp->dbrec[1]) : 0));
+  return reply(attrs, c, Status::ok);
+}
+
 int object_query(File &file, Attrs &attrs) {
   constexpr size_t dct_context_bytes = 64;
   Command c;
@@ -115,6 +142,8 @@ int object_query(File &file, Attrs &attrs) {
     return error;
   if (c.opcode() == query_tis)
     return tis_query(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE));
+  if (c.opcode() == query_qp)
+    return qp_query(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE));
   if (c.opcode() != query_dct) return reply(attrs, c, Status::bad_op);
   const Qp *qp = dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE), c);
   if (qp == nullptr) return EINVAL;
@@ -150,15 +179,27 @@ Status reset_stream(const Command &c, Qp &qp) {
 
 int modify_rts(const Attrs &attrs, Command &c, const Object *o) {
   constexpr u64 stream_bit = 1 << 0, udp_sport_bit = 1 << 2;
-  if (o->object_class != ObjectClass::qp || c.in.size() < mask_at + 8) return EINVAL;
-  Qp &qp = *static_cast<const QpObject *>(o)->qp;
-  if ((load_be32(c.in.data() + 8) & 0xffffff) != qp.qpn) return EINVAL;
+  Qp *const found = qp_of(o, c);
+  if (found == nullptr || c.in.size() < mask_at + 8) return EINVAL;
+  Qp &qp = *found;
   if (load_be32(c.in.data() + mask_31_at) != 0) return reply(attrs, c, Status::bad_param);
   switch (load_be64(c.in.data() + mask_at)) {
     case stream_bit: return reply(attrs, c, reset_stream(c, qp));
     case udp_sport_bit: return reply(attrs, c, modify_udp_sport(c, qp));
     default: return reply(attrs, c, Status::bad_param);
   }
+}
+
+// INIT2INIT_QP: the queue pair is to stop at a wrong signature.
+int modify_init(const Attrs &attrs, Command &c, const Object *o) {
+  constexpr u32 drain_bit = 1 << 11, drain_sigerr = 1u << 26;
+  Qp *qp = qp_of(o, c);
+  if (qp == nullptr || c.in.size() < context_at + 8) return EINVAL;
+  if (load_be32(c.in.data() + mask_31_at) != drain_bit || !qp->device->caps.signature)
+    return reply(attrs, c, Status::bad_param);
+  if (qp->state != QpState::init) return reply(attrs, c, Status::bad_qp_state);
+  qp->drain_sigerr = (load_be32(c.in.data() + context_at + 4) & drain_sigerr) != 0;
+  return reply(attrs, c, Status::ok);
 }
 
 int object_modify(File &file, Attrs &attrs) {
@@ -169,6 +210,8 @@ int object_modify(File &file, Attrs &attrs) {
     return error;
   if (c.opcode() == rts2rts_qp)
     return modify_rts(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
+  if (c.opcode() == init2init_qp)
+    return modify_init(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
   if (c.opcode() != arm_dct) return reply(attrs, c, Status::bad_op);
   if (dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE), c) == nullptr)
     return EINVAL;

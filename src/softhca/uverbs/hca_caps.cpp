@@ -52,6 +52,7 @@ std::vector<u8> general_page(const Device &device) {
     // general_obj_types, 64 bits from 0x400, least significant last
     p.set(0x400 + 63 - object_type_reserved_qpn, 1, 1);
   }
+  if (c.av_qp_mapping) p.set(0x400 + 63 - object_type_av_qp_mapping, 1, 1);
   if (c.dma_memcpy) {
     p.set(0x6b, 5, c.log_max_memcpy);  // log_dma_mmo_max_size
     p.set(0x153, 1, 1);                // dma_mmo_sq
@@ -70,6 +71,14 @@ std::vector<u8> general_page(const Device &device) {
     p.set(0x11a, 6, 16);  // log_max_klm_list_size
   } else {
     p.set(0x209, 1, 1);  // umr_indirect_mkey_disabled
+  }
+  if (c.signature) {
+    p.set(0x112, 6, 2);  // log_max_bsf_list_size
+    p.set(0x148, 1, 1);  // sig_crc32c
+    p.set(0x20f, 1, 1);  // drain_sigerr
+    p.set(0x212, 1, 1);  // sigerr_cqe
+    p.set(0x217, 1, 1);  // sho
+    p.set(0x480, 1, 1);  // sigerr_domain_and_sig_type
   }
   p.set(0x119, 1, c.null_mkey);
   p.set(0x122, 1, c.dci_streams);                // qpc_extension
