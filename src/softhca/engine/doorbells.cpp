@@ -75,6 +75,9 @@ void doorbells_look(u64 now_ns) {
   for (size_t left = std::min(list.size(), pages_per_step); left > 0; --left) {
     if (++g_cursor >= list.size()) g_cursor = 0;
     Page &p = list[g_cursor];
+    u64 changed = 0;
+    for (size_t i = 0; i < registers; ++i) changed |= read_register(p.page, i) ^ p.seen[i];
+    if (changed == 0) continue;
     for (size_t i = 0; i < registers; ++i) {
       const u64 raw = read_register(p.page, i);
       if (raw == p.seen[i]) continue;

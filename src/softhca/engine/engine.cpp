@@ -230,7 +230,7 @@ bool engine_step(u64 now_ns) {
     raise_injected_events(now_ns);
   }
   // Read again: no completion of this step may be newer than the clock page.
-  clock_tick(device_clock_ns());
+  clock_tick(any ? device_clock_ns() : now_ns);
   return any;
 }
 

@@ -459,13 +459,14 @@ void Fabric::State::note_quiet(u16 src, u32 limit) {
 bool Fabric::receive(const PacketHeader *&header, const u8 *&payload) {
   State &s = *s_;
   if (s.current != 0) release();
-  u64 active[bitmap_words];
-  u32 senders = 0;
+  u64 active[bitmap_words], any = 0;
   for (size_t w = 0; w < bitmap_words; ++w) {
     active[w] = s.control->active[w].load(std::memory_order_acquire);
-    senders += static_cast<u32>(std::popcount(active[w]));
+    any |= active[w];
   }
-  if (senders == 0) return false;
+  if (any == 0) return false;
+  u32 senders = 0;
+  for (const u64 word : active) senders += static_cast<u32>(std::popcount(word));
 
   // Round robin: every active sender once, beginning behind the last served.
   const u32 limit = std::max(quiet_polls / senders, 4u);
