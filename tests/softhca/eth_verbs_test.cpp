@@ -452,3 +452,60 @@ TEST_CASE("The TIS of a raw packet QP is found through the QP") {
   // More may be sent into it.
   CHECK(create(c.ctx, create_tis, domains[0]).object);
 }
+
+namespace {
+
+enum ElementType : uint8_t { scheduler = 0, queue_group = 4 };
+
+// A scheduling element, as mlx5dv_sched_node_create and _leaf_create ask for it.
+Answer create_element(ibv_context *ctx, ElementType type, uint32_t parent, uint32_t limit = 0) {
+  uint8_t in[80] = {}, out[16] = {};
+  store32(in, 0xa00u << 16);
+  store32(in + 4, 0x26);
+  in[23] = limit != 0 ? 2 : 0;  // which fields count
+  in[24] = 3;                   // of the network card
+  in[48] = type;
+  store32(in + 56, parent);
+  store32(in + 72, limit);
+  DevxObject object(mlx5dv_devx_obj_create(ctx, in, sizeof in, out, sizeof out));
+  return {std::move(object), out[0], load32(out + 8)};
+}
+
+// MODIFY_SQ: firmware's status.
+uint8_t join(ibv_qp *qp, uint32_t leaf) {
+  uint8_t in[32 + 0xf0] = {}, out[16] = {};
+  store32(in, 0x905u << 16);
+  store32(in + 8, 1u << 28 | qp->qp_num);
+  in[23] = 1 << 2;
+  store32(in + 64, leaf);
+  const int error = mlx5dv_devx_qp_modify(qp, in, sizeof in, out, sizeof out);
+  CHECK(error == (out[0] == 0 ? 0 : EREMOTEIO));
+  return out[0];
+}
+
+}  // namespace
+
+TEST_CASE("Scheduling elements make trees that raw packet QPs join") {
+  constexpr uint8_t bad_param = 3, bad_resource = 5, bad_state = 0x10;
+  Context c;
+  Answer root = create_element(c.ctx, scheduler, 0);
+  REQUIRE(root.object);
+  CHECK(create_element(c.ctx, queue_group, 0).status == bad_param);    // QPs need a scheduler
+  CHECK(create_element(c.ctx, scheduler, 0, 10).status == bad_param);  // the root has no limit
+  CHECK(create_element(c.ctx, scheduler, root.number + 100).status == bad_resource);
+  Answer leaf = create_element(c.ctx, queue_group, root.number, 10);
+  REQUIRE(leaf.object);
+  CHECK(create_element(c.ctx, scheduler, leaf.number).status == bad_resource);
+  CHECK(mlx5dv_devx_obj_destroy(root.object.get()) != 0);  // there is one below
+
+  const Qp qp = c.started(), early = c.raw();
+  CHECK(join(early.get(), leaf.number) == bad_state);
+  CHECK(join(qp.get(), root.number) == bad_resource);
+  CHECK(join(qp.get(), leaf.number) == 0);
+  CHECK(join(qp.get(), 0) == 0);
+  CHECK(join(qp.get(), leaf.number) == 0);
+  // The QP keeps what it leaves through.
+  leaf.object.reset();
+  root.object.reset();
+  CHECK(join(qp.get(), leaf.number) == bad_resource);
+}

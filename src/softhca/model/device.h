@@ -86,6 +86,7 @@ struct Capabilities {
   bool dma_memcpy = true;
   bool signature = true;
   bool av_qp_mapping = true;
+  bool qp_scheduling = true;
 };
 
 struct Device {

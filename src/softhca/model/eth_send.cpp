@@ -82,10 +82,14 @@ u32 build_segment(const SendWqe &w, u32 index, u8 *out) {
 u64 wire_ns(u64 bytes, u32 rate_kbps) { return bytes * 8 * 1'000'000 / rate_kbps; }
 
 bool rate_allows(const Qp &qp, u64 now_ns) {
-  return qp.attr.rate_limit == 0 || now_ns >= qp.send->pace_ns;
+  if (qp.attr.rate_limit != 0 && now_ns < qp.send->pace_ns) return false;
+  if (qp.request_schedule == nullptr) return true;
+  qp.send->schedule_ns = qp.request_schedule->due(now_ns);
+  return qp.send->schedule_ns <= now_ns;
 }
 
 void account(Qp &qp, u32 bytes, u64 now_ns) {
+  if (qp.request_schedule != nullptr) qp.request_schedule->account(bytes, now_ns);
   const u32 rate = qp.attr.rate_limit;
   if (rate == 0) return;
   const u32 burst = qp.eth->max_burst_bytes != 0 ? qp.eth->max_burst_bytes : default_burst_bytes;

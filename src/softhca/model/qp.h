@@ -11,6 +11,7 @@
 #include "base/types.h"
 #include "model/cq.h"
 #include "model/memory.h"
+#include "model/schedule.h"
 #include "model/srq.h"
 #include "wire/packet.h"
 
@@ -92,6 +93,8 @@ struct Qp {
   bool scatter_to_cqe_responder = false;  // small receives go into the CQE
   bool scatter_to_cqe_requester = false;  // and small READ / atomic results
   bool drain_sigerr = false;              // a wrong signature drains the send queue (SQD)
+  // What requests, and what answers to READs of others, leave through.
+  std::shared_ptr<ScheduleElement> request_schedule, response_schedule;
   Cq *send_cq = nullptr;
   Cq *recv_cq = nullptr;
   Srq *srq = nullptr;

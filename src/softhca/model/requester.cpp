@@ -239,6 +239,22 @@ PacketHeader make_header(const Qp &qp, const SendWqe &w, PacketKind kind) {
   return h;
 }
 
+// Whether the scheduling element of the QP lets the next packets out. What waits for its
+// turn is not late.
+bool scheduled(Qp &qp, u64 now_ns) {
+  if (qp.request_schedule == nullptr) return true;
+  SendEngine &send = *qp.send;
+  send.schedule_ns = qp.request_schedule->due(now_ns);
+  if (send.schedule_ns <= now_ns) return true;
+  send.timer_ns = now_ns;
+  send.stalled_since_ns = now_ns;
+  return false;
+}
+
+void account(Qp &qp, u32 bytes, u64 now_ns) {
+  if (qp.request_schedule != nullptr) qp.request_schedule->account(bytes, now_ns);
+}
+
 // Datagrams complete once they are on the wire.
 bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
   PacketHeader h = make_header(qp, w, PacketKind::datagram);
@@ -259,6 +275,7 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
     }
   }
   while (!w.slots.empty()) {
+    if (!scheduled(qp, now_ns)) return false;
     const Sent sent = transmit(w.slots.back(), h, &w.spans, 0, nullptr);
     if (sent == Sent::fault) {
       fail_wqe(qp, w, Syndrome::local_protection);
@@ -270,6 +287,7 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
       if (w.stalled_ns == 0) w.stalled_ns = now_ns;
       if (now_ns < w.stalled_ns + datagram_patience_ns) return false;
     }
+    account(qp, w.length, now_ns);
     w.slots.pop_back();
   }
   w.done = true;
@@ -340,6 +358,7 @@ bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
     }
     if (qp.type == QpType::dci && h.psn == send.connection_psn) h.flags |= packet_connect;
 
+    if (!scheduled(qp, now_ns)) return false;
     u64 position = 0;
     const Sent sent = transmit(slot, h, spans, h.offset, bytes, &position);
     if (sent == Sent::full) return false;
@@ -349,6 +368,7 @@ bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
       return true;
     }
     moved = true;
+    account(qp, h.payload, now_ns);
     if (send.timer_ns == 0) send.timer_ns = now_ns;
     if (sent == Sent::yes) {
       send.wire_position = position;
@@ -671,6 +691,7 @@ u64 qp_next_due(const Qp &qp, u64 now_ns) {
   const SendEngine &send = *qp.send;
   if (send.inflight.empty() && send.own.empty()) return ~u64{0};
   if (send.rnr_until_ns != 0) return send.rnr_until_ns;
+  if (send.cursor != send.inflight.size() && send.schedule_ns > now_ns) return send.schedule_ns;
   // With all of it on the wire, an answer comes or the timer expires.
   return send.own.empty() && send.cursor == send.inflight.size() ? now_ns + look_again_ns : now_ns;
 }

@@ -111,6 +111,7 @@ struct SendEngine {
   u64 stalled_since_ns = 0;  // outstanding without progress since
   u64 rnr_until_ns = 0;      // nothing is transmitted before
   u64 pace_ns = 0;           // raw packet: no frame leaves before
+  u64 schedule_ns = 0;       // its scheduling element lets nothing out before
   u64 wire_position = 0;     // of the last record sent, for Fabric::consumed
   u16 wire_slot = 0;
 

@@ -425,6 +425,9 @@ bool push(Qp &qp, Responder &r) {
       h.npsn = std::max<u32>((h.payload + mtu - 1) / mtu, 1);
       if (next.offset == 0) h.flags |= packet_first;
       if (next.offset + h.payload == next.length) h.flags |= packet_last;
+      const u64 now_ns = qp.response_schedule != nullptr ? device_clock_ns() : 0;
+      if (qp.response_schedule != nullptr && qp.response_schedule->due(now_ns) > now_ns)
+        return false;
       const Sent sent = transmit(slot, h, &next.spans, next.offset, nullptr);
       if (sent == Sent::full) return false;
       if (sent == Sent::fault) {
@@ -437,6 +440,7 @@ bool push(Qp &qp, Responder &r) {
         continue;
       }
       next.offset += h.payload;
+      if (qp.response_schedule != nullptr) qp.response_schedule->account(h.payload, now_ns);
       if (next.offset < next.length) continue;
     } else if (next.kind == Response::Kind::atomic) {
       h.kind = PacketKind::atomic_response;

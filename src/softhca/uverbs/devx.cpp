@@ -11,6 +11,7 @@
 #include "uverbs/general_object.h"
 #include "uverbs/hca_caps.h"
 #include "uverbs/psv.h"
+#include "uverbs/schedule_object.h"
 #include "uverbs/tis.h"
 
 namespace softhca::uverbs {
@@ -28,9 +29,11 @@ enum Opcode : u16 {
   arm_dct = 0x714,
   nop = 0x80d,
   alloc_transport_domain = 0x816,
+  modify_sq = 0x905,
   create_tis = 0x912,
   query_tis = 0x915,
   create_general_object = 0xa00,
+  modify_general_object = 0xa01,
 };
 
 constexpr u32 mkc_offset = 16, mkc_bytes = 64, actual_octowords_offset = 96;
@@ -177,27 +180,63 @@ Status reset_stream(const Command &c, Qp &qp) {
                                                                           : Status::bad_resource;
 }
 
-int modify_rts(const Attrs &attrs, Command &c, const Object *o) {
-  constexpr u64 stream_bit = 1 << 0, udp_sport_bit = 1 << 2;
+// mlx5dv_modify_qp_sched_elem.
+Status modify_schedule(const File &file, const Command &c, Qp &qp) {
+  if (c.in.size() < context_ext_at + 12 || !qp.device->caps.qp_scheduling) return Status::bad_param;
+  std::shared_ptr<ScheduleElement> request, response;
+  const u8 *ids = c.in.data() + context_ext_at + 4;
+  if (!find_schedule(file, load_be32(ids), request) ||
+      !find_schedule(file, load_be32(ids + 4), response))
+    return Status::bad_resource;
+  qp.request_schedule = std::move(request);
+  qp.response_schedule = std::move(response);
+  return Status::ok;
+}
+
+constexpr u64 stream_bit = 1 << 0, schedule_bit = 1 << 1, udp_sport_bit = 1 << 2;
+
+int modify_rts(const File &file, const Attrs &attrs, Command &c, const Object *o) {
   Qp *const found = qp_of(o, c);
   if (found == nullptr || c.in.size() < mask_at + 8) return EINVAL;
   Qp &qp = *found;
   if (load_be32(c.in.data() + mask_31_at) != 0) return reply(attrs, c, Status::bad_param);
   switch (load_be64(c.in.data() + mask_at)) {
     case stream_bit: return reply(attrs, c, reset_stream(c, qp));
+    case schedule_bit:
+      return reply(attrs, c,
+                   qp.state == QpState::rts ? modify_schedule(file, c, qp) : Status::bad_qp_state);
     case udp_sport_bit: return reply(attrs, c, modify_udp_sport(c, qp));
     default: return reply(attrs, c, Status::bad_param);
   }
 }
 
-// INIT2INIT_QP: the queue pair is to stop at a wrong signature.
-int modify_init(const Attrs &attrs, Command &c, const Object *o) {
+// MODIFY_SQ: the scheduling element of a raw packet QP, whose send queue has its number.
+int modify_send_queue(const File &file, const Attrs &attrs, Command &c, const Object *o) {
+  constexpr u32 select_at = 16, group_at = 66, end = 68;
+  constexpr u64 select_group = 1 << 2;
+  constexpr u8 ready = 1;
+  Qp *qp = qp_of(o, c);
+  if (qp == nullptr || qp->type != QpType::raw_packet || c.in.size() < end) return EINVAL;
+  if (load_be64(c.in.data() + select_at) != select_group || !qp->device->caps.qp_scheduling)
+    return reply(attrs, c, Status::bad_param);
+  if (qp->state != QpState::rts || c.in[8] >> 4 != ready)
+    return reply(attrs, c, Status::bad_qp_state);
+  const bool found = find_schedule(file, load_be16(c.in.data() + group_at), qp->request_schedule);
+  return reply(attrs, c, found ? Status::ok : Status::bad_resource);
+}
+
+// INIT2INIT_QP: the queue pair is to stop at a wrong signature, or gets its scheduling
+// elements.
+int modify_init(const File &file, const Attrs &attrs, Command &c, const Object *o) {
   constexpr u32 drain_bit = 1 << 11, drain_sigerr = 1u << 26;
   Qp *qp = qp_of(o, c);
   if (qp == nullptr || c.in.size() < context_at + 8) return EINVAL;
-  if (load_be32(c.in.data() + mask_31_at) != drain_bit || !qp->device->caps.signature)
-    return reply(attrs, c, Status::bad_param);
   if (qp->state != QpState::init) return reply(attrs, c, Status::bad_qp_state);
+  const u32 mask = load_be32(c.in.data() + mask_31_at);
+  const u64 mask_ext = c.in.size() >= mask_at + 8 ? load_be64(c.in.data() + mask_at) : 0;
+  if (mask == 0 && mask_ext == schedule_bit) return reply(attrs, c, modify_schedule(file, c, *qp));
+  if (mask != drain_bit || mask_ext != 0 || !qp->device->caps.signature)
+    return reply(attrs, c, Status::bad_param);
   qp->drain_sigerr = (load_be32(c.in.data() + context_at + 4) & drain_sigerr) != 0;
   return reply(attrs, c, Status::ok);
 }
@@ -208,10 +247,15 @@ int object_modify(File &file, Attrs &attrs) {
                                      MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, c);
       error != 0)
     return error;
+  if (c.opcode() == modify_general_object)
+    return schedule_modify(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
   if (c.opcode() == rts2rts_qp)
-    return modify_rts(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
+    return modify_rts(file, attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
+  if (c.opcode() == modify_sq)
+    return modify_send_queue(file, attrs, c,
+                             attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
   if (c.opcode() == init2init_qp)
-    return modify_init(attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
+    return modify_init(file, attrs, c, attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE));
   if (c.opcode() != arm_dct) return reply(attrs, c, Status::bad_op);
   if (dct_of(attrs.object<Object>(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE), c) == nullptr)
     return EINVAL;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "uverbs/dispatch.h"
+#include "uverbs/schedule_object.h"
 
 namespace softhca::uverbs {
 
@@ -52,6 +53,9 @@ int general_object_create(File &file, Attrs &attrs, Command &c) {
   switch (load_be16(c.in.data() + object_type_at)) {
     case object_type_reserved_qpn:
       if (file.caps().reserved_qpns) return create_reserved_qpns(file, attrs, c);
+      break;
+    case object_type_scheduling_element:
+      if (file.caps().qp_scheduling) return schedule_create(file, attrs, c);
       break;
     case object_type_av_qp_mapping:
       if (file.caps().av_qp_mapping) return create_av_qp_mapping(file, attrs, c);

@@ -52,6 +52,7 @@ std::vector<u8> general_page(const Device &device) {
     // general_obj_types, 64 bits from 0x400, least significant last
     p.set(0x400 + 63 - object_type_reserved_qpn, 1, 1);
   }
+  if (c.qp_scheduling) p.set(0x400 + 63 - object_type_scheduling_element, 1, 1);
   if (c.av_qp_mapping) p.set(0x400 + 63 - object_type_av_qp_mapping, 1, 1);
   if (c.dma_memcpy) {
     p.set(0x6b, 5, c.log_max_memcpy);  // log_dma_mmo_max_size
@@ -81,27 +82,27 @@ std::vector<u8> general_page(const Device &device) {
     p.set(0x480, 1, 1);  // sigerr_domain_and_sig_type
   }
   p.set(0x119, 1, c.null_mkey);
-  p.set(0x122, 1, c.dci_streams);                // qpc_extension
-  p.set(0x12a, 6, log2_up(c.max_rd_atomic));     // log_max_ra_req_dc
-  p.set(0x13a, 6, log2_up(c.max_rd_atomic));     // log_max_ra_res_dc
-  p.set(0x14a, 6, log2_up(c.max_rd_atomic));     // log_max_ra_req_qp
-  p.set(0x151, 1, link == LinkLayer::ethernet);  // rts2rts_qp_udp_sport
-  p.set(0x15a, 6, log2_up(c.max_rd_atomic));     // log_max_ra_res_qp
-  p.set(0x160, 1, c.raw_ethernet);               // end_pad
-  p.set(0x1ab, 5, 16);                           // local_ca_ack_delay
-  p.set(0x1b6, 2, link == LinkLayer::ethernet);  // port_type
-  p.set(0x1b8, 8, device.port_count());          // num_ports
-  p.set(0x1fc, 4, 1);                            // cqe_version
-  p.set(0x200, 1, 1);                            // compact_address_vector
-  p.set(0x20c, 1, c.dc);                         // dc_req_sctr_data_cqe
-  p.set(0x215, 1, 1);                            // sctr_data_cqe
-  p.set(0x21a, 1, c.dc);                         // dct
-  p.set(0x21b, 1, c.packet_pacing);              // qos
-  p.set(0x21c, 1, c.raw_ethernet);               // eth_net_offloads
-  p.set(0x21d, 1, link == LinkLayer::ethernet);  // roce
-  p.set(0x21e, 1, c.atomics);                    // atomic
-  p.set(0x220, 1, 1);                            // cq_oi
-  p.set(0x221, 1, 1);                            // cq_resize
+  p.set(0x122, 1, c.dci_streams || c.qp_scheduling);    // qpc_extension
+  p.set(0x12a, 6, log2_up(c.max_rd_atomic));            // log_max_ra_req_dc
+  p.set(0x13a, 6, log2_up(c.max_rd_atomic));            // log_max_ra_res_dc
+  p.set(0x14a, 6, log2_up(c.max_rd_atomic));            // log_max_ra_req_qp
+  p.set(0x151, 1, link == LinkLayer::ethernet);         // rts2rts_qp_udp_sport
+  p.set(0x15a, 6, log2_up(c.max_rd_atomic));            // log_max_ra_res_qp
+  p.set(0x160, 1, c.raw_ethernet);                      // end_pad
+  p.set(0x1ab, 5, 16);                                  // local_ca_ack_delay
+  p.set(0x1b6, 2, link == LinkLayer::ethernet);         // port_type
+  p.set(0x1b8, 8, device.port_count());                 // num_ports
+  p.set(0x1fc, 4, 1);                                   // cqe_version
+  p.set(0x200, 1, 1);                                   // compact_address_vector
+  p.set(0x20c, 1, c.dc);                                // dc_req_sctr_data_cqe
+  p.set(0x215, 1, 1);                                   // sctr_data_cqe
+  p.set(0x21a, 1, c.dc);                                // dct
+  p.set(0x21b, 1, c.packet_pacing || c.qp_scheduling);  // qos
+  p.set(0x21c, 1, c.raw_ethernet);                      // eth_net_offloads
+  p.set(0x21d, 1, link == LinkLayer::ethernet);         // roce
+  p.set(0x21e, 1, c.atomics);                           // atomic
+  p.set(0x220, 1, 1);                                   // cq_oi
+  p.set(0x221, 1, 1);                                   // cq_resize
   p.set(0x222, 1, c.cq_moderation);
   p.set(0x227, 1, c.odp);  // pg
   p.set(0x228, 1, 1);      // block_lb_mc
@@ -189,6 +190,14 @@ std::vector<u8> atomic_page(const Capabilities &c) {
 
 std::vector<u8> qos_page(const Capabilities &c) {
   Page p;
+  if (c.qp_scheduling) {
+    p.set(0x08, 1, 1);                  // nic_sq_scheduling
+    p.set(0x09, 1, 1);                  // nic_bw_share
+    p.set(0x0a, 1, 1);                  // nic_rate_limit
+    p.set(0x21, 1, 1);                  // nic_qp_scheduling
+    p.set(0x100, 16, 1 << 0 | 1 << 4);  // nic_element_type: schedulers and groups of queues
+    p.set(0x110, 16, 1 << 0);           // nic_tsar_type: weighted round robin
+  }
   if (!c.packet_pacing) return p.take();
   p.set(0x00, 1, 1);                 // packet_pacing
   p.set(0x05, 1, 1);                 // packet_pacing_burst_bound
