@@ -42,12 +42,6 @@ void fill_send(Endpoint &endpoint, Cqe cqe, ibv_wc &wc) {
   complete_send(queue, cqe);
 }
 
-unsigned checksum_flag(Cqe cqe) {
-  constexpr std::uint8_t good = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;
-  const bool ipv4 = (cqe.headers() >> 2 & 3) == MLX5_CQE_L3_HDR_TYPE_IPV4;
-  return ipv4 && (cqe.checks() & good) == good ? IBV_WC_IP_CSUM_OK : 0;
-}
-
 void fill_receive(Endpoint &endpoint, Cqe cqe, std::uint8_t opcode, ibv_wc &wc) {
   ReceiveQueue &queue = endpoint.receive;
   wc.wr_id = queue.id(queue.tail);

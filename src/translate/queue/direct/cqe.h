@@ -48,6 +48,8 @@ class Cqe {
   std::uint8_t tunnel() const { return at_[0]; }
   std::uint8_t checks() const { return at_[28]; }
   std::uint8_t headers() const { return at_[29]; }
+  // Both: the headers in the upper byte.
+  std::uint16_t headers_and_checks() const { return load<std::uint16_t>(at_ + 28); }
 
   // Data inside the entry: in its front, or of 64 bytes in the half before.
   bool has_inline() const { return is_inline(op_own()); }
@@ -131,6 +133,13 @@ inline std::uint32_t receive_flags(Cqe cqe) {
   static_assert(MLX5_CQE_L3_OK >> 1 == IBV_EXP_CQ_RX_IP_CSUM_OK &&
                 MLX5_CQE_L4_OK >> 1 == IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK);
   return flags_by_headers[cqe.headers()] & (~good | (cqe.checks() >> 1 & good));
+}
+
+// Of what base verbs report: network and transport checksum good, in an IPv4 packet.
+inline unsigned checksum_flag(Cqe cqe) {
+  constexpr unsigned version = 3 << 10, good = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;
+  constexpr unsigned wanted = MLX5_CQE_L3_HDR_TYPE_IPV4 << 10 | good;
+  return (cqe.headers_and_checks() & (version | good)) == wanted ? IBV_WC_IP_CSUM_OK : 0;
 }
 
 constexpr ibv_wc_status status_of(std::uint8_t syndrome) {

@@ -128,13 +128,6 @@ template <std::uint32_t wc_size>
   }
 }
 
-// Network and transport checksum good, in an IPv4 packet.
-inline unsigned checksum_flag(Cqe cqe) {
-  constexpr std::uint8_t good = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;
-  const bool ipv4 = (cqe.headers() >> 2 & 3) == MLX5_CQE_L3_HDR_TYPE_IPV4;
-  return ipv4 && (cqe.checks() & good) == good ? IBV_WC_IP_CSUM_OK : 0;
-}
-
 // What is known of a message: nothing; that it is one for a whole entry; that it
 // invalidates no key, either; and that the endpoint is not special.
 enum class Known : std::uint8_t { nothing, messages, keeping, plain };
@@ -151,7 +144,7 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
     to[0] = complete_own_receive(of.receive);
   } else {
     to[0] = complete_receive(of, cqe);
-    if (known == Known::nothing && of.frames && checksum_flag(cqe) != 0)
+    if (known == Known::nothing && of.frames && direct::checksum_flag(cqe) != 0)
       index |= receive_index(0, true, false);
   }
   const ReceiveMeaning &meaning = receive_meanings<wc_size == translate::wc_size_4_0>[index];
