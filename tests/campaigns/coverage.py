@@ -39,6 +39,7 @@ def main():
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--missing", default="")
     args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
     root = os.path.abspath(os.path.join(args.build, ".."))
     lines = collections.defaultdict(collections.Counter)
     branches = collections.defaultdict(lambda: collections.defaultdict(collections.Counter))
