@@ -117,7 +117,7 @@ static int is_allocation(uint64_t at) {
 }
 
 static void go_on(int request, struct user_regs_struct *regs) {
-  int status;
+  int status = 0;
 
   if (ptrace(request, pid, 0, 0) != 0 || waitpid(pid, &status, 0) != pid) die("ptrace");
   if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP) {

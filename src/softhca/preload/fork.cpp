@@ -60,7 +60,7 @@ using Handler = void (*)();
 
 // Sanitizers come here before they are ready for code of theirs.
 #define UNINSTRUMENTED \
-  gnu::no_sanitize("thread"), gnu::no_sanitize("address"), gnu::no_sanitize("undefined")
+  __attribute__((no_sanitize("thread"), no_sanitize("address"), no_sanitize("undefined")))
 
 namespace {
 
@@ -69,7 +69,7 @@ int (*g_register)(Handler, Handler, Handler, void *) = nullptr;
 // The last registered is the first to be called before fork(), and a device has to be
 // the last to stop: a library's handler may wait for its threads, which may be waiting
 // for us. So nobody is registered before us.
-[[UNINSTRUMENTED]] void register_first() {
+UNINSTRUMENTED void register_first() {
   if (__atomic_load_n(&g_register, __ATOMIC_ACQUIRE) != nullptr) return;
   void *next = dlsym(RTLD_NEXT, "__register_atfork");
   if (next == nullptr) next = next_definition("__register_atfork");
@@ -83,7 +83,7 @@ int (*g_register)(Handler, Handler, Handler, void *) = nullptr;
 }  // namespace
 
 // pthread_atfork(), of which every library has a copy, comes here.
-extern "C" [[gnu::visibility("default"), UNINSTRUMENTED]] int interposed_register_atfork(
+extern "C" [[gnu::visibility("default")]] UNINSTRUMENTED int interposed_register_atfork(
     Handler prepare, Handler parent, Handler child, void *library) __asm__("__register_atfork");
 int interposed_register_atfork(Handler prepare, Handler parent, Handler child, void *library) {
   register_first();
