@@ -49,7 +49,6 @@ static void *create_exp_srq(int i) {
 
   (void)i;
   attr.base.attr.max_wr = attr.base.attr.max_sge = 1;
-  attr.comp_mask = 0;
   attr.pd = pd;
   return ibv_exp_create_srq(context, &attr);
 }
@@ -88,17 +87,8 @@ static void *create_dci(int i) {
 static int destroy_qp(void *object) { return ibv_destroy_qp(object); }
 
 static void *create_dct(int i) {
-  struct ibv_exp_dct_init_attr attr = {0};
-
   (void)i;
-  attr.pd = pd;
-  attr.cq = shared_cq;
-  attr.srq = shared_srq;
-  attr.port = 1;
-  attr.mtu = IBV_MTU_1024;
-  attr.gid_index = gid_index >= 0 ? (uint8_t)gid_index : 255;
-  attr.hop_limit = 1;
-  return ibv_exp_create_dct(context, &attr);
+  return create_target(shared_cq, shared_srq);
 }
 static int destroy_dct(void *object) { return ibv_exp_destroy_dct(object); }
 

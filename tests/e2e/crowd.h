@@ -73,9 +73,22 @@ static inline void crowd_wq(void) {
   query_family(IBV_EXP_INTF_CQ, attr.cq);
 }
 
+/* A DC target, or null. */
+static inline struct ibv_exp_dct *create_target(struct ibv_cq *on, struct ibv_srq *srq) {
+  struct ibv_exp_dct_init_attr attr = {0};
+
+  attr.pd = pd;
+  attr.cq = on;
+  attr.srq = srq;
+  attr.port = 1;
+  attr.mtu = IBV_MTU_1024;
+  attr.gid_index = gid_index >= 0 ? (uint8_t)gid_index : 255;
+  attr.hop_limit = 1;
+  return ibv_exp_create_dct(context, &attr);
+}
+
 static inline void create_crowd(void) {
   struct ibv_srq_init_attr srq_attr = {0};
-  struct ibv_exp_dct_init_attr dct_attr = {0};
   struct ibv_port_attr port;
   struct ibv_cq *plain = crowd_cq(0);
   struct ibv_srq *srq;
@@ -88,14 +101,7 @@ static inline void create_crowd(void) {
   check(ibv_query_port(context, 1, &port), "ibv_query_port");
 
   crowd_qp((enum ibv_qp_type)IBV_EXP_QPT_DC_INI, plain, srq);
-  dct_attr.pd = pd;
-  dct_attr.cq = plain;
-  dct_attr.srq = srq;
-  dct_attr.port = 1;
-  dct_attr.mtu = IBV_MTU_1024;
-  dct_attr.gid_index = gid_index >= 0 ? (uint8_t)gid_index : 255;
-  dct_attr.hop_limit = 1;
-  if (!ibv_exp_create_dct(context, &dct_attr)) die("ibv_exp_create_dct");
+  if (!create_target(plain, srq)) die("ibv_exp_create_dct");
   /* Takes keys. */
   crowd_qp(IBV_QPT_RC, plain, NULL);
   crowd_qp(IBV_QPT_RC, crowd_cq(IBV_EXP_CQ_TIMESTAMP), NULL);

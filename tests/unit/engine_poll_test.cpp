@@ -476,20 +476,35 @@ TEST_CASE("an entry that the device has not written makes nobody the latest") {
   CHECK(rig.queue.last == &rig.endpoint);
 }
 
+namespace {
+
+// A shared receive queue in its memory, whose entries are linked one to the next.
+template <std::uint16_t entries, std::uint32_t stride, std::uint32_t pieces>
+struct SharedRig {
+  alignas(64) std::uint8_t memory[entries * stride] = {};
+  std::uint32_t record = 0;
+  SharedQueue queue;
+
+  SharedRig() {
+    for (std::uint16_t i = 0; i < entries; ++i)
+      store(memory + stride * i + 2, be(static_cast<std::uint16_t>(i + 1)));
+    mlx5dv_srq of{};
+    of.buf = memory;
+    of.dbrec = &record;
+    of.stride = stride;
+    of.tail = entries - 1;
+    open(queue, of, entries - 1, pieces);
+  }
+};
+
+}  // namespace
+
 TEST_CASE("engine: a shared receive queue") {
   PollRig rig;
-  alignas(64) std::uint8_t memory[4 * 64] = {};
-  std::uint32_t record = 0;
-  for (std::uint16_t i = 0; i < 4; ++i)
-    store(memory + 64 * i + 2, be(static_cast<std::uint16_t>(i + 1)));
-  mlx5dv_srq of{};
-  of.buf = memory;
-  of.dbrec = &record;
-  of.stride = 64;
-  of.head = 0;
-  of.tail = 3;
-  SharedQueue shared;
-  open(shared, of, 3, 3);
+  SharedRig<4, 64, 3> of;
+  SharedQueue &shared = of.queue;
+  const std::uint8_t *const memory = of.memory;
+  const std::uint32_t &record = of.record;
   rig.endpoint.shared = &shared;
   rig.endpoint.srq = &rig.srq;
   rig.endpoint.set_flags();
@@ -567,16 +582,8 @@ TEST_CASE("engine: a shared receive queue") {
 
 TEST_CASE("engine: entries of a shared queue are free again, however many were posted") {
   PollRig rig;
-  alignas(64) std::uint8_t memory[2 * 64] = {};
-  store(memory + 2, be(std::uint16_t{1}));
-  std::uint32_t record = 0;
-  mlx5dv_srq of{};
-  of.buf = memory;
-  of.dbrec = &record;
-  of.stride = 64;
-  of.tail = 1;
-  SharedQueue shared;
-  open(shared, of, 1, 3);
+  SharedRig<2, 64, 3> of;
+  SharedQueue &shared = of.queue;
   rig.endpoint.shared = &shared;
   rig.endpoint.set_flags();
   *shared.counter = 0xffff;
@@ -891,17 +898,8 @@ TEST_CASE("engine: what lay in the places of compressed completions is none of t
 
 TEST_CASE("engine: compressed completions of a shared queue name its entries in turn") {
   PollRig rig;
-  alignas(64) std::uint8_t memory[4 * 32] = {};
-  std::uint32_t record = 0;
-  for (std::uint16_t i = 0; i < 4; ++i)
-    store(memory + 32 * i + 2, be(static_cast<std::uint16_t>(i + 1)));
-  mlx5dv_srq of{};
-  of.buf = memory;
-  of.dbrec = &record;
-  of.stride = 32;
-  of.tail = 3;
-  SharedQueue shared;
-  open(shared, of, 3, 1);
+  SharedRig<4, 32, 1> of;
+  SharedQueue &shared = of.queue;
   rig.endpoint.shared = &shared;
   rig.endpoint.set_flags();
   for (std::uint64_t i = 0; i < 3; ++i) {
