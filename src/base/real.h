@@ -16,6 +16,7 @@ namespace ibvexp {
   X(ibv_open_device, "IBVERBS_1.1")     \
   X(ibv_close_device, "IBVERBS_1.1")    \
   X(ibv_import_device, "IBVERBS_1.10")  \
+  X(ibv_import_dm, "IBVERBS_1.13")      \
   X(ibv_create_qp, "IBVERBS_1.1")       \
   X(ibv_destroy_qp, "IBVERBS_1.1")      \
   X(ibv_modify_qp, "IBVERBS_1.1")       \
@@ -60,6 +61,10 @@ inline bool takes_raw_entries() { return real().mlx5dv_map_ah_to_qp != nullptr; 
 // Whether completion queues take their memory from a parent domain, which they do
 // since release 29: a bit of a structure, too.
 inline bool takes_queue_memory() { return real().mlx5dv_pp_alloc != nullptr; }
+
+// Whether ibv_dm shows its handle, which it does since release 35 for the sake of those
+// who import it.
+inline bool shows_memory_handle() { return real().ibv_import_dm != nullptr; }
 
 // One function of another library, by name and version: the next definition
 // after ours, or that of the library itself when ours was loaded too late to

@@ -28,9 +28,9 @@ SUITES = ('e2e', 'softhca')
 # what talks to the private interface of libibverbs.
 PRIVATE_PROGRAMS = ('dpdk_programs', 'pyverbs')
 PROGRAMS = PRIVATE_PROGRAMS + ('ucx_programs',)
-# Counts instructions and compares them with those of the distribution's libmlx5: what
+# Count instructions and compare them with those of the distribution's libmlx5: what
 # another one takes is no measure of ours.
-COMPARISONS = ('hotpath-instructions',)
+COMPARISONS = ('hotpath-instructions', 'create-instructions')
 # Programs whose subject is a row that older releases do not serve (Since in the
 # matrix). Test cases say so themselves, by tags.
 SINCE = {

@@ -3,20 +3,15 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
+from programs import free_port, starts
+
 SOFTHCA, TESTS = map(os.path.abspath, sys.argv[1:3])
 TSHARK = shutil.which("tshark")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
 
 
 class Pcap(unittest.TestCase):
@@ -32,8 +27,10 @@ class Pcap(unittest.TestCase):
     def pair(self, link, program, *arguments):
         if shutil.which(program) is None:
             self.skipTest(f"{program} is not installed")
+        if not starts(program):
+            self.skipTest(f"{program} wants other libraries")
         env = dict(self.env, SOFTHCA_LINK=link, LD_PRELOAD=SOFTHCA)
-        command = ["timeout", "120", program, "-p", free_port(), *arguments]
+        command = ["timeout", "120", program, "-p", str(free_port()), *arguments]
         server = subprocess.Popen(command, env=env, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True)
         try:

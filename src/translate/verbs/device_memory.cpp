@@ -2,8 +2,11 @@
 
 #include "base/keep_errno.h"
 #include "base/owned.h"
+#include "base/real.h"
 #include "trace/diagnose.h"
 
+#include <cstdint>
+#include <cstring>
 #include <infiniband/mlx5dv.h>
 
 namespace ibvexp::translate {
@@ -23,6 +26,14 @@ Whole find_whole(ContextState &state, const ibv_exp_dm *dm) {
   const MutexGuard guard(state.mutex);
   const DeviceMemory *known = state.device_memory.find(dm);
   return known != nullptr ? Whole{known->dm, known->length} : Whole{};
+}
+
+std::uint32_t handle_of(const ibv_dm *dm) {
+  if (shows_memory_handle()) return dm->handle;
+  // Older releases keep it behind the public structure (verbs_dm of their driver.h).
+  std::uint32_t handle;
+  std::memcpy(&handle, dm + 1, sizeof handle);
+  return handle;
 }
 
 void *mapping_of(ibv_dm *dm) {
@@ -53,7 +64,7 @@ Result<ibv_exp_dm *> alloc_dm(ContextState &state, ibv_context *context,
   if (!dm) return keep.reason();
   made->dm = dm.get();
   made->handle.context = context;
-  made->handle.handle = dm->handle;
+  made->handle.handle = handle_of(dm.get());
   made->length = attr->length;
   made->mapped = mapping_of(dm.get());
 
