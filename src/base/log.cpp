@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include "base/keep_errno.h"
+#include "base/output_file.h"
 
 #include <cerrno>
 #include <cstdarg>
@@ -23,7 +24,7 @@ const char *log_file = "";
 int destination() {
   static const int fd = [] {
     if (*log_file == '\0') return STDERR_FILENO;
-    const int opened = ::open(log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    const int opened = open_output(log_file, O_WRONLY | O_CREAT | O_APPEND);
     if (opened >= 0) return opened;
     log_raw("IBVEXP_LOG_FILE: cannot be opened, writing to standard error");
     return STDERR_FILENO;

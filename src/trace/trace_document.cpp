@@ -1,5 +1,6 @@
 #include "trace/trace_document.h"
 
+#include "base/output_file.h"
 #include "trace/trace_record.h"
 
 #include <cerrno>
@@ -117,7 +118,7 @@ class Copied {
 }  // namespace
 
 Document::Document(const char *path) noexcept {
-  fd_ = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  fd_ = open_output(path, O_RDWR | O_CREAT);
   if (fd_ < 0) {
     error_ = errno;
     return;
