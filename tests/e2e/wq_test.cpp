@@ -223,6 +223,34 @@ TEST_CASE("tables hold queues, queue pairs hold tables [row:ibv_exp_create_rwq_i
   table.reset();
 }
 
+TEST_CASE("a queue pair that holds a table has no queues to post to [row:ibv_exp_post_send]") {
+  WqRig rig;
+  const Wq wq = rig.create();
+  const Table table = rig.table({wq.get()}, 0);
+  auto a = rig.rss_attr(table.get());
+  const Qp qp(ibv_exp_create_qp(rig.context.get(), &a));
+  REQUIRE(qp);
+  Buffer buffer(rig.pd.get(), 64);
+  ibv_sge piece = buffer.piece(0, 64);
+  auto wr = request(1, IBV_EXP_WR_SEND, &piece);
+  ibv_exp_send_wr *bad = nullptr;
+  CHECK(ibv_exp_post_send(qp.get(), &wr, &bad) == EINVAL);
+  CHECK(bad == &wr);
+#ifndef IBVEXP_EXTERN_CALLS
+  // Base verbs go past a library that is loaded at run time.
+  ibv_send_wr send{}, *bad_send = nullptr;
+  send.sg_list = &piece;
+  send.num_sge = 1;
+  CHECK(ibv_post_send(qp.get(), &send, &bad_send) == EINVAL);
+  CHECK(bad_send == &send);
+  ibv_recv_wr receive{}, *bad_receive = nullptr;
+  receive.sg_list = &piece;
+  receive.num_sge = 1;
+  CHECK(ibv_post_recv(qp.get(), &receive, &bad_receive) == EINVAL);
+  CHECK(bad_receive == &receive);
+#endif
+}
+
 TEST_CASE("tables have numbers of their own [row:ibv_exp_create_rwq_ind_table]") {
   WqRig rig;
   const Wq wq = rig.create();

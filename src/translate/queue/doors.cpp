@@ -42,10 +42,19 @@ ibv_send_wr *first_hollow(ibv_qp_type type, ibv_send_wr *wr) {
   return EINVAL;
 }
 
+// Of a queue pair without queues, such as those of receive-side scaling.
+template <class Wr>
+[[gnu::cold, gnu::noinline]] int refuse_all(Wr *wr, Wr **bad_wr) {
+  if (bad_wr != nullptr) *bad_wr = wr;
+  return EINVAL;
+}
+
 int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad_wr) {
   if (const QpFront *front = front_of(qp)) [[likely]] {
     if (engine::SendQueue *queue = front->own.send) [[likely]]
       return queue->post(*queue, wr, bad_wr);
+    if (front->shown.send_cq == nullptr) [[unlikely]]
+      return refuse_all(wr, bad_wr);
     if (ibv_send_wr *hollow = first_hollow(front->shown.qp_type, wr)) [[unlikely]]
       return refuse_hollow(*front, wr, hollow, bad_wr);
     return front->own.inner->post_send(front->own.back, wr, bad_wr);
@@ -57,6 +66,8 @@ int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
   if (const QpFront *front = front_of(qp)) [[likely]] {
     if (engine::ReceiveQueue *queue = front->own.receive) [[likely]]
       return engine::post_receive(*queue, wr, bad_wr);
+    if (front->shown.recv_cq == nullptr) [[unlikely]]
+      return refuse_all(wr, bad_wr);
     return front->own.inner->post_recv(front->own.back, wr, bad_wr);
   }
   return native(qp->context).data.post_recv(qp, wr, bad_wr);

@@ -187,6 +187,11 @@ Result<void> post_in_lane(lane::Lane &lane, ibv_exp_send_wr *wr, ibv_exp_send_wr
 }  // namespace
 
 Result<void> post_any(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr) {
+  // Of receive-side scaling: libmlx5 would look at its queues all the same.
+  if (qp->send_cq == nullptr) [[unlikely]] {
+    if (bad_wr != nullptr) *bad_wr = wr;
+    return Error{EINVAL};
+  }
   ContextState *state = attached(qp->context);
   QpState *known = find_qp(state, qp);
   if (known != nullptr && known->lane.active())
