@@ -5,8 +5,9 @@
 
 A kernel of the distribution is booted in QEMU (prepare, boot), where checks runs the
 library and programs on a device that is no mlx5. What that device answers to plain
-verbs (statuses.cpp) is compared with the software HCA: each difference has to be in
-the table of the README, and each line of that table has to show.
+verbs (statuses.cpp), and what rdma-core's Python tests say of it, is compared with the
+software HCA: each difference has to be in a table of the README, and each line of
+these tables has to show.
 """
 import argparse
 import fnmatch
@@ -18,13 +19,15 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-BEGIN = '| Question | Soft-RoCE | Here |'
+sys.path.insert(0, str(HERE.parent / 'softhca'))
+import pyverbs_suite  # noqa: E402 pylint: disable=wrong-import-position
 
 
-def known_differences(readme):
-    """(pattern, Soft-RoCE's answer, the software HCA's) of the table."""
+def known_differences(readme, subject):
+    """(pattern, Soft-RoCE's answer, the software HCA's) of the table about a subject."""
     lines = readme.read_text(encoding='utf-8').splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith(BEGIN))
+    at = next(i for i, line in enumerate(lines)
+              if line.startswith(f'| {subject} | Soft-RoCE | Here |'))
     rows = []
     for line in lines[at + 2:]:
         if not line.startswith('|'):
@@ -63,6 +66,42 @@ def compare(kernel, ours, known):
     return bad
 
 
+def results(output):
+    """Python test -> one word. Those that are about one maker's devices are not asked for."""
+    return {name if name.endswith('.' + test) else f'{name}.{test}': result.split()[0]
+            for test, name, result, _ in pyverbs_suite.RESULT.findall(output)}
+
+
+def on_software_hca(build, command):
+    """What a program prints on the software HCA as Soft-RoCE's like, and what is wrong with it."""
+    library = build / 'src/softhca/preload/libsofthca.so'
+    env = dict(os.environ, SOFTHCA_LINK='eth', SOFTHCA_FABRIC=f'kernel-{os.getpid()}',
+               PYTHONDONTWRITEBYTECODE='1', LD_PRELOAD=str(library))
+    done = subprocess.run(command, env=env, capture_output=True, text=True, errors='replace',
+                          timeout=300)
+    return done.stdout, ([f'exit status {done.returncode}: {done.stderr or done.stdout[-2000:]}']
+                         if done.returncode else [])
+
+
+def compare_statuses(kernel, build, readme):
+    ours, bad = on_software_hca(build, [build / 'tests/kernel/statuses'])
+    if not kernel:
+        bad.append('Soft-RoCE did not answer')
+    return bad or compare(answers(kernel), answers(ours), known_differences(readme, 'Question'))
+
+
+def compare_python(kernel, build, folder, readme):
+    ours, bad = on_software_hca(build, [HERE / 'generic_pyverbs', folder, 'mlx5_0'])
+    theirs, here = results(kernel), results(ours)
+    # What Soft-RoCE does not have, it does not judge.
+    judged = {name: result for name, result in theirs.items() if result != 'skipped'}
+    if len(judged) < 50:
+        bad.append(f'Soft-RoCE ran {len(judged)} of {len(theirs)}: {kernel[-500:]}')
+    print(f'    {len(judged)} of {len(theirs)} Python tests are of what Soft-RoCE has')
+    return bad + compare(judged, {name: here.get(name, 'not asked') for name in judged},
+                         known_differences(readme, 'Python test'))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n', 1)[0])
     parser.add_argument('--build', type=pathlib.Path, required=True)
@@ -71,28 +110,36 @@ def main():
     o = parser.parse_args()
     if subprocess.run([HERE / 'prepare', o.cache]).returncode:
         sys.exit('run.py: no kernel')
+    version = pyverbs_suite.package_version()
+    tests = version and pyverbs_suite.tests_folder(version, str(o.cache))
     with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / 'statuses'
         # The guest writes into a folder that it shares with the host.
-        guest = subprocess.run([HERE / 'boot', o.cache, HERE / 'checks', o.build, '/run/share'],
+        guest = subprocess.run([HERE / 'boot', o.cache, HERE / 'checks', o.build, '/run/share',
+                                tests or '-'],
                                env=dict(os.environ, KEEP=folder), stdout=subprocess.PIPE, text=True)
         print(guest.stdout, end='')
-        kernel = out.read_text(encoding='utf-8') if out.exists() else ''
+
+        def left(name):
+            out = pathlib.Path(folder) / name
+            return out.read_text(encoding='utf-8', errors='replace') if out.exists() else ''
+        statuses, python = left('statuses'), left('pyverbs')
     passed = len(re.findall(r'^ok ', guest.stdout, re.M))
     failed = len(re.findall(r'^FAIL ', guest.stdout, re.M)) + (guest.returncode != 0)
-    ours = subprocess.run([o.build / 'tests/kernel/statuses'], capture_output=True, text=True, timeout=200,
-                          env=dict(os.environ, SOFTHCA_LINK='eth', SOFTHCA_FABRIC=f'kernel-{os.getpid()}',
-                                   LD_PRELOAD=str(o.build / 'src/softhca/preload/libsofthca.so')))
-    if ours.returncode or not kernel:
-        bad = ['Soft-RoCE did not answer' if not kernel else
-               f'exit status {ours.returncode}: {ours.stderr}']
+    skipped = 0
+    compared = {'the software HCA as Soft-RoCE': lambda: compare_statuses(statuses, o.build, o.readme)}
+    if tests:
+        compared["rdma-core's Python tests on both"] = (
+            lambda: compare_python(python, o.build, tests, o.readme))
     else:
-        bad = compare(answers(kernel), answers(ours.stdout), known_differences(o.readme))
-    print('\n'.join(['FAIL the software HCA as Soft-RoCE'] + ['    ' + line for line in bad]) if bad
-          else 'ok the software HCA as Soft-RoCE')
-    passed, failed = passed + (not bad), failed + bool(bad)
-    print(f'{passed} passed, {failed} failed, 0 skipped')
+        print(f"skip rdma-core's Python tests: {pyverbs_suite.PACKAGE} is not installed")
+        skipped += 1
+    for name, judge in compared.items():
+        bad = judge()
+        print('\n'.join([f'FAIL {name}'] + ['    ' + line for line in bad]) if bad else f'ok {name}')
+        passed, failed = passed + (not bad), failed + bool(bad)
+    print(f'{passed} passed, {failed} failed, {skipped} skipped')
     sys.exit(1 if failed or not passed else 0)
 
 
-main()
+if __name__ == '__main__':
+    main()
