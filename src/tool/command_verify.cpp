@@ -1,11 +1,11 @@
 // ibvexp verify: the end-to-end checks of the library, run on a device of this
 // machine and compared with the software HCA. The report says nothing of the site:
 // no host names, addresses, GUIDs or values of memory.
-#include "tool/child.h"
 #include "tool/command.h"
 #include "tool/libraries.h"
 #include "tool/own_machine.h"
 #include "tool/verify.h"
+#include "tool/verify_run.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
@@ -36,65 +36,14 @@ struct VerifyOptions {
   int timeout = 120;
 };
 
-// A folder of our own, gone at the end.
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "ibvexp-verify-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
-    path = name;
-  }
-  ~Folder() {
-    std::error_code error;
-    fs::remove_all(path, error);
-  }
-  Folder(const Folder &) = delete;
-  Folder &operator=(const Folder &) = delete;
-};
-
-std::string read_file(const fs::path &file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
-
-using Environment = std::vector<std::pair<std::string, std::string>>;
-
-// Runs a program with other variables and nothing on the terminal. Through env(1)
-// and timeout(1): a check that hangs is one that fails.
-int run_quietly(const Environment &variables, const std::vector<std::string> &command, int seconds,
-                const fs::path &output) {
-  std::vector<std::string> all = {
-      "sh", "-c", "out=$1; shift; exec \"$@\" >\"$out\" 2>&1", "sh", output.string(), "env"};
-  for (const auto &[name, value] : variables) all.push_back(fmt::format("{}={}", name, value));
-  all.insert(all.end(), {"timeout", "-k", "5", std::to_string(seconds)});
-  all.insert(all.end(), command.begin(), command.end());
-  return run_program("/bin/sh", all);
-}
-
-struct Target {
-  bool soft;
-  std::string device;  // IBVEXP_DEVICE; empty: the only one
-  std::string link;    // "ib" or "eth"
-};
-
 std::vector<Check> run_checks(const VerifyOptions &o, const Target &target, const Folder &folder) {
   const fs::path program = find_checks();
   std::vector<Check> out;
   for (const CheckFile &file : read_manifest(program.string() + ".txt")) {
     if (std::find(file.links.begin(), file.links.end(), target.link) == file.links.end()) continue;
     if (!o.only.empty() && file.name != o.only) continue;
-    std::string preloaded = find_libibverbs_exp().string();
-    if (target.soft) preloaded += ":" + find_libsofthca().string();
-    Environment environment = {
-        {"LD_PRELOAD", preloaded}, {"IBVEXP_BEYOND", file.beyond}, {"IBVEXP_LOG_LEVEL", "error"}};
-    if (target.soft) {
-      environment.push_back({"SOFTHCA_LINK", target.link});
-      environment.push_back({"SOFTHCA_FABRIC", fmt::format("verify-{}-{}", getpid(), file.name)});
-    } else {
-      environment.push_back({"IBVEXP_DEVICE", target.device});
-    }
+    const Environment environment =
+        environment_of(target, fmt::format("verify-{}-{}", getpid(), file.name), file.beyond);
     const fs::path results = folder.path / (file.name + ".xml");
     fmt::print(stderr, "\rverify: {:<20} {:<20}", target.soft ? "the software HCA" : target.device,
                file.name);
