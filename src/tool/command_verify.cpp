@@ -5,6 +5,7 @@
 #include "tool/libraries.h"
 #include "tool/own_machine.h"
 #include "tool/verify.h"
+#include "tool/verify_peer.h"
 #include "tool/verify_run.h"
 
 #include <CLI/CLI.hpp>
@@ -34,6 +35,11 @@ using namespace verify;
 struct VerifyOptions {
   std::string device, link, only, json, junit, report;
   int timeout = 120;
+  std::string peer, address;
+  bool listen = false;
+  int port = PeerOptions{}.port, gid = PeerOptions{}.gid;
+
+  [[nodiscard]] bool two_hosts() const { return listen || !peer.empty(); }
 };
 
 std::vector<Check> run_checks(const VerifyOptions &o, const Target &target, const Folder &folder) {
@@ -123,6 +129,21 @@ std::array<int, 3> count(const Report &r) {
   return out;
 }
 
+// Whether it says something: on the software HCA it passes.
+bool comparable(const Report &r, const Check &c) {
+  const auto same = std::find_if(r.expected.begin(), r.expected.end(), [&](const Check &e) {
+    return e.file == c.file && e.name == c.name;
+  });
+  return same != r.expected.end() && same->outcome == Outcome::passed;
+}
+
+std::vector<const Check *> differ_without_rows(const Report &r) {
+  std::vector<const Check *> out;
+  for (const Check &c : r.found)
+    if (c.outcome != Outcome::passed && c.rows.empty() && comparable(r, c)) out.push_back(&c);
+  return out;
+}
+
 std::string as_text(const Report &r) {
   std::string out = heading(r) + "\n";
   const auto passed = std::count_if(r.found.begin(), r.found.end(),
@@ -142,6 +163,10 @@ std::string as_text(const Report &r) {
         out += fmt::format("      {}: {}\n         {}\n", c->file, c->name, c->where);
     }
   }
+  const std::vector<const Check *> others = differ_without_rows(r);
+  if (!others.empty()) out += "\nChecks that differ and name no row\n";
+  for (const Check *c : others)
+    out += fmt::format("      {}: {}\n         {}\n", c->file, c->name, c->where);
   return out;
 }
 
@@ -170,15 +195,11 @@ std::string as_junit(const Report &r) {
   pugi::xml_attribute skips = suite.append_attribute("skipped");
   int failed = 0, skipped = 0;
   for (const Check &c : r.found) {
-    const auto same = std::find_if(r.expected.begin(), r.expected.end(), [&](const Check &e) {
-      return e.file == c.file && e.name == c.name;
-    });
-    const bool comparable = same != r.expected.end() && same->outcome == Outcome::passed;
     pugi::xml_node node = suite.append_child("testcase");
     node.append_attribute("classname") = c.file.c_str();
     node.append_attribute("name") = c.name.c_str();
     if (c.outcome == Outcome::passed) continue;
-    if (comparable) {
+    if (comparable(r, c)) {
       ++failed;
       node.append_child("failure").append_attribute("message") = c.where.c_str();
     } else {
@@ -200,6 +221,28 @@ void write(const std::string &file, const std::string &text) {
   if (!out.flush()) throw std::runtime_error(fmt::format("{} cannot be written", file));
 }
 
+PeerOptions peer_options(const VerifyOptions &o) {
+  PeerOptions out{o.peer, o.address, o.port, o.gid, o.timeout, o.only};
+  if (out.address.empty() && o.device == "soft") out.address = soft_peer_address;
+  return out;
+}
+
+// Where two sides on software HCAs of one machine meet.
+std::string soft_fabric() {
+  const char *named = std::getenv("SOFTHCA_FABRIC");
+  return named != nullptr ? named : "verify";
+}
+
+void compare_with_peer(Report &report, const VerifyOptions &o, const Target &target) {
+  report.found = run_with_peer(target, peer_options(o), soft_fabric());
+  if (target.soft) return;
+  report.expected = run_with_soft_peer(target.link, peer_options(o));
+  // A program that failed early has not come to all that it is about.
+  for (Check &found : report.found)
+    for (const Check &e : report.expected)
+      if (e.name == found.name) found.rows = e.rows;
+}
+
 int run(const VerifyOptions &o) {
   const Folder folder;
   Target target{o.device == "soft", o.device == "soft" ? "" : o.device, o.link};
@@ -216,12 +259,21 @@ int run(const VerifyOptions &o) {
     if (target.link.empty()) target.link = device["ports"][0]["link"] == "Ethernet" ? "eth" : "ib";
   }
 
+  if (target.link.empty() && o.two_hosts()) target.link = "ib";
+  if (o.listen) {
+    serve_peer(target, peer_options(o), soft_fabric());
+    return exit_ok;
+  }
   // The software HCA is what rows are judged by; on its own it has to pass all.
   const std::vector<std::string> links = target.link.empty()
                                              ? std::vector<std::string>{"ib", "eth"}
                                              : std::vector<std::string>{target.link};
   for (const std::string &link : links) {
     target.link = link;
+    if (!o.peer.empty()) {
+      compare_with_peer(report, o, target);
+      continue;
+    }
     for (Check &c : run_checks(o, target, folder)) report.found.push_back(std::move(c));
     if (!target.soft) report.expected = run_checks(o, {true, "", link}, folder);
   }
@@ -237,7 +289,9 @@ int run(const VerifyOptions &o) {
   write(o.report, text);
   write(o.json, as_json(report).dump(1) + "\n");
   write(o.junit, as_junit(report));
-  return count(report)[static_cast<std::size_t>(Judgement::differs)] == 0 ? exit_ok : exit_findings;
+  const bool differs = count(report)[static_cast<std::size_t>(Judgement::differs)] != 0 ||
+                       !differ_without_rows(report).empty();
+  return differs ? exit_findings : exit_ok;
 }
 
 }  // namespace
@@ -250,8 +304,22 @@ void add_verify(CLI::App &app, Action &action) {
       ->type_name("soft|NAME");
   sub->add_option("--link", o->link, "Of the software HCA (both otherwise)")
       ->check(CLI::IsMember({"ib", "eth"}));
-  sub->add_option("--only", o->only, "One file of checks")->type_name("FILE");
-  sub->add_option("--timeout", o->timeout, "Seconds for a file of checks")
+  sub->add_option("--only", o->only, "One file of checks, or one program with a peer")
+      ->type_name("FILE");
+  CLI::Option *listen = sub->add_flag(
+      "--listen", o->listen, "Wait for one peer, for checks between two hosts, and serve it");
+  CLI::Option *peer = sub->add_option("--peer", o->peer,
+                                      "Run the checks between two hosts with HOST, which listens")
+                          ->type_name("HOST")
+                          ->excludes(listen);
+  sub->add_option("--address", o->address,
+                  "IP address of the peer's RDMA port, for the connection manager, if not HOST")
+      ->needs(peer);
+  sub->add_option("--port", o->port, "TCP port at which the two meet, 18514 otherwise")
+      ->check(CLI::Range(1, 65535));
+  sub->add_option("--gid", o->gid, "Index of the GID between two hosts: 1 otherwise with Ethernet")
+      ->check(CLI::Range(0, 255));
+  sub->add_option("--timeout", o->timeout, "Seconds for a file of checks, or a program with a peer")
       ->check(CLI::Range(1, 3600));
   sub->add_option("--report", o->report, "Write what is printed to FILE too")->type_name("FILE");
   sub->add_option("--json", o->json, "Write the rows to FILE")->type_name("FILE");

@@ -34,6 +34,10 @@ fs::path find_libsofthca() {
 
 fs::path find_checks() { return find("ibvexp-checks", {"../../tests/e2e", LIBEXEC_FROM_BIN}); }
 
+fs::path find_pairs() {
+  return find("ibvexp-pairs.txt", {"../../tests/samples", LIBEXEC_FROM_BIN});
+}
+
 fs::path find_migrate() { return find("ibvexp-migrate", {"migrate", "."}); }
 
 }  // namespace ibvexp::tool

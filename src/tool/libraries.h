@@ -11,6 +11,8 @@ std::filesystem::path find_libibverbs_exp();
 std::filesystem::path find_libsofthca();
 // The program of the end-to-end checks.
 std::filesystem::path find_checks();
+// The list of the programs that talk between two hosts; they lie beside it.
+std::filesystem::path find_pairs();
 // The program that rewrites sources. Throws when it was not built or installed.
 std::filesystem::path find_migrate();
 

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -78,6 +79,82 @@ class Verify(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("no RDMA device", done.stderr)
         self.assertEqual(written, {})
+
+    def with_peer(self, *arguments, link="ib", peer_link=None, **more):
+        """What this side of two hosts says; the other one serves it, as it is."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        fabric = f"verify-{os.getpid()}-{port}"
+        command = [IBVEXP, "verify", "--device", "soft", "--port", port, "--timeout", "60"]
+        listening = subprocess.Popen([*command, "--link", peer_link or link, "--listen"],
+                                     env=dict(ENV, SOFTHCA_FABRIC=fabric),
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            done, written = self.verify(*command[2:], "--link", link, "--peer", "127.0.0.1",
+                                        *arguments, SOFTHCA_FABRIC=fabric, **more)
+            listening.wait(30)
+        finally:
+            listening.kill()
+            listening.communicate()
+        return done, written, listening.returncode
+
+    def test_two_hosts(self):
+        for link in ("ib", "eth"):
+            done, written, served = self.with_peer(link=link)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(served, 0)
+            rows = {r["name"]: r for r in json.loads(written["json"])["rows"]}
+            names = {c["name"] for r in rows.values() for c in r["checks"]}
+            self.assertLessEqual({"pingpong-rc", "pingpong-uc", "xrc-exp", "cm-rc", "cm-ud"}, names)
+            self.assertEqual("rss" in names, link == "eth")
+            self.assertEqual(rows["rdma_create_qp_exp"]["judgement"], "as on the software HCA")
+
+    def test_what_differs_between_two_hosts_is_named(self):
+        fault = {"kind": "wqe", "match": "SEND_IMM", "nth": 3, "syndrome": "local_protection"}
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as config:
+            json.dump({"faults": [fault]}, config)
+            config.flush()
+            done, written, served = self.with_peer("--only", "pingpong-rc",
+                                                   SOFTHCA_CONFIG=config.name)
+        self.assertEqual((done.returncode, served), (1, 0), done.stdout + done.stderr)
+        self.assertIn("this side: exit status 1", done.stdout)
+        suite = xml.etree.ElementTree.fromstring(written["junit"])
+        self.assertEqual(suite.get("failures"), "1")
+
+    def test_a_peer_of_another_link_layer(self):
+        done, written, _ = self.with_peer(peer_link="eth")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r'says "ibvexp-verify \S+ eth", not "ibvexp-verify \S+ ib"')
+        self.assertEqual(written, {})
+
+    def test_no_peer(self):
+        done, written = self.verify("--device", "soft", "--peer", "127.0.0.1", "--port", "1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("127.0.0.1, port 1: Connection refused", done.stderr)
+        self.assertEqual(written, {})
+
+    def test_a_peer_asks_for_what_is_not_in_the_list(self):
+        """Nothing but names of the list is understood, and a long line ends it."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        listening = subprocess.Popen([IBVEXP, "verify", "--device", "soft", "--listen", "--port", str(port)],
+                                     env=ENV, stderr=subprocess.PIPE, text=True)
+        try:
+            self.assertIn(f"waiting at port {port}", listening.stderr.readline())
+            with socket.create_connection(("127.0.0.1", port)) as peer, peer.makefile("rw") as lines:
+                self.assertRegex(lines.readline(), r"^ibvexp-verify \S+ ib$")
+                for asked in ("pair ../../../bin/sh", "pair", "run pingpong-rc"):
+                    lines.write(asked + "\n")
+                    lines.flush()
+                    self.assertEqual(lines.readline(), "unknown\n")
+                lines.write("x" * 1000)
+                lines.flush()
+                self.assertEqual(listening.wait(30), 0)
+        finally:
+            listening.kill()
+            listening.communicate()
 
 
 if __name__ == "__main__":
