@@ -228,6 +228,17 @@ EXPORTED long mixed(struct mixed *m) {
 }"""))
         self.assertEqual(verdict["standing"], "unused", file)
 
+    def test_pointers_where_a_completion_queue_has_pairs_of_words(self):
+        """As at the end of rdma_cm_id: what is loaded at once may be one pointer."""
+        verdict, file = self.judge(self.build("4.x", [], """
+struct connected { char head[376]; void *channel; struct ibv_cq *cq; struct ibv_srq *srq; struct ibv_pd *pd; };
+EXPORTED struct ibv_mr *begin(struct connected *c, void *bytes) {
+	if (c->srq->context != c->cq->context) { ibv_destroy_srq(c->srq); return 0; }
+	ibv_get_cq_event(c->channel, &c->cq, &bytes);
+	return ibv_reg_mr(c->pd, bytes, 64, 0);
+}"""))
+        self.assertEqual(verdict["standing"], "unused", file)
+
     def test_names_of_source_files_in_data(self):
         for name, found in (("/build/include/infiniband/mlx5_hw.h", True), ("mlx5/exp/ib_mlx5_hw.c", True),
                             ("my_mlx5_hw.h", False), ("see mlx5_hw.h", False), ("mlx5_hw.h is gone", False)):

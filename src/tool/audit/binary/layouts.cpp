@@ -63,24 +63,28 @@ struct Match {
   std::vector<std::string_view> members;
   LayoutRelease release;
   int strange = 0;        // loads behind the public part that are no members
+  int pairs = 0;          // loads of two members at once, which may be one pointer
   bool followed = false;  // a member that is a pointer is used as one
   std::uint64_t first = ~std::uint64_t{0};
 };
 
 Match match(const Shape &shape, int shift, std::span<const FieldRead> all) {
   Match out;
-  std::vector<char> known(all.size(), 0);
+  std::vector<char> known(all.size(), 0), pair(all.size(), 0);
   for (const Field &f : fields) {
     if (f.object != shape.object) continue;
     bool in_3x = false, in_4x = false, followed = false;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const int offset = static_cast<int>(all[i].offset) - shift;
+      const bool two =
+          reads_two(all[i], offset, f.at_3x, f.size) || reads_two(all[i], offset, f.at_4x, f.size);
       const bool a =
           reads(all[i], offset, f.at_3x, f.size) || reads_two(all[i], offset, f.at_3x, f.size);
       const bool b =
           reads(all[i], offset, f.at_4x, f.size) || reads_two(all[i], offset, f.at_4x, f.size);
       if (!a && !b) continue;
       known[i] = 1;
+      pair[i] = two ? 1 : 0;
       in_3x = in_3x || a;
       in_4x = in_4x || b;
       followed = followed || (f.size == 8 && all[i].followed);
@@ -93,12 +97,14 @@ Match match(const Shape &shape, int shift, std::span<const FieldRead> all) {
     out.release.read_3x += in_3x ? 1 : 0;
     out.release.read_4x += in_4x ? 1 : 0;
   }
-  std::bitset<largest_offset> strange;
+  std::bitset<largest_offset> strange, pairs;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const int offset = static_cast<int>(all[i].offset) - shift;
     if (known[i] == 0 && offset >= shape.public_size && offset < largest_offset)
       strange.set(static_cast<std::size_t>(offset));
+    if (pair[i] != 0) pairs.set(static_cast<std::size_t>(offset));
   }
+  out.pairs = static_cast<int>(pairs.count());
   out.strange = static_cast<int>(strange.count());
   return out;
 }
@@ -112,10 +118,11 @@ bool is_ring(const Match &m) {
   return m.followed && m.strange == 0 && has("buf_a.buf") && has("cq_log_size");
 }
 
-// Members that only one release has at that place count for the one that has more.
+// Members that only one release has at that place count for the one that has more, and
+// two that are loaded at once for one: in another structure a pointer has that size.
 int weight(const Match &m) {
   const int both = std::min(m.release.read_3x, m.release.read_4x);
-  return static_cast<int>(m.members.size()) - both;
+  return static_cast<int>(m.members.size()) - both - m.pairs;
 }
 
 }  // namespace
