@@ -43,7 +43,27 @@
 #define MLX5_CQE_L3_HDR_TYPE_NONE ibvexp_hidden_MLX5_CQE_L3_HDR_TYPE_NONE
 #define MLX5_CQE_L3_HDR_TYPE_IPV6 ibvexp_hidden_MLX5_CQE_L3_HDR_TYPE_IPV6
 #define MLX5_CQE_L3_HDR_TYPE_IPV4 ibvexp_hidden_MLX5_CQE_L3_HDR_TYPE_IPV4
+/* What strict modes such as -std=c99 hide, and that header's inlines call. */
+#include <endian.h>
+#ifndef htobe32
+#define IBVEXP_HIDDEN_BYTE_ORDER
+#define htobe16(x) __builtin_bswap16(x)
+#define htobe32(x) __builtin_bswap32(x)
+#define htobe64(x) __builtin_bswap64(x)
+#define be16toh(x) __builtin_bswap16(x)
+#define be32toh(x) __builtin_bswap32(x)
+#define be64toh(x) __builtin_bswap64(x)
+#endif
 #include <infiniband/mlx5dv.h>
+#ifdef IBVEXP_HIDDEN_BYTE_ORDER
+#undef IBVEXP_HIDDEN_BYTE_ORDER
+#undef htobe16
+#undef htobe32
+#undef htobe64
+#undef be16toh
+#undef be32toh
+#undef be64toh
+#endif
 #undef mlx5dv_obj
 #undef mlx5dv_obj_type
 #undef mlx5dv_init_obj
