@@ -147,6 +147,39 @@ def refusal(name, output):
     return f'no {what}' if error and found and found[1].startswith(error) else None
 
 
+# The tests of newer releases ask programs of iproute2: "rdma" for the network interface behind
+# a port, "devlink" whether RoCE is on. These ask the kernel, and fail where that has no such
+# device. What they would say of the software HCA:
+PROGRAMS = {'rdma': r"""#!/bin/sh
+printf '['
+for port in /sys/class/infiniband/*/ports/*; do
+  device=${port#/sys/class/infiniband/}
+  interface=$(cat "$port/gid_attrs/ndevs/0" 2>/dev/null)
+  printf '%s{"ifname":"%s","port":%s%s}' "$comma" "${device%%/*}" "${port##*/}" \
+    "${interface:+,\"netdev\":\"$interface\"}"
+  comma=,
+done
+echo ']'
+""", 'devlink': r"""#!/bin/sh
+case " $* " in
+  *' param show '*' enable_roce '*) echo 'name enable_roce type generic values: cmode driverinit value true' ;;
+  *) exit 1 ;;  # no switch
+esac
+"""}
+
+
+@contextlib.contextmanager
+def path_with_programs():
+    """PATH with these in front."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in PROGRAMS.items():
+            program = os.path.join(folder, name)
+            with open(program, 'w', encoding='ascii') as file:
+                file.write(text)
+            os.chmod(program, 0o755)
+        yield folder + os.pathsep + os.environ.get('PATH', os.defpath)
+
+
 def run(library, folder, link, configuration, huge):
     """Returns {test: result or skip reason}, what is wrong, and the whole output."""
     fabric = f'pyverbs-{link}-{os.getpid()}'
@@ -155,9 +188,11 @@ def run(library, folder, link, configuration, huge):
                        LD_PRELOAD=':'.join(filter(None, [os.environ.get('LD_PRELOAD'), library])))
     command = ['/usr/bin/python3', 'run_tests.py', '--dev', 'mlx5_0', '-v']
     try:
-        done = subprocess.run(command, cwd=os.path.join(folder, 'tests'), env=environment,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors='replace', timeout=TIMEOUT, check=False)
+        with path_with_programs() as path:
+            done = subprocess.run(command, cwd=os.path.join(folder, 'tests'),
+                                  env=environment | {'PATH': path}, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, errors='replace',
+                                  timeout=TIMEOUT, check=False)
         output, status = done.stdout, done.returncode
     except subprocess.TimeoutExpired as late:
         output, status = (late.stdout or b'').decode(errors='replace'), 'time-out'
