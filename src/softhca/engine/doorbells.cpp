@@ -18,7 +18,7 @@ constexpr size_t registers = 4;
 // looked at in turn, so that many cost no more than few.
 constexpr size_t pages_per_step = 2;
 
-struct Page {
+struct alignas(64) Page {  // found by a shift
   const u8 *page;
   u64 seen[registers] = {};
 };
@@ -32,6 +32,13 @@ size_t g_cursor;
 u64 read_register(const u8 *page, size_t i) {
   return __atomic_load_n(reinterpret_cast<const u64 *>(page + first_register + i * register_stride),
                          __ATOMIC_RELAXED);
+}
+
+// What nearly every look finds, in as few instructions as it takes.
+bool untouched(const Page &p) {
+  static_assert(registers == 4);
+  return ((read_register(p.page, 0) ^ p.seen[0]) | (read_register(p.page, 1) ^ p.seen[1]) |
+          (read_register(p.page, 2) ^ p.seen[2]) | (read_register(p.page, 3) ^ p.seen[3])) == 0;
 }
 
 // Whether its doorbell record is already to be seen does not matter: the QP is
@@ -72,12 +79,11 @@ void doorbells_forget() { pages().clear(); }
 
 void doorbells_look(u64 now_ns) {
   auto &list = pages();
-  for (size_t left = std::min(list.size(), pages_per_step); left > 0; --left) {
-    if (++g_cursor >= list.size()) g_cursor = 0;
+  const size_t n = list.size();
+  for (size_t left = std::min(n, pages_per_step); left > 0; --left) {
+    if (++g_cursor >= n) g_cursor = 0;
     Page &p = list[g_cursor];
-    u64 changed = 0;
-    for (size_t i = 0; i < registers; ++i) changed |= read_register(p.page, i) ^ p.seen[i];
-    if (changed == 0) continue;
+    if (untouched(p)) continue;
     for (size_t i = 0; i < registers; ++i) {
       const u64 raw = read_register(p.page, i);
       if (raw == p.seen[i]) continue;

@@ -46,6 +46,7 @@ constexpr u64 event_mode_ns = 2'000'000;
 std::atomic<u64> g_last_hook_ns{0};
 std::atomic<bool> g_running{false};
 std::atomic<bool> g_inline_step{true};  // `inline_step` of the configuration
+bool g_faults;                          // any are configured. Device lock held
 std::atomic<u32> g_generation{0};       // a forked child's engine is another one
 void (*g_cm_receive)(const PacketHeader &, const u8 *);
 bool (*g_cm_tick)(u64);
@@ -150,14 +151,15 @@ size_t sweep_quota(Process &p, u64 now_ns) {
 void sweep(Process &p, u64 now_ns) {
   const size_t quota = sweep_quota(p, now_ns);
   p.qp_visits += quota;
+  const size_t n = p.sweep.size();
   for (size_t i = 0; i < quota; ++i) {
-    if (p.sweep_cursor >= p.sweep.size()) p.sweep_cursor = 0;
+    if (p.sweep_cursor >= n) p.sweep_cursor = 0;
     // Each record is a cache line of its own, and the next one's turn comes.
     const size_t ahead = p.sweep_cursor + sweep_prefetch;
-    if (ahead < p.sweep.size()) __builtin_prefetch(p.sweep[ahead].record);
+    if (ahead < n) __builtin_prefetch(p.sweep[ahead].record);
     const IdleDoorbell &d = p.sweep[p.sweep_cursor++];
     if (!doorbell_rung(d)) continue;
-    p.sweep_eager = p.sweep.size();
+    p.sweep_eager = n;
     qp_wake(*d.qp);
   }
 }
@@ -219,13 +221,13 @@ bool engine_step(u64 now_ns) {
   if (!p.ack_pending.empty()) any |= push_responses(p);
   doorbells_look(now_ns);
   sweep(p, now_ns);
-  any |= run_hot(p, now_ns);
-  any |= flush_failed_wqs();
+  if (!p.hot.empty()) any |= run_hot(p, now_ns);
+  if (!p.failed_wqs.empty()) any |= flush_failed_wqs();
   while (!p.compressing.empty()) cq_flush_compressed(*p.compressing.back());
   if (!p.watched.empty()) check_watched(p, now_ns);
   if (!p.overflowing.empty()) flush_channels(p);
   if (g_cm_tick != nullptr) any |= g_cm_tick(now_ns);
-  if (faults_configured()) {
+  if (g_faults) {
     any |= transmit_delayed(now_ns);
     raise_injected_events(now_ns);
   }
@@ -370,6 +372,7 @@ void *engine_thread(void *argument) {
 
 int engine_start() {
   const u32 generation = g_generation.fetch_add(1) + 1;
+  g_faults = faults_configured();
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);

@@ -26,7 +26,7 @@ u64 rest_after(const Process &p) {
 u64 next_due(const Process &p, u64 now_ns) {
   if (!p.ack_pending.empty() || !p.compressing.empty()) return now_ns;
   u64 next = ~u64{0};
-  if (any_failed_wq()) next = now_ns + flush_ns;
+  if (!p.failed_wqs.empty()) next = now_ns + flush_ns;
   if (!p.overflowing.empty()) next = std::min(next, now_ns + channel_ns);
   for (const IdleDoorbell &d : p.sweep)
     if (d.watch_received) next = std::min(next, now_ns + flush_ns);

@@ -24,6 +24,8 @@
 
 namespace softhca {
 
+struct Wq;
+
 using Gid = std::array<u8, 16>;
 enum class GidType : u8 { ib = 0, roce_v1 = 1, roce_v2 = 2 };  // values of ib_uverbs_gid_type
 struct GidEntry {
@@ -125,6 +127,7 @@ struct Process {
   std::vector<Cq *> watched;            // CQs whose arming is to be checked
   std::vector<Cq *> compressing;        // CQs with held-back completions
   std::vector<EventChannel *> overflowing;
+  std::vector<Wq *> failed_wqs;                  // receive queues of frames in the error state
   std::vector<EventChannel *> context_channels;  // async channel of every open context
   size_t sweep_cursor = 0;
   size_t sweep_eager = 0;  // QPs to look at without waiting for their time

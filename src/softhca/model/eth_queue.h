@@ -64,7 +64,6 @@ void wq_set_state(Wq &, WqState);
 void wq_forget(Wq &);
 // Completes with flush errors what was posted to queues in error.
 bool flush_failed_wqs();
-bool any_failed_wq();
 
 struct IndirectionTable {
   std::vector<Wq *> wqs;  // a power of two of them

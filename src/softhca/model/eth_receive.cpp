@@ -12,11 +12,6 @@ namespace {
 
 constexpr u64 pause_ns = 100'000'000;  // how long a frame waits for a WQE
 
-std::vector<Wq *> &failed_wqs() {
-  static auto &list = *new std::vector<Wq *>;
-  return list;
-}
-
 // The bytes that reach memory: the frame, perhaps without its VLAN tag and
 // with its check sequence.
 struct Image {
@@ -276,20 +271,18 @@ void wq_set_state(Wq &wq, WqState state) {
     wq.consumed = 0;
     wq.strides_used = 0;
   }
-  if (before == WqState::error && state != WqState::error) std::erase(failed_wqs(), &wq);
+  if (before == WqState::error && state != WqState::error) std::erase(process().failed_wqs, &wq);
   if (before != WqState::error && state == WqState::error) {
-    failed_wqs().push_back(&wq);
+    process().failed_wqs.push_back(&wq);
     flush(wq);
   }
 }
 
-void wq_forget(Wq &wq) { std::erase(failed_wqs(), &wq); }
-
-bool any_failed_wq() { return !failed_wqs().empty(); }
+void wq_forget(Wq &wq) { std::erase(process().failed_wqs, &wq); }
 
 bool flush_failed_wqs() {
   bool any = false;
-  for (Wq *wq : failed_wqs()) {
+  for (Wq *wq : process().failed_wqs) {
     any |= wq->available() != 0;
     flush(*wq);
   }

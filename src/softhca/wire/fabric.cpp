@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -459,14 +460,17 @@ void Fabric::State::note_quiet(u16 src, u32 limit) {
 bool Fabric::receive(const PacketHeader *&header, const u8 *&payload) {
   State &s = *s_;
   if (s.current != 0) release();
-  u64 active[bitmap_words], any = 0;
-  for (size_t w = 0; w < bitmap_words; ++w) {
-    active[w] = s.control->active[w].load(std::memory_order_acquire);
-    any |= active[w];
-  }
-  if (any == 0) return false;
+  // Nearly always nobody has sent, and the answer costs as little as it can.
+  const auto load = [&s](size_t w) { return s.control->active[w].load(std::memory_order_acquire); };
+  const auto any = [&]<size_t... w>(std::index_sequence<w...>) { return (load(w) | ...); };
+  if (any(std::make_index_sequence<bitmap_words>()) == 0) return false;
+  u64 active[bitmap_words];
   u32 senders = 0;
-  for (const u64 word : active) senders += static_cast<u32>(std::popcount(word));
+  for (size_t w = 0; w < bitmap_words; ++w) {
+    active[w] = load(w);
+    senders += static_cast<u32>(std::popcount(active[w]));
+  }
+  if (senders == 0) return false;  // others may write these words, too
 
   // Round robin: every active sender once, beginning behind the last served.
   const u32 limit = std::max(quiet_polls / senders, 4u);
