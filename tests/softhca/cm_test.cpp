@@ -20,7 +20,8 @@ TEST_CASE("framing") {
   CHECK(c.raw(&header, 7) == EINVAL);
   CHECK(c.raw(&header, sizeof header) == EINVAL);  // the body is not there
   CHECK(c.raw(nullptr, sizeof header) == EFAULT);
-  CHECK(c.command(23, rdma_ucm_disconnect{0}) == EINVAL);
+  CHECK(c.command(23, rdma_ucm_disconnect{0}) == ENOSYS);  // RESOLVE_IB_SERVICE
+  CHECK(c.command(25, rdma_ucm_disconnect{0}) == EINVAL);
   CHECK(c.command(13, rdma_ucm_disconnect{0}) == ENOSYS);  // GET_OPTION
   CHECK(c.command(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{99}) == ENOENT);
 }
@@ -42,6 +43,42 @@ TEST_CASE("responses need room and memory") {
   CHECK(c.command(RDMA_USER_CM_CMD_QUERY_ROUTE, query, 200) == 0);
   query.option = 3;
   CHECK(c.command(RDMA_USER_CM_CMD_QUERY, query, 280) == ENOSYS);
+}
+
+// What rdma_resolve_addrinfo() of newer librdmacm waits for.
+TEST_CASE("applications write events to their own ids") {
+  constexpr u32 write_cm_event = 24;
+  struct {
+    u32 id, reserved, event, status;
+    union {
+      rdma_ucm_conn_param conn;
+      rdma_ucm_ud_param ud;
+      u64 argument;
+    };
+  } cmd{};
+  Channel c, other;
+  Id id(c);
+  cmd.id = id.number;
+  cmd.status = 7;
+  cmd.argument = 0x1122334455667788;
+  for (const EventType type : {EventType::user, EventType::internal}) {
+    cmd.event = static_cast<u32>(type);
+    REQUIRE(c.command(write_cm_event, cmd) == 0);
+    const rdma_ucm_event_resp got = c.event(type);
+    CHECK(got.uid == id.uid);
+    CHECK(got.id == id.number);
+    CHECK(got.status == 7);
+    u64 argument = 0;
+    std::memcpy(&argument, &got.param, sizeof argument);
+    CHECK(argument == cmd.argument);
+    CHECK(other.command(write_cm_event, cmd) == EINVAL);
+  }
+  // The device's own events are nobody else's to write.
+  cmd.event = static_cast<u32>(EventType::established);
+  CHECK(c.command(write_cm_event, cmd) == EINVAL);
+  cmd.event = static_cast<u32>(EventType::internal) + 1;
+  CHECK(c.command(write_cm_event, cmd) == EINVAL);
+  CHECK(c.quiet());
 }
 
 TEST_CASE("ids belong to their channel") {

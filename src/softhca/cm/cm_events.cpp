@@ -60,6 +60,12 @@ void post_event(Id &id, EventType type, i32 status) {
   queue(id, e);
 }
 
+void post_written_event(Id &id, u32 type, u32 status, u64 argument) {
+  Event e = make_event(static_cast<EventType>(type), static_cast<i32>(status));
+  std::memcpy(&e.resp.param, &argument, sizeof argument);
+  queue(id, e);
+}
+
 void post_conn_event(Id &id, EventType type, i32 status, const rdma_ucm_conn_param &param,
                      const rdma_ucm_ece &ece) {
   Event e = make_event(type, status);

@@ -45,6 +45,10 @@ enum class EventType : u32 {
   multicast_error,
   addr_change,
   timewait_exit,
+  addrinfo_resolved,
+  addrinfo_error,
+  user,      // written by the application
+  internal,  // written by librdmacm
 };
 
 // Values of enum ib_qp_type.
@@ -176,6 +180,7 @@ void forget_all_ids();  // in a forked child
 // --- events (events.cpp) ---
 // Queues an event of `id` unless its owner has not set a context yet.
 void post_event(Id &, EventType, i32 status);
+void post_written_event(Id &, u32 type, u32 status, u64 argument);
 void post_conn_event(Id &, EventType, i32 status, const rdma_ucm_conn_param &,
                      const rdma_ucm_ece &ece = {});
 void post_ud_event(Id &, EventType, i32 status, const rdma_ucm_ud_param &);

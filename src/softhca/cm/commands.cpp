@@ -397,6 +397,36 @@ int do_leave_mcast(Channel &c, const Request &r) {
   return respond(cmd.response, resp);
 }
 
+// --- events of the application itself ---------------------------------------
+
+// RDMA_USER_CM_CMD_WRITE_CM_EVENT and its structure, which headers of Linux have since 6.17.
+constexpr u32 write_cm_event_command = 24;
+struct WriteCmEvent {
+  u32 id;
+  u32 reserved;
+  u32 event;
+  u32 status;
+  union {
+    rdma_ucm_conn_param conn;
+    rdma_ucm_ud_param ud;
+    u64 argument;
+  };
+};
+
+// librdmacm resolves names on a thread of its own and says so by an event.
+int do_write_cm_event(Channel &c, const Request &r) {
+  WriteCmEvent cmd;
+  int error = fetch(r, cmd);
+  if (error != 0) return error;
+  if (cmd.event != static_cast<u32>(EventType::user) &&
+      cmd.event != static_cast<u32>(EventType::internal))
+    return EINVAL;
+  Id *id = find_id(c, cmd.id, error);
+  if (id == nullptr) return error;
+  post_written_event(*id, cmd.event, cmd.status, cmd.argument);
+  return 0;
+}
+
 using Handler = int (*)(Channel &, const Request &);
 
 constexpr Handler handlers[] = {
@@ -423,8 +453,10 @@ constexpr Handler handlers[] = {
     /* 20 BIND */ do_bind,
     /* 21 RESOLVE_ADDR */ do_resolve_addr,
     /* 22 JOIN_MCAST */ do_join_mcast,
+    /* 23 RESOLVE_IB_SERVICE */ nullptr,
+    /* 24 WRITE_CM_EVENT */ do_write_cm_event,
 };
-static_assert(std::size(handlers) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
+static_assert(std::size(handlers) == write_cm_event_command + 1);
 
 }  // namespace
 
