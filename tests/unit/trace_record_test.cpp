@@ -5,15 +5,38 @@
 #include "trace/trace_record.h"
 
 #include <cstring>
+#include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
 using namespace ibvexp::trace;
+
+namespace {
+
+// What somebody shortens as soon as its size has been asked for.
+dev_t device_of_short = 0;
+ino_t short_lived = 0;
+std::string path_of_short;
+
+}  // namespace
+
+// In front of the C library's.
+extern "C" int fstat(int fd, struct stat *st) noexcept {
+  const int error = fstatat(fd, "", st, AT_EMPTY_PATH);
+  if (error == 0 && short_lived != 0 && st->st_ino == short_lived &&
+      st->st_dev == device_of_short) {
+    short_lived = 0;
+    REQUIRE(truncate(path_of_short.c_str(), 0) == 0);
+  }
+  return error;
+}
 
 namespace {
 
@@ -52,4 +75,25 @@ TEST_CASE("a trace is JSON, whatever an image says") {
   const nlohmann::json record = written(*image);
   CHECK(record["rows"].size() == row_count);
   CHECK(record["state"] == "ended");
+}
+
+TEST_CASE("an image that is shortened while it is read is left alone") {
+  char folder[] = "/tmp/image-XXXXXX";
+  REQUIRE(mkdtemp(folder) != nullptr);
+  const std::string file = std::string(folder) + "/trace.json", live = file + ".host.1.1.live";
+  const auto image = std::make_unique<Image>();
+  std::memcpy(image->header.magic, image_magic.data(), sizeof(image->header.magic));
+  image->header.tables = tables_hash;
+  std::ofstream(live, std::ios::binary)
+      .write(reinterpret_cast<const char *>(image.get()), sizeof(Image));
+  REQUIRE(is_image(image.get(), sizeof(Image)));
+  struct stat st;
+  REQUIRE(stat(live.c_str(), &st) == 0);
+  path_of_short = live;
+  device_of_short = st.st_dev;
+  short_lived = st.st_ino;
+  CHECK(gather(file.c_str(), true) == 0);
+  CHECK(short_lived == 0);
+  CHECK(std::filesystem::exists(live));
+  std::filesystem::remove_all(folder);
 }
