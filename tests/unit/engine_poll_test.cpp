@@ -6,6 +6,7 @@
 #include "translate/queue/engine/take.h"
 
 #include <cerrno>
+#include <sys/mman.h>
 
 using namespace engine_rig;
 
@@ -474,6 +475,22 @@ TEST_CASE("an entry that the device has not written makes nobody the latest") {
   ibv_wc wc[4];
   REQUIRE(poll(rig.queue, 4, wc) == 2);
   CHECK(rig.queue.last == &rig.endpoint);
+}
+
+TEST_CASE("an entry that the device has not written is nobody's") {
+  // It names a queue that completes elsewhere, and may go at any moment.
+  void *gone = mmap(nullptr, sizeof(Endpoint), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(gone != MAP_FAILED);
+  PollRig rig;
+  rig.table.set(0x1111, static_cast<Endpoint *>(gone));
+  rig.post_sends(2);
+  rig.add({});
+  rig.add({0, 1});
+  store(rig.cqe(2) + 32, be(0x1111u));
+  rig.cqe(2)[63] = GENERATE(0x01, 0xf0, 0xf1);
+  ibv_wc wc[4];
+  CHECK(poll(rig.queue, 4, wc) == 2);
+  munmap(gone, sizeof(Endpoint));
 }
 
 namespace {
