@@ -115,6 +115,42 @@ class MachineCode(Audit):
         self.assertEqual(names, {"ibv_exp_create_qp", "2.x operation table"})
         self.assertEqual(report["files"][0]["header"], "MLNX_OFED 2.x")
 
+    def test_a_number_in_an_instruction_is_no_padding(self):
+        """Without unwind tables a push behind zeros begins a function; 0x150 is one if it stands
+        at a multiple of 16, as clang 19 has it here."""
+        names, _ = self.names("""
+            extern "C" void *allocate(void *attr);
+            asm(R"(
+                    .text
+                    .p2align 4
+                allocate:
+                    push %rax
+                    mov (%rdi), %rax
+                    mov (%rax), %rax
+                    test %rax, %rax
+                    je 1f
+                    cmpq $-1, 0x140(%rax)
+                    jne 1f
+                    testb $0x40, -9(%rax)
+                    je 1f
+                    lea -0x150(%rax), %rcx
+                    sub -8(%rax), %rcx
+                    je 1f
+                    cmpq $0x150, 0x290(%rcx)
+                    jb 1f
+                    mov 0x148(%rcx), %rax
+                    test %rax, %rax
+                    je 1f
+                    call *%rax
+                    jmp 2f
+                1:  xor %eax, %eax
+                2:  pop %rcx
+                    ret
+            )");
+            void *twice(void *attr) { return allocate(allocate(attr)); }
+            """, "-fno-asynchronous-unwind-tables", "-fno-exceptions")
+        self.assertEqual(names, {"ibv_exp_alloc_mkey_list_memory"})
+
     def test_flags_and_opcodes_show(self):
         names, _ = self.names("""
             #include <string.h>

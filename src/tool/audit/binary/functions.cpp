@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <string_view>
 
 namespace ibvexp::audit {
 namespace {
@@ -104,11 +105,22 @@ bool is_prologue(std::span<const std::uint8_t> b) {
   return b[0] == 0x48 && (b[1] == 0x81 || b[1] == 0x83) && b[2] == 0xec;
 }
 
+// Padding that ends in zeros, which numbers in the middle of an instruction do as well:
+// the longer forms of nop, or nothing but zeros.
+bool is_zero_padding(std::span<const std::uint8_t> before) {
+  using namespace std::string_view_literals;
+  const std::string_view bytes(reinterpret_cast<const char *>(before.data()), before.size());
+  return bytes.ends_with("\x0f\x1f\x40\0"sv) || bytes.ends_with("\x0f\x1f\x44\0\0"sv) ||
+         bytes.ends_with("\x0f\x1f\x80\0\0\0\0"sv) || bytes.ends_with("\x0f\x1f\x84\0\0\0\0\0"sv) ||
+         bytes.ends_with("\0\0\0\0\0\0\0\0"sv);
+}
+
 // Behind a return, a jump or padding.
 bool is_behind_an_end(std::span<const std::uint8_t> code, std::size_t i) {
   const std::uint8_t last = code[i - 1];
-  return last == 0xc3 || last == 0x90 || last == 0xcc || last == 0x00 ||
-         (i >= 5 && code[i - 5] == 0xe9) || (i >= 2 && code[i - 2] == 0xeb);
+  return last == 0xc3 || last == 0x90 || last == 0xcc ||
+         (last == 0x00 && is_zero_padding(code.first(i))) || (i >= 5 && code[i - 5] == 0xe9) ||
+         (i >= 2 && code[i - 2] == 0xeb);
 }
 
 // Starts of a stub in the procedure linkage table.
