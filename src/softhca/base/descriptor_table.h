@@ -8,6 +8,7 @@
 
 #include <atomic>
 
+#include "base/memory_calls.h"
 #include "base/types.h"
 
 namespace softhca {
@@ -25,8 +26,8 @@ class DescriptorTable {
     Chunk *chunk = slot.load(std::memory_order_relaxed);
     if (chunk == nullptr) {
       if (value == 0) return true;
-      void *memory =
-          mmap(nullptr, sizeof(Chunk), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      void *memory = calls::mmap(nullptr, sizeof(Chunk), PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (memory == MAP_FAILED) return false;
       chunk = static_cast<Chunk *>(memory);  // zero pages are null pointers
       slot.store(chunk, std::memory_order_release);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/memory_calls.h"
 #include "engine/engine.h"
 #include "model/device.h"
 
@@ -237,7 +238,8 @@ void *thread_main(void *) {
 void traps_start(void (*sprung)()) {
   Traps &t = traps();
   if (t.state.load() != State::none) return;
-  void *call = mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *call =
+      calls::mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (call == MAP_FAILED) return;
   t.call = static_cast<u8 *>(call);
   t.sprung = sprung;
@@ -299,7 +301,7 @@ bool traps_arm() {
     for (const Mapping &m : t.mappings) touched |= m.page == n.page && !m.trapped;
     if (!touched) continue;
     // Through the file, not the mapping: an address may be something else's by now.
-    if (madvise(n.page, page_size, MADV_REMOVE) != 0) return false;
+    if (calls::madvise(n.page, page_size, MADV_REMOVE) != 0) return false;
     n.fill(n.page);
     for (Mapping &m : t.mappings) m.trapped |= m.page == n.page;
   }
@@ -325,7 +327,7 @@ void traps_find(u64 now_ns) {
     for (const Need &n : t.needs) find_mappings(lines, n.page, t.fresh);
     if (t.fresh.empty()) return;
   }
-  madvise(t.call, page_size, MADV_DONTNEED);
+  calls::madvise(t.call, page_size, MADV_DONTNEED);
   touch(t.call);
 }
 

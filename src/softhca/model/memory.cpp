@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memory_calls.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -50,9 +51,10 @@ void degrade(MemoryAccess denied, MemoryAccess next, const char *why) {
 // each time is a system call. The kernel clears this page at fork.
 pid_t own_pid() {
   static std::atomic<pid_t> *const cached = [] {
-    void *p = mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p != MAP_FAILED && madvise(p, page_size, MADV_WIPEONFORK) != 0) {
-      munmap(p, page_size);
+    void *p =
+        calls::mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p != MAP_FAILED && calls::madvise(p, page_size, MADV_WIPEONFORK) != 0) {
+      calls::munmap(p, page_size);
       p = MAP_FAILED;
     }
     return p == MAP_FAILED ? nullptr : static_cast<std::atomic<pid_t> *>(p);
@@ -277,7 +279,7 @@ bool copy_one(Direction direction, u64 address, u8 *device, u64 length) {
 bool populate_supported() {
   static char page[1];
   const u64 at = reinterpret_cast<u64>(page) & ~u64{page_size - 1};
-  return madvise(reinterpret_cast<void *>(at), page_size, MADV_POPULATE_READ) == 0;
+  return calls::madvise(reinterpret_cast<void *>(at), page_size, MADV_POPULATE_READ) == 0;
 }
 
 // What old kernels offer instead: whether /proc/self/maps shows the whole range with the
@@ -367,8 +369,8 @@ int probe(u64 address, u64 length, bool writable) {
   if (wraps(address, length) || address + (length - 1) > ~u64{page_size - 1} - 1) return EINVAL;
   const u64 begin = address & ~u64{page_size - 1};
   const u64 end = align_up(address + length, page_size);
-  while (madvise(reinterpret_cast<void *>(begin), end - begin,
-                 writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0) {
+  while (calls::madvise(reinterpret_cast<void *>(begin), end - begin,
+                        writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     // ENOMEM says "not mapped" or "out of memory"; msync shows which.
     if (errno == ENOMEM && msync(reinterpret_cast<void *>(begin), end - begin, MS_ASYNC) == 0)

@@ -15,6 +15,7 @@
 #include "base/descriptor_table.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/memory_calls.h"
 #include "engine/doorbells.h"
 #include "engine/engine.h"
 #include "engine/traps.h"
@@ -83,7 +84,7 @@ void close_file(File &f) {
     }
   f.bfregs.close();
   traps_unmapped(f.bar, u64{uverbs::bar_pages} * page_size);
-  munmap(f.bar, u64{uverbs::bar_pages} * page_size);
+  calls::munmap(f.bar, u64{uverbs::bar_pages} * page_size);
   f.bar = nullptr;
   f.uars.clear();
   f.transport_domain = nullptr;
@@ -175,7 +176,7 @@ int uverbs_open(u32 index, int flags) {
   {
     const FileSizeErrors errors;
     if (fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes)) == 0)
-      bar = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      bar = calls::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   }
   if (bar == MAP_FAILED) {
     const int error = errno;
@@ -190,7 +191,7 @@ int uverbs_open(u32 index, int flags) {
   forget_descriptor(fd);
   File *f = take_file();
   if (!g_descriptors.set(fd, entry_of(f))) {
-    munmap(bar, bytes);
+    calls::munmap(bar, bytes);
     close(fd);
     errno = ENOMEM;
     return -1;

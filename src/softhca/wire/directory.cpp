@@ -19,6 +19,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/memory_calls.h"
 #include "wire/listing.h"
 
 namespace softhca {
@@ -119,7 +120,7 @@ int hold(const std::string &path, void *&lock) {
   }
   if (error == 0 && !same_file(fd, users)) error = EAGAIN;
   if (error == 0) {
-    lock = mmap(nullptr, page_size, PROT_READ, MAP_SHARED, fd, 0);  // never touched
+    lock = calls::mmap(nullptr, page_size, PROT_READ, MAP_SHARED, fd, 0);  // never touched
     if (lock == MAP_FAILED) error = errno;
   }
   close(fd);
@@ -270,7 +271,7 @@ void leave_fabrics() {
   for (Use *u = g_uses.load(std::memory_order_acquire); u != nullptr; u = u->next) {
     void *lock = u->lock.exchange(nullptr);
     if (lock == nullptr) continue;
-    munmap(lock, page_size);
+    calls::munmap(lock, page_size);
     (void)remove_unused(u->path, false);
     // What the killed ones left: anybody of the user clears it away.
     const std::string base = u->path.substr(0, u->path.rfind('/'));

@@ -17,6 +17,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/memory_calls.h"
 #include "wire/directory.h"
 #include "wire/layout.h"
 #include "wire/slot_file.h"
@@ -245,8 +246,8 @@ bool Fabric::State::read_tail(u16 dst) {
 
 void Fabric::State::drop(u16 dst) {
   Outgoing &o = out[dst];
-  if (o.data != nullptr) munmap(o.data, o.ring_bytes);
-  if (o.control != nullptr) munmap(o.control, control_bytes);
+  if (o.data != nullptr) calls::munmap(o.data, o.ring_bytes);
+  if (o.control != nullptr) calls::munmap(o.control, control_bytes);
   const bool complained = o.complained;
   o = Outgoing{};
   o.complained = complained;
@@ -592,7 +593,7 @@ void Fabric::leave(bool forked) {
     s_->control->closed.store(1, std::memory_order_release);
     for (u16 dst = 0; dst < max_slots; ++dst) s_->drop(dst);
     for (Incoming &i : s_->in)
-      if (i.data != nullptr) munmap(i.data, s_->ring_bytes);
+      if (i.data != nullptr) calls::munmap(i.data, s_->ring_bytes);
     leave_slot(s_->directory, s_->own);
   }
   delete s_;

@@ -18,6 +18,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/memory_calls.h"
 
 namespace softhca {
 
@@ -58,13 +59,13 @@ FileIdentity identity_of(const struct stat &st) { return {st.st_dev, st.st_ino};
 
 // A child must not keep its parent's lock or rings, nor fill core files.
 void keep_private(void *p, u64 bytes) {
-  madvise(p, bytes, MADV_DONTFORK);
-  madvise(p, bytes, MADV_DONTDUMP);
+  calls::madvise(p, bytes, MADV_DONTFORK);
+  calls::madvise(p, bytes, MADV_DONTDUMP);
 }
 
 // Keeps the lock of the open file for as long as it is mapped.
 void *map_lock(int fd) {
-  void *p = mmap(nullptr, page_size, PROT_READ, MAP_SHARED, fd, 0);
+  void *p = calls::mmap(nullptr, page_size, PROT_READ, MAP_SHARED, fd, 0);
   if (p == MAP_FAILED) return nullptr;
   keep_private(p, page_size);
   return p;
@@ -95,7 +96,7 @@ int memory_size(i32 memory, u64 &bytes) {
 // how; there a machine without memory ends processes as it always did.
 int reserve_pages(void *p, u64 bytes) {
   constexpr int populate_write = 23;  // MADV_POPULATE_WRITE
-  if (madvise(p, bytes, populate_write) == 0 || errno == EINVAL) return 0;
+  if (calls::madvise(p, bytes, populate_write) == 0 || errno == EINVAL) return 0;
   return errno;
 }
 
@@ -127,7 +128,8 @@ int create_memory(u32 ring_bytes, OwnSlot &own) {
   u8 *p = attach(own.memory, bytes, 0, control_bytes);
   int error = p == nullptr ? errno : 0;
   shmctl(own.memory, IPC_RMID, nullptr);
-  if (p != nullptr && (error = reserve_pages(p, control_bytes)) != 0) munmap(p, control_bytes);
+  if (p != nullptr && (error = reserve_pages(p, control_bytes)) != 0)
+    calls::munmap(p, control_bytes);
   if (error != 0) {
     SOFTHCA_LOG(error, "fabric: %llu bytes of shared memory cannot be mapped: %s%s",
                 static_cast<unsigned long long>(bytes), strerror(error), limit_behind(error).text);
@@ -233,16 +235,16 @@ bool claim_slot(const std::string &directory, u32 ring_bytes, OwnSlot &own) {
 void abandon_slot(const std::string &directory, OwnSlot &own) {
   own.control->closed.store(1, std::memory_order_release);
   unlink(slot_path(directory, own.number).c_str());
-  munmap(own.lock, page_size);
+  calls::munmap(own.lock, page_size);
   own.lock = nullptr;
 }
 
 void leave_slot(const std::string &directory, OwnSlot &own) {
   if (own.lock != nullptr) {
     unlink(slot_path(directory, own.number).c_str());
-    munmap(own.lock, page_size);
+    calls::munmap(own.lock, page_size);
   }
-  if (own.control != nullptr) munmap(own.control, control_bytes);
+  if (own.control != nullptr) calls::munmap(own.control, control_bytes);
   own = OwnSlot{};
 }
 
@@ -311,7 +313,7 @@ u8 *map_segment(i32 memory, u16 sender, u32 ring_bytes, bool allocate) {
       (p = attach(memory, bytes, segment_offset(sender, ring_bytes), ring_bytes)) == nullptr)
     error = errno == EINVAL || errno == EIDRM ? ESRCH : errno;
   if (p != nullptr && allocate && (error = reserve_pages(p, ring_bytes)) != 0) {
-    munmap(p, ring_bytes);
+    calls::munmap(p, ring_bytes);
     p = nullptr;
   }
   errno = error;
