@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import filecmp
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,9 @@ INTERFACE = "softhca0"
 # What a race of the program's own looks like: such a run is repeated. fio asks for no
 # retries where the receiver is late, and waits half a second for it to get ready.
 FIOS_OWN_RACE = "RNR retry counter exceeded"
+# Of libfabric's, at the end of one of some hundred runs, with other load: all messages are there,
+# and one side reads a flushed request after the other one has left. Whose fault it is, is open.
+AFTER_THE_LAST = re.compile(r"^1m +20 +=20 .*\n\[error\] .*cq_readerr: Work Request Flushed Error", re.M)
 REPEATS = 3
 
 
@@ -222,7 +226,7 @@ def run_once(lib, row, network, fabric):
 def run_row(lib, row, network, fabric):
     for _ in range(REPEATS):
         good, text = run_once(lib, row, network, fabric)
-        if good or FIOS_OWN_RACE not in text:
+        if good or (FIOS_OWN_RACE not in text and not AFTER_THE_LAST.search(text)):
             break
     return good, text
 
