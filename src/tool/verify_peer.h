@@ -1,7 +1,7 @@
 // Checks between two hosts: programs of the legacy era with one side on each. One host
 // waits (`ibvexp verify --listen`), the other one names it (`--peer`). Over their TCP
 // connection goes the name of a program of the manifest, and how its other side ended;
-// nothing else can be asked for.
+// nothing else can be asked for. Who connects is not checked (SECURITY.md).
 #pragma once
 
 #include "tool/verify.h"

@@ -3,6 +3,7 @@
 #include "rig.h"
 
 #include "table/compat.h"
+#include "../support/entry_node.h"
 #include "../support/refused.h"
 
 #include <dlfcn.h>
@@ -127,16 +128,6 @@ struct Signature<R(Args...)> {
     check_shape(row(id).shape, got, all_the_same ? ENOTSUP : EINVAL, std::is_pointer_v<R>);
   }
 };
-
-const char *node_of(const Entry &entry) {
-  switch (entry.node) {
-    case Node::exp_1_0: return "IBVERBS_EXP_1.0";
-    case Node::ibverbs_1_1: return "IBVERBS_1.1";
-    case Node::rdmacm_1_0: return "RDMACM_1.0";
-    case Node::none: break;
-  }
-  return "";
-}
 
 template <class F>
 F *symbol(EntryId id) {

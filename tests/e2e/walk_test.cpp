@@ -8,6 +8,7 @@
 #include "walk_objects.h"
 
 #include "table/compat.h"
+#include "../support/entry_node.h"
 
 #include <array>
 #include <dlfcn.h>
@@ -360,16 +361,6 @@ std::size_t walk(const char *entry, F *function, Objects &objects, bool through_
   Walk<F> walk(entry, function, objects, through_slot);
   walk.walk();
   return walk.calls();
-}
-
-const char *node_of(const Entry &entry) {
-  switch (entry.node) {
-    case Node::exp_1_0: return "IBVERBS_EXP_1.0";
-    case Node::ibverbs_1_1: return "IBVERBS_1.1";
-    case Node::rdmacm_1_0: return "RDMACM_1.0";
-    case Node::none: break;
-  }
-  return "";
 }
 
 }  // namespace

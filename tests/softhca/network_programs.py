@@ -35,8 +35,8 @@ INTERFACE = "softhca0"
 # What a race of the program's own looks like: such a run is repeated. fio asks for no
 # retries where the receiver is late, and waits half a second for it to get ready.
 FIOS_OWN_RACE = "RNR retry counter exceeded"
-# Of libfabric's, at the end of one of some hundred runs, with other load: all messages are there,
-# and one side reads a flushed request after the other one has left. Whose fault it is, is open.
+# Of fi_pingpong, seen once, beside other tests: all messages are there and compared, and one side
+# reads a flushed request after the other one has left. Whose fault it is, is open.
 AFTER_THE_LAST = re.compile(r"^1m +20 +=20 .*\n\[error\] .*cq_readerr: Work Request Flushed Error", re.M)
 REPEATS = 3
 

@@ -460,6 +460,19 @@ TEST_CASE("engine: more data in a completion than there is room for") {
   }
 }
 
+namespace {
+
+// Two completions, and behind them an entry of before that names queue 0x1111.
+void add_two_and_unwritten(PollRig &rig) {
+  rig.post_sends(2);
+  rig.add({});
+  rig.add({0, 1});
+  store(rig.cqe(2) + 32, be(0x1111u));
+  rig.cqe(2)[63] = GENERATE(0x01, 0xf0, 0xf1);
+}
+
+}  // namespace
+
 // Its number may have been given to a queue that completes elsewhere, which will not be
 // taken out of this one when it goes.
 TEST_CASE("an entry that the device has not written makes nobody the latest") {
@@ -467,11 +480,7 @@ TEST_CASE("an entry that the device has not written makes nobody the latest") {
   Endpoint elsewhere;
   elsewhere.set_user_index(0x1111);
   rig.table.set(0x1111, &elsewhere);
-  rig.post_sends(2);
-  rig.add({});
-  rig.add({0, 1});
-  store(rig.cqe(2) + 32, be(0x1111u));
-  rig.cqe(2)[63] = GENERATE(0x01, 0xf0, 0xf1);
+  add_two_and_unwritten(rig);
   ibv_wc wc[4];
   REQUIRE(poll(rig.queue, 4, wc) == 2);
   CHECK(rig.queue.last == &rig.endpoint);
@@ -483,11 +492,7 @@ TEST_CASE("an entry that the device has not written is nobody's") {
   REQUIRE(gone != MAP_FAILED);
   PollRig rig;
   rig.table.set(0x1111, static_cast<Endpoint *>(gone));
-  rig.post_sends(2);
-  rig.add({});
-  rig.add({0, 1});
-  store(rig.cqe(2) + 32, be(0x1111u));
-  rig.cqe(2)[63] = GENERATE(0x01, 0xf0, 0xf1);
+  add_two_and_unwritten(rig);
   ibv_wc wc[4];
   CHECK(poll(rig.queue, 4, wc) == 2);
   munmap(gone, sizeof(Endpoint));

@@ -8,6 +8,7 @@
 #include "verbs_requests.h"
 
 #include "table/compat.h"
+#include "../../support/entry_node.h"
 
 #include <infiniband/peer_ops.h>
 #include <rdma/rdma_cma.h>
@@ -473,16 +474,6 @@ void add(std::string_view name, const Entry *entry, bool slot, R (*function)(Arg
   steps().push_back([way = Way{name, entry, slot}, function](Bytes &in) {
     Call<R, Args...>(way, in).make(function);
   });
-}
-
-const char *node_of(const Entry &entry) {
-  switch (entry.node) {
-    case Node::exp_1_0: return "IBVERBS_EXP_1.0";
-    case Node::ibverbs_1_1: return "IBVERBS_1.1";
-    case Node::rdmacm_1_0: return "RDMACM_1.0";
-    case Node::none: break;
-  }
-  return "";
 }
 
 void add_slots() {
