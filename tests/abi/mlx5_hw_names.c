@@ -35,6 +35,8 @@ AT(mlx5_cqe64, op_own, 63);
 AT(mlx5_err_cqe, vendor_err_synd, 54);
 AT(mlx5_err_cqe, syndrome, 55);
 AT(mlx5_err_cqe, s_wqe_opcode_qpn, 56);
+AT(mlx5_bf, offset, 72);
+AT(mlx5_bf, buf_size, 76);
 
 #ifndef RDMA_CORES
 typedef char at_sop[offsetof(struct mlx5_cqe64, sop_qpn.sop) == 56 ? 1 : -1];

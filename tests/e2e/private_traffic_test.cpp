@@ -86,7 +86,7 @@ class Sender {
       reinterpret_cast<volatile std::uint64_t *>(reg)[i] = word;
     }
     barrier();
-    offset_ ^= size;
+    offset_ ^= bf.buf_size;
   }
 
   ibv_qp *qp_;

@@ -111,6 +111,9 @@ TEST_CASE("3.x has all behind the queues 8 bytes lower") {
   CHECK(bf == &qp.front->own.bf);
   CHECK(bf->need_lock == 0);
   CHECK(bf->uuarn == 0);
+  // Programs turn between the halves all the same.
+  CHECK(bf->offset == 0);
+  CHECK(bf->buf_size == 256);
   std::uint32_t number = 0;
   std::memcpy(&number, bytes + 724, sizeof(number));
   CHECK(number == 0x1234);

@@ -209,9 +209,10 @@ struct mlx5_buf {
 struct mlx5_bf {
 	void *reg;
 	int need_lock; /* other queues have it, too */
-	uint32_t ibvexp_reserved[16];
-	uint32_t buf_size; /* bytes that may be written at once */
-	uint32_t uuarn;    /* 0: buf_size counts for nothing */
+	uint32_t ibvexp_reserved[15];
+	uint32_t offset;   /* of the half to write next: 0 or buf_size */
+	uint32_t buf_size; /* of a half */
+	uint32_t uuarn;    /* 0: no more than a doorbell at once */
 	uint32_t db_method;
 };
 

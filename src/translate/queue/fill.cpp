@@ -104,8 +104,8 @@ void fill_queue(legacy::RwqQueue<Wq> &to, const mlx5dv_rwq &of, std::uint32_t ma
 
 void fill(QpFront &front, const mlx5dv_qp &of, const QpMade &made, ObjectLayout layout) noexcept {
   front.own.bf.reg = of.bf.reg;
-  front.own.bf.buf_size = of.bf.size;
   // BlueFlame is used where the number is not 0; mlx5dv says so by the size.
+  front.own.bf.buf_size = of.bf.size != 0 ? of.bf.size : legacy::half_register;
   front.own.bf.uuarn = of.bf.size != 0 ? 1 : 0;
   front.own.bf.need_lock = made.single_threaded ? 0 : 1;
   legacy::Qp &to = front.legacy;

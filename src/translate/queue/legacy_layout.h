@@ -54,8 +54,12 @@ struct WorkQueue4 {
   std::uint32_t *wr_data;
 };
 
-// A doorbell register. buf_size bytes may be written at once (BlueFlame) if uuarn
-// is not 0; need_lock: other queues have it too.
+// A doorbell register has two halves that are written in turn, `offset` is that of the
+// next. buf_size, the size of a half, is never 0: programs turn by it whether or not as
+// much may be written at once (BlueFlame), which is so if uuarn is not 0. need_lock:
+// other queues have the register too.
+constexpr std::uint32_t half_register = 256;
+
 struct Register {
   void *reg;
   std::int32_t need_lock;
