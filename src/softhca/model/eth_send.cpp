@@ -55,8 +55,14 @@ void set_ip_length(u8 *frame, u32 bytes) {
     store_be16(frame + l3 + 4, static_cast<u16>(bytes - l3 - 40));
 }
 
-// Cuts segment `index` out of a large one. Returns its length; 0 if the
-// headers are not those of plain TCP.
+// Behind TCP or UDP; of other frames, wherever the request says.
+u32 end_of_headers(const EthLayers &l, const u8 *frame, u32 otherwise) {
+  if (l.l4_type == L4::tcp) return l.l4 + (frame[l.l4 + 12] >> 4) * 4u;
+  return l.l4_type == L4::udp ? l.l4 + 8 : otherwise;
+}
+
+// Cuts segment `index` out of a large one. Returns its length; 0 if the headers are
+// those of a tunnel, or end elsewhere. What is neither TCP nor UDP is cut as it is.
 u32 build_segment(const SendWqe &w, u32 index, u8 *out) {
   constexpr u8 fin_psh = 0x09, cwr = 0x80;
   const EthWork &eth = w.eth;
@@ -69,12 +75,15 @@ u32 build_segment(const SendWqe &w, u32 index, u8 *out) {
   set_ip_length(out, bytes);
   const EthFrame f = parse_frame(out, bytes);
   const EthLayers &l = f.outer;
-  if (l.l4_type != L4::tcp || l.l4 + (out[l.l4 + 12] >> 4) * 4u != eth.header_bytes) return 0;
+  if (f.tunnel || end_of_headers(l, out, eth.header_bytes) != eth.header_bytes) return 0;
   if (l.l3_type == L3::ipv4)
     store_be16(out + l.l3 + 4, static_cast<u16>(load_be16(out + l.l3 + 4) + index));
-  store_be32(out + l.l4 + 4, load_be32(out + l.l4 + 4) + offset);
-  if (index + 1 != eth.segments) out[l.l4 + 13] &= static_cast<u8>(~fin_psh);
-  if (index != 0) out[l.l4 + 13] &= static_cast<u8>(~cwr);
+  if (l.l4_type == L4::udp) store_be16(out + l.l4 + 4, static_cast<u16>(bytes - l.l4));
+  if (l.l4_type == L4::tcp) {
+    store_be32(out + l.l4 + 4, load_be32(out + l.l4 + 4) + offset);
+    if (index + 1 != eth.segments) out[l.l4 + 13] &= static_cast<u8>(~fin_psh);
+    if (index != 0) out[l.l4 + 13] &= static_cast<u8>(~cwr);
+  }
   write_checksums(out, l, (eth.checksums & 0x40) != 0, (eth.checksums & 0x80) != 0);
   return bytes;
 }
