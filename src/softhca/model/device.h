@@ -18,6 +18,7 @@
 #include "model/cq.h"
 #include "model/event.h"
 #include "model/mkey.h"
+#include "model/patience.h"
 #include "model/qp.h"
 #include "model/srq.h"
 #include "wire/fabric.h"
@@ -119,6 +120,7 @@ struct Process {
   Fabric *fabric = nullptr;
   std::vector<Device> devices;
   MkeyTable mkeys;
+  Patience patience;
   std::unordered_map<u32, Qp *> qps;    // by number
   std::unordered_map<u32, Srq *> srqs;  // by number
   std::vector<IdleDoorbell> sweep;      // of all QPs with a doorbell record

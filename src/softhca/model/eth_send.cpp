@@ -17,9 +17,6 @@ constexpr u32 eth_segment = 16;
 constexpr u32 header_at = 14;  // inline header bytes, as many as the word before says
 constexpr u16 insert_vlan = 0x8000, insert_svlan = 0x0001;  // instead of a length
 
-// How long one full ring may hold up a QP: Ethernet loses frames rather than
-// wait for a receiver that has stopped.
-constexpr u64 ring_patience_ns = 1'000'000'000;
 // What a QP may send at once after a pause, unless the application chose it.
 constexpr u32 default_burst_bytes = 64 * 1024;
 
@@ -114,13 +111,19 @@ bool broadcast(const Qp &qp, SendWqe &w, const u8 *frame, u32 bytes, u64 now_ns)
   h.src_qpn = qp.qpn;
   h.port = std::max<u8>(qp.attr.port, 1);
   h.payload = bytes;
+  Patience &patience = process().patience;
   u16 slots[max_slots];
   const u32 n = process().fabric->ethernet_slots(slots, max_slots);
   for (u32 i = 0; i < n; ++i) {
     if (slots[i] < w.eth.next_slot) continue;  // served before a ring was full
-    if (transmit(slots[i], h, nullptr, 0, frame) != Sent::full) continue;
-    if (w.stalled_ns == 0) w.stalled_ns = now_ns;
-    if (now_ns >= w.stalled_ns + ring_patience_ns) continue;
+    if (transmit(slots[i], h, nullptr, 0, frame) != Sent::full) {
+      patience.has_room(slots[i]);
+      continue;
+    }
+    if (!patience.lasts(slots[i], now_ns)) {
+      SOFTHCA_LOG(debug, "QP %#x: a frame is lost: slot %u has stopped", qp.qpn, slots[i]);
+      continue;
+    }
     w.eth.next_slot = slots[i];
     return false;
   }

@@ -18,7 +18,6 @@ constexpr u64 minimum_timeout_ns = 16'000'000;
 // A live peer that has not yet looked at its ring is slow, not lost; but not
 // for ever.
 constexpr u64 patience_ns = 30'000'000'000;
-constexpr u64 datagram_patience_ns = 1'000'000'000;
 constexpr u32 multicast_qpn = 0xffffff;
 
 // RNR timer codes in microseconds (InfiniBand specification, table of the
@@ -281,12 +280,9 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
       fail_wqe(qp, w, Syndrome::local_protection);
       return true;
     }
-    if (sent == Sent::full) {
-      // The wire is lossless while the receiver lives, but a stopped receiver
-      // must not stop the sender of datagrams.
-      if (w.stalled_ns == 0) w.stalled_ns = now_ns;
-      if (now_ns < w.stalled_ns + datagram_patience_ns) return false;
-    }
+    Patience &patience = process().patience;
+    if (sent != Sent::full) patience.has_room(w.slots.back());
+    else if (patience.lasts(w.slots.back(), now_ns)) return false;
     account(qp, w.length, now_ns);
     w.slots.pop_back();
   }

@@ -77,7 +77,6 @@ struct SendWqe {
   u32 rkey = 0;
   u32 imm = 0;
   u32 xrc_srqn = 0;
-  u64 stalled_ns = 0;       // datagrams: since when the ring has been full
   bool fanned_out = false;  // multicast: `slots` is filled in
   std::vector<u16> slots;   // multicast: receivers still to be served
   Destination dest;
