@@ -20,7 +20,7 @@ import time
 
 from cm_programs import directories
 from programs import free_port, listening
-from ucx_programs import DEVICE, SKIPPED, environment, finish, start
+from ucx_programs import DEVICE, SKIPPED, environment, finish, start, ucx_perftest
 
 REPEATS = 3   # the best counts: other load of the machine only ever adds
 SCENARIOS = (
@@ -49,7 +49,7 @@ def fabric_name():
 def measure(lib, tls, link, test, arguments, column):
     """One result of ucx_perftest, or None."""
     port = free_port()
-    command = ["ucx_perftest", "-p", str(port), "-f", "-t", test, *arguments.split()]
+    command = ucx_perftest() + ["-p", str(port), "-f", "-t", test, *arguments.split()]
     fabric = fabric_name()
 
     def env(host):

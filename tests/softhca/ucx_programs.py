@@ -14,6 +14,7 @@ installed are skipped; with none of them the exit status is 77. The last line is
 """
 
 import argparse
+import functools
 import os
 import re
 import shutil
@@ -102,6 +103,15 @@ def start(command, env, cwd=None):
                             env=env, cwd=cwd, start_new_session=True)
 
 
+@functools.cache
+def ucx_perftest():
+    """The command. Where it was built with MPI it takes every start without a terminal as one
+    by mpirun, unless it is asked not to."""
+    usage = subprocess.run(["ucx_perftest", "-h"], stdin=subprocess.DEVNULL, capture_output=True,
+                           text=True, check=False).stdout
+    return ["ucx_perftest"] + (["-P", "0"] if "MPI mode" in usage else [])
+
+
 def perftest(lib, link, fabric, tests, timeout, **more):
     """A server and a client that go through `tests`, lines of a batch file. The client
     prints a row of results, which begins with its name, for each."""
@@ -109,7 +119,7 @@ def perftest(lib, link, fabric, tests, timeout, **more):
     with tempfile.NamedTemporaryFile("w", suffix=".batch") as batch:
         batch.writelines(line + "\n" for line in tests)
         batch.flush()
-        command = ["ucx_perftest", "-p", str(port), "-f", "-b", batch.name]
+        command = ucx_perftest() + ["-p", str(port), "-f", "-b", batch.name]
         server = start(command, environment(lib, link, 1, fabric, **more))
         deadline = time.time() + timeout
         while not listening(port) and server.poll() is None and time.time() < deadline:
