@@ -188,10 +188,10 @@ class Run:
                 else statuses[i] for i in range(len(processes))]
 
 
-def count_calls(build, subject, kind, side, fabric):
-    """How many there are to fail."""
+def count_calls(build, subject, kind, side, fabric, timeout):
+    """How many there are to fail. With one that fails a program may wait in vain."""
     def trial(nth):
-        return Run(build, subject, kind, side, nth, False, fabric).run(120)
+        return Run(build, subject, kind, side, nth, False, fabric).run(timeout)
     if kind not in RULES:
         _, _, report = trial(0)
         return max((int(line.split()[1]) for line in report.splitlines()
@@ -251,13 +251,16 @@ class Campaign:
     def __init__(self, args):
         self.args = args
         self.lock = threading.Lock()
-        self.done = {}
+        self.done, self.counts = {}, {}
         self.end = time.monotonic() + args.seconds if args.seconds else None
         if os.path.exists(args.state):
             with open(args.state, encoding="utf-8") as file:
                 for line in file:
                     record = json.loads(line)
-                    self.done[record["point"]] = record
+                    if "counted" in record:
+                        self.counts[record["counted"]] = record["calls"]
+                    else:
+                        self.done[record["point"]] = record
         self.out = open(args.state, "a", encoding="utf-8")
 
     def note(self, point, verdict, more, fired=""):
@@ -268,10 +271,21 @@ class Campaign:
             record["fired"] = fired
         with self.lock:
             self.done[point] = record
-            self.out.write(json.dumps(record) + "\n")
-            self.out.flush()
+            self.write(record)
             if verdict in ("crash", "hang", "broken", "unusable"):
                 print(f"{point}: {verdict}: {more}", flush=True)
+
+    def write(self, record):
+        self.out.write(json.dumps(record) + "\n")
+        self.out.flush()
+
+    def calls(self, subject, kind, side, fabric, timeout):
+        name = f"{subject.name}/{kind}/{side}"
+        if name not in self.counts:
+            self.counts[name] = count_calls(self.args.build, subject, kind, side, fabric, timeout)
+            with self.lock:
+                self.write({"counted": name, "calls": self.counts[name]})
+        return self.counts[name]
 
     def late(self):
         return self.end is not None and time.monotonic() > self.end
@@ -298,11 +312,11 @@ class Campaign:
         if any(s != 0 for s in statuses):
             self.note(f"{subject.name}/plain", "unusable", f"{statuses} {texts}"[-400:])
             return
-        timeout = 15 + 15 * (time.monotonic() - begun)
+        timeout = 4 + 15 * (time.monotonic() - begun)
         waiting = []
         for kind in self.args.kinds:
             for side in range(2 if subject.pair else 1):
-                count = count_calls(self.args.build, subject, kind, side, fabric)
+                count = self.calls(subject, kind, side, fabric, timeout)
                 stride = self.args.stride
                 if kind.startswith(("completion", "packet")):
                     stride = max(stride, -(-count // self.args.most))
