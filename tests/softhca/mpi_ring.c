@@ -56,6 +56,8 @@ static void one_sided(int n) {
   for (int i = 0; i < n; ++i) check(back[i] == rank * n + i, "get");
   sum = window_memory[0];
   check(sum == (rank == 0 ? ranks : 0), "accumulate");
+  /* Nobody counts on before rank 0 has looked. */
+  MPI_Barrier(MPI_COMM_WORLD);
 
   MPI_Win_lock_all(0, window);
   for (int i = 0; i < 10; ++i) {

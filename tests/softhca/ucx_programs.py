@@ -63,10 +63,10 @@ UCT_TESTS = (
     ("put_bw", "-n 20 -w 2 -D zcopy -s 60000", "ud"),
     ("get", "-n 20 -w 2 -D bcopy -s 1000", "ud"),
     ("get", "-n 20 -w 2 -D zcopy -s 60000", "ud"),
-    ("add_lat", "-n 20 -w 2", "ud"),
-    ("add_mr", "-n 20 -w 2", "ud"),
-    ("fadd", "-n 20 -w 2", "ud"),
-    ("cswap", "-n 20 -w 2", "ud"),
+    ("add_lat", "-n 20 -w 2", "ud atomics"),
+    ("add_mr", "-n 20 -w 2", "ud atomics"),
+    ("fadd", "-n 20 -w 2", "ud atomics"),
+    ("cswap", "-n 20 -w 2", "ud atomics"),
 )
 TRANSPORTS = {"rc_v": "rc_verbs", "rc_x": "rc_mlx5", "dc_x": "dc_mlx5", "ud_v": "ud_verbs",
               "ud_x": "ud_mlx5"}
@@ -140,9 +140,20 @@ def ucp(transport, tests):
         lib, link, fabric, lines, 300, UCX_TLS=f"{transport},self", UCX_NET_DEVICES=DEVICE)
 
 
+def ucx_version():
+    if shutil.which("ucx_info") is None:
+        return (0, 0)
+    text = finish(start(["ucx_info", "-v"], dict(os.environ)), 60)
+    return tuple(int(n) for n in re.search(r"ersion:? (\d+)\.(\d+)", text).groups())
+
+
 def uct(transport):
     kind, api = transport.split("_")
     without = {kind, "verbs" if api == "v" else "mlx5"}
+    # With its own WQEs UCX then adds an offset to addresses of atomics that only memory keys of
+    # DEVX take off again, also where it has none of those.
+    if api == "x" and ucx_version() >= (1, 16):
+        without.add("atomics")
     lines = [f"{name}_{i} -t {name} -x {TRANSPORTS[transport]} -d {DEVICE} {arguments}"
              for i, (name, arguments, lacking) in enumerate(UCT_TESTS)
              if not without & set(lacking.split())]
