@@ -1,6 +1,7 @@
 // The engine over queues of plain objects of rdma-core, on the software HCA: what
 // it writes is executed, and what the device writes is understood.
 #include "translate/queue/engine/open.h"
+#include "translate/queue/engine/post_shared.h"
 
 #include <catch.h>
 

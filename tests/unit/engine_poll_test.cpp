@@ -3,6 +3,7 @@
 #include "engine_rig.h"
 
 #include "translate/queue/engine/complete.h"
+#include "translate/queue/engine/post_shared.h"
 #include "translate/queue/engine/take.h"
 
 #include <cerrno>
@@ -600,6 +601,107 @@ TEST_CASE("engine: a shared receive queue") {
   rig.add(unread);
   clean(rig.queue, rig.endpoint);
   CHECK(shared.counters->tail == 2);
+}
+
+TEST_CASE("engine: a shared receive queue whose entries have room for one piece") {
+  SharedRig<8, 32, 1> of;
+  SharedQueue &shared = of.queue;
+  ibv_sge pieces[2] = {{0x10, 1, 2}, {0x20, 0, 4}};
+  ibv_recv_wr wr[4] = {};
+  for (int i = 0; i < 4; ++i) {
+    wr[i].wr_id = static_cast<std::uint64_t>(300 + i);
+    wr[i].sg_list = pieces;
+    wr[i].num_sge = 1;
+    wr[i].next = i < 3 ? &wr[i + 1] : nullptr;
+  }
+  // One without bytes among them, and one without a piece.
+  wr[1].sg_list = pieces + 1;
+  wr[2].num_sge = 0;
+  ibv_recv_wr *bad = nullptr;
+  REQUIRE(post_receive(shared, wr, &bad) == 0);
+  CHECK(be(of.record) == 4);
+  CHECK(shared.counters->head == 4);
+  for (unsigned i = 0; i < 4; ++i) {
+    CHECK(shared.ids[i] == 300 + i);
+    CHECK(Bytes(of.memory + 32 * i + 16, of.memory + 32 * i + 32) ==
+          (i % 3 == 0 ? pointer(0x10, 1, 2) : end_of_list()));
+  }
+
+  // What stands in front of a bad one is posted.
+  wr[1].sg_list = pieces;
+  wr[1].num_sge = 2;
+  CHECK(post_receive(shared, wr, &bad) == EINVAL);
+  CHECK(bad == &wr[1]);
+  CHECK(be(of.record) == 5);
+  wr[1].num_sge = 1;
+  wr[1].sg_list = nullptr;
+  CHECK(post_receive(shared, &wr[1], &bad) == EINVAL);
+  CHECK(bad == &wr[1]);
+  wr[1].sg_list = pieces;
+  wr[2].num_sge = 1;
+  CHECK(post_receive(shared, wr, &bad) == ENOMEM);
+  CHECK(bad == &wr[2]);
+  CHECK(be(of.record) == 7);
+  CHECK(post_receive(shared, &wr[3], &bad) == ENOMEM);
+  CHECK(bad == &wr[3]);
+  CHECK(post_receive(shared, nullptr, &bad) == 0);
+  CHECK(be(of.record) == 7);
+}
+
+TEST_CASE("engine: a shared receive queue that takes no piece") {
+  SharedRig<4, 32, 0> of;
+  ibv_sge piece{0x10, 1, 2};
+  ibv_recv_wr first{}, second{}, *bad = nullptr;
+  second.sg_list = &piece;
+  second.num_sge = 1;
+  first.next = &second;
+  CHECK(post_receive(of.queue, &first, &bad) == EINVAL);
+  CHECK(bad == &second);
+  CHECK(be(of.record) == 1);
+  bad = nullptr;
+  CHECK(post_receive(of.queue, &second, &bad) == EINVAL);
+  CHECK(bad == &second);
+}
+
+TEST_CASE("engine: messages of a shared queue, one after the other and among others") {
+  PollRig rig;
+  SharedRig<8, 64, 3> of;
+  SharedQueue &shared = of.queue;
+  rig.endpoint.shared = &shared;
+  rig.endpoint.set_flags();
+  ibv_recv_wr wr[5] = {};
+  for (int i = 0; i < 5; ++i) {
+    wr[i].wr_id = static_cast<std::uint64_t>(300 + i);
+    wr[i].next = i < 4 ? &wr[i + 1] : nullptr;
+  }
+  REQUIRE(post_receive(shared, wr, nullptr) == 0);
+  rig.post_sends(1);
+  PollRig::Fields sent;
+  std::uint16_t next = 0;
+  const auto add_message = [&] {
+    PollRig::Fields message;
+    message.opcode = 2;
+    message.counter = next++;
+    rig.add(message);
+  };
+  for (int i = 0; i < 3; ++i) add_message();
+  ibv_wc wc[8];
+  REQUIRE(poll(rig.queue, 2, wc) == 2);
+  CHECK(wc[1].wr_id == 301);
+  CHECK(rig.consumed() == 2);
+  CHECK(shared.counters->tail == 1);
+  // One is left, and others come.
+  add_message();
+  rig.add(sent);
+  add_message();
+  REQUIRE(poll(rig.queue, 8, wc) == 4);
+  CHECK(wc[0].wr_id == 302);
+  CHECK(wc[1].wr_id == 303);
+  CHECK(wc[2].opcode == IBV_WC_SEND);
+  CHECK(wc[3].wr_id == 304);
+  CHECK(rig.consumed() == 6);
+  CHECK(shared.counters->tail == 4);
+  CHECK(poll(rig.queue, 8, wc) == 0);
 }
 
 TEST_CASE("engine: entries of a shared queue are free again, however many were posted") {

@@ -1,5 +1,6 @@
 // The operations of a context whose programs hold fronts: each finds the object
 // behind, before any other hook, and calls what would serve it without fronts.
+#include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/operation.h"
 #include "translate/queue/unwrapped.h"

@@ -5,6 +5,7 @@
 #include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
+#include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/operation.h"
 

@@ -1,6 +1,6 @@
 // Receive requests, as the device reads them.
 #include "translate/queue/engine/receive_queue.h"
-#include "translate/queue/engine/shared_queue.h"
+#include "translate/queue/engine/post_shared.h"
 
 #include "translate/queue/engine/barrier.h"
 
@@ -140,18 +140,7 @@ int post_pieces(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count) {
   return 0;
 }
 
-namespace {
-
-[[gnu::always_inline]] inline void ring(SharedQueue &queue, std::uint32_t posted) {
-  const auto counter = static_cast<std::uint16_t>(*queue.counter + posted);
-  set_relaxed(*queue.counter, counter);
-  set_relaxed(queue.posted, true);
-  before_record();
-  __atomic_store_n(queue.record, be(std::uint32_t{counter}), __ATOMIC_RELEASE);
-}
-
-// The queue is locked.
-[[gnu::noinline]] int post_chain(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+int post_chain(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   const std::uint32_t bytes = queue.entry_bytes;
   const auto tail = static_cast<std::uint32_t>(queue.counters->tail);
   auto head = static_cast<std::uint32_t>(queue.counters->head);
@@ -183,23 +172,44 @@ namespace {
   return error;
 }
 
-}  // namespace
-
-int post_receive(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  queue.lock.lock();
-  if (wr == nullptr || wr->next != nullptr || wr->num_sge != 1 || wr->sg_list == nullptr)
+int post_singles(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  // For all that the compiler knows, entries may lie over the queue itself.
+  std::uint8_t *const buffer = queue.buffer;
+  std::uint64_t *const ids = queue.ids.get();
+  const std::uint32_t bytes = queue.entry_bytes;
+  const auto tail = static_cast<std::uint32_t>(queue.counters->tail);
+  auto head = static_cast<std::uint32_t>(queue.counters->head);
+  std::uint32_t posted = 0;
+  do {
+    const std::uint64_t sizes = single_of(*wr);
+    if (static_cast<std::uint32_t>(sizes) == 0 || head == tail) [[unlikely]]
+      break;
+    ids[head] = wr->wr_id;
+    std::uint8_t *const entry = buffer + std::size_t{head} * bytes;
+    head = SharedQueue::next_of(entry);
+    write_piece(entry + segment_bytes, wr->sg_list->addr, sizes);
+    if (bytes != 2 * segment_bytes) [[unlikely]]
+      write_end(entry + 2 * segment_bytes);
+    ++posted;
+    wr = wr->next;
+  } while (wr != nullptr);
+  if (posted != 0) [[likely]] {
+    queue.counters->head = static_cast<std::int32_t>(head);
+    ring(queue, posted);
+  }
+  if (wr != nullptr) [[unlikely]]
     return post_chain(queue, wr, bad);
-  const auto head = static_cast<std::uint32_t>(queue.counters->head);
-  if (head == static_cast<std::uint32_t>(queue.counters->tail) || queue.max_pieces == 0)
-      [[unlikely]]
-    return post_chain(queue, wr, bad);
-  queue.ids[head] = wr->wr_id;
-  std::uint8_t *const entry = queue.entry(head);
-  queue.counters->head = SharedQueue::next_of(entry);
-  put_piece(entry + segment_bytes, entry + queue.entry_bytes, *wr->sg_list);
-  ring(queue, 1);
   queue.lock.unlock();
   return 0;
+}
+
+int post_wide(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  return post_locked<false>(queue, wr, bad);
+}
+
+int post_late(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  queue.lock.lock();
+  return post_wide(queue, wr, bad);
 }
 
 }  // namespace ibvexp::engine

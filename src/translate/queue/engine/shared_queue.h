@@ -22,6 +22,7 @@ struct SharedQueue {
   std::uint8_t *buffer = nullptr;
   std::uint32_t entry_bytes = 0;
   std::uint32_t max_pieces = 0;
+  bool one_fills = false;  // a piece, which is taken, fills an entry
   SharedCounters *counters = &own_counters;
   std::uint16_t *counter = &own_counter;  // entries posted
   std::uint32_t *record = nullptr;
@@ -45,16 +46,16 @@ struct SharedQueue {
     return load_be<std::uint16_t>(entry + 2);
   }
 
-  // The entry of a completion goes back to the end of the list.
+  // The entry of a completion goes back to the end of the list. Its number as it came, in
+  // network order; the queue is locked.
+  [[gnu::always_inline]] void give_back(std::uint16_t number) {
+    store(entry(static_cast<std::uint32_t>(counters->tail)) + 2, number);
+    counters->tail = be(number);
+  }
   [[gnu::always_inline]] void free_entry(std::uint32_t index) {
     const Guard guard(lock);
-    store(entry(static_cast<std::uint32_t>(counters->tail)) + 2,
-          be(static_cast<std::uint16_t>(index)));
-    counters->tail = static_cast<std::int32_t>(index);
+    give_back(be(static_cast<std::uint16_t>(index)));
   }
 };
-
-// 0, or a positive errno value with bad set.
-int post_receive(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
 
 }  // namespace ibvexp::engine
