@@ -3,7 +3,6 @@
 // first: no buffer of our own, no limit on the batch, one lock.
 #include "translate/queue/poll.h"
 
-#include "trace/diagnose.h"
 #include "translate/queue/origin.h"
 
 namespace ibvexp::translate {
@@ -44,12 +43,6 @@ int move_all_plain(const ContextState &state, const CqState *own, int count, ibv
 }
 
 }  // namespace
-
-Error refuse_poll(const ibv_cq *cq, int error) {
-  if (error != ENOTSUP) return {error};
-  return unsupported(EntryId::ibv_exp_poll_cq, FeatureId::mprq_poll_mp_wr, "cq: handle",
-                     cq->handle);
-}
 
 void move_completions(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
                       std::uint32_t wc_size) {

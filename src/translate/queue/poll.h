@@ -48,22 +48,19 @@ template <std::uint32_t wc_size>
 void move_completions(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
                       std::uint32_t wc_size);
 
-// Why a queue that the engine drives could not be polled.
-Error refuse_poll(const ibv_cq *cq, int error);
-
 // What most calls come to: the engine's queue, or null, and its answer, which is
 // negative for an errno value.
 [[gnu::always_inline]] inline engine::CompletionQueue *driven_queue(ibv_cq *cq, int,
                                                                     const ibv_exp_wc *wc,
-                                                                    std::uint32_t wc_size) {
+                                                                    std::uint32_t) {
   const queue::CqFront *front = queue::front_of(cq);
-  return front != nullptr && wc != nullptr && wc_size >= wc_size_4_0 ? front->own.engine : nullptr;
+  return front != nullptr && wc != nullptr ? front->own.engine : nullptr;
 }
 [[gnu::always_inline]] inline int run(engine::CompletionQueue &queue, ibv_cq *, int num_entries,
                                       ibv_exp_wc *wc, std::uint32_t wc_size) {
   return engine::poll(queue, num_entries, wc, wc_size);
 }
-inline Error refuse(int error, const ibv_cq *cq) { return refuse_poll(cq, -error); }
+inline Error refuse(int error, const ibv_cq *) { return {-error}; }
 
 // cq: the program's. Otherwise than by the engine: through the provider's own poll_cq.
 // One plain completion stays where it is.
@@ -77,7 +74,7 @@ inline Error refuse(int error, const ibv_cq *cq) { return refuse_poll(cq, -error
     if (engine::CompletionQueue *queue = front->own.engine) [[likely]] {
       const int count = engine::poll(*queue, num_entries, wc, wc_size);
       if (count < 0) [[unlikely]]
-        return refuse_poll(cq, -count);
+        return Error{-count};
       return count;
     }
     queue::mark_polled(*front);

@@ -36,6 +36,14 @@ struct Received {
   return queue.ids[tail & queue.mask];
 }
 
+// The queue is locked.
+[[gnu::always_inline]] inline std::uint64_t complete_shared(SharedQueue &queue, Cqe cqe) {
+  const auto number = load<std::uint16_t>(cqe.bytes() + 60);
+  const std::uint64_t id = queue.ids[be(number)];
+  queue.give_back(number);
+  return id;
+}
+
 [[gnu::always_inline]] inline std::uint64_t complete_receive(Endpoint &endpoint, Cqe cqe) {
   if (endpoint.shared != nullptr) {
     SharedQueue &shared = *endpoint.shared;

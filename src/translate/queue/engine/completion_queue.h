@@ -63,8 +63,8 @@ struct CompletionQueue {
 // ibv_poll_cq(): the number of completions, or -1 with errno set.
 int poll(CompletionQueue &queue, int count, ibv_wc *wc);
 
-// ibv_exp_poll_cq(): the number, or a negative errno value. Completions are wc_size bytes apart, and nothing is
-// written beyond.
+// ibv_exp_poll_cq(): the number, or a negative errno value, with errno set and the reason
+// reported. Completions are wc_size bytes apart, and nothing is written beyond.
 int poll(CompletionQueue &queue, int count, ibv_exp_wc *wc, std::uint32_t wc_size);
 
 // ibv_req_notify_cq().

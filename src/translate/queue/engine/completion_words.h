@@ -98,21 +98,29 @@ inline std::uint32_t masked_bytes(const SendQueue &queue, Cqe cqe) {
   return 4u << (modifier & 3);
 }
 
+[[gnu::always_inline]] inline std::uint64_t bytes_of(const SendMeaning &meaning,
+                                                     const SendQueue &queue, Cqe cqe) {
+  std::uint64_t bytes = 0;
+  switch (meaning.bytes) {
+    case SendMeaning::counted: bytes = cqe.byte_count(); break;
+    case SendMeaning::eight: bytes = 8; break;
+    case SendMeaning::masked: bytes = masked_bytes(queue, cqe); break;
+    default: break;
+  }
+  return bytes;
+}
+
 // wc_size 0: ibv_wc.
 template <std::uint32_t wc_size>
 [[gnu::always_inline]] inline void write_send(Endpoint &of, Cqe cqe, void *at) {
   constexpr bool exp = wc_size != 0;
   const Sent &sent = complete_send(of.send, cqe);
-  const SendMeaning meaning = send_meanings[cqe.send_opcode()];
+  const SendMeaning &meaning = send_meanings[cqe.send_opcode()];
   std::uint64_t opcode = exp ? meaning.exp : meaning.wc;
   std::uint64_t bytes = 0;
   if (meaning.bytes != SendMeaning::nothing) [[unlikely]] {
-    switch (meaning.bytes) {
-      case SendMeaning::counted: bytes = cqe.byte_count(); break;
-      case SendMeaning::eight: bytes = 8; break;
-      case SendMeaning::masked: bytes = masked_bytes(of.send, cqe); break;
-      default: opcode = sent.meaning(); break;
-    }
+    if (meaning.bytes == SendMeaning::in_sent) opcode = sent.meaning();
+    else bytes = bytes_of(meaning, of.send, cqe);
   }
   auto *to = static_cast<Word *>(at);
   to[0] = sent.wr_id;
@@ -120,7 +128,8 @@ template <std::uint32_t wc_size>
   to[2] = bytes << 32;
   to[3] = std::uint64_t{cqe.number()} << 32;
   if constexpr (exp) {
-    std::memset(to + 4, 0, wc_size - 4 * sizeof(*to));
+    to[4] = to[5] = to[6] = to[8] = to[9] = 0;
+    if constexpr (wc_size > 88) std::memset(to + 11, 0, wc_size - 88);
     to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
     to[10] = of.send_flags;
   } else {
@@ -129,32 +138,36 @@ template <std::uint32_t wc_size>
 }
 
 // What is known of a message: nothing; that it is one for a whole entry; that it
-// invalidates no key, either; and that the endpoint is not special.
-enum class Known : std::uint8_t { nothing, messages, keeping, plain };
+// invalidates no key, either; that it is a frame, and its queue not shared; that the queue
+// is shared, and locked; and that the endpoint is not special.
+enum class Known : std::uint8_t { nothing, messages, keeping, frame, shared, plain };
 
 template <std::uint32_t wc_size, Known known = Known::nothing>
 [[gnu::always_inline]] inline void write_receive(Endpoint &of, Cqe cqe, std::uint32_t kind,
                                                  void *at) {
   constexpr bool exp = wc_size != 0;
-  const std::uint32_t raw = cqe.immediate();
+  auto *to = static_cast<Word *>(at);
+  // In an order in which few registers do.
+  if (known == Known::plain || known == Known::frame || (known == Known::nothing && !of.special))
+      [[likely]]
+    to[0] = complete_own_receive(of.receive);
+  else
+    to[0] = known == Known::shared ? complete_shared(*of.shared, cqe) : complete_receive(of, cqe);
+  to[2] = std::uint64_t{cqe.byte_count()} << 32;
   const std::uint32_t source = cqe.flags_and_source();
   std::uint32_t index = receive_index(kind, false, (source >> 28 & 3) != 0);
-  auto *to = static_cast<Word *>(at);
-  if (known == Known::plain || (known == Known::nothing && !of.special)) [[likely]] {
-    to[0] = complete_own_receive(of.receive);
-  } else {
-    to[0] = complete_receive(of, cqe);
-    if (known == Known::nothing && of.frames && direct::checksum_flag(cqe) != 0)
-      index |= receive_index(0, true, false);
-  }
+  if ((known == Known::frame || (known == Known::nothing && of.frames)) &&
+      direct::checksum_flag(cqe) != 0)
+    index |= receive_index(0, true, false);
   const ReceiveMeaning &meaning = receive_meanings<wc_size == translate::wc_size_4_0>[index];
+  to[1] = meaning.opcode;
+  to[4] = meaning.wc_flags | (source & 0xffffff);
+  if constexpr (exp) to[10] = meaning.exp_flags | of.receive_flags;
+  const std::uint32_t raw = cqe.immediate();
   std::uint32_t immediate = exp ? raw & meaning.immediate : raw;
   if (known < Known::keeping && kind == MLX5_CQE_RESP_SEND_INV) [[unlikely]]
     immediate = be(raw);
-  to[1] = meaning.opcode;
-  to[2] = std::uint64_t{cqe.byte_count()} << 32;
   to[3] = std::uint64_t{known == Known::plain ? of.number : cqe.number()} << 32 | immediate;
-  to[4] = meaning.wc_flags | (source & 0xffffff);
   to[5] = be(static_cast<std::uint16_t>(raw >> 16)) | std::uint32_t{cqe.slid()} << 16 |
           std::uint64_t{source >> 24 & 0xf} << 32 | std::uint64_t{cqe.path_bits()} << 40;
   if constexpr (exp) {
@@ -162,7 +175,6 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
     static_assert(offsetof(Endpoint, srq) == offsetof(Endpoint, qp) + 8 &&
                   offsetof(Endpoint, dct) == offsetof(Endpoint, qp) + 16);
     std::memcpy(to + 7, &of.qp, 24);
-    to[10] = meaning.exp_flags | of.receive_flags;
     if constexpr (wc_size > 88) std::memset(to + 11, 0, wc_size - 88);
   }
 }

@@ -1,4 +1,5 @@
 // Polling for both kinds of completions.
+#include "trace/diagnose.h"
 #include "translate/queue/engine/completion_words.h"
 #include "translate/queue/stamps.h"
 #include "translate/queue/engine/take.h"
@@ -168,7 +169,14 @@ template <class Sink>
     queue.release(index);
   }
   queue.lock.unlock();
-  return refused != 0 && done == 0 ? sink.refuse() : done;
+  return refused != 0 && done == 0 ? sink.refuse(queue) : done;
+}
+
+[[gnu::noinline, gnu::cold]] int refuse_strides(const CompletionQueue &queue) {
+  errno = unsupported(EntryId::ibv_exp_poll_cq, FeatureId::mprq_poll_mp_wr, "cq: handle",
+                      queue.cq != nullptr ? queue.cq->handle : 0)
+              .code;
+  return -errno;
 }
 
 struct PlainSink {
@@ -183,7 +191,7 @@ struct PlainSink {
     write_error<0>(of, cqe, kind, at);
   }
   [[gnu::always_inline]] void next() { at += sizeof(ibv_wc); }
-  [[gnu::noinline, gnu::cold]] static int refuse() {
+  [[gnu::noinline, gnu::cold]] static int refuse(const CompletionQueue &) {
     errno = ENOTSUP;
     return -1;
   }
@@ -225,7 +233,7 @@ struct ExpSink {
     write_error<size>(of, cqe, kind, at);
   }
   [[gnu::always_inline]] void next() { at += size; }
-  static int refuse() { return -ENOTSUP; }
+  static int refuse(const CompletionQueue &queue) { return refuse_strides(queue); }
   [[gnu::noinline, gnu::cold]] Take other(CompletionQueue &queue, std::uint32_t index) const {
     return other_into(queue, index, at, size, nullptr);
   }
@@ -303,7 +311,7 @@ struct SlowSink {
     translate::store(wc, at, size);
   }
   void next() { at += size; }
-  static int refuse() { return -ENOTSUP; }
+  static int refuse(const CompletionQueue &queue) { return refuse_strides(queue); }
   Take other(CompletionQueue &queue, std::uint32_t index) const {
     return ExpSink<0>::other_into(queue, index, at, size, stamps);
   }
@@ -321,14 +329,16 @@ template <class Sink>
   return take_all(queue, count, sink);
 }
 
-// One has been taken, and there may be more.
+// One has been taken. rest: takes more of them.
+template <class Sink>
+using TakeRest = int (*)(CompletionQueue &, int count, Sink, int done);
 template <class Sink>
 [[gnu::always_inline]] inline int go_on(CompletionQueue &queue, int count, Sink sink,
-                                        std::uint32_t index) {
+                                        std::uint32_t index, TakeRest<Sink> rest) {
   if (count > 1 && is_ready(mark_of(queue, index, Cqe(queue.entry(index))))) {
     set_relaxed(*queue.consumed, index);
     sink.next();
-    return take_rest(queue, count, sink, 1);
+    return rest(queue, count, sink, 1);
   }
   queue.release(index);
   queue.lock.unlock();
@@ -340,21 +350,54 @@ template <class Sink>
 [[gnu::noinline]] int take_receive(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
                                    std::uint32_t kind) {
   sink.template receive<Known::plain>(*queue.last, cqe, kind);
-  return go_on(queue, count, sink, *queue.consumed + 1);
+  return go_on(queue, count, sink, *queue.consumed + 1, take_rest<Sink>);
+}
+
+// Messages of the same endpoint under one lock of its shared queue.
+template <class Sink>
+[[gnu::noinline]] int take_more_shared(CompletionQueue &queue, int count, Sink sink, int done) {
+  Endpoint &of = *queue.last;
+  SharedQueue &shared = *of.shared;
+  if (!shared.lock.try_lock()) [[unlikely]]
+    return take_rest(queue, count, sink, done);
+  std::uint32_t index = *queue.consumed;
+  while (done < count) {
+    const Cqe cqe(queue.entry(index));
+    const std::uint32_t mark = mark_of(queue, index, cqe);
+    const std::uint32_t kind = kind_of(mark);
+    if ((mark & rare) != 0 || kind == MLX5_CQE_REQ || cqe.tag() != of.tag) [[unlikely]] {
+      if (!is_ready(mark)) break;
+      shared.lock.unlock();
+      set_relaxed(*queue.consumed, index);
+      return take_rest(queue, count, sink, done);
+    }
+    sink.template receive<Known::shared>(of, cqe, kind);
+    sink.next();
+    ++index;
+    ++done;
+  }
+  shared.lock.unlock();
+  queue.release(index);
+  queue.lock.unlock();
+  return done;
 }
 template <class Sink>
 [[gnu::noinline]] int take_shared(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
                                   std::uint32_t kind) {
-  sink.template receive<Known::keeping>(*queue.last, cqe, kind);
-  return go_on(queue, count, sink, *queue.consumed + 1);
+  Endpoint &of = *queue.last;
+  if (!of.shared->lock.try_lock()) [[unlikely]]
+    return take_rest(queue, count, sink, 0);
+  sink.template receive<Known::shared>(of, cqe, kind);
+  of.shared->lock.unlock();
+  return go_on(queue, count, sink, *queue.consumed + 1, take_more_shared<Sink>);
 }
 
-// A frame.
+// A frame in a queue that is not shared.
 template <class Sink>
 [[gnu::noinline]] int take_frame(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
                                  std::uint32_t kind) {
-  sink.template receive<Known::nothing>(*queue.last, cqe, kind);
-  return go_on(queue, count, sink, *queue.consumed + 1);
+  sink.template receive<Known::frame>(*queue.last, cqe, kind);
+  return go_on(queue, count, sink, *queue.consumed + 1, take_rest<Sink>);
 }
 
 // Makes the queue that the completion is of the last one, unless it is. False: nobody's.
@@ -378,7 +421,7 @@ template <class Sink>
   if (!of.messages || !puts_data(of, cqe)) [[unlikely]]
     return take_rest(queue, count, sink, 0);
   sink.template receive<Known::messages>(of, cqe, kind);
-  return go_on(queue, count, sink, *queue.consumed + 1);
+  return go_on(queue, count, sink, *queue.consumed + 1, take_rest<Sink>);
 }
 
 // One that failed.
@@ -388,7 +431,7 @@ template <class Sink>
   if (!finds(queue, cqe)) [[unlikely]]
     return take_rest(queue, count, sink, 0);
   sink.error(*queue.last, cqe, kind);
-  return go_on(queue, count, sink, *queue.consumed + 1);
+  return go_on(queue, count, sink, *queue.consumed + 1, take_rest<Sink>);
 }
 
 // Most polling finds nothing or one completion. That much is done with the registers
@@ -415,12 +458,13 @@ template <class Sink>
   if (const std::uint32_t kind = kind_of(mark); kind != MLX5_CQE_REQ) {
     if (!of.special) [[likely]]
       return take_receive(queue, count, sink, cqe, kind);
-    if (of.messages) return take_shared(queue, count, sink, cqe, kind);
-    return of.receive.strides == 0 ? take_frame(queue, count, sink, cqe, kind)
-                                   : take_rest(queue, count, sink, 0);
+    if (of.shared != nullptr && of.messages) return take_shared(queue, count, sink, cqe, kind);
+    return of.shared == nullptr && of.frames && of.receive.strides == 0
+               ? take_frame(queue, count, sink, cqe, kind)
+               : take_rest(queue, count, sink, 0);
   }
   sink.send(of, cqe);
-  return go_on(queue, count, sink, index + 1);
+  return go_on(queue, count, sink, index + 1, take_rest<Sink>);
 }
 
 [[gnu::noinline]] int take_slowly(CompletionQueue &queue, int count, std::uint8_t *at,
@@ -443,6 +487,25 @@ template <std::uint32_t size>
   return take_first(queue, count, ExpSink<translate::wc_size_4_0>{at});
 }
 
+// Another structure than the usual one, or time stamps.
+[[gnu::noinline]] int take_otherwise(CompletionQueue &queue, int count, std::uint8_t *at,
+                                     std::uint32_t wc_size) {
+  if (queue.stamps == Stamps::cycles) [[likely]] {
+    if (wc_size == translate::wc_size_4_1)
+      return take_stamped<translate::wc_size_4_1>(queue, count, at);
+    if (wc_size == translate::wc_size_4_0)
+      return take_stamped<translate::wc_size_4_0>(queue, count, at);
+  }
+  if (queue.stamps == Stamps::none && wc_size == translate::wc_size_4_0)
+    return take_smaller(queue, count, at);
+  // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
+  if (wc_size < sizeof(ibv_wc)) {
+    errno = EINVAL;
+    return -EINVAL;
+  }
+  return take_slowly(queue, count, at, wc_size);
+}
+
 }  // namespace
 
 int poll(CompletionQueue &queue, int count, ibv_wc *wc) {
@@ -451,20 +514,9 @@ int poll(CompletionQueue &queue, int count, ibv_wc *wc) {
 
 int poll(CompletionQueue &queue, int count, ibv_exp_wc *wc, std::uint32_t wc_size) {
   auto *at = reinterpret_cast<std::uint8_t *>(wc);
-  if (queue.stamps == Stamps::none) [[likely]] {
-    if (wc_size == translate::wc_size_4_1) [[likely]]
-      return take_first(queue, count, ExpSink<translate::wc_size_4_1>{at});
-    if (wc_size == translate::wc_size_4_0) return take_smaller(queue, count, at);
-  }
-  if (queue.stamps == Stamps::cycles) [[likely]] {
-    if (wc_size == translate::wc_size_4_1)
-      return take_stamped<translate::wc_size_4_1>(queue, count, at);
-    if (wc_size == translate::wc_size_4_0)
-      return take_stamped<translate::wc_size_4_0>(queue, count, at);
-  }
-  // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
-  if (wc_size < sizeof(ibv_wc)) return -EINVAL;
-  return take_slowly(queue, count, at, wc_size);
+  if (wc_size != translate::wc_size_4_1 || queue.stamps != Stamps::none) [[unlikely]]
+    return take_otherwise(queue, count, at, wc_size);
+  return take_first(queue, count, ExpSink<translate::wc_size_4_1>{at});
 }
 
 Endpoint *no_endpoint() { return &nobody; }
