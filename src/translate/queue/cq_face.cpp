@@ -124,34 +124,41 @@ struct Outputs {
   std::uint64_t *timestamp = nullptr;
 };
 
-template <bool checked, Wanted wanted>
-inline std::int32_t poll_length(ibv_cq *cq, const Outputs &out) {
-  if constexpr (checked) {
-    if ((wanted.multi_packet && out.offset == nullptr) || (wanted.flags && out.flags == nullptr) ||
-        (wanted.vlan && out.tci == nullptr) || (wanted.timestamp && out.timestamp == nullptr)) {
-      errno = EINVAL;
-      return -1;
-    }
-  }
-  CompletionQueue &queue = known_queue(cq);
-  const Guard guard(queue.lock);
-  // Nothing stale, whatever the caller looks at.
-  if constexpr (wanted.flags) *out.flags = 0;
+// The length of a message, 0 without one, -1 for what is not to be taken this way. The
+// queue is locked. Unusual are compressed completions, data in them, tunnels and shared
+// queues: more is called for them than a function of few registers can. usual: nothing
+// has been done and the answer is false for these.
+template <Wanted wanted, bool usual>
+[[gnu::always_inline]] inline bool take(CompletionQueue &queue, const Outputs &out,
+                                        std::int32_t &length) {
+  length = 0;
   const std::uint32_t index = *queue.consumed;
   std::uint8_t op_own = 0;
-  if (!next(queue, index, op_own)) return 0;
+  if constexpr (usual) {
+    if (!queue.has(index, op_own)) return true;
+    if (direct::has_format(op_own)) [[unlikely]]
+      return false;
+  } else {
+    if (!next(queue, index, op_own)) return true;
+  }
   if (!direct::is_receive(direct::opcode_of(op_own))) [[unlikely]]
-    return -1;
+    return length = -1, true;
   const Cqe cqe(queue.entry(index));
   Endpoint *of = endpoint_of(queue, cqe);
   if (of == nullptr) [[unlikely]]
-    return -1;
+    return length = -1, true;
   ReceiveQueue &receive = of->receive;
   // The two kinds of receive queues have functions of their own.
   if ((receive.strides != 0) != wanted.multi_packet) [[unlikely]]
-    return -1;
+    return length = -1, true;
+  const bool by_clock = wanted.timestamp && queue.stamps == engine::Stamps::system_time;
+  if (usual && (of->shared != nullptr || by_clock || (wanted.flags && cqe.tunnel() != 0)))
+      [[unlikely]]
+    return false;
+  const auto flags = [&] {
+    return usual ? direct::plain_receive_flags(cqe) : direct::receive_flags(cqe);
+  };
 
-  std::int32_t length = 0;
   bool ends = true;
   if constexpr (wanted.multi_packet) {
     const direct::Strides s = direct::strides_of(cqe, receive.shift);
@@ -160,25 +167,64 @@ inline std::int32_t poll_length(ibv_cq *cq, const Outputs &out) {
     *out.offset =
         (std::uint32_t{s.first} << receive.log_stride_bytes) + (s.filler ? 0 : receive.shift);
     if constexpr (wanted.flags) {
-      if (!s.filler) *out.flags = direct::receive_flags(cqe);
+      if (!s.filler) *out.flags = flags();
       if (ends) *out.flags |= IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1;
     }
   } else {
     length = static_cast<std::int32_t>(cqe.byte_count());
     if (out.copied != nullptr) *out.copied = 0;
-    if (Cqe::is_inline(op_own)) [[unlikely]]
-      keep_inline(*of, cqe, out.buffer, out.copied);
-    if constexpr (wanted.flags) *out.flags = direct::receive_flags(cqe);
+    if (!usual && Cqe::is_inline(op_own)) keep_inline(*of, cqe, out.buffer, out.copied);
+    if constexpr (wanted.flags) *out.flags = flags();
   }
   if constexpr (wanted.vlan) *out.tci = cqe.vlan();
   if constexpr (wanted.timestamp) {
     *out.timestamp = cqe.timestamp();
-    if (queue.stamps == engine::Stamps::system_time && *out.timestamp != 0) [[unlikely]]
+    if (!usual && by_clock && *out.timestamp != 0)
       *out.timestamp = time_of_day(queue, *out.timestamp);
     if (*out.timestamp != 0) *out.flags |= IBV_EXP_CQ_RX_WITH_TIMESTAMP;
   }
-  if (ends) engine::complete_receive(*of, cqe);
+  if constexpr (usual) {
+    if (ends) engine::complete_own_receive(receive);
+  } else {
+    if (ends) engine::complete_receive(*of, cqe);
+  }
   queue.release(index + 1);
+  return true;
+}
+
+template <Wanted wanted>
+[[gnu::noinline]] std::int32_t take_unusual(CompletionQueue &queue, Outputs out) {
+  std::int32_t length;
+  take<wanted, false>(queue, out, length);
+  queue.lock.unlock();
+  return length;
+}
+
+// When somebody else has the lock.
+template <Wanted wanted>
+[[gnu::noinline, gnu::cold]] std::int32_t take_late(CompletionQueue &queue, Outputs out) {
+  queue.lock.lock();
+  return take_unusual<wanted>(queue, out);
+}
+
+template <bool checked, Wanted wanted>
+[[gnu::always_inline]] inline std::int32_t poll_length(ibv_cq *cq, const Outputs &out) {
+  if constexpr (checked) {
+    if ((wanted.multi_packet && out.offset == nullptr) || (wanted.flags && out.flags == nullptr) ||
+        (wanted.vlan && out.tci == nullptr) || (wanted.timestamp && out.timestamp == nullptr)) {
+      errno = EINVAL;
+      return -1;
+    }
+  }
+  CompletionQueue &queue = known_queue(cq);
+  // Nothing stale, whatever the caller looks at.
+  if constexpr (wanted.flags) *out.flags = 0;
+  if (!queue.lock.try_lock()) [[unlikely]]
+    return take_late<wanted>(queue, out);
+  std::int32_t length;
+  if (!take<wanted, true>(queue, out, length)) [[unlikely]]
+    return take_unusual<wanted>(queue, out);
+  queue.lock.unlock();
   return length;
 }
 

@@ -69,6 +69,8 @@ class Cqe {
 
 constexpr std::uint8_t opcode_of(std::uint8_t op_own) { return op_own >> 4; }
 constexpr bool is_compressed(std::uint8_t op_own) { return (op_own & 0xc) == 0xc; }
+// Compressed, or with data inside.
+constexpr bool has_format(std::uint8_t op_own) { return (op_own & 0xc) != 0; }
 constexpr bool is_receive(std::uint8_t opcode) {
   return opcode >= MLX5_CQE_RESP_WR_IMM && opcode <= MLX5_CQE_RESP_SEND_INV;
 }
@@ -126,13 +128,17 @@ inline constexpr auto flags_by_headers = [] {
   return table;
 }();
 
-inline std::uint32_t receive_flags(Cqe cqe) {
-  if (cqe.tunnel() != 0) [[unlikely]]
-    return receive_flags(cqe.checks(), cqe.headers(), cqe.tunnel());
+inline std::uint32_t plain_receive_flags(Cqe cqe) {
   constexpr std::uint32_t good = IBV_EXP_CQ_RX_IP_CSUM_OK | IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK;
   static_assert(MLX5_CQE_L3_OK >> 1 == IBV_EXP_CQ_RX_IP_CSUM_OK &&
                 MLX5_CQE_L4_OK >> 1 == IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK);
   return flags_by_headers[cqe.headers()] & (~good | (cqe.checks() >> 1 & good));
+}
+
+inline std::uint32_t receive_flags(Cqe cqe) {
+  if (cqe.tunnel() != 0) [[unlikely]]
+    return receive_flags(cqe.checks(), cqe.headers(), cqe.tunnel());
+  return plain_receive_flags(cqe);
 }
 
 // Of what base verbs report: network and transport checksum good, in an IPv4 packet.
