@@ -5,6 +5,7 @@
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/legacy_inline.h"
+#include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/open.h"
 
 #include <algorithm>
@@ -302,12 +303,12 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
                                              IBV_EXP_QP_BURST_SOLICITED | IBV_EXP_QP_BURST_FENCE};
   if (fresh->frames && facts.checksums) fresh->send.refused_burst &= ~IBV_EXP_QP_BURST_IP_CSUM;
   fresh->send.refused_flags = state.refused_send_flags;
-  fresh->send.max_umr_pieces = made.max_umr_pieces;
   fresh->send.max_tso_header = made.max_tso_header;
   fresh->send.max_tso = ~0u;
   fresh->send.windows = made.windows;
   fresh->send.extended = takes_raw_entries();
   fresh->send.qp = &front.shown;
+  engine::allow_key_changes(fresh->send, state, made.max_umr_pieces);
 
   const MutexGuard guard(state.driver->mutex);
   if (sends) fresh->completes_on[0] = queue_of(shown.send_cq);

@@ -4,10 +4,25 @@
 
 #include "translate/queue/engine/send_queue.h"
 
+namespace ibvexp {
+struct ContextState;
+}
+
 namespace ibvexp::engine {
 
-// Whether it has been posted: written straight into the queue. Anything else, what has
-// to be refused too, is for lane/umr.cpp to judge; nothing has been done then.
-bool put_key_change(SendQueue &queue, const ibv_exp_send_wr &wr);
+// Of a queue that is open and knows what else it refuses. pieces: the most that an
+// entry has been granted.
+void allow_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces);
+
+// What was written: the last request, and the first eight bytes of its entry. Null: none.
+struct KeyChanges {
+  ibv_exp_send_wr *last = nullptr;
+  std::uint64_t head = 0;
+};
+
+// Writes such requests straight into the queue, as many as a chain begins with, until so
+// many have been posted as limit says. The first one has the opcode; there is room for it.
+// What follows is for lane/umr.cpp to judge, what has to be refused too.
+KeyChanges put_key_changes(SendQueue &queue, ibv_exp_send_wr *wr, std::uint32_t limit);
 
 }  // namespace ibvexp::engine

@@ -2,7 +2,6 @@
 // refused.
 #include "translate/queue/engine/entry_writer.h"
 #include "translate/queue/engine/frames.h"
-#include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/post_send.h"
 #include "translate/queue/engine/request.h"
 
@@ -141,9 +140,6 @@ Other put(SendQueue &queue, const Wr &wr) {
 }  // namespace
 
 Other put_other(SendQueue &queue, const ibv_send_wr &wr) { return put(queue, wr); }
-Other put_other(SendQueue &queue, const ibv_exp_send_wr &wr) {
-  if (wr.exp_opcode == IBV_EXP_WR_UMR_FILL && put_key_change(queue, wr)) return {};
-  return put(queue, wr);
-}
+Other put_other(SendQueue &queue, const ibv_exp_send_wr &wr) { return put(queue, wr); }
 
 }  // namespace ibvexp::engine

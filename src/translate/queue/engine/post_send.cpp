@@ -1,5 +1,6 @@
 #include "translate/queue/engine/post_send.h"
 
+#include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/request.h"
 #include "translate/queue/engine/segments.h"
 
@@ -93,6 +94,17 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
     other:
       *queue.posted = posted;
       queue.count = count;
+      if constexpr (std::is_same_v<Wr, ibv_exp_send_wr>) {
+        if (opcode == IBV_EXP_WR_UMR_FILL) {
+          if (const KeyChanges done = put_key_changes(queue, wr, limit); done.last != nullptr) {
+            wr = done.last;
+            head = done.head;
+            posted = *queue.posted;
+            count = queue.count;
+            continue;
+          }
+        }
+      }
       const Other result = put_other(queue, *wr);
       error = result.error;
       if (error != 0) break;

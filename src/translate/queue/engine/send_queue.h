@@ -9,6 +9,12 @@
 
 #include <memory>
 
+namespace ibvexp {
+struct IndirectKey;
+template <class T>
+class NumberTable;
+}  // namespace ibvexp
+
 namespace ibvexp::engine {
 
 inline constexpr std::uint32_t log_block = 6;
@@ -72,6 +78,13 @@ struct SendQueue {
   std::uint32_t max_tso = 0;         // bytes of data
   bool windows = true;               // may be bound
   bool extended = true;              // the requests of the switches nop and masked_atomics, and UMR
+  // For key_change.h: the indirect keys of the context, and the most pieces of a list and
+  // of a pattern in an entry.
+  struct {
+    const NumberTable<IndirectKey> *known = nullptr;
+    const ibv_context *context = nullptr;
+    std::uint32_t most_pieces[2] = {};
+  } keys;
   // Of the burst family: IBV_EXP_QP_BURST_*.
   std::uint32_t refused_burst = ~0u;
   std::uint32_t always_burst = 0;
