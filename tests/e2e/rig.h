@@ -54,8 +54,14 @@ inline Context open_first() {
 
 struct Rig {
   Context context = open_first();
-  Pd pd{ibv_alloc_pd(context.get())};
+  Pd pd = alloc_pd();
   Cq cq = create_cq();
+
+  Pd alloc_pd() {
+    Pd made(ibv_alloc_pd(context.get()));
+    REQUIRE(made);
+    return made;
+  }
 
   Cq create_cq(int cqe = 256) {
     ibv_exp_cq_init_attr attr{};
