@@ -6,6 +6,7 @@
 // than what was free. All else is the input's.
 #include "engine_queues.h"
 #include "bytes.h"
+#include "translate/queue/engine/post_shared.h"
 
 #include <cerrno>
 
