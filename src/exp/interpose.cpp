@@ -22,6 +22,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <new>
 #include <rdma/ib_user_verbs.h>
 
 namespace ibvexp {
@@ -43,16 +44,28 @@ void beside(const char *what, Work work) noexcept {
   }
 }
 
+// Without memory a device is not opened: later calls would find no experimental verbs on it,
+// and say that they are not there. Other failures leave the context to base verbs.
 ibv_context *attached(const char *what, ibv_context *context) noexcept {
-  if (context != nullptr)
-    beside(what, [&] {
+  if (context == nullptr) return nullptr;
+  bool lacks_memory = false;
+  beside(what, [&]() -> Result<ContextState *> {
+    try {
       const auto done = attach(context);
       if (!done) return done;
       done.value()->sees_base_verbs = true;
       queue::install_doors(*done.value());
       return done;
-    });
-  return context;
+    } catch (const std::bad_alloc &) {
+      lacks_memory = true;
+      throw;
+    }
+  });
+  if (!lacks_memory) return context;
+  detach(context);
+  real().ibv_close_device(context);
+  errno = ENOMEM;
+  return nullptr;
 }
 
 // What a creation returns to C.
@@ -71,6 +84,12 @@ auto made(Make make) noexcept -> decltype(make().value()) {
 // A verb called with an object that was destroyed.
 int gone(const char *verb) noexcept {
   log(LogLevel::warn, "%s: the object is destroyed", verb);
+  return errno = EINVAL;
+}
+
+// A base verb called without what it takes.
+int missing(const char *verb, const char *what) noexcept {
+  log(LogLevel::warn, "%s: %s must not be null", verb, what);
   return errno = EINVAL;
 }
 
@@ -134,6 +153,7 @@ IBVEXP_INTERPOSED ibv_context *mlx5dv_open_device(ibv_device *device, mlx5dv_con
 }
 
 IBVEXP_INTERPOSED int ibv_close_device(ibv_context *context) {
+  if (context == nullptr) return missing("ibv_close_device", "the context");
   translate::release_cq_memory(find_state(context));
   detach(context);
   return real().ibv_close_device(context);
@@ -200,6 +220,10 @@ IBVEXP_INTERPOSED ibv_cq *ibv_create_cq(ibv_context *context, int cqe, void *cq_
   // libmlx5 has queues of its own for flow steering.
   if (is_of_rdma_core(__builtin_return_address(0)))
     return real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
+  if (context == nullptr) {
+    missing("ibv_create_cq", "the context");
+    return nullptr;
+  }
   return made([&] {
     return translate::create_base_cq(find_state(context), context, cqe, cq_context, channel,
                                      comp_vector);
@@ -237,6 +261,10 @@ IBVEXP_INTERPOSED void ibv_ack_cq_events(ibv_cq *cq, unsigned count) {
 }
 
 IBVEXP_INTERPOSED ibv_srq *ibv_create_srq(ibv_pd *pd, ibv_srq_init_attr *attr) {
+  if (pd == nullptr || attr == nullptr) {
+    missing("ibv_create_srq", pd == nullptr ? "the protection domain" : "attributes");
+    return nullptr;
+  }
   ibv_srq *const back = real().ibv_create_srq(pd, attr);
   if (back == nullptr) return nullptr;
   return queue::before_or_destroyed(find_state(pd->context), back, attr->attr.max_sge);
@@ -272,6 +300,7 @@ IBVEXP_INTERPOSED void ibv_ack_async_event(ibv_async_event *event) {
 }
 
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
+  if (mr == nullptr) return missing("ibv_dereg_mr", "the region");
   return translate::dereg_mr(find_state(mr->context), mr);
 }
 

@@ -44,8 +44,8 @@ struct Range {
 };
 Range ours{}, verbs{}, provider{};
 
-// Counts down while armed; the allocation that meets 0 fails. Not while a device
-// is opened: libmlx5 copes with that by opening it with fewer features.
+// Counts down while armed; the allocation that meets 0 fails. While a device is opened
+// only those of the library: libmlx5 copes with its own by opening it with fewer features.
 long countdown = -1;
 bool opening = false;
 bool only_ours = false;
@@ -65,8 +65,8 @@ void **place_of(void *block) {
 }
 
 bool fails(const void *caller) {
-  if (countdown < 0 || opening) return false;
-  if (only_ours && !ours.holds(caller)) return false;
+  if (countdown < 0) return false;
+  if ((only_ours || opening) && !ours.holds(caller)) return false;
   if (!ours.holds(caller) && !verbs.holds(caller) && !provider.holds(caller)) return false;
   if (countdown-- != 0) return false;
   fired = true;
