@@ -2,6 +2,8 @@
 // by byte, by every function of the families.
 #include "families_rig.h"
 
+#include <numeric>
+
 namespace {
 
 // A sender and a receiver of frames, both under the families.
@@ -272,10 +274,10 @@ TEST_CASE("flags and lengths that cannot be served are refused") {
 // [row:IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1][row:IBV_EXP_CQ_RX_WITH_TIMESTAMP]
 TEST_CASE("timestamps, VLAN tags and single completions of the CQ family") {
   Lane t;
-  t.post(3);
+  t.post(4);
   const Frame frame = make_frame(80, 1);
   const ibv_sge piece = t.load(0, frame);
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, 0) == 0);
     REQUIRE(t.send->send_flush(t.out.get()) == 0);
   }
@@ -293,6 +295,12 @@ TEST_CASE("timestamps, VLAN tags and single completions of the CQ family") {
           }) == 80);
   CHECK(second >= first);
   CHECK((flags & IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1) == 0);
+  flags = 0xff;
+  REQUIRE(eventually([&] {
+            return t.received->poll_length_flags_cvlan(t.recv_cq.get(), nullptr, nullptr, &flags,
+                                                       &tci);
+          }) == 80);
+  CHECK((flags & (IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1 | IBV_EXP_CQ_RX_WITH_TIMESTAMP)) == 0);
   REQUIRE(eventually([&] { return t.received->poll_length(t.recv_cq.get(), nullptr, nullptr); }) ==
           80);
   CHECK(t.received->poll_length(t.recv_cq.get(), nullptr, nullptr) == 0);
@@ -301,4 +309,51 @@ TEST_CASE("timestamps, VLAN tags and single completions of the CQ family") {
   REQUIRE(t.send->send_flush(t.out.get()) == 0);
   CHECK(eventually([&] { return t.sent->poll_length(t.send_cq.get(), nullptr, nullptr); }) == -1);
   CHECK(t.sent->poll_cnt(t.send_cq.get(), 4) == 1);
+}
+
+// Short messages come inside their completion.
+TEST_CASE("the CQ family hands on data of completions") {
+  constexpr std::size_t slot = 64, bytes = 20;
+  FamilyRig rig;
+  const Cq send_cq = rig.create_cq(64), recv_cq = rig.create_cq(64);
+  const Qp out = rig.create_on(IBV_QPT_RC, send_cq.get(), send_cq.get());
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.send_cq = attr.recv_cq = recv_cq.get();
+  attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_INL_RECV;
+  attr.max_inl_recv = 32;
+  const Qp in(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(in);
+  rig.connect(out.get(), in->qp_num);
+  rig.connect(in.get(), out->qp_num);
+  auto *const family = rig.cq_family(recv_cq.get());
+  REQUIRE(family != nullptr);
+
+  Buffer from{rig.pd.get(), 4 * slot}, to{rig.pd.get(), 4 * slot};
+  std::iota(from.bytes.begin(), from.bytes.end(), std::uint8_t{1});
+  const auto arrived = [&](std::size_t i, std::size_t length) {
+    return std::memcmp(&to.bytes[i * slot], &from.bytes[i * slot], length) == 0;
+  };
+  for (std::size_t i = 0; i < 4; ++i) post_receive(in.get(), i, to.piece(i * slot, slot));
+  for (std::size_t i = 0; i < 4; ++i) {
+    ibv_sge piece = from.piece(i * slot, i == 3 ? slot : bytes);
+    auto wr = request(i, IBV_EXP_WR_SEND, &piece);
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(out.get(), &wr, &bad) == 0);
+  }
+
+  std::uint8_t here[slot] = {};
+  std::uint32_t copied = 7;
+  const auto poll = [&](void *into, std::uint32_t *whether) {
+    return eventually([&] { return family->poll_length(recv_cq.get(), into, whether); });
+  };
+  REQUIRE(poll(here, &copied) == int{bytes});
+  CHECK(copied == 1);
+  CHECK(std::memcmp(here, from.bytes.data(), bytes) == 0);
+  REQUIRE(poll(nullptr, nullptr) == int{bytes});
+  CHECK(arrived(1, bytes));
+  REQUIRE(eventually([&] { return family->poll_cnt(recv_cq.get(), 1); }) == 1);
+  CHECK(arrived(2, bytes));
+  REQUIRE(poll(here, &copied) == int{slot});
+  CHECK(copied == 0);
+  CHECK(arrived(3, slot));
 }
