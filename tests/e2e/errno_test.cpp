@@ -87,3 +87,14 @@ TEST_CASE("a success leaves errno alone [row:ibv_exp_modify_qp]") {
   dc.completions(1);
   CHECK(errno == stale);
 }
+
+TEST_CASE("a poll that has nowhere to put completions sets errno [row:ibv_exp_poll_cq]") {
+  Rig rig;
+  ibv_exp_wc wc{};
+  errno = 0;
+  CHECK(ibv_exp_poll_cq(rig.cq.get(), 1, nullptr, sizeof(wc)) == -EINVAL);
+  CHECK(errno == EINVAL);
+  errno = 0;
+  CHECK(ibv_exp_poll_cq(rig.cq.get(), 1, &wc, sizeof(ibv_wc) - 1) == -EINVAL);
+  CHECK(errno == EINVAL);
+}

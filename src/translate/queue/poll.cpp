@@ -3,6 +3,7 @@
 // first: no buffer of our own, no limit on the batch, one lock.
 #include "translate/queue/poll.h"
 
+#include "trace/diagnose.h"
 #include "translate/queue/origin.h"
 
 namespace ibvexp::translate {
@@ -43,6 +44,14 @@ int move_all_plain(const ContextState &state, const CqState *own, int count, ibv
 }
 
 }  // namespace
+
+Error refuse_room(const ibv_exp_wc *wc, std::uint32_t wc_size) {
+  const Error error = wc == nullptr ? invalid(EntryId::ibv_exp_poll_cq, "wc", 0, "must not be null")
+                                    : invalid(EntryId::ibv_exp_poll_cq, "wc_size", wc_size,
+                                              "less than struct ibv_wc has");
+  errno = error.code;
+  return error;
+}
 
 void move_completions(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
                       std::uint32_t wc_size) {

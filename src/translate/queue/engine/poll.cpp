@@ -500,8 +500,9 @@ template <std::uint32_t size>
     return take_smaller(queue, count, at);
   // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
   if (wc_size < sizeof(ibv_wc)) {
-    errno = EINVAL;
-    return -EINVAL;
+    errno =
+        invalid(EntryId::ibv_exp_poll_cq, "wc_size", wc_size, "less than struct ibv_wc has").code;
+    return -errno;
   }
   return take_slowly(queue, count, at, wc_size);
 }
