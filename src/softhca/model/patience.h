@@ -14,7 +14,7 @@ namespace softhca {
 // after that is lost at once, until there is room again.
 class Patience {
  public:
-  static constexpr u64 longest_ns = 10'000'000'000;
+  static constexpr u64 longest_ns = 5'000'000'000;
 
   // The ring to `slot` is full. False when what it has no room for is lost.
   bool lasts(u16 slot, u64 now_ns) {
