@@ -100,10 +100,10 @@ def perftests():
 def starts(program):
     """Whether the dynamic linker finds all that an installed program asks for. It does not
     where another rdma-core is in front of the distribution's (tests/releases)."""
-    env = dict(os.environ, LD_TRACE_LOADED_OBJECTS="1", LD_WARN="1")
+    env = dict(os.environ, LD_TRACE_LOADED_OBJECTS="1", LD_WARN="1", LD_BIND_NOW="1")
     out = subprocess.run([shutil.which(program)], env=env, capture_output=True, text=True,
                          check=False)
-    return "not found" not in out.stdout + out.stderr
+    return not any(word in out.stdout + out.stderr for word in ("not found", "undefined symbol"))
 
 
 def free_port():
