@@ -183,12 +183,16 @@ TEST_CASE("Processes with idle devices sleep", "[direct_test]") {
   }
   char one;
   for (int i = 0; i < processes; ++i) hear(ready[0], &one, 1);
-  nap_ms(1000);
-  std::vector<uint64_t> before;
-  for (const pid_t child : children) before.push_back(sleeps(child));
-  nap_ms(1000);
-  uint64_t woken = 0;
-  for (size_t i = 0; i < children.size(); ++i) woken += sleeps(children[i]) - before[i];
+  // On a machine with other work the devices come to rest later.
+  uint64_t woken = 1;
+  for (int second = 0; woken != 0 && second < 20; ++second) {
+    nap_ms(1000);
+    std::vector<uint64_t> before;
+    for (const pid_t child : children) before.push_back(sleeps(child));
+    nap_ms(1000);
+    woken = 0;
+    for (size_t i = 0; i < children.size(); ++i) woken += sleeps(children[i]) - before[i];
+  }
   CHECK(woken == 0);
   for (const pid_t child : children) {
     kill(child, SIGKILL);
@@ -319,23 +323,40 @@ TEST_CASE("Queues that are to lie in one piece have memory of their own", "[dire
   CHECK(to.bytes[2048 + 3] == 0x5a);
 }
 
-TEST_CASE("The clock goes on while the device rests", "[direct_test]") {
-  Context c;
-  for (int round = 0; round < 5; ++round) {
-    nap_ms(50);
-    const uint64_t before = now_ns(), shown = device_ns(c), after = now_ns();
-    // It may have been written just before the engine went to rest or woke.
-    CHECK(shown + 5'000'000 > before);
-    CHECK(shown < after + 1'000'000);
-    mlx5dv_clock_info info{};
-    nap_ms(20);
-    REQUIRE(mlx5dv_get_clock_info(c.ctx, &info) == 0);
+namespace {
+
+// Whether the device shows the time now, and converts it to that of the day.
+bool clock_is_current(const Context &c) {
+  const auto wall_ns = [] {
     timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    const int64_t wall = int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-    const int64_t converted = static_cast<int64_t>(mlx5dv_ts_to_ns(&info, now_ns()));
-    CHECK(std::abs(wall - converted) < 50'000'000);
+    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+  };
+  const uint64_t before = now_ns(), shown = device_ns(c), after = now_ns();
+  CHECK(shown < after + 1'000'000);
+  // It may have been written just before the engine went to rest or woke.
+  const bool current = shown + 5'000'000 > before;
+  nap_ms(20);
+  mlx5dv_clock_info info{};
+  REQUIRE(mlx5dv_get_clock_info(c.ctx, &info) == 0);
+  const int64_t wall_before = wall_ns();
+  const int64_t converted = static_cast<int64_t>(mlx5dv_ts_to_ns(&info, now_ns()));
+  const int64_t wall_after = wall_ns();
+  return current && converted > wall_before - 50'000'000 && converted < wall_after + 50'000'000;
+}
+
+}  // namespace
+
+TEST_CASE("The clock goes on while the device rests", "[direct_test]") {
+  Context c;
+  // A clock that stood still would be late each time; a machine with other work, or one whose time of
+  // day is being set, makes it late now and then.
+  int current = 0;
+  for (int round = 0; round < 40 && current < 5; ++round) {
+    nap_ms(50);
+    if (clock_is_current(c)) ++current;
   }
+  CHECK(current == 5);
 }
 
 TEST_CASE("A process forks while its device rests", "[direct_test]") {

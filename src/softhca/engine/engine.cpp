@@ -237,9 +237,9 @@ bool engine_step(u64 now_ns) {
 }
 
 void engine_settle() {
-  // A sender that was let in just now needs time to notice; more traffic may
-  // come all the while.
-  constexpr u64 first_patience_ns = 100'000'000, traffic_ns = 20'000'000;
+  // A sender that was let in just now needs time to notice, and a processor;
+  // more traffic may come all the while.
+  constexpr u64 first_patience_ns = 1'000'000'000, traffic_ns = 20'000'000;
   constexpr int quiet_enough = 4;  // doorbell registers are looked at in turn
   Process &p = process();
   if (!p.started) return;
