@@ -1,22 +1,36 @@
 #!/usr/bin/env python3
-"""Ends a test run with one line that counts its results: summary.py TESTLOG"""
+"""Ends a test run: what failed says once more what it printed, and one line
+counts the results: summary.py TESTLOG"""
 import collections
 import json
 import sys
 
 PASSED = {'OK', 'EXPECTEDFAIL'}
 SKIPPED = {'SKIP'}
+REPEATED_TESTS = 8
+REPEATED_LINES = 60
 
 counts = collections.Counter()
+failed = []
 try:
     with open(sys.argv[1], encoding='utf-8') as log:
         for line in log:
-            result = json.loads(line)['result']
+            test = json.loads(line)
+            result = test['result']
             counts['passed' if result in PASSED else
                    'skipped' if result in SKIPPED else 'failed'] += 1
+            if result not in PASSED | SKIPPED:
+                failed.append(test)
 except OSError as error:
     print(f'summary: {error}', file=sys.stderr)
     counts['failed'] += 1
+
+# Of a long run only the end may have been kept.
+for test in failed[:REPEATED_TESTS]:
+    print(f"\n{test['name']}: {test['result']}, status {test['returncode']}, {test['duration']:.1f} s")
+    output = test.get('stdout', '') + test.get('stderr', '')
+    for line in output.splitlines()[-REPEATED_LINES:]:
+        print(f'  {line}')
 
 print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
 sys.exit(1 if counts['failed'] or not counts['passed'] else 0)
