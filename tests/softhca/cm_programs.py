@@ -102,6 +102,21 @@ def listening(server, fabric, deadline):
         time.sleep(0.02)
 
 
+def settled(process, seconds=5):
+    """Waits until the process has slept for 0.3 s: what it began is done, and it
+    waits for others. One that has no processor does not sleep."""
+    deadline = time.time() + seconds
+    slept = 0
+    while slept < 10 and time.time() < deadline and process.poll() is None:
+        time.sleep(0.03)
+        try:
+            with open(f"/proc/{process.pid}/stat", encoding="ascii", errors="replace") as file:
+                state = file.read().rpartition(")")[2].split()[0]
+        except OSError:
+            return
+        slept = slept + 1 if state == "S" else 0
+
+
 # rping closes its channel while a thread of its own may be about to look for the
 # next event there, and then ends with that thread's status, all work done: on any
 # device. Such a run says nothing and is repeated once.
@@ -120,7 +135,7 @@ def run_once(lib, row, fabric):
     client = None
     try:
         listening(server, fabric, time.time() + row.timeout)
-        time.sleep(0.3)   # from there to the listener or the group
+        settled(server)   # from there to the listener or the group
         client = start(row.client, lib, row.link, row.hosts, fabric)
         out_client, _ = client.communicate(timeout=row.timeout)
         out_server, _ = server.communicate(timeout=row.timeout)

@@ -361,7 +361,7 @@ TEST_CASE("a killed receiver is noticed and its successor reached", "[fabric]") 
   second.kill9();
   const auto start = std::chrono::steady_clock::now();
   while (send(*f, 2, 1, 10) != Reserve::no_peer && seconds_since(start) < 5) usleep(1000);
-  CHECK(seconds_since(start) < 1);
+  CHECK(seconds_since(start) < 4);
   f->leave(false);
 }
 
@@ -529,7 +529,7 @@ TEST_CASE("wait returns for records and for wake, and loses neither", "[fabric]"
     f->wake();
     const auto start = std::chrono::steady_clock::now();
     f->wait(10'000'000'000);
-    CHECK(seconds_since(start) < 1);
+    CHECK(seconds_since(start) < 4);
     f->wait(20'000'000);
     CHECK(seconds_since(start) >= 0.015);
   }
@@ -538,7 +538,7 @@ TEST_CASE("wait returns for records and for wake, and loses neither", "[fabric]"
     REQUIRE(send(*f, 1, 0, 0) == Reserve::ok);
     const auto start = std::chrono::steady_clock::now();
     f->wait(10'000'000'000);
-    CHECK(seconds_since(start) < 1);
+    CHECK(seconds_since(start) < 4);
     CHECK(take(*f, 0, 1));
   }
   SECTION("a wake while waiting, while the owner receives") {

@@ -190,7 +190,7 @@ def wait_until_ready(row, server, port, fabric):
     deadline = time.time() + TIMEOUT
     if row.ready == "cm":
         cm_programs.listening(server, fabric, deadline)
-        time.sleep(0.3)   # from there to the listener
+        cm_programs.settled(server)   # from there to the listener
         return
     while not bound(server, row.ready, port) and server.poll() is None and time.time() < deadline:
         time.sleep(0.02)
