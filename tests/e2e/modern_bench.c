@@ -27,7 +27,7 @@ static struct ibv_srq *srq;
 
 /* Where completions come from: one that is polled in the usual way, or by ibv_start_poll(). */
 static struct ibv_cq *stamped, *packed;
-static struct ibv_cq_ex *stamped_ex;
+static struct ibv_cq_ex *cq_ex, *stamped_ex;
 
 static struct ibv_qp *initiator, *target, *keys_qp, *stamped_qp[2], *packed_qp[2];
 static struct ibv_qp_ex *initiator_ex, *keys_ex;
@@ -338,7 +338,7 @@ static __attribute__((noinline)) int poll_base(struct ibv_cq *on, int count) {
   return ibv_poll_cq(on, count, wc);
 }
 /* What such completions have that mean something. */
-static __attribute__((noinline)) int poll_modern(struct ibv_cq_ex *on, int count) {
+static __attribute__((noinline)) int poll_modern(struct ibv_cq_ex *on, int has_stamps, int count) {
   static struct ibv_exp_wc wc[CHAIN];
   struct ibv_poll_cq_attr attr = {0};
   int n = 0;
@@ -349,7 +349,7 @@ static __attribute__((noinline)) int poll_modern(struct ibv_cq_ex *on, int count
     wc[n].status = on->status;
     wc[n].exp_opcode = (enum ibv_exp_wc_opcode)ibv_wc_read_opcode(on);
     wc[n].qp_num = ibv_wc_read_qp_num(on);
-    wc[n].timestamp = ibv_wc_read_completion_ts(on);
+    if (has_stamps) wc[n].timestamp = ibv_wc_read_completion_ts(on);
     wc[n].exp_wc_flags = ibv_wc_read_wc_flags(on);
     if (wc[n].exp_opcode & IBV_WC_RECV) wc[n].byte_len = ibv_wc_read_byte_len(on);
     if (wc[n].exp_wc_flags & IBV_WC_WITH_IMM) wc[n].imm_data = ibv_wc_read_imm_data(on);
@@ -360,7 +360,8 @@ static __attribute__((noinline)) int poll_modern(struct ibv_cq_ex *on, int count
 
 static int poll_some(struct ibv_cq *on, int count) {
   if (use_exp) return poll_exp(on, count);
-  return on == stamped ? poll_modern(stamped_ex, count) : poll_base(on, count);
+  if (on == stamped) return poll_modern(stamped_ex, 1, count);
+  return on == cq ? poll_modern(cq_ex, 0, count) : poll_base(on, count);
 }
 
 static int count_poll(struct ibv_cq *on, const char *name, int count) {
@@ -515,10 +516,18 @@ static void count_receives(struct ibv_qp *const pair[2], struct ibv_cq *on, cons
 }
 
 static void create(void) {
+  struct ibv_cq_init_attr_ex cq_attr = {0};
   struct ibv_srq_init_attr attr;
 
-  cq = ibv_create_cq(context, 128, NULL, NULL, 0);
-  if (!cq) die("ibv_create_cq");
+  if (use_exp) {
+    cq = ibv_create_cq(context, 128, NULL, NULL, 0);
+  } else {
+    cq_attr.cqe = 128;
+    cq_attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+    cq_ex = ibv_create_cq_ex(context, &cq_attr);
+    if (cq_ex) cq = ibv_cq_ex_to_cq(cq_ex);
+  }
+  if (!cq) die("completion queue");
   local = ibv_reg_mr(pd, bytes[0], sizeof(bytes[0]), (int)key_rights);
   remote = ibv_reg_mr(pd, bytes[1], sizeof(bytes[1]), (int)key_rights);
   if (!local || !remote) die("ibv_reg_mr");
