@@ -287,19 +287,19 @@ void leave_fabrics_at_exit() {
   if (once.exchange(true)) return;
   // Unlike atexit() this does not belong to a library: registered before
   // main(), it comes after the destructors of all of them.
-  static std::atomic<bool> leaving{false};
+  static std::atomic<bool> left{false};
   // Called last, by a second thread that calls exit() while the first one is
-  // about the other function: the process would end in the middle of it.
+  // about the other function, or has only just taken it: the process would end in
+  // the middle of it.
   on_exit(
       [](int, void *) {
-        for (int ms = 0; leaving.load() && ms < exit_patience_ms; ++ms) nap_1ms();
+        for (int ms = 0; !left.load() && ms < exit_patience_ms; ++ms) nap_1ms();
       },
       nullptr);
   on_exit(
       [](int, void *) {
-        leaving.store(true);
         leave_fabrics();
-        leaving.store(false);
+        left.store(true);
       },
       nullptr);
 }
