@@ -5,7 +5,6 @@
 #include "dc_rig.h"
 
 #include <poll.h>
-#include <thread>
 
 namespace {
 
@@ -256,7 +255,8 @@ TEST_CASE("a reset takes the completions of its queue pair, and the counter says
       mine.write(rig.out, 64, rig.in, 0);
       other.write(rig.out, 64, rig.in, 64);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    Reader ahead = reader;  // until all are there
+    for (int i = 0; i < 10; ++i) ahead.wait();
     reader.show_index();
     if (destroy) {
       rig.a.reset();
