@@ -37,6 +37,14 @@ AT(mlx5_err_cqe, syndrome, 55);
 AT(mlx5_err_cqe, s_wqe_opcode_qpn, 56);
 AT(mlx5_bf, offset, 72);
 AT(mlx5_bf, buf_size, 76);
+AT(mlx5_srq, buf, 216);
+AT(mlx5_srq, wrid, 304);
+AT(mlx5_srq, db, 336);
+AT(mlx5_srq, wq_sig, 348);
+AT(mlx5_srq, ibv_srq_legacy, 352);
+AT(mlx5_srq, is_xsrq, 360);
+AT(mlx5_srq, cmd_qp, 368);
+typedef char size_of_srq[sizeof(struct mlx5_srq) == 440 ? 1 : -1];
 
 #ifndef RDMA_CORES
 typedef char at_sop[offsetof(struct mlx5_cqe64, sop_qpn.sop) == 56 ? 1 : -1];

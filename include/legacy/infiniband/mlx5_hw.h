@@ -323,6 +323,10 @@ struct mlx5_srq {
 	volatile uint32_t *db;
 	uint16_t counter;
 	int wq_sig;
+	struct ibv_srq_legacy *ibv_srq_legacy;
+	int is_xsrq;
+	struct mlx5_qp *cmd_qp; /* null: tag matching is refused */
+	uint64_t ibvexp_tag_matching[8];
 };
 
 struct mlx5_rwq {
