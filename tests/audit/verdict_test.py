@@ -74,6 +74,15 @@ class Sources(Audit):
         self.assertEqual(verdict["reasons"][0]["name"], "ibv_exp_qp_attr.flow_entropy")
         self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:2"])
 
+    def test_fields_that_are_set_to_nothing_do_not(self):
+        verdict, source = self.judge("struct ibv_exp_cq_init_attr a = {.peer_direct_attrs = nullptr,};\n"
+                                     "a.peer_direct_attrs = NULL;\na.peer_direct_attrs =\n  0;\n"
+                                     "cq = ibv_exp_create_cq(c, 1, 0, 0, 0, &a);\n")
+        self.assertEqual(verdict["standing"], "runs")
+        verdict, source = self.judge("struct ibv_exp_cq_init_attr a;\na.peer_direct_attrs = 0 + p;\n"
+                                     "if (a.peer_direct_attrs == NULL) x();\na.peer_direct_attrs = NULLABLE;\n")
+        self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:{n}" for n in (2, 3, 4)])
+
     def test_the_same_member_of_something_else_does_not(self):
         report, _ = self.report(self.file("b/b.c", "a.flow_entropy = 3;\n"))
         self.assertEqual(report["programs"], [])
@@ -97,6 +106,37 @@ class Sources(Audit):
         self.assertEqual(verdict["standing"], "private")
         self.assertIn("needs private layouts", verdict["verdict"])
         self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:1"])
+        report, _ = self.report(source)
+        self.assertRegex(report["subjects"][report["files"][0]["uses"][0]["subject"]]["note"], "IBVEXP_LAYOUT")
+        # Served without a word where the release does not show.
+        self.assertEqual(verdict["command"], "ibvexp run -- PROGRAM")
+
+    def test_copies_of_private_structures(self):
+        own = "struct mlx5_cq {\n  struct ibv_cq ibv_cq;\n  struct ibv_exp_peer_direct_attr *p;\n};\n"
+        source = self.file("app/own.h", own)
+        verdict, _ = self.judge("ibv_exp_poll_cq(c);\n")
+        self.assertEqual(verdict["standing"], "private")
+        self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:1"])
+        for other in ("struct mlx5_cq;\nint f(struct mlx5_cq *c) { ibv_exp_poll_cq(0); }\n", own.replace("exp_", ""),
+                      own.replace("mlx5_cq", "mlx5_cq_table")):
+            self.file("app/own.h", other)
+            self.assertEqual(self.judge("ibv_exp_poll_cq(c);\n")[0]["standing"], "runs", other)
+
+    def test_a_provider_beside_the_program_is_not_the_program(self):
+        provider = self.file("app/drivers/libmlx5/src/verbs.c", "ibv_exp_cmd_create_qp(c); ibv_exp_post_task(c, t, b);\n")
+        self.file("app/drivers/libmlx5/src/mlx5.h", "int a = IBV_EXP_WR_NOP;\n")
+        self.file("app/drivers/libmlx5/configure.ac", "AC_CHECK_DECLS([IBV_EXP_WR_CQE_WAIT])\n")
+        verdict, source = self.judge("ibv_exp_poll_cq(c);\n")
+        self.assertEqual(verdict["verdict"], "runs")
+        report, _ = self.report(source.parent)
+        other = self.program(report, provider.parent)
+        self.assertEqual(other["standing"], "cannot")
+        self.assertEqual(other["verdict"], "cannot run, because it is a provider of the legacy libibverbs, which today's "
+                                           "does not load: applications do not need it")
+        # Alone, it is what was asked about.
+        report, _ = self.report(self.folder / "app/drivers")
+        self.assertEqual(self.program(report)["standing"], "cannot")
+        self.assertEqual(self.program(report)["name"], str(self.folder / "app/drivers"))
 
     def test_names_that_a_program_declares_itself_are_its_own(self):
         self.file("app/own.h", "static inline int ibv_exp_frobnicate(int x) { return x; }\n")
@@ -195,6 +235,17 @@ class Binaries(Audit):
             verdict = self.judge(self.file("other", bytes(code)))
             self.assertEqual(verdict["standing"], "cannot")
             self.assertIn(why, verdict["verdict"])
+
+    def test_copies_of_private_structures(self):
+        """Where debug information says so, and optimisation does not show what is read."""
+        own = "namespace own { struct mlx5_cq { struct ibv_cq first; char cq_log_size; }; }\n"
+        use = "extern own::mlx5_cq *seen; own::mlx5_cq *seen;\n"
+        for text, standing in ((own + use, "private"), ("struct mlx5_cq;\nmlx5_cq *seen;\n", "runs")):
+            source = self.file("app.cpp", REQUEST + text)
+            program = self.folder / "app"
+            subprocess.run(["g++", "-O0", "-g", "-w", "-DOPCODE=IBV_EXP_WR_SEND", *INCLUDE, source, "-o", program,
+                            "-libverbs"], check=True)
+            self.assertEqual(self.judge(program)["standing"], standing)
 
     def test_nothing_experimental(self):
         program = self.compile("app", "int main() { return 0; }")

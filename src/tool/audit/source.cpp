@@ -51,8 +51,11 @@ struct Suppression {
 
 class Scanner {
  public:
-  Scanner(std::string_view text, Language language, FileReport &report)
-      : text_(text), language_(language), report_(report) {}
+  Scanner(std::string_view text, Language language, FileReport &report, bool declares_layouts)
+      : text_(text),
+        language_(language),
+        report_(report),
+        is_header_of_layouts_(declares_layouts) {}
 
   void source() {
     read();
@@ -410,6 +413,9 @@ class Scanner {
       add(*c, evidence, start, "");
     } else if (const Subject *m = member(w, start)) {
       members_.push_back({m, {line_, static_cast<std::uint32_t>(start - line_start_ + 1)}});
+    } else if (language_ == Language::c && !is_header_of_layouts_ && defines_private_structure(w)) {
+      members_.push_back(
+          {&private_layout(), {line_, static_cast<std::uint32_t>(start - line_start_ + 1)}});
     } else if (is_experimental(w)) {
       if (evidence == Evidence::declaration) report_.declared.emplace_back(w);
       else if (evidence != Evidence::string) add(unknown_name(w), evidence, start, "");
@@ -448,7 +454,33 @@ class Scanner {
   const Subject *member(std::string_view w, std::size_t start) const {
     const bool reached =
         start > 0 && (text_[start - 1] == '.' || (start > 1 && text_.substr(start - 2, 2) == "->"));
-    return reached ? refused_member(w) : nullptr;
+    return reached && !becomes_nothing() ? refused_member(w) : nullptr;
+  }
+
+  // Whether the member that was just read is set to zero: that asks for nothing.
+  bool becomes_nothing() const {
+    constexpr std::string_view blank = " \t\r\n";
+    const auto next = [&](std::size_t i) {
+      return std::min(text_.find_first_not_of(blank, i), text_.size());
+    };
+    std::size_t i = next(at_);
+    if (i == text_.size() || text_[i] != '=') return false;
+    const std::size_t value = next(i + 1);
+    for (i = value; i < text_.size() && is_word(text_[i]);) ++i;
+    const std::string_view word = text_.substr(value, i - value);
+    if (word != "0" && word != "NULL" && word != "nullptr") return false;
+    i = next(i);
+    return i < text_.size() && std::string_view(",;})").find(text_[i]) != std::string_view::npos;
+  }
+
+  // libmlx5's structures, which a program that has a copy of them reads: what was just
+  // read is the name, and the body follows.
+  bool defines_private_structure(std::string_view w) const {
+    static constexpr std::array names{"mlx5_cq", "mlx5_qp", "mlx5_srq", "mlx5_rwq"};
+    if (std::find(names.begin(), names.end(), w) == names.end() || last_word_ != "struct")
+      return false;
+    const std::size_t next = text_.find_first_not_of(" \t\r\n", at_);
+    return last_ == 'w' && next != std::string_view::npos && text_[next] == '{';
   }
 
   static bool is_name_of_api(std::string_view w) {
@@ -488,6 +520,7 @@ class Scanner {
   std::string_view text_;
   Language language_;
   FileReport &report_;
+  bool is_header_of_layouts_;  // mlx5_hw.h itself, which asks for nothing until it is included
   std::vector<std::pair<const Subject *, std::pair<std::uint32_t, std::uint32_t>>> members_;
   std::vector<Suppression> suppressions_;
   std::size_t at_ = 0;
@@ -527,11 +560,12 @@ FileKind kind_by_name(std::string_view path) {
 }
 
 void audit_source(std::string_view path, std::string_view text, FileReport &report) {
-  if (is_worth_reading(text)) Scanner(text, language_of(path), report).source();
+  if (is_worth_reading(text))
+    Scanner(text, language_of(path), report, path.ends_with("mlx5_hw.h")).source();
 }
 
 void audit_build_file(std::string_view text, FileReport &report) {
-  if (is_worth_reading(text)) Scanner(text, Language::c, report).build_file();
+  if (is_worth_reading(text)) Scanner(text, Language::c, report, false).build_file();
 }
 
 }  // namespace ibvexp::audit

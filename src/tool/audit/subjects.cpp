@@ -117,9 +117,9 @@ const Subject &private_layout() {
       "private layout",
       "Private layouts of libmlx5",
       "mlx5dv_init_obj",
-      "The header reads structures inside the legacy libmlx5 by their layout. No library can serve "
-      "that: such code must be rebuilt on mlx5dv. Where the program has other transports, restrict "
-      "it to those.",
+      "The header reads structures inside the legacy libmlx5 by their layout. On mlx5 devices "
+      "libibverbs_exp hands out objects in that of 4.x, with IBVEXP_LAYOUT=3.x in that of 3.x. Tag "
+      "matching and PeerDirect through them are refused; those of mlx4_hw.h are not served.",
       Severity::layout,
       Effort::rework,
       false,
@@ -132,9 +132,8 @@ const Subject &old_lookup() {
                          "old header",
                          "Binary interface",
                          "",
-                         "Compiled with headers of MLNX_OFED 2.x, which look for the table "
-                         "elsewhere: every call would "
-                         "find none. Must be rebuilt.",
+                         "It is compiled with headers of MLNX_OFED 2.x, which look for the table "
+                         "elsewhere: every call would find none. It must be rebuilt.",
                          Severity::impossible,
                          Effort::adapt,
                          false,
@@ -147,9 +146,8 @@ const Subject &provider_plugin() {
                          "unsupported",
                          "Provider internals",
                          "",
-                         "A provider of the legacy libibverbs. Today's libibverbs does not load "
-                         "it, and applications do "
-                         "not need it.",
+                         "It is a provider of the legacy libibverbs, which today's does not load: "
+                         "applications do not need it.",
                          Severity::impossible,
                          Effort::replace,
                          false,

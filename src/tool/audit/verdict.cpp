@@ -1,5 +1,7 @@
 #include "tool/audit/verdict.h"
 
+#include "tool/audit/subjects.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +13,10 @@ namespace {
 
 constexpr std::size_t most_places = 5;
 constexpr std::size_t most_names = 5;
+
+bool is_of_provider(const Subject &s) {
+  return s.severity == Severity::impossible && s.family == info(Family::provider).title;
+}
 
 // What one program is judged by.
 class Judge {
@@ -122,11 +128,13 @@ class Judge {
       case Standing::cannot: {
         std::vector<std::string_view> why(obstacles_.begin(), obstacles_.end());
         for (const Reason &r : program_.reasons)
-          if (r.severity == Severity::impossible) why.push_back(r.subject->note);
+          if (r.severity == Severity::impossible)
+            why.push_back(is_of_provider(*r.subject) ? provider_plugin().note : r.subject->note);
         std::string all;
         for (const std::string_view w : std::set(why.begin(), why.end()))
           all += (all.empty() ? "" : " ") + std::string(w);
         if (all.ends_with('.')) all.pop_back();
+        if (all.starts_with("It ")) all.front() = 'i';
         return "cannot run, because " + all;
       }
     }
@@ -149,12 +157,9 @@ class Judge {
   std::string command() const {
     if (program_.standing == Standing::unused || program_.standing == Standing::cannot) return {};
     std::string out;
-    if (program_.standing == Standing::layouts) {
-      // Served by a library that has the option, and only one release at a time.
-      const Option *option = find_option("IBVEXP_LAYOUT");
-      if (option == nullptr || program_.layout.empty()) return {};
+    // Where the release does not show, it is most likely the one of the default.
+    if (program_.standing == Standing::layouts && !program_.layout.empty())
       out = "IBVEXP_LAYOUT=" + program_.layout + " ";
-    }
     out += "ibvexp run ";
     if (!program_.switches.empty())
       out += fmt::format("--beyond {} ", fmt::join(program_.switches, ","));
@@ -170,6 +175,39 @@ class Judge {
 
 bool is_source(const FileReport &f) {
   return f.kind == FileKind::source || f.kind == FileKind::build_file;
+}
+
+std::string_view folder_of(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? "." : path.substr(0, slash);
+}
+
+bool is_inside(std::string_view path, std::string_view folder) {
+  return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
+}
+
+// Folders with sources of a legacy provider. Trees bring copies of it, which are not
+// the program: judged apart where other sources are left to judge.
+std::set<std::string_view> provider_folders(const Report &report) {
+  std::set<std::string_view> folders;
+  for (const FileReport &f : report.files)
+    if (f.kind == FileKind::source && !f.named &&
+        std::any_of(f.uses.begin(), f.uses.end(), [](const Use &u) {
+          return is_of_provider(*u.subject) && u.severity == Severity::impossible;
+        }))
+      folders.insert(folder_of(f.path));
+  std::set<std::size_t> others;
+  for (const FileReport &f : report.files)
+    if (f.kind == FileKind::source && !f.uses.empty() &&
+        std::none_of(folders.begin(), folders.end(),
+                     [&](std::string_view folder) { return is_inside(f.path, folder); }))
+      others.insert(f.input);
+  std::erase_if(folders, [&](std::string_view folder) {
+    return std::any_of(report.files.begin(), report.files.end(), [&](const FileReport &f) {
+      return is_inside(f.path, folder) && !others.contains(f.input);
+    });
+  });
+  return folders;
 }
 
 // A binary, with what it loads if that is audited as well.
@@ -217,6 +255,8 @@ std::vector<Program> judge(const Report &report) {
 
   // Sources by the folder that was named; files that were named belong together.
   std::map<std::size_t, Judge> trees;
+  std::map<std::string_view, Judge> providers;
+  const std::set<std::string_view> folders = provider_folders(report);
   std::size_t named_sources = 0;
   for (const FileReport &f : report.files) named_sources += is_source(f) && f.named ? 1 : 0;
   constexpr std::size_t all_named = SIZE_MAX;
@@ -225,11 +265,17 @@ std::vector<Program> judge(const Report &report) {
     const std::string name = !f.named            ? report.inputs.at(f.input)
                              : named_sources > 1 ? fmt::format("{} files", named_sources)
                                                  : f.path;
+    const auto folder = std::find_if(folders.begin(), folders.end(),
+                                     [&](std::string_view d) { return is_inside(f.path, d); });
     Judge &tree =
-        trees.try_emplace(f.named ? all_named : f.input, name, FileKind::source).first->second;
+        folder != folders.end()
+            ? providers.try_emplace(*folder, std::string(*folder), FileKind::source).first->second
+            : trees.try_emplace(f.named ? all_named : f.input, name, FileKind::source)
+                  .first->second;
     for (const Use &u : f.uses) tree.add(f, u);
   }
-  out.reserve(trees.size());
+  out.reserve(trees.size() + providers.size());
+  for (auto &[folder, provider] : providers) out.push_back(provider.judge());
   for (auto &[input, tree] : trees) out.push_back(tree.judge());
 
   for (const FileReport &f : report.files)

@@ -158,6 +158,9 @@ class Audit {
     if (!of_verbs) return;
     if (debug_.present() && debug_.source_files().contains("mlx5_hw.h"))
       add_private(Evidence::debug_info, "mlx5_hw.h contributed to it");
+    else if (!report_.uses.empty() && debug_.present() &&
+             debug_.has_structure({"mlx5_cq", "mlx5_qp", "mlx5_srq", "mlx5_rwq"}))
+      add_private(Evidence::debug_info, "has a copy of libmlx5's structures");
     for (const std::string_view name : {"mlx5_hw.h", "ib_mlx5_hw.c", "ib_mlx5_hw.cpp"})
       if (const std::string path = source_name(name); !path.empty())
         add_private(Evidence::source_name, "compiled from " + path);

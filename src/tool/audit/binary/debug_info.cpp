@@ -190,6 +190,28 @@ std::set<std::string> DebugInfo::verbs_with_code() const {
   return out;
 }
 
+bool DebugInfo::has_structure(std::initializer_list<std::string_view> names) const {
+  bool found = false;
+  if (impl_->dwarf == nullptr) return false;
+  // Structures stand in the unit itself, or in a namespace.
+  const std::function<void(Dwarf_Die &)> look = [&](Dwarf_Die &parent) {
+    Dwarf_Die child;
+    if (found || dwarf_child(&parent, &child) != 0) return;
+    do {
+      const int tag = dwarf_tag(&child);
+      Dwarf_Die member;
+      if (tag == DW_TAG_namespace) look(child);
+      else if (tag == DW_TAG_structure_type && dwarf_haschildren(&child) != 0 &&
+               dwarf_child(&child, &member) == 0)
+        found = std::find(names.begin(), names.end(), name_of(child)) != names.end();
+    } while (!found && dwarf_siblingof(&child, &child) == 0);
+  };
+  impl_->for_each_unit([&](Dwarf_Die &unit) {
+    if (impl_->has_scopes(unit)) look(unit);
+  });
+  return found;
+}
+
 bool DebugInfo::has_code_of(std::string_view prefix) const {
   bool found = false;
   if (impl_->dwarf == nullptr) return false;

@@ -28,6 +28,8 @@ class DebugInfo {
   std::set<std::string> source_files() const;
   // Names of experimental verbs that have code: inlined or as functions.
   std::set<std::string> verbs_with_code() const;
+  // Whether one of these structures is described with its members.
+  bool has_structure(std::initializer_list<std::string_view> names) const;
   // Whether a function of that prefix has code.
   bool has_code_of(std::string_view prefix) const;
 
