@@ -237,7 +237,9 @@ TEST_CASE("a queue pair that holds a table has no queues to post to [row:ibv_exp
   CHECK(ibv_exp_post_send(qp.get(), &wr, &bad) == EINVAL);
   CHECK(bad == &wr);
 #ifndef IBVEXP_EXTERN_CALLS
-  // Base verbs go past a library that is loaded at run time.
+  // Base verbs go past a library that is loaded at run time, and are rdma-core's own without fronts.
+  const char *engine = std::getenv("IBVEXP_ENGINE");
+  if (engine != nullptr && std::string_view(engine) == "native") return;
   ibv_send_wr send{}, *bad_send = nullptr;
   send.sg_list = &piece;
   send.num_sge = 1;
