@@ -1,5 +1,7 @@
 #include "base/real.h"
 
+#include "base/opener.h"
+
 #include <dlfcn.h>
 #include <string_view>
 
@@ -23,8 +25,13 @@ void *find_real(const char *name, const char *version) {
   if (void *next = find_in(RTLD_NEXT, name, version)) return next;
   // Not in our scope: the library came in before us or privately. It is loaded
   // already, or nobody could have called us with an object of it.
-  void *library = ::dlopen(library_of(name), RTLD_LAZY | RTLD_NOLOAD);
+  void *library = real_dlopen()(library_of(name), RTLD_LAZY | RTLD_NOLOAD);
   return library != nullptr ? find_in(library, name, version) : nullptr;
+}
+
+OpenLibrary *real_dlopen() {
+  static auto *const found = reinterpret_cast<OpenLibrary *>(::dlsym(RTLD_NEXT, "dlopen"));
+  return found;
 }
 
 const Real &real() {

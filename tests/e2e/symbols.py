@@ -14,10 +14,13 @@ NODES = {"exp_1_0": "IBVERBS_EXP_1.0", "ibverbs_1_1": "IBVERBS_1.1", "rdmacm_1_0
 # Of the plug-in interface, the one call that an application imports.
 PLUG_IN = "ibv_cmd_modify_qp@IBVERBS_1.0"
 
+# In front of the C library's, of any node.
+OPENER = "dlopen"
+
 
 def interposed(path):
     """In front of rdma-core's own, by routes.def. Of two nodes, the older is no default."""
-    found = {PLUG_IN}
+    found = {PLUG_IN, OPENER}
     routes = re.findall(r"^IBVEXP_ROUTE\((\w+), ([\w.]+), (\w+), taken\)", path.read_text(), re.M)
     for library, node, name in routes:
         older = any(o == name and n != node and later(n, node) for l, n, o in routes if l == library)

@@ -1,0 +1,66 @@
+// Programs that load libibverbs themselves and look its functions up by name (spead2,
+// Python's ctypes) would get past this library: contexts without a table, and rdma-core's
+// functions for objects that are not rdma-core's. They get this library instead: a look-up
+// in it goes on through those that it is linked with, so it has theirs, too. (Not on AArch64.)
+#ifdef __x86_64__
+#include "base/opener.h"
+
+#include <algorithm>
+#include <array>
+#include <dlfcn.h>
+#include <string_view>
+
+namespace ibvexp {
+
+namespace {
+
+// As programs name them. A path means a file of the program's own.
+constexpr std::array<std::string_view, 4> behind_this = {"libibverbs.so.1", "libibverbs.so",
+                                                         "libmlx5.so.1", "libmlx5.so"};
+
+void *open_this(const char *name, int flags) noexcept {
+  static const char here = 0;
+  Dl_info self{};
+  const bool found = dladdr(&here, &self) != 0 && self.dli_fname != nullptr;
+  return real_dlopen()(found ? self.dli_fname : name, flags);
+}
+
+}  // namespace
+
+}  // namespace ibvexp
+
+// Which function opens this one.
+extern "C" [[gnu::used]] ibvexp::OpenLibrary *ibvexp_opener_of(const char *name) noexcept {
+  using namespace ibvexp;
+  const bool is_behind = name != nullptr && std::ranges::count(behind_this, name) != 0;
+  return is_behind ? open_this : real_dlopen();
+}
+
+// A jump, and no call: the C library looks for a library where its caller says, and the
+// caller is who is returned to.
+asm(R"(
+  .text
+  .globl dlopen
+  .type dlopen, @function
+dlopen:
+  .cfi_startproc
+  endbr64
+  push %rdi
+  .cfi_adjust_cfa_offset 8
+  push %rsi
+  .cfi_adjust_cfa_offset 8
+  sub $8, %rsp
+  .cfi_adjust_cfa_offset 8
+  call ibvexp_opener_of
+  add $8, %rsp
+  .cfi_adjust_cfa_offset -8
+  pop %rsi
+  .cfi_adjust_cfa_offset -8
+  pop %rdi
+  .cfi_adjust_cfa_offset -8
+  jmp *%rax
+  .cfi_endproc
+  .size dlopen, .-dlopen
+)");
+
+#endif
