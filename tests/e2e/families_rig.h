@@ -122,6 +122,19 @@ struct FamilyRig : Rig {
   }
 };
 
+// A queue pair that is or will be connected.
+inline void to_init(ibv_qp *qp) {
+  ibv_exp_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  std::uint64_t mask =
+      IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT | IBV_EXP_QP_ACCESS_FLAGS;
+  if (qp->qp_type == IBV_QPT_RC)
+    attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  REQUIRE(ibv_exp_modify_qp(qp, &attr, mask) == 0);
+}
+
 // Calls until the result is not the one of an empty queue, for a generous time.
 template <class F>
 auto eventually(F call) {

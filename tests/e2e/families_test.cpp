@@ -271,6 +271,72 @@ TEST_CASE("flags and lengths that cannot be served are refused") {
   CHECK(t.sent->poll_cnt(t.send_cq.get(), 1) == 0);
 }
 
+// [row:IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS]
+TEST_CASE("checked functions look at states and lists") {
+  FamilyRig rig;
+  const Qp qp = rig.create_on(IBV_QPT_RC, rig.cq.get(), rig.cq.get());
+  REQUIRE(qp);
+  to_init(qp.get());
+  auto *checked = rig.FamilyRig::burst(qp.get(), IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS);
+  REQUIRE(checked != nullptr);
+  Buffer buffer(rig.pd.get(), 256);
+  ibv_sge piece = buffer.piece(0, 64);
+  CHECK(checked->send_pending(qp.get(), piece.addr, piece.length, piece.lkey, signaled) == EINVAL);
+  CHECK(checked->send_burst(qp.get(), &piece, 1, signaled) == EINVAL);
+  CHECK(checked->recv_burst(qp.get(), nullptr, 1) == EINVAL);
+  CHECK(checked->recv_burst(qp.get(), &piece, 1) == 0);
+  rig.connect(qp.get(), qp->qp_num);
+  CHECK(checked->send_burst(qp.get(), nullptr, 1, signaled) == EINVAL);
+  CHECK(checked->send_pending_sg_list(qp.get(), nullptr, 1, signaled) == EINVAL);
+  CHECK(checked->send_pending_inline(qp.get(), nullptr, 8, signaled) == EINVAL);
+  CHECK(checked->send_burst(qp.get(), &piece, 1, signaled) == 0);
+}
+
+TEST_CASE("VLAN tags are for frames") {
+  FamilyRig rig;
+  const Qp qp = rig.create_on(IBV_QPT_RC, rig.cq.get(), rig.cq.get());
+  REQUIRE(qp);
+  rig.connect(qp.get(), qp->qp_num);
+  auto *burst = rig.burst(qp.get());
+  REQUIRE(burst != nullptr);
+  Buffer buffer(rig.pd.get(), 256);
+  ibv_sge piece = buffer.piece(0, 100);
+  std::uint16_t tci = 7;
+  CHECK(burst->send_pending_vlan(qp.get(), piece.addr, piece.length, piece.lkey, signaled, &tci) ==
+        EINVAL);
+  CHECK(burst->send_pending_inline_vlan(qp.get(), buffer.bytes.data(), 20, signaled, &tci) ==
+        EINVAL);
+  CHECK(burst->send_pending_sg_list_vlan(qp.get(), &piece, 1, signaled, &tci) == EINVAL);
+  REQUIRE(burst->send_flush(qp.get()) == 0);
+  auto *completed = rig.cq_family(rig.cq.get());
+  REQUIRE(completed != nullptr);
+  CHECK(completed->poll_cnt(rig.cq.get(), 1) == 0);
+}
+
+// A chain that does not fit is undone: what was pending before it is sent as it was.
+TEST_CASE("a burst that does not fit leaves what is pending") {
+  Lane t;
+  t.post(2);
+  const Frame first = make_frame(100, 1), second = make_frame(200, 2);
+  const ibv_sge piece = t.load(0, first);
+  REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, signaled) == 0);
+  std::vector<ibv_sge> many(4096, t.load(1, second));
+  CHECK(t.send->send_burst(t.out.get(), many.data(), static_cast<std::uint32_t>(many.size()),
+                           signaled) == ENOMEM);
+  ibv_sge last = t.load(2, second);
+  REQUIRE(t.send->send_burst(t.out.get(), &last, 1, signaled) == 0);
+  REQUIRE(t.send->send_flush(t.out.get()) == 0);
+  CHECK(poll_count(t.sent, t.send_cq.get(), 2) == 2);
+  t.expect(first);
+  t.expect(second);
+  // As many as ever.
+  unsigned n = 0;
+  while (n < 100'000 &&
+         t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, signaled) == 0)
+    ++n;
+  CHECK(n >= 64);
+}
+
 // [row:IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1][row:IBV_EXP_CQ_RX_WITH_TIMESTAMP]
 TEST_CASE("timestamps, VLAN tags and single completions of the CQ family") {
   Lane t;

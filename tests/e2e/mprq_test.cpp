@@ -378,6 +378,8 @@ TEST_CASE("an ordinary work queue is served by the same families") {
   state.wq_state = IBV_EXP_WQS_RDY;
   REQUIRE(ibv_exp_modify_wq(wq.get(), &state) == 0);
   CHECK(post->recv_sg_list(wq.get(), list, 3) == EINVAL);  // more than asked for
+  CHECK(post->recv_sg_list(wq.get(), nullptr, 1) == EINVAL);
+  CHECK(post->recv_burst(wq.get(), nullptr, 1) == EINVAL);
   CHECK(post->recv_sg_list(wq.get(), list, 2) == 0);
   std::vector<ibv_sge> many(16, memory.piece(0, 64));
   CHECK(post->recv_burst(wq.get(), many.data(), 16) == ENOMEM);

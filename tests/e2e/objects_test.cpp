@@ -370,7 +370,14 @@ TEST_CASE("completion queues that cannot be had are refused [row:ibv_exp_create_
     channel = elsewhere.get();
     reason = EINVAL;
   }
-  fails([&] { return ibv_exp_create_cq(context.get(), 8, nullptr, channel, 0, &attr); }, reason);
+  int vector = 0;
+  SECTION("no such vector") {
+    attr.flags = GENERATE(0u, static_cast<unsigned>(IBV_EXP_CQ_TIMESTAMP));
+    vector = context->num_comp_vectors;
+    reason = EINVAL;
+  }
+  fails([&] { return ibv_exp_create_cq(context.get(), 8, nullptr, channel, vector, &attr); },
+        reason);
   // Flags without the bit that names them are not looked at.
   ibv_exp_cq_init_attr unread{};
   unread.flags = IBV_EXP_CQ_TIMESTAMP | IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME;

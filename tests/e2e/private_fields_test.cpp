@@ -42,6 +42,7 @@ void check_queues(ibv_qp *qp, const ibv_qp_cap &granted) {
     CHECK(number(of.rq.buff) == number(facts.rq.buf));
     CHECK(number(of.rq.db) == number(facts.dbrec));
     CHECK(of.rq.max_post == granted.max_recv_wr);
+    CHECK(of.rq.max_gs == granted.max_recv_sge);
   }
   CHECK(of.rq.head == 0);
   CHECK(of.rq.tail == 0);
@@ -152,6 +153,12 @@ TEST_CASE("registers that nobody shares need no lock") {
   CHECK((private_of(alone.get()).gen_data.bf->need_lock != 0) == (threads == IBV_EXP_THREAD_SAFE));
   CHECK((private_of(alone.get()).gen_data.model_flags != 0) == (threads == IBV_EXP_THREAD_SAFE));
   CHECK(alone->pd == rig.pd.get());
+  // The thread's own, for all of its queue pairs.
+  Qp second(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(second);
+  CHECK((private_of(alone.get()).gen_data.bf->reg == private_of(second.get()).gen_data.bf->reg) ==
+        (threads == IBV_EXP_THREAD_SINGLE));
+  second.reset();
   alone.reset();
   CHECK(ibv_exp_destroy_res_domain(rig.context.get(), domain, nullptr) == 0);
 }
@@ -171,6 +178,7 @@ void check_cq(ibv_cq *cq, std::uint32_t consumed = 0) {
   CHECK(of.cqe_sz == facts.cqe_size);
   CHECK(static_cast<std::uint32_t>(cq->cqe) + 1 == facts.cqe_cnt);
   CHECK(1u << of.cq_log_size == facts.cqe_cnt);
+  CHECK(of.model_flags != 0);  // safe for threads
 }
 
 }  // namespace
@@ -213,6 +221,9 @@ TEST_CASE("shared receive queues") {
     CHECK(of.max == facts.tail + 1);
     CHECK(number(of.db) == number(facts.dbrec));
     CHECK(of.counter == 0);
+    ibv_srq_attr granted{};
+    REQUIRE(ibv_query_srq(srq, &granted) == 0);
+    CHECK(of.max_gs == granted.max_sge);
   };
   check(dc.srq.get());
   // What UCX relies on.
@@ -262,6 +273,8 @@ TEST_CASE("receive work queues") {
     CHECK(number(of.rq.buff) == number(of.buf.buf) + of.rq.offset);
     CHECK(of.db != nullptr);
     CHECK(of.rq.db == of.db);
+    CHECK(of.rq.max_gs == attr.max_recv_sge);
+    CHECK(of.model_flags != 0);
     CHECK(of.mp_rq_stride_size == (striding ? 256 : 0));
     CHECK(of.mp_rq_strides_in_wqe == (striding ? 512 : 0));
 
@@ -272,6 +285,50 @@ TEST_CASE("receive work queues") {
     CHECK(wq->state == IBV_EXP_WQS_RDY);
     CHECK(ibv_exp_destroy_wq(wq) == 0);
   }
+}
+
+TEST_CASE("queue pairs that hold a table") {
+  Rig rig;
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(rig.context.get(), 1, &port) == 0);
+  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return;
+  ibv_exp_wq_init_attr wq_attr{};
+  wq_attr.wq_type = IBV_EXP_WQT_RQ;
+  wq_attr.max_recv_wr = 16;
+  wq_attr.max_recv_sge = 1;
+  wq_attr.pd = rig.pd.get();
+  wq_attr.cq = rig.cq.get();
+  ibv_exp_wq *wq = ibv_exp_create_wq(rig.context.get(), &wq_attr);
+  REQUIRE(wq != nullptr);
+  ibv_exp_rwq_ind_table_init_attr table_attr{};
+  table_attr.pd = rig.pd.get();
+  table_attr.ind_tbl = &wq;
+  ibv_exp_rwq_ind_table *table = ibv_exp_create_rwq_ind_table(rig.context.get(), &table_attr);
+  REQUIRE(table != nullptr);
+  std::uint8_t key[40] = {};
+  ibv_exp_rx_hash_conf hash{};
+  hash.rx_hash_function = IBV_EXP_RX_HASH_FUNC_TOEPLITZ;
+  hash.rx_hash_key_len = sizeof(key);
+  hash.rx_hash_key = key;
+  hash.rx_hash_fields_mask = IBV_EXP_RX_HASH_SRC_IPV4;
+  hash.rwq_ind_tbl = table;
+  ibv_exp_qp_init_attr attr{};
+  attr.qp_type = IBV_QPT_RAW_PACKET;
+  attr.comp_mask = IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_RX_HASH;
+  attr.pd = rig.pd.get();
+  attr.rx_hash_conf = &hash;
+  Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(qp);
+  const auto &of = private_of(qp.get());
+  CHECK(of.rx_qp == 1);
+  CHECK(of.rsc.type == 0);
+  CHECK(of.gen_data_warm.qp_type == qp->qp_type);
+  CHECK(of.ctrl_seg.qp_num == qp->qp_num);
+  CHECK(of.sq.wqe_cnt == 0);
+  CHECK(of.rq.wqe_cnt == 0);
+  qp.reset();
+  CHECK(ibv_exp_destroy_rwq_ind_table(table) == 0);
+  CHECK(ibv_exp_destroy_wq(wq) == 0);
 }
 
 TEST_CASE("address handles say that their vectors are extended ones") {

@@ -65,8 +65,13 @@ class Sender {
     post(MLX5_OPCODE_SEND, address);
   }
 
+  // Counted in the object, as the inlines do it.
+  void show_posts() { of_.gen_data.scur_post = index_; }
   // After a reset.
-  void restart() { index_ = 0; }
+  void restart() {
+    CHECK(of_.gen_data.scur_post == 0);
+    index_ = 0;
+  }
 
  private:
   std::uint8_t *block(std::uint32_t index) const {
@@ -322,6 +327,7 @@ TEST_CASE("a queue pair is used again after a reset") {
       reader.release();
     }
     reader.show_index();
+    sender.show_posts();
     ibv_qp_attr to{};
     to.qp_state = IBV_QPS_RESET;
     REQUIRE(ibv_modify_qp(rig.a.get(), &to, IBV_QP_STATE) == 0);

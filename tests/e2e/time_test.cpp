@@ -266,6 +266,21 @@ TEST_CASE("a queue with time stamps serves the base verbs as well", "[rdma-core-
   }
 }
 
+TEST_CASE("a queue that is in use stays as it is", "[rdma-core-29]") {
+  TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
+  rig.pair();
+  // [row:ibv_destroy_cq]
+  CHECK(ibv_destroy_cq(rig.cq.get()) == EBUSY);
+  // The queue pairs of now, and those to come.
+  for (int round = 0; round < 2; ++round) {
+    for (const auto &wc : rig.exchange(7)) {
+      CHECK(wc.status == IBV_WC_SUCCESS);
+      CHECK((wc.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) != 0);
+    }
+    rig.pair();
+  }
+}
+
 TEST_CASE("a queue with time stamps is resized", "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP, 15);
   rig.pair();

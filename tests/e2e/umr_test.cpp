@@ -698,6 +698,16 @@ TEST_CASE("others make no keys [row:IBV_EXP_QP_CREATE_UMR]", "[rdma-core-36]") {
   CHECK(bad == &wr);
 }
 
+TEST_CASE("a queue pair holds as many pieces as an entry takes", "[rdma-core-36]") {
+  Rig rig;
+  auto attr = with_umr(rig, IBV_QPT_RC, 52);
+  CHECK(Qp(ibv_exp_create_qp(rig.context.get(), &attr)));
+  attr = with_umr(rig, IBV_QPT_RC, 53);
+  errno = 0;
+  CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
+  CHECK(errno == EINVAL);
+}
+
 // Before release 36 libmlx5 takes no entries that it has not built itself.
 TEST_CASE("keys are reported where requests can fill them [row:IBV_EXP_DEVICE_UMR]") {
   const bool fills = support::rdma_core_release() >= 36;

@@ -325,6 +325,9 @@ TEST_CASE("bad hashes are refused [row:IBV_EXP_RX_HASH_FUNC_XOR]") {
   a.recv_cq = rig.cq.get();
   rig.refused(a, EINVAL);
   a = rig.rss_attr(table.get());
+  a.send_cq = rig.cq.get();
+  rig.refused(a, EINVAL);
+  a = rig.rss_attr(table.get());
   a.qp_type = IBV_QPT_RC;
   rig.refused(a, EINVAL);
 
