@@ -17,6 +17,9 @@ extern "C++" {  /* see verbs_exp.h */
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
 
+/* rdma-core made a macro of it, which changes members and functions that programs call so. */
+#undef ibv_reg_mr
+
 /* rdma-core dropped it; programs of that time count on it. */
 #ifndef container_of
 #include <stddef.h>
