@@ -266,6 +266,18 @@ TEST_CASE("a queue with time stamps serves the base verbs as well", "[rdma-core-
   }
 }
 
+TEST_CASE("a queue with time stamps is for a vector that there is", "[rdma-core-29]") {
+  const Context context = open_first();
+  ibv_exp_cq_init_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
+  attr.flags = IBV_EXP_CQ_TIMESTAMP;
+  const int vectors = context->num_comp_vectors;
+  errno = 0;
+  CHECK(ibv_exp_create_cq(context.get(), 8, nullptr, nullptr, vectors, &attr) == nullptr);
+  CHECK(errno == EINVAL);
+  CHECK(Cq(ibv_exp_create_cq(context.get(), 8, nullptr, nullptr, vectors - 1, &attr)));
+}
+
 TEST_CASE("a queue that is in use stays as it is", "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
   rig.pair();
