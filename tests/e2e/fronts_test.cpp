@@ -214,7 +214,36 @@ TEST_CASE("a completion queue for ibv_start_poll is as rdma-core makes it") {
   CHECK(qp->recv_cq == rig.cq.get());
 }
 
-TEST_CASE("ibv_bind_mw, rate limits, moderation and groups take them") {
+TEST_CASE("windows are bound by the base verb") {
+  Rig rig;
+  Qp qp = rig.create_qp(IBV_QPT_RC);
+  rig.connect(qp.get(), qp->qp_num);
+  std::vector<std::uint8_t> memory(4096);
+  const Mr mr(ibv_reg_mr(rig.pd.get(), memory.data(), memory.size(),
+                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+  REQUIRE(mr);
+  const Owned<ibv_mw, ibv_dealloc_mw> window(ibv_alloc_mw(rig.pd.get(), IBV_MW_TYPE_1));
+  REQUIRE(window);
+  ibv_mw_bind bind{};
+  bind.wr_id = 5;
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_info.mr = mr.get();
+  bind.bind_info.addr = reinterpret_cast<std::uintptr_t>(memory.data());
+  bind.bind_info.length = 1024;
+  bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+  const std::uint32_t before = window->rkey;
+  REQUIRE(ibv_bind_mw(qp.get(), window.get(), &bind) == 0);
+  const ibv_exp_wc wc = rig.completions(1)[0];
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.wr_id == 5);
+  CHECK(window->rkey != before);
+  CHECK(window->rkey >> 8 == before >> 8);
+  // As libmlx5 does.
+  bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
+  CHECK(ibv_bind_mw(qp.get(), window.get(), &bind) == EINVAL);
+}
+
+TEST_CASE("rate limits, moderation and groups take them") {
   Rig rig;
   Qp qp = rig.create_qp(IBV_QPT_UD);
   ibv_modify_cq_attr moderate{};

@@ -98,6 +98,7 @@ TEST_CASE("queue pairs of any door") {
     ex.send_cq = ex.recv_cq = rig.cq.get();
     ex.cap = {10, 20, 2, 1, 100};
     ex.qp_type = type;
+    ex.sq_sig_all = 1;
     ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
     ex.pd = rig.pd.get();
     Qp extended(ibv_create_qp_ex(rig.context.get(), &ex));
@@ -105,6 +106,7 @@ TEST_CASE("queue pairs of any door") {
     CHECK(ex.send_cq == rig.cq.get());
     check_queues(extended.get(), ex.cap);
     CHECK(extended->qp_context == &attr);
+    CHECK(private_of(extended.get()).sq_signal_bits == 8);
   }
 }
 

@@ -316,6 +316,19 @@ TEST_CASE("the counters of an object count what verbs post, until a reset") {
   CHECK(of.rq.head == 0);
 }
 
+TEST_CASE("the counter of a shared queue counts what verbs post") {
+  if (!engine_drives()) return;
+  Dc dc;
+  const auto &of = private_of(dc.srq.get());
+  const auto *record = static_cast<const std::uint32_t *>(of.db);
+  const std::uint32_t before = be32toh(*record);
+  for (std::uint32_t i = 1; i <= 3; ++i) {
+    dc.receive(7);
+    CHECK(of.counter == i);
+    CHECK(be32toh(*record) == before + i);
+  }
+}
+
 TEST_CASE("a queue pair is used again after a reset") {
   Connected rig;
   Sender sender(rig.a.get());
