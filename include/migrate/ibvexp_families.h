@@ -30,10 +30,14 @@ enum ibvexp_intf_family { IBVEXP_INTF_QP_BURST, IBVEXP_INTF_CQ, IBVEXP_INTF_WQ }
 enum ibvexp_intf_scope { IBVEXP_INTF_GLOBAL };
 enum ibvexp_query_intf_status {
 	IBVEXP_INTF_STAT_OK,
-	IBVEXP_INTF_STAT_INTF_NOT_SUPPORTED = 2,
+	IBVEXP_INTF_STAT_VENDOR_NOT_SUPPORTED,
+	IBVEXP_INTF_STAT_INTF_NOT_SUPPORTED,
 	IBVEXP_INTF_STAT_VERSION_NOT_SUPPORTED,
-	IBVEXP_INTF_STAT_FAMILY_NOT_SUPPORTED = 5,
-	IBVEXP_INTF_STAT_INVAL_OBJ = 6,
+	IBVEXP_INTF_STAT_INVAL_PARAM,
+	IBVEXP_INTF_STAT_INVAL_OBJ_STATE,
+	IBVEXP_INTF_STAT_INVAL_OBJ,
+	IBVEXP_INTF_STAT_FLAGS_NOT_SUPPORTED,
+	IBVEXP_INTF_STAT_FAMILY_FLAGS_NOT_SUPPORTED,
 };
 
 struct ibvexp_query_intf_params {
@@ -60,6 +64,7 @@ enum {
 	IBVEXP_CQ_RX_MULTI_PACKET_LAST = 1 << 9,
 	IBVEXP_CQ_RX_TCP_PACKET = 1 << 11,
 	IBVEXP_CQ_RX_UDP_PACKET = 1 << 12,
+	IBVEXP_CQ_RX_WITH_TIMESTAMP = 1 << 13,
 };
 
 struct ibvexp_qp_burst_family {
@@ -83,6 +88,8 @@ struct ibvexp_cq_family {
 	int32_t (*poll_length)(struct ibv_cq *cq, void *buf, uint32_t *inl);
 	int32_t (*poll_length_flags)(struct ibv_cq *cq, void *buf, uint32_t *inl, uint32_t *flags);
 	int32_t (*poll_length_flags_mp_rq)(struct ibv_cq *cq, uint32_t *offset, uint32_t *flags);
+	int32_t (*poll_length_flags_mp_rq_ts)(struct ibv_cq *cq, uint32_t *offset, uint32_t *flags,
+					      uint64_t *timestamp);
 };
 
 /* Striding receive queues */
@@ -256,9 +263,10 @@ static inline uint32_t ibvexp_packet_flags(const struct mlx5_cqe64 *cqe)
 /*
  * Bytes of the next packet, and where in its buffer it lies. 0: there is none, or it
  * did not fit into what was left of the buffer, and flags say that the next one is in
- * another. -1: an error.
+ * another. -1: an error. timestamp: cycles of the device; NULL: nobody asks.
  */
-static inline int32_t ibvexp_poll_striding(struct ibv_cq *cq, uint32_t *offset, uint32_t *flags)
+static inline int32_t ibvexp_poll_striding_ts(struct ibv_cq *cq, uint32_t *offset,
+					      uint32_t *flags, uint64_t *timestamp)
 {
 	struct ibvexp_striding *it = ibvexp_find_striding(NULL, cq);
 	const struct mlx5_cqe64 *cqe;
@@ -286,6 +294,10 @@ static inline int32_t ibvexp_poll_striding(struct ibv_cq *cq, uint32_t *offset, 
 	*offset = (first << it->log_bytes) + (filler ? 0 : it->shift);
 	if (!filler)
 		*flags = ibvexp_packet_flags(cqe);
+	if (!filler && timestamp) {
+		*timestamp = be64toh(cqe->timestamp);
+		*flags |= IBVEXP_CQ_RX_WITH_TIMESTAMP;
+	}
 	if (first + used >= it->strides) {
 		*flags |= IBVEXP_CQ_RX_MULTI_PACKET_LAST;
 		++it->tail;
@@ -294,6 +306,11 @@ static inline int32_t ibvexp_poll_striding(struct ibv_cq *cq, uint32_t *offset, 
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	*(volatile __be32 *)it->completions.dbrec = htobe32(it->taken & 0xffffff);
 	return filler ? 0 : (int32_t)((word & 0xffff) - it->shift);
+}
+
+static inline int32_t ibvexp_poll_striding(struct ibv_cq *cq, uint32_t *offset, uint32_t *flags)
+{
+	return ibvexp_poll_striding_ts(cq, offset, flags, NULL);
 }
 
 /* The tables */
@@ -459,7 +476,7 @@ static inline void *ibvexp_query_intf(struct ibv_context *context,
 	};
 	static struct ibvexp_cq_family cq = {
 		ibvexp_family_poll_cnt, ibvexp_family_poll_length,
-		ibvexp_family_poll_length_flags, ibvexp_poll_striding,
+		ibvexp_family_poll_length_flags, ibvexp_poll_striding, ibvexp_poll_striding_ts,
 	};
 	static struct ibvexp_wq_family wq = { ibvexp_family_wq_list, ibvexp_family_wq_burst };
 	enum ibvexp_query_intf_status unused;
@@ -485,7 +502,7 @@ static inline void *ibvexp_query_intf(struct ibv_context *context,
 		first = ibvexp_find_striding(NULL, (struct ibv_cq *)params->obj);
 		for (more = first ? first->next : NULL; more; more = more->next)
 			if (more->wq && more->cq == first->cq) {
-				*status = IBVEXP_INTF_STAT_FAMILY_NOT_SUPPORTED;
+				*status = IBVEXP_INTF_STAT_INVAL_OBJ_STATE;
 				return NULL;
 			}
 		return &cq;

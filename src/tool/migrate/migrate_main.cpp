@@ -80,6 +80,11 @@ int run(int argc, char **argv) {
       ->check(CLI::ExistingFile);
   app.add_option("-p", choice.options.build_dir, "Folder of compile_commands.json")
       ->check(CLI::ExistingDirectory);
+  app.add_option("--headers", choice.options.own,
+                 "Folder with headers of the program, which change too")
+      ->check(CLI::ExistingDirectory)
+      ->allow_extra_args(false)
+      ->take_all();
   bool diff = false;
   auto *as_diff = app.add_flag("--diff", diff, "Print a unified diff (default)");
   app.add_flag("--write", choice.write, "Change the files")->excludes(as_diff);

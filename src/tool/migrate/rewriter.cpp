@@ -5,6 +5,7 @@
 #include <clang/AST/ParentMapContext.h>
 #include <clang/AST/RecursiveASTVisitor.h>
 #include <clang/Lex/Lexer.h>
+#include <llvm/Support/Path.h>
 
 #include <fmt/core.h>
 
@@ -650,9 +651,28 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   std::set<const void *> seen_;
 };
 
+// Names that the program's other headers declare: the legacy interface is declared in
+// infiniband/ and rdma/ alone.
+void look_around(const ASTContext &context, const DeclContext &scope, Rules &rules) {
+  const auto &sources = context.getSourceManager();
+  for (const Decl *decl : scope.decls()) {
+    if (const auto *space = dyn_cast<NamespaceDecl>(decl)) look_around(context, *space, rules);
+    const auto *named = dyn_cast<NamedDecl>(decl->getCanonicalDecl());
+    if (named == nullptr || !is_legacy(name_of(*named))) continue;
+    // A forward declaration defines nothing.
+    const auto *tag = dyn_cast<TagDecl>(decl);
+    if (tag != nullptr && !tag->isThisDeclarationADefinition()) continue;
+    const auto at = sources.getExpansionLoc(named->getLocation());
+    const auto folder =
+        llvm::sys::path::filename(llvm::sys::path::parent_path(sources.getFilename(at)));
+    if (folder != "infiniband" && folder != "rdma") rules.note_own(name_of(*named));
+  }
+}
+
 }  // namespace
 
 void look(ASTContext &context, const FindFile &find, Rules &rules) {
+  look_around(context, *context.getTranslationUnitDecl(), rules);
   Looker looker(rules);
   visit_files(context, find, looker);
 }

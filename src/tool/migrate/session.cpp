@@ -27,12 +27,14 @@ namespace {
 
 using namespace clang;
 
-// The files that may be changed: the sources, and what lies beside or below them.
+// The files that may be changed: the sources, what lies beside or below them, and in
+// the folders that were named.
 class Register {
  public:
   Register(const Options &options, Files &files) : files_(files) {
     for (const std::string &source : options.sources)
       folders_.insert(fs::canonical(source).parent_path());
+    for (const std::string &folder : options.own) folders_.insert(fs::canonical(folder));
     for (const std::string &folder : options.headers)
       not_these_.insert(fs::weakly_canonical(folder));
     not_these_.insert(fs::weakly_canonical(options.helper));

@@ -14,6 +14,7 @@ struct Options {
   std::string build_dir;             // of compile_commands.json, or
   std::vector<std::string> flags;    // of the compiler
   std::vector<std::string> headers;  // folders with the legacy headers
+  std::vector<std::string> own;      // folders with headers of the program
   std::string helper;                // folder of ibvexp_migrate.h
   bool use_helper = true;
 };

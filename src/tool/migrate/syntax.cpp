@@ -3,6 +3,7 @@
 #include "tool/migrate/rules.h"
 
 #include <clang/AST/Attr.h>
+#include <clang/AST/ExprCXX.h>
 #include <clang/AST/Decl.h>
 #include <clang/AST/ParentMapContext.h>
 #include <clang/Basic/Builtins.h>
@@ -142,14 +143,24 @@ std::vector<const clang::DeclRefExpr *> constants_in(const clang::Expr &expressi
   return found;
 }
 
+static bool computes(const clang::ASTContext &context, const clang::FunctionDecl &function) {
+  const auto *method = llvm::dyn_cast<clang::CXXMethodDecl>(&function);
+  if (method != nullptr) return method->isConst() && method->getParent()->isInStdNamespace();
+  return function.getBuiltinID() != 0 &&
+         (function.hasAttr<clang::ConstAttr>() || function.hasAttr<clang::PureAttr>() ||
+          context.BuiltinInfo.isConstWithoutErrno(function.getBuiltinID()));
+}
+
 bool has_side_effects(const clang::ASTContext &context, const clang::Expr &expression) {
   if (!expression.HasSideEffects(context)) return false;
-  const auto *call = llvm::dyn_cast<clang::CallExpr>(expression.IgnoreParenCasts());
+  const clang::Expr *inner = expression.IgnoreParenCasts();
+  if (const auto *member = llvm::dyn_cast<clang::MemberExpr>(inner))
+    return has_side_effects(context, *member->getBase());
+  const auto *call = llvm::dyn_cast<clang::CallExpr>(inner);
   const auto *function = call == nullptr ? nullptr : call->getDirectCallee();
-  if (function == nullptr || function->getBuiltinID() == 0 ||
-      !(function->hasAttr<clang::ConstAttr>() || function->hasAttr<clang::PureAttr>() ||
-        context.BuiltinInfo.isConstWithoutErrno(function->getBuiltinID())))
-    return true;
+  if (function == nullptr || !computes(context, *function)) return true;
+  if (const auto *of = llvm::dyn_cast<clang::CXXMemberCallExpr>(call))
+    if (has_side_effects(context, *of->getImplicitObjectArgument())) return true;
   return std::any_of(call->arg_begin(), call->arg_end(), [&](const clang::Expr *argument) {
     return has_side_effects(context, *argument);
   });

@@ -53,7 +53,8 @@ std::string owner_of(const clang::FieldDecl &field);
 // The enumerators that an expression names.
 std::vector<const clang::DeclRefExpr *> constants_in(const clang::Expr &expression);
 
-// Functions of the C library that compute a value, such as pow(), have none.
+// Functions of the C library that compute a value, such as pow(), have none, nor have
+// constant members of the C++ library's classes: get() and -> of pointers.
 bool has_side_effects(const clang::ASTContext &context, const clang::Expr &expression);
 
 // Whether a structure of that tag has such a member (path: a.b.c).
