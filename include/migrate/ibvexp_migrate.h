@@ -401,6 +401,89 @@ static inline struct ibv_srq *ibvexp_create_srq(struct ibv_context *context,
 /* flags: IBV_WQ_FLAGS_*. attr->comp_mask says that they count. */
 #define ibvexp_add_wq_flags(attr, flags) ((void)((attr)->create_flags |= (flags)))
 
+/* Resource domains: a thread domain, and a parent domain for each protection domain of its queues */
+
+struct ibvexp_parent {
+	struct ibvexp_parent *next;
+	struct ibv_pd *pd, *parent;
+};
+
+struct ibvexp_res_domain {
+	struct ibv_td *td;
+	struct ibvexp_parent *parents;
+};
+
+static inline struct ibvexp_res_domain *ibvexp_create_res_domain(struct ibv_context *context,
+								 struct ibv_td_init_attr *attr)
+{
+	struct ibv_td_init_attr usual;
+	struct ibvexp_res_domain *it = (struct ibvexp_res_domain *)calloc(1, sizeof(*it));
+
+	if (!it)
+		return NULL;
+	memset(&usual, 0, sizeof(usual));
+	it->td = ibv_alloc_td(context, attr ? attr : &usual);
+	if (!it->td) {
+		free(it);
+		return NULL;
+	}
+	return it;
+}
+
+/* Behind its queues, and in front of their protection domains. */
+static inline int ibvexp_destroy_res_domain(struct ibvexp_res_domain *it)
+{
+	struct ibvexp_parent *first;
+	int error;
+
+	while ((first = it->parents) != NULL) {
+		error = ibv_dealloc_pd(first->parent);
+		if (error)
+			return error;
+		it->parents = first->next;
+		free(first);
+	}
+	error = ibv_dealloc_td(it->td);
+	if (!error)
+		free(it);
+	return error;
+}
+
+/*
+ * The protection domain of a queue in the domain, or pd itself if there is no other:
+ * such a queue works, with the locks of one that is in none. Not for several threads.
+ */
+static inline struct ibv_pd *ibvexp_parent_of(struct ibvexp_res_domain *it, struct ibv_pd *pd)
+{
+	struct ibv_parent_domain_init_attr attr;
+	struct ibvexp_parent *at;
+
+	if (!it || !pd)
+		return pd;
+	for (at = it->parents; at; at = at->next)
+		if (at->pd == pd)
+			return at->parent;
+	at = (struct ibvexp_parent *)calloc(1, sizeof(*at));
+	if (!at)
+		return pd;
+	memset(&attr, 0, sizeof(attr));
+	attr.pd = pd;
+	attr.td = it->td;
+	at->pd = pd;
+	at->parent = ibv_alloc_parent_domain(pd->context, &attr);
+	if (!at->parent) {
+		free(at);
+		return pd;
+	}
+	at->next = it->parents;
+	it->parents = at;
+	return at->parent;
+}
+
+/* Of a queue pair or a work queue, whose pd is set already. */
+#define ibvexp_enter_domain(attr, domain) \
+	((void)((attr)->pd = ibvexp_parent_of((domain), (attr)->pd)))
+
 /* Receive-side scaling: the attributes lie in those of the queue pair. */
 
 struct ibvexp_rx_hash_conf {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 CASES = Path(__file__).parent / "cases"
 # 1: something is left.
-STATUS = {"inactive.c": 1, "initiator.c": 0, "layout.c": 0, "left.c": 1, "macros.c": 1,
+STATUS = {"domains.c": 0, "inactive.c": 1, "initiator.c": 0, "layout.c": 0, "left.c": 1, "macros.c": 1,
           "own.c": 0, "plus_plus.cpp": 0, "pointers.cpp": 0, "wider.c": 0}
 # A member that is left is one of the modern structure now: it does not compile until
 # somebody has read the comment.

@@ -136,6 +136,18 @@ static struct queue {
   unsigned taken;
 } queues[QUEUES];
 
+static struct ibv_exp_res_domain *domain; /* one thread drives them */
+
+static void create_domain(void) {
+  struct ibv_exp_res_domain_init_attr init = {0};
+
+  init.comp_mask = IBV_EXP_RES_DOMAIN_THREAD_MODEL | IBV_EXP_RES_DOMAIN_MSG_MODEL;
+  init.thread_model = IBV_EXP_THREAD_SINGLE;
+  init.msg_model = IBV_EXP_MSG_HIGH_BW;
+  domain = ibv_exp_create_res_domain(context, &init);
+  if (!domain) die("ibv_exp_create_res_domain");
+}
+
 static void create_queue(struct queue *q) {
   struct ibv_exp_wq_init_attr init = {0};
   struct ibv_exp_wq_attr state = {0};
@@ -148,6 +160,8 @@ static void create_queue(struct queue *q) {
   init.max_recv_sge = 1;
   init.pd = pd;
   init.cq = q->cq;
+  init.res_domain = domain;
+  init.comp_mask = IBV_EXP_CREATE_WQ_RES_DOMAIN;
   q->wq = ibv_exp_create_wq(context, &init);
   if (!q->wq) die("ibv_exp_create_wq");
   q->post = query_family(IBV_EXP_INTF_WQ, q->wq, 0);
@@ -180,9 +194,10 @@ static struct ibv_qp *create_hash_qp(enum kind kind, struct ibv_exp_rwq_ind_tabl
   hash.rx_hash_fields_mask = fields[kind];
   hash.rwq_ind_tbl = table;
   init.qp_type = IBV_QPT_RAW_PACKET;
-  init.comp_mask =
-      IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_RX_HASH | IBV_EXP_QP_INIT_ATTR_PORT;
+  init.comp_mask = IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_RX_HASH |
+                   IBV_EXP_QP_INIT_ATTR_PORT | IBV_EXP_QP_INIT_ATTR_RES_DOMAIN;
   init.pd = pd;
+  init.res_domain = domain;
   init.port_num = 1;
   init.rx_hash_conf = &hash;
   qp = ibv_exp_create_qp(context, &init);
@@ -266,6 +281,7 @@ static void receive(int peer) {
     fprintf(stderr, "the device cannot scale\n");
     exit(1);
   }
+  create_domain();
   for (i = 0; i < QUEUES; ++i) {
     queues[i].memory = memory + (size_t)i * DEPTH * SLOT;
     queues[i].mr = mr;
@@ -310,6 +326,7 @@ static void receive(int peer) {
     check(ibv_exp_destroy_wq(queues[i].wq), "ibv_exp_destroy_wq");
     check(ibv_destroy_cq(queues[i].cq), "ibv_destroy_cq");
   }
+  check(ibv_exp_destroy_res_domain(context, domain, NULL), "ibv_exp_destroy_res_domain");
   check(ibv_dereg_mr(mr), "ibv_dereg_mr");
   free(memory);
 }
