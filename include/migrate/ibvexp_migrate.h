@@ -409,6 +409,7 @@ struct ibvexp_parent {
 };
 
 struct ibvexp_res_domain {
+	struct ibv_context *context;
 	struct ibv_td *td;
 	struct ibvexp_parent *parents;
 };
@@ -422,6 +423,7 @@ static inline struct ibvexp_res_domain *ibvexp_create_res_domain(struct ibv_cont
 	if (!it)
 		return NULL;
 	memset(&usual, 0, sizeof(usual));
+	it->context = context;
 	it->td = ibv_alloc_td(context, attr ? attr : &usual);
 	if (!it->td) {
 		free(it);
