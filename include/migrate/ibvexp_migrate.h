@@ -253,7 +253,10 @@ static inline int ibvexp_query_gid_attr(struct ibv_context *context, uint8_t por
 	struct ibv_gid_entry entry;
 	int error = ibv_query_gid_ex(context, port, index, &entry, 0);
 
-	if (error)
+	/* An entry that holds no GID was one of zeros. */
+	if (error == ENODATA || error == -ENODATA)
+		memset(&entry, 0, sizeof(entry));
+	else if (error)
 		return error;
 	attr->gid = entry.gid;
 	attr->type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? IBVEXP_GID_ROCE_V2

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Prints what the experimental queries say about every device: which
- * attributes came back, the capability word, ports and GID types.
+ * Prints what the experimental queries say about every device: what it can do and
+ * how much of it, its ports and their GIDs.
  */
 #include <endian.h>
 #include <errno.h>
@@ -32,6 +32,35 @@ static int show_port(struct ibv_context *context, uint8_t number) {
   return 0;
 }
 
+static void show_limits(const struct ibv_exp_device_attr *attr) {
+  printf("  %d queue pairs of %d requests, %d completion queues of %d entries\n", attr->max_qp,
+         attr->max_qp_wr, attr->max_cq, attr->max_cqe);
+  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK)
+    printf("  time stamps: mask %" PRIx64 ", clock of %" PRIu64 " kHz\n",
+           (uint64_t)attr->timestamp_mask, (uint64_t)attr->hca_core_clock);
+  if (attr->exp_device_cap_flags & IBV_EXP_DEVICE_DC_TRANSPORT)
+    printf("  dynamically connected transport\n");
+  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_UMR) printf("  memory keys that requests fill\n");
+  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_ODP)
+    printf("  memory on demand: %" PRIx64 "\n", (uint64_t)attr->odp_caps.general_odp_caps);
+  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_TSO_CAPS)
+    printf("  segmentation of %u bytes\n", (unsigned)attr->tso_caps.max_tso);
+  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_RX_HASH)
+    printf("  %u tables of %u receive queues\n",
+           (unsigned)attr->rx_hash_caps.max_rwq_indirection_tables,
+           (unsigned)attr->rx_hash_caps.max_rwq_indirection_table_size);
+  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_MP_RQ)
+    printf("  receives of 2^%u to 2^%u strides of 2^%u to 2^%u bytes\n",
+           attr->mp_rq_caps.min_single_wqe_log_num_of_strides,
+           attr->mp_rq_caps.max_single_wqe_log_num_of_strides,
+           attr->mp_rq_caps.min_single_stride_log_num_of_bytes,
+           attr->mp_rq_caps.max_single_stride_log_num_of_bytes);
+  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_MAX_DM_SIZE)
+    printf("  %" PRIu64 " bytes of device memory\n", (uint64_t)attr->max_dm_size);
+  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS)
+    printf("  pacing up to %u kbit/s\n", (unsigned)attr->packet_pacing_caps.qp_rate_limit_max);
+}
+
 static int show(struct ibv_device *device) {
   struct ibv_context *context = ibv_open_device(device);
   struct ibv_exp_device_attr attr;
@@ -42,10 +71,10 @@ static int show(struct ibv_device *device) {
   attr.comp_mask = IBV_EXP_DEVICE_ATTR_RESERVED - 1;
   attr.comp_mask_2 = IBV_EXP_DEVICE_ATTR_RESERVED_2 - 1;
   error = ibv_exp_query_device(context, &attr);
-  printf("%s: ibv_exp_query_device %d, comp_mask %08x %" PRIx64 ", capabilities %016" PRIx64
-         ", firmware %s\n",
-         ibv_get_device_name(device), error, attr.comp_mask, attr.comp_mask_2,
-         attr.exp_device_cap_flags, attr.fw_ver);
+  if (!error) {
+    printf("%s: firmware %s\n", ibv_get_device_name(device), attr.fw_ver);
+    show_limits(&attr);
+  }
   for (port = 1; !error && port <= attr.phys_port_cnt; ++port)
     error = show_port(context, (uint8_t)port);
   return ibv_close_device(context) || error;
