@@ -17,4 +17,5 @@ def headers():
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "libibverbs_exp/rdma-core")
     roots = Path(os.environ.get("RDMA_CORE_ROOTS") or cache)
     return sorted(root / "build/include" for root in roots.glob("[0-9]*")
-                  if int(root.name) >= OLDEST and (root / "build/include/infiniband/mlx5dv.h").exists())
+                  if root.name.isdigit() and int(root.name) >= OLDEST
+                  and (root / "build/include/infiniband/mlx5dv.h").exists())
