@@ -3,52 +3,15 @@
 #include <algorithm>
 #include <array>
 
-#include "config/identity.h"
 #include "base/prm.h"
+#include "config/identity.h"
+#include "model/bth.h"
 
 namespace softhca {
 
 namespace {
 
-constexpr u16 roce_port = 4791;
-constexpr u32 ether_bytes = 14, ipv4_bytes = 20, ipv6_bytes = 40, udp_bytes = 8, lrh_bytes = 8;
 constexpr u8 v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-// Opcodes of the BTH: the upper three bits are the service.
-enum Bth : u8 {
-  send_first = 0,
-  send_middle,
-  send_last,
-  send_last_imm,
-  send_only,
-  send_only_imm,
-  write_first,
-  write_middle,
-  write_last,
-  write_last_imm,
-  write_only,
-  write_only_imm,
-  read_request,
-  read_first,
-  read_middle,
-  read_last,
-  read_only,
-  acknowledge,
-  atomic_acknowledge,
-  compare_swap,
-  fetch_add,
-  send_last_inv = 22,
-  send_only_inv = 23,
-};
-
-u8 service_bits(Service s) {
-  switch (s) {
-    case Service::uc: return 0x20;
-    case Service::ud: return 0x60;
-    case Service::xrc: return 0xa0;
-    default: return 0x00;
-  }
-}
 
 class Writer {
  public:
@@ -78,6 +41,15 @@ class Writer {
  private:
   Packet &to_;
 };
+
+u8 service_bits(Service s) {
+  switch (s) {
+    case Service::uc: return bth::uc;
+    case Service::ud: return bth::ud;
+    case Service::xrc: return bth::xrc;
+    default: return bth::rc;
+  }
+}
 
 // The MAC address behind a GID: that of a configured port, or what addresses of
 // other hosts derive from (identity.h).
@@ -254,11 +226,11 @@ std::vector<Transport> message(const PacketHeader &h, const u8 *payload) {
     Transport t;
     const bool first = i == 0 && (h.flags & packet_first) != 0;
     const bool last = i + 1 == count && (h.flags & packet_last) != 0;
-    const u8 base = write ? write_first : send_first;
+    const u8 base = write ? bth::write_first : bth::send_first;
     if (first && last) t.opcode = static_cast<u8>(base + 4 + imm);
     else if (last) t.opcode = static_cast<u8>(base + 2 + imm);
     else t.opcode = static_cast<u8>(base + (first ? 0 : 1));
-    if (last && inv) t.opcode = first ? send_only_inv : send_last_inv;
+    if (last && inv) t.opcode = first ? bth::send_only_inv : bth::send_last_inv;
     t.psn = psn_add(h.psn, i);
     t.solicited = last && (h.flags & packet_solicited) != 0;
     t.wants_ack = last && h.service != Service::uc;
@@ -284,7 +256,7 @@ std::vector<Transport> request(const PacketHeader &h, const u8 *payload) {
   Writer w(t.extended);
   switch (static_cast<WqeOpcode>(h.opcode)) {
     case WqeOpcode::rdma_read: {
-      t.opcode = read_request;
+      t.opcode = bth::read_request;
       if (h.service == Service::xrc) w.be32(h.xrc_srqn & 0xffffff);
       const Packet r = reth(h.remote_address, h.rkey, h.message_bytes);
       w.bytes(r.data(), r.size());
@@ -294,7 +266,7 @@ std::vector<Transport> request(const PacketHeader &h, const u8 *payload) {
     case WqeOpcode::atomic_fa: {
       if (h.atomic_size != 8 || h.payload < 16) return {};  // extended atomics: not public
       const bool swap = static_cast<WqeOpcode>(h.opcode) == WqeOpcode::atomic_cs;
-      t.opcode = swap ? compare_swap : fetch_add;
+      t.opcode = swap ? bth::compare_swap : bth::fetch_add;
       if (h.service == Service::xrc) w.be32(h.xrc_srqn & 0xffffff);
       w.be64(h.remote_address);
       w.be32(h.rkey);
@@ -314,7 +286,10 @@ std::vector<Transport> response(const PacketHeader &h, const u8 *payload) {
     Transport t;
     const bool first = i == 0 && (h.flags & packet_first) != 0;
     const bool last = i + 1 == count && (h.flags & packet_last) != 0;
-    t.opcode = first && last ? read_only : first ? read_first : last ? read_last : read_middle;
+    t.opcode = first && last ? bth::read_only
+               : first       ? bth::read_first
+               : last        ? bth::read_last
+                             : bth::read_middle;
     t.psn = psn_add(h.psn, i);
     t.payload = payload + i * mtu;
     t.bytes = std::min(mtu, h.payload - i * mtu);
@@ -330,7 +305,7 @@ std::vector<Transport> transport_of(const PacketHeader &h, const u8 *payload) {
     case PacketKind::read_response: return response(h, payload);
     case PacketKind::ack: {
       Transport t;
-      t.opcode = acknowledge;
+      t.opcode = bth::acknowledge;
       t.psn = h.psn;
       t.extended = aeth(aeth_syndrome(h), h.message_bytes);
       return {t};
@@ -338,7 +313,7 @@ std::vector<Transport> transport_of(const PacketHeader &h, const u8 *payload) {
     case PacketKind::atomic_response: {
       if (h.payload != 8) return {};
       Transport t;
-      t.opcode = atomic_acknowledge;
+      t.opcode = bth::atomic_acknowledge;
       t.psn = h.psn;
       t.extended = aeth(0x1f, h.message_bytes);
       u64 original;  // as the requester's memory holds it
@@ -349,7 +324,7 @@ std::vector<Transport> transport_of(const PacketHeader &h, const u8 *payload) {
     case PacketKind::datagram: {
       Transport t;
       const bool imm = (h.flags & packet_imm) != 0;
-      t.opcode = imm ? send_only_imm : send_only;
+      t.opcode = imm ? bth::send_only_imm : bth::send_only;
       t.psn = h.psn;
       t.solicited = (h.flags & packet_solicited) != 0;
       t.payload = payload;
@@ -364,60 +339,7 @@ std::vector<Transport> transport_of(const PacketHeader &h, const u8 *payload) {
   }
 }
 
-constexpr std::array<u32, 256> crc32_table = [] {
-  std::array<u32, 256> table{};
-  for (u32 i = 0; i < 256; ++i) {
-    u32 c = i;
-    for (int k = 0; k < 8; ++k) c = c & 1 ? 0xedb88320 ^ c >> 1 : c >> 1;
-    table[i] = c;
-  }
-  return table;
-}();
-
 }  // namespace
-
-u32 invariant_crc(const Packet &packet, bool ethernet) {
-  // What may change on the way counts as ones.
-  Packet p = packet;
-  u32 crc = ~0u;
-  const auto add = [&crc](u8 byte) { crc = crc32_table[(crc ^ byte) & 0xff] ^ crc >> 8; };
-  size_t at = 0;
-  if (ethernet) {
-    for (int i = 0; i < 8; ++i) add(0xff);  // where the LRH would be
-    at = ether_bytes;
-    const bool ipv4 = p[at] >> 4 == 4;
-    if (ipv4) {
-      p[at + 1] = p[at + 8] = p[at + 10] = p[at + 11] = 0xff;
-    } else {
-      p[at] |= 0x0f;
-      p[at + 1] = p[at + 2] = p[at + 3] = p[at + 7] = 0xff;
-    }
-    const size_t udp = at + (ipv4 ? ipv4_bytes : ipv6_bytes);
-    p[udp + 6] = p[udp + 7] = 0xff;
-    p[udp + udp_bytes + 4] = 0xff;
-  } else {
-    const bool global = (p[1] & 3) == 3;
-    p[0] |= 0xf0;
-    if (global) {
-      p[lrh_bytes] |= 0x0f;
-      p[lrh_bytes + 1] = p[lrh_bytes + 2] = p[lrh_bytes + 3] = p[lrh_bytes + 7] = 0xff;
-    }
-    p[lrh_bytes + (global ? ipv6_bytes : 0) + 4] = 0xff;
-  }
-  for (; at < p.size(); ++at) add(p[at]);
-  return ~crc;
-}
-
-u16 variant_crc(const Packet &p) {
-  // x^16 + x^12 + x^3 + x + 1, least significant bit first.
-  u16 crc = 0xffff;
-  for (const u8 byte : p) {
-    crc = static_cast<u16>(crc ^ byte);
-    for (int k = 0; k < 8; ++k)
-      crc = static_cast<u16>((crc & 1) != 0 ? 0xd008 ^ crc >> 1 : crc >> 1);
-  }
-  return static_cast<u16>(~crc);
-}
 
 PacketTrain packets_of(const PacketHeader &h, const u8 *payload) {
   PacketTrain train;

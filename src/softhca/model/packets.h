@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "base/types.h"
+#include "model/crc.h"
 #include "wire/packet.h"
 
 namespace softhca {
-
-using Packet = std::vector<u8>;
 
 struct PacketTrain {
   bool ethernet = false;  // otherwise native InfiniBand, from LRH to VCRC
@@ -22,11 +21,5 @@ struct PacketTrain {
 // counterpart on a real wire. A DC record shows as one of RC: the opcodes of
 // dynamic connections are not public.
 PacketTrain packets_of(const PacketHeader &, const u8 *payload);
-
-// The invariant CRC of a packet without its last four bytes, as the bytes to
-// append read as a little-endian number.
-u32 invariant_crc(const Packet &, bool ethernet);
-// The variant CRC of a native packet without its last two bytes, the same way.
-u16 variant_crc(const Packet &);
 
 }  // namespace softhca
