@@ -133,7 +133,8 @@ TEST_CASE("A refusal names the key, the value and what is allowed") {
     const char *message;
   } const cases[] = {
       {R"({"hots": 1})",
-       "hots: unknown key; allowed: log, fabric, host, pcap, ring_bytes, process_vm, inline_step, "
+       "hots: unknown key; allowed: log, fabric, host, wire, udp_port, pcap, ring_bytes, "
+       "process_vm, inline_step, "
        "enforce_memlock, devices, faults"},
       {R"({"host": 0})", "host: 0 is not allowed; allowed: 1..250"},
       {R"({"host": 251})", "host: 251 is not allowed; allowed: 1..250"},
@@ -193,7 +194,8 @@ TEST_CASE("A refusal names the key, the value and what is allowed") {
         "SOFTHCA_HOST: \"many\" is not allowed; allowed: 1..250");
   CHECK(refusal("", {"SOFTHCA_LNIK=eth"}) ==
         "SOFTHCA_LNIK: unknown variable; allowed: SOFTHCA_CONFIG, SOFTHCA_FABRIC, SOFTHCA_HOST, "
-        "SOFTHCA_LINK, SOFTHCA_LOG, SOFTHCA_MODEL, SOFTHCA_PCAP");
+        "SOFTHCA_LINK, SOFTHCA_LOG, SOFTHCA_MODEL, SOFTHCA_NETDEV, SOFTHCA_PCAP, "
+        "SOFTHCA_UDP_PORT, SOFTHCA_WIRE");
 }
 
 TEST_CASE("Hostile documents are refused, not thrown") {
@@ -308,4 +310,29 @@ TEST_CASE("Fault rules count their matches") {
   CHECK(event.name == std::string("PORT_ERR"));
   CHECK(event.port == 2);
   CHECK(rules.event(12'000, 1'000).name == nullptr);
+}
+
+TEST_CASE("With wire udp a port is a network interface") {
+  const Config c =
+      parsed(R"({"wire": "udp", "devices": [{"ports": [{"link": "ib", "ipv4": "127.9.9.9"}]}]})");
+  const PortConfig &p = c.devices[0].ports[0];
+  CHECK(c.wire == Wire::udp);
+  CHECK(c.udp_port == 4791);
+  CHECK(p.link == LinkLayer::ethernet);
+  CHECK(p.netdev == "lo");
+  CHECK(p.ipv4 == "127.9.9.9");
+  CHECK(p.active_mtu == 4096);
+  CHECK(hex(port_gids(c, 0, 1)[3].gid) == "00000000000000000000ffff7f090909");
+  CHECK(parsed("{}").wire == Wire::shared);
+  CHECK(parsed("{}", {"SOFTHCA_UDP_PORT=5000"}).udp_port == 5000);
+
+  CHECK(refusal(R"({"wire": "tcp"})") == "wire: \"tcp\" is not allowed; allowed: shared, udp");
+  const std::string address =
+      refusal(R"({"wire": "udp", "devices": [{"ports": [{"ipv4": "203.0.113.77"}]}]})");
+  CHECK(address.find("devices[0].ports[0].ipv4: \"203.0.113.77\" is not an address here") == 0);
+  const std::string interface = refusal("", {"SOFTHCA_WIRE=udp", "SOFTHCA_NETDEV=nosuch0"});
+  CHECK(interface.find("devices[0].ports[0].netdev: \"nosuch0\" has no IPv4 address") == 0);
+  const std::string twice = refusal(
+      R"({"wire": "udp", "devices": [{"ports": [{"ipv4": "127.9.9.9"}, {"ipv4": "127.9.9.9"}]}]})");
+  CHECK(twice.find("devices[0].ports[1].ipv4: \"127.9.9.9\" is not allowed") == 0);
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "config/identity.h"
+#include "config/interface.h"
 #include "config/schema.h"
 
 namespace softhca {
@@ -184,8 +185,25 @@ void apply_variable(const std::string &entry, Config &out) {
   throw Refusal{name + ": unknown variable; allowed: " + known};
 }
 
+// Packets on a network of the kernel's come from an address of the kernel's: the
+// port is who its interface is, and one port may not be another.
+void take_interface(PortConfig &port, const std::string &path, std::set<std::string> &addresses) {
+  port.link = LinkLayer::ethernet;
+  Interface i;
+  std::string error;
+  if (!find_interface(port.netdev, port.ipv4, i, error))
+    throw Refusal{path + (port.ipv4.empty() ? ".netdev: " : ".ipv4: ") + error};
+  port.netdev = i.name;
+  port.ipv4 = i.ipv4;
+  port.mac = i.mac;
+  port.active_mtu = std::min(port.active_mtu, i.roce_mtu());
+  if (!addresses.insert(port.ipv4).second)
+    refuse(path + ".ipv4", '"' + port.ipv4 + '"', "with wire udp an address of its own for a port");
+}
+
 // Fills in what derives from the host number and checks what must be unique.
 void complete(Config &out) {
+  std::set<std::string> addresses;
   std::set<std::string> names;
   std::set<u16> lids;
   for (u32 d = 0; d < out.devices.size(); ++d) {
@@ -194,15 +212,17 @@ void complete(Config &out) {
     if (device.name.empty()) device.name = "mlx5_" + std::to_string(d);
     if (!names.insert(device.name).second)
       refuse(path + ".name", '"' + device.name + '"', "a name no other device has");
-    if (device.node_guid == 0) device.node_guid = default_node_guid(out.host, d);
     for (u32 p = 1; p <= device.ports.size(); ++p) {
       PortConfig &port = device.ports[p - 1];
+      const std::string at = path + ".ports[" + std::to_string(p - 1) + "]";
+      if (out.wire == Wire::udp) take_interface(port, at, addresses);
       if (port.lid == 0) port.lid = default_lid(out.host, d, p);
       if (port.ipv4.empty()) port.ipv4 = default_ipv4(out.host, d, p);
       if (port.link == LinkLayer::infiniband && !lids.insert(port.lid).second)
-        refuse(path + ".ports[" + std::to_string(p - 1) + "].lid", std::to_string(port.lid),
-               "a LID no other port has");
+        refuse(at + ".lid", std::to_string(port.lid), "a LID no other port has");
     }
+    if (device.node_guid == 0) device.node_guid = guid_behind(device.ports[0].mac);
+    if (device.node_guid == 0) device.node_guid = default_node_guid(out.host, d);
   }
   u32 bytes = 1;
   while (bytes < out.ring_bytes) bytes <<= 1;

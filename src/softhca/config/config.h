@@ -2,6 +2,7 @@
 // before the first device is opened; immutable afterwards.
 #pragma once
 
+#include <array>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 namespace softhca {
 
 enum class LinkLayer { infiniband, ethernet };
+enum class Wire { shared, udp };
 enum class Model { connectx4, connectx5, connectx6 };
 
 struct PortConfig {
@@ -20,8 +22,9 @@ struct PortConfig {
   u32 active_mtu = 4096;  // bytes: 256, 512, 1024, 2048 or 4096
   u64 gid_prefix = 0xfe80000000000000;
   bool active = true;
-  std::string ipv4;    // Ethernet: address behind the RoCE GIDs, dotted quad
-  std::string netdev;  // name shown in sysfs; empty: no network interface
+  std::array<u8, 6> mac{};  // of the interface that carries the packets; all 0: derived
+  std::string ipv4;         // Ethernet: address behind the RoCE GIDs, dotted quad
+  std::string netdev;       // name shown in sysfs; empty: no network interface
 };
 
 struct DeviceConfig {
@@ -59,6 +62,8 @@ struct Config {
   bool process_vm = true;        // use process_vm_readv/writev for our own memory
   bool inline_step = true;       // run the device inside libmlx5's lock calls
   bool enforce_memlock = false;  // RLIMIT_MEMLOCK limits memory registration
+  Wire wire = Wire::shared;      // what carries packets to other hosts
+  u16 udp_port = 4791;           // with Wire::udp
 };
 
 // The configuration of this process. The first call reads it; an invalid one

@@ -18,8 +18,13 @@ const PortConfig &port_config(const Config &c, u32 device, u32 port) {
 
 }  // namespace
 
+u64 guid_behind(const std::array<u8, 6> &mac) {
+  if (mac == std::array<u8, 6>{}) return 0;
+  return u64{mac[0]} << 56 | u64{mac[1]} << 48 | u64{mac[2]} << 40 | u64{0x0300} << 24 |
+         u64{mac[3]} << 16 | u64{mac[4]} << 8 | mac[5];
+}
+
 u64 default_node_guid(u16 host, u32 device) {
-  // As ConnectX does it: OUI, 03 00, then the rest of the MAC address.
   return u64{mac_prefix[0]} << 56 | u64{mac_prefix[1]} << 48 | u64{mac_prefix[2]} << 40 |
          u64{0x0300} << 24 | u64{host} << 16 | u64{device} << 8;
 }
@@ -40,6 +45,8 @@ u64 node_guid(const Config &c, u32 device) {
 u64 port_guid(const Config &c, u32 device, u32 port) { return node_guid(c, device) + port - 1; }
 
 std::array<u8, 6> port_mac(const Config &c, u32 device, u32 port) {
+  const auto &mac = port_config(c, device, port).mac;
+  if (mac != std::array<u8, 6>{}) return mac;
   return {mac_prefix[0],           mac_prefix[1],           mac_prefix[2],
           static_cast<u8>(c.host), static_cast<u8>(device), static_cast<u8>(port)};
 }

@@ -27,6 +27,8 @@ struct PortGid {
   u8 type = 0;  // enum ib_uverbs_gid_type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2
 };
 
+// As ConnectX does it: OUI, 03 00, the rest of the MAC address. 0 for one of zeros.
+u64 guid_behind(const std::array<u8, 6> &mac);
 u64 default_node_guid(u16 host, u32 device);
 u16 default_lid(u16 host, u32 device, u32 port);
 std::string default_ipv4(u16 host, u32 device, u32 port);

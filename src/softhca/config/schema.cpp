@@ -228,6 +228,10 @@ const Fields<Config> &top_fields() {
            "\"default\"", "", "Processes of one fabric see one another"),
       number("host", &Config::host, 1, max_hosts, "1", "",
              "Emulated host; LID, GUIDs, MAC and IPv4 addresses derive from it"),
+      choice("wire", &Config::wire, {{"shared", Wire::shared}, {"udp", Wire::udp}}, "\"shared\"",
+             "What reaches other hosts: memory shared on one machine, or RoCE v2 over UDP"),
+      number("udp_port", &Config::udp_port, 1, 65535, "4791", "",
+             "Port of the packets, with wire udp"),
       text("pcap", &Config::pcap, is_path, "\"\" or a file", "\"\"", "",
            "pcapng file that what is sent is appended to"),
       number("ring_bytes", &Config::ring_bytes, 65536, 16777216, "262144", "",
@@ -284,7 +288,7 @@ const Fields<PortConfig> &port_fields() {
   static const auto &fields = *new Fields<PortConfig>{
       choice("link", &PortConfig::link,
              {{"ib", LinkLayer::infiniband}, {"eth", LinkLayer::ethernet}}, "\"ib\"",
-             "Link layer: InfiniBand or Ethernet (RoCE)"),
+             "Link layer: InfiniBand or Ethernet (RoCE); always eth with wire udp"),
       number("lid", &PortConfig::lid, 1, 0xbfff, "", "host + 256 * (2 * device + port - 1)",
              "InfiniBand LID, unique in the fabric"),
       [] {
@@ -300,9 +304,9 @@ const Fields<PortConfig> &port_fields() {
             "InfiniBand subnet prefix"),
       boolean("active", &PortConfig::active, "true", "Port state ACTIVE, otherwise DOWN"),
       text("ipv4", &PortConfig::ipv4, is_ipv4, "a dotted quad", "", "10.<device>.<port>.<host>",
-           "Ethernet: address behind the RoCE GIDs"),
+           "Ethernet: address behind the RoCE GIDs; with wire udp that of the interface"),
       text("netdev", &PortConfig::netdev, is_netdev, "\"\" or an interface name", "\"\"", "",
-           "Network interface shown in sysfs"),
+           "Network interface shown in sysfs; with wire udp it carries the packets"),
   };
   return fields;
 }
