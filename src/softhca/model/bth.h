@@ -6,10 +6,10 @@
 
 namespace softhca {
 
-constexpr u16 roce_port = 4791;
 constexpr u32 ether_bytes = 14, ipv4_bytes = 20, ipv6_bytes = 40, udp_bytes = 8, lrh_bytes = 8;
 constexpr u32 bth_bytes = 12, deth_bytes = 8, reth_bytes = 16, atomic_eth_bytes = 28;
 constexpr u32 aeth_bytes = 4, atomic_ack_bytes = 8, imm_bytes = 4, xrceth_bytes = 4, icrc_bytes = 4;
+constexpr u32 max_mtu_bytes = 4096;
 
 namespace bth {
 

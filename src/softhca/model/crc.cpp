@@ -18,7 +18,27 @@ constexpr std::array<u32, 256> crc32_table = [] {
   return table;
 }();
 
+// The entry of the table whose highest byte this is: they all differ.
+constexpr std::array<u8, 256> crc32_entry = [] {
+  std::array<u8, 256> entry{};
+  for (u32 i = 0; i < 256; ++i) entry[crc32_table[i] >> 24] = static_cast<u8>(i);
+  return entry;
+}();
+
 }  // namespace
+
+u32 crc32_add(u32 crc, const u8 *p, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) crc = crc32_table[(crc ^ p[i]) & 0xff] ^ crc >> 8;
+  return crc;
+}
+
+u32 crc32_back(u32 crc, size_t bytes) {
+  for (; bytes != 0; --bytes) {
+    const u8 i = crc32_entry[crc >> 24];
+    crc = (crc ^ crc32_table[i]) << 8 | i;
+  }
+  return crc;
+}
 
 u32 invariant_crc(const Packet &packet, bool ethernet) {
   // What may change on the way counts as ones.

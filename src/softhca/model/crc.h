@@ -16,4 +16,9 @@ u32 invariant_crc(const Packet &, bool ethernet);
 // The variant CRC of a native packet without its last two bytes, the same way.
 u16 variant_crc(const Packet &);
 
+// The register of the invariant CRC (it begins and ends inverted) behind `bytes`
+// more bytes, and what it was in front of as many zero bytes.
+u32 crc32_add(u32 crc, const u8 *, size_t bytes);
+u32 crc32_back(u32 crc, size_t bytes);
+
 }  // namespace softhca

@@ -144,8 +144,9 @@ Packet on_ethernet(const PacketHeader &h, const Packet &inner) {
   }
   const size_t udp_at = p.size();
   // One flow, one port: switches spread flows by it.
-  w.be16(0xc000 | ((h.src_qpn ^ h.src_qpn >> 14 ^ h.dst_qpn) & 0x3fff));
-  w.be16(roce_port);
+  w.be16(h.udp_sport != 0 ? h.udp_sport
+                          : 0xc000 | ((h.src_qpn ^ h.src_qpn >> 14 ^ h.dst_qpn) & 0x3fff));
+  w.be16(config().udp_port);
   w.be16(udp_length);
   w.be16(0);  // no checksum; IPv6 must have one
   w.bytes(inner.data(), inner.size());
@@ -233,7 +234,8 @@ std::vector<Transport> message(const PacketHeader &h, const u8 *payload) {
     if (last && inv) t.opcode = first ? bth::send_only_inv : bth::send_last_inv;
     t.psn = psn_add(h.psn, i);
     t.solicited = last && (h.flags & packet_solicited) != 0;
-    t.wants_ack = last && h.service != Service::uc;
+    const bool asks = last || (i + 1 == count && (h.flags & packet_ack_request) != 0);
+    t.wants_ack = asks && h.service != Service::uc;
     t.payload = payload + i * mtu;
     t.bytes = std::min(mtu, h.payload - i * mtu);
     Writer w(t.extended);

@@ -17,6 +17,7 @@ enum class PacketKind : u8 {
   dc_disconnect,    // the DCI turns to another target
   ethernet,         // a raw frame
   cm,               // connection manager message
+  roce,             // a packet of another host for the process in this slot, as it came
 };
 
 enum class Service : u8 { rc = 1, uc, ud, xrc, dc };
@@ -26,10 +27,11 @@ enum PacketFlags : u8 {
   packet_first = 1,  // first burst of its message
   packet_last = 2,   // last burst of its message
   packet_solicited = 4,
-  packet_imm = 8,       // imm holds immediate data (network order)
-  packet_inv = 16,      // imm holds the rkey to invalidate (host order)
-  packet_grh = 32,      // the packet carries a global route header
-  packet_connect = 64,  // DC: first burst of a connection
+  packet_imm = 8,            // imm holds immediate data (network order)
+  packet_inv = 16,           // imm holds the rkey to invalidate (host order)
+  packet_grh = 32,           // the packet carries a global route header
+  packet_connect = 64,       // DC: first burst of a connection
+  packet_ack_request = 128,  // acknowledged though its message goes on
 };
 
 // AETH syndromes as the requester sees them.
@@ -72,7 +74,8 @@ struct PacketHeader {
   u8 hop_limit;
   u8 atomic_size;  // bytes per operand (4..32); plain atomics 8
   u8 port;         // sending port
-  u8 reserved[13];
+  u8 reserved[11];
+  u16 udp_sport;  // RoCE v2; 0: derived from the QP numbers
   u8 sgid[16];
   u8 dgid[16];
 };
