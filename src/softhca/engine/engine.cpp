@@ -21,6 +21,7 @@
 #include "model/eth_flow.h"
 #include "model/eth_queue.h"
 #include "model/transmit.h"
+#include "model/udp_wire.h"
 
 namespace softhca {
 
@@ -75,6 +76,11 @@ void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
     if (g_cm_receive != nullptr) g_cm_receive(h, payload);
     return;
   }
+  if (h.kind == PacketKind::roce) {
+    Arrival arrival;
+    if (udp_passed_on(h, payload, arrival)) dispatch(p, arrival.header, arrival.payload);
+    return;
+  }
   const auto it = p.qps.find(h.dst_qpn);
   if (it == p.qps.end()) {
     SOFTHCA_LOG(trace, "record for QP %#x, which does not exist", h.dst_qpn);
@@ -95,6 +101,14 @@ void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
 // Frames are waiting for receive WQEs. Device lock held.
 bool g_holding;
 
+u32 receive_packets(Process &p, u64 now_ns) {
+  Arrival arrival;
+  u32 n = 0;
+  for (; n < receive_budget && udp_receive(now_ns, arrival); ++n)
+    dispatch(p, arrival.header, arrival.payload);
+  return n + udp_busy();
+}
+
 bool receive_all(Process &p, u64 now_ns) {
   const PacketHeader *h;
   const u8 *payload;
@@ -112,6 +126,8 @@ bool receive_all(Process &p, u64 now_ns) {
     }
     p.fabric->release();
   }
+  if (udp_open) [[unlikely]]
+    n += receive_packets(p, now_ns);
   return n != 0;
 }
 
@@ -399,6 +415,7 @@ void engine_forget() {
   traps_forget();
   Process &p = process();
   p.started = false;
+  udp_forget(true);
   if (p.fabric != nullptr) p.fabric->leave(true);
   p.fabric = nullptr;
   // The parent's QPs and their in-flight work stay the parent's. The objects

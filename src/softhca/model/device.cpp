@@ -9,6 +9,7 @@
 #include "config/identity.h"
 #include "model/capabilities.h"
 #include "model/driver.h"
+#include "model/udp_wire.h"
 
 namespace softhca {
 
@@ -50,7 +51,15 @@ int Process::start() {
   set_memory_access(config().process_vm);
   fabric = Fabric::join(config().fabric, config().ring_bytes);
   if (fabric == nullptr) return errno != 0 ? errno : EIO;
+  if (std::string what; !udp_start(what)) {
+    const int error = errno;
+    SOFTHCA_LOG(error, "wire udp: %s", what.c_str());
+    fabric->leave(false);
+    fabric = nullptr;
+    return error;
+  }
   if (const int error = engine_start(); error != 0) {
+    udp_forget(false);
     SOFTHCA_LOG(error, "the device's thread cannot start: %s%s", strerror(error),
                 limit_behind(error).text);
     fabric->leave(false);

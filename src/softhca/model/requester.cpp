@@ -8,6 +8,7 @@
 #include "model/device.h"
 #include "model/tag_matching.h"
 #include "model/transmit.h"
+#include "model/udp_wire.h"
 
 namespace softhca {
 
@@ -18,6 +19,8 @@ constexpr u64 minimum_timeout_ns = 16'000'000;
 // A live peer that has not yet looked at its ring is slow, not lost; but not
 // for ever.
 constexpr u64 patience_ns = 30'000'000'000;
+// With UDP every time-out of a row is twice as long as the one before, up to this.
+constexpr u64 longest_backoff_ns = 4'000'000'000;
 constexpr u32 multicast_qpn = 0xffffff;
 
 // RNR timer codes in microseconds (InfiniBand specification, table of the
@@ -304,11 +307,19 @@ bool switch_target(Qp &qp, SendWqe &w) {
   return true;
 }
 
+// Whether the next packet has to wait until more is acknowledged.
+bool window_full(const Qp &qp, u32 psn) {
+  const i32 packets = psn_diff(psn, qp.send->acked_psn) - 1;
+  return packets >= static_cast<i32>(UdpPacing::packets(path_mtu_bytes(qp)));
+}
+
 // Transmits what is left of one WQE. False when the wire is full.
 bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
   SendEngine &send = *qp.send;
   const u32 mtu = path_mtu_bytes(qp);
   const u16 slot = slot_of_qpn(w.dest.qpn);
+  const bool by_udp = w.dest.grh && leaves_by_udp(w.dest.dgid);
+  if (w.has_response() && w.requested) return w.asked == w.length;  // the next piece: later
   for (;;) {
     PacketHeader h = make_header(qp, w, PacketKind::request);
     h.rkey = w.rkey;
@@ -316,7 +327,7 @@ bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
     h.connection = send.connection;
     const SpanList *spans = nullptr;
     const u8 *bytes = nullptr;
-    u32 next_sent = 0;
+    u32 next_sent = 0, asked = 0;
     if (w.has_response()) {
       // A repeated READ asks only for what is missing. The responses counted
       // in `received` are whole packets, except at the end.
@@ -326,7 +337,12 @@ bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
       h.psn = psn_add(w.first_psn, skip / mtu);
       h.npsn = w.npsn - skip / mtu;
       h.remote_address = w.remote_address + skip;
-      h.message_bytes = w.length - skip;
+      // A piece that is repeated ends where it did: the responder may have
+      // counted it.
+      asked = by_udp && !w.is_atomic() ? std::min(w.length, skip + UdpPacing::packets(mtu) * mtu)
+                                       : w.length;
+      if (w.asked > skip) asked = w.asked;
+      h.message_bytes = asked - skip;
       h.atomic_size = w.atomic_size;
       if (w.is_atomic()) {
         h.payload = static_cast<u32>(w.inline_data.size());
@@ -351,7 +367,9 @@ bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
         }
       }
       spans = &w.spans;
+      if (by_udp && reliable(qp) && next_sent != w.length) h.flags |= packet_ack_request;
     }
+    if (by_udp && reliable(qp) && window_full(qp, h.psn)) return false;
     if (qp.type == QpType::dci && h.psn == send.connection_psn) h.flags |= packet_connect;
 
     if (!scheduled(qp, now_ns)) return false;
@@ -373,7 +391,8 @@ bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
     if (w.has_response()) {
       if (!w.requested) ++send.responses_due;
       w.requested = true;
-      return true;
+      w.asked = asked;
+      return w.asked == w.length;
     }
     w.sent = next_sent;
     if (w.sent == w.length) break;
@@ -450,10 +469,15 @@ void progress(Qp &qp, u64 now_ns) {
   send.rnr_left = qp.attr.rnr_retry;
 }
 
+void note_acknowledged(SendEngine &send, u32 psn) {
+  if (psn_diff(psn, send.acked_psn) > 0 && psn_diff(psn, send.next_psn) < 0) send.acked_psn = psn;
+}
+
 // Everything up to and including `psn` has arrived. READs and atomics finish
 // only with their response; an acknowledge behind one means it was lost.
 void acknowledge(Qp &qp, u32 psn) {
   SendEngine &send = *qp.send;
+  note_acknowledged(send, psn);
   for (auto &p : send.inflight) {
     SendWqe &w = *p;
     if (w.done) continue;
@@ -530,8 +554,15 @@ void scatter_response(Qp &qp, const PacketHeader &h, const u8 *payload, u64 now_
     return;
   }
   w->received += h.payload;
+  note_acknowledged(send, h.psn);
   progress(qp, now_ns);
-  if (w->received < w->length) return;
+  if (w->received < w->length) {
+    if (w->received == w->asked) {  // the next piece
+      w->requested = false;
+      --send.responses_due;
+    }
+    return;
+  }
   for (const auto &part : w->signed_parts)
     if (!scatter_signed(*part, w->length)) return fail_wqe(qp, *w, Syndrome::local_protection);
   w->done = true;
@@ -547,7 +578,11 @@ bool anything_outstanding(const SendEngine &send) {
 bool check_timer(Qp &qp, u64 now_ns) {
   SendEngine &send = *qp.send;
   if (qp.attr.timeout == 0 || send.rnr_until_ns != 0 || !anything_outstanding(send)) return false;
-  const u64 limit = std::max(u64{4096} << (qp.attr.timeout & 31), minimum_timeout_ns);
+  u64 limit = std::max(u64{4096} << (qp.attr.timeout & 31), minimum_timeout_ns);
+  // Nothing says whether a peer behind sockets is dead or gets no processor.
+  if (qp.attr.av.is_global && leaves_by_udp(qp.attr.av.dgid))
+    limit = std::max(limit, std::min(limit << (qp.attr.retry_count - send.retries_left) % 8,
+                                     longest_backoff_ns));
   if (now_ns < send.timer_ns + limit) return false;
 
   Fabric &fabric = *process().fabric;
@@ -567,12 +602,28 @@ bool check_timer(Qp &qp, u64 now_ns) {
   send.timer_ns = now_ns;
   SOFTHCA_LOG(debug, "QP %#x: no answer for PSN %#x, %u retries left", qp.qpn, w.first_psn,
               send.retries_left);
-  rewind(qp,
-         w.has_response() ? psn_add(w.first_psn, w.received / path_mtu_bytes(qp)) : w.first_psn);
+  if (w.has_response()) {
+    rewind(qp, psn_add(w.first_psn, w.received / path_mtu_bytes(qp)));
+  } else {
+    // Of a message that was acknowledged in part, the rest.
+    const u32 next = psn_add(send.acked_psn, 1);
+    const bool part = w.dest.grh && leaves_by_udp(w.dest.dgid) && psn_diff(next, w.first_psn) > 0 &&
+                      psn_diff(next, w.last_psn()) <= 0;
+    rewind(qp, part ? next : w.first_psn);
+  }
   return true;
 }
 
 }  // namespace
+
+bool place_response(const Qp &qp, PacketHeader &h) {
+  if (h.kind != PacketKind::read_response) return true;
+  const SendWqe *w = find_psn(*qp.send, h.psn);
+  if (w == nullptr || w->opcode != WqeOpcode::rdma_read) return false;
+  const u32 mtu = path_mtu_bytes(qp);
+  h.offset = static_cast<u32>(psn_diff(h.psn, w->first_psn)) * mtu;
+  return h.payload == std::min(mtu, w->length - std::min(h.offset, w->length));
+}
 
 bool qp_run_send(Qp &qp, u64 now_ns) {
   if (qp.sq_wqebbs == 0 && !qp.send) return false;

@@ -73,6 +73,7 @@ struct SendWqe {
   u32 length = 0;    // bytes of the message, or of the response
   u32 sent = 0;      // request bytes handed to the wire
   u32 received = 0;  // response bytes scattered
+  u32 asked = 0;     // and asked for: all of them, or with UDP as many as the wire holds
   u64 remote_address = 0;
   u32 rkey = 0;
   u32 imm = 0;
@@ -101,6 +102,7 @@ struct SendEngine {
   std::deque<std::unique_ptr<SendWqe>> own;  // goes before what is posted
   size_t cursor = 0;                         // first WQE of `inflight` with something to transmit
   u32 next_psn = 0;                          // of the next WQE fetched
+  u32 acked_psn = 0;                         // the newest that was acknowledged
   u32 responses_due = 0;                     // READs and atomics requested and not answered
   bool blocked = false;                      // a WQE has failed: fetch nothing behind it
   bool draining = false;                     // a wrong signature: likewise, and then SQD
@@ -161,6 +163,10 @@ bool transmit_frames(Qp &, SendWqe &, u64 now_ns);
 
 // Executes a memory copy WQE (linearised).
 Syndrome execute_memcpy(const Qp &, const u8 *wqe, u32 ds);
+
+// A response that is one packet of a real wire: where in its READ it belongs. False
+// when it is not as long as it has to be there, or answers nothing.
+bool place_response(const Qp &, PacketHeader &);
 
 // Completes all fetched and posted send WQEs with flush errors.
 void flush_send(Qp &);

@@ -55,6 +55,11 @@ void acknowledge(Request &q, u32 psn) {
   queue(q, std::move(a));
 }
 
+// In the middle of a message.
+void acknowledge_part(Request &q) {
+  if ((q.h.flags & packet_ack_request) != 0) acknowledge(q, psn_add(q.r.expected_psn, 0xffffff));
+}
+
 void negative(Request &q, Nak nak, u32 psn) {
   if (!acknowledged_service(q.qp)) return;
   Response n;
@@ -163,7 +168,7 @@ void do_send(Request &q) {
   }
   r.received += bytes;
   advance(q);
-  if (!q.last()) return;
+  if (!q.last()) return acknowledge_part(q);
   r.in_message = false;
   wqe.taken = false;
   CqeOpcode op = CqeOpcode::resp_send;
@@ -209,7 +214,7 @@ void do_write(Request &q) {
     return refuse(q, Nak::remote_operation, EventType::qp_access_err);
   r.received += q.h.payload;
   advance(q);
-  if (!q.last()) return;
+  if (!q.last()) return acknowledge_part(q);
   r.in_message = false;
   if (with_imm) {
     r.wqe.taken = false;
@@ -327,7 +332,8 @@ void duplicate(Request &q) {
           return queue_atomic_result(q, replay.psn, replay.result, replay.bytes);
       return;
     default:
-      if (q.last()) acknowledge(q, psn_add(q.r.expected_psn, 0xffffff));
+      if (q.last() || (q.h.flags & packet_ack_request) != 0)
+        acknowledge(q, psn_add(q.r.expected_psn, 0xffffff));
   }
 }
 
@@ -374,6 +380,19 @@ Responder *dc_connection(Qp &qp, const PacketHeader &h) {
   return slot.get();
 }
 
+// Only the last packet of a message shows whether it brings immediate data.
+bool same_message(WqeOpcode a, WqeOpcode b) {
+  const auto base = [](WqeOpcode op) {
+    switch (op) {
+      case WqeOpcode::send_imm:
+      case WqeOpcode::send_inv: return WqeOpcode::send;
+      case WqeOpcode::rdma_write_imm: return WqeOpcode::rdma_write;
+      default: return op;
+    }
+  };
+  return base(a) == base(b);
+}
+
 void execute_in_order(Request &q) {
   Responder &r = q.r;
   const i32 gap = psn_diff(q.h.psn, r.expected_psn);
@@ -395,7 +414,7 @@ void execute_in_order(Request &q) {
   }
   // Nor does it turn into another one on its way.
   if (q.first()) r.xrc_srqn = q.h.xrc_srqn;
-  else if (q.opcode() != r.opcode || q.h.xrc_srqn != r.xrc_srqn)
+  else if (!same_message(q.opcode(), r.opcode) || q.h.xrc_srqn != r.xrc_srqn)
     return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   execute(q);
 }

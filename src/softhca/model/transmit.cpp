@@ -5,10 +5,13 @@
 #include "fault/faults.h"
 #include "model/capture.h"
 #include "model/device.h"
+#include "model/udp_wire.h"
 
 namespace softhca {
 
 namespace {
+
+constexpr u32 multicast_qpn = 0xffffff;
 
 struct Delayed {
   u64 due_ns;
@@ -36,6 +39,9 @@ const char *kind_name(PacketKind k) {
 
 Sent send_now(u16 slot, const PacketHeader &header, const SpanList *spans, u64 offset,
               const u8 *bytes, u64 *position) {
+  // Groups have their members in this host.
+  if (leaves_by_udp(header.dgid) && header.dst_qpn != multicast_qpn) [[unlikely]]
+    return udp_transmit(header, spans, offset, bytes);
   Fabric &fabric = *process().fabric;
   Fabric::Slot room;
   switch (fabric.reserve(slot, header.payload, room)) {
