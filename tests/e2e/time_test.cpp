@@ -281,7 +281,6 @@ TEST_CASE("a queue with time stamps is for a vector that there is", "[rdma-core-
 TEST_CASE("a queue that is in use stays as it is", "[rdma-core-29]") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
   rig.pair();
-  // [row:ibv_destroy_cq]
   CHECK(ibv_destroy_cq(rig.cq.get()) == EBUSY);
   // The queue pairs of now, and those to come.
   for (int round = 0; round < 2; ++round) {
