@@ -9,12 +9,12 @@
 #include "cm/cm_state.h"
 #include "config/config.h"
 #include "umad/sa.h"
+#include "wire/packet.h"
 
 namespace softhca::cm {
 
 namespace {
 
-constexpr u32 multicast_qpn = 0xffffff;
 constexpr u8 rate_100_gbps = 16;
 
 // ip_ib_mc_map and ipv6_ib_mc_map: scope 2 and the default partition, as the

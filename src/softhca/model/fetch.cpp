@@ -358,6 +358,18 @@ u32 path_mtu_bytes(const Qp &qp) {
   return mtu >= 1 && mtu <= 5 ? 128u << mtu : 1024;
 }
 
+Service service_of(const Qp &qp) {
+  switch (qp.type) {
+    case QpType::uc: return Service::uc;
+    case QpType::ud: return Service::ud;
+    case QpType::xrc_ini:
+    case QpType::xrc_tgt: return Service::xrc;
+    case QpType::dci:
+    case QpType::dct: return Service::dc;
+    default: return Service::rc;
+  }
+}
+
 void queue_own_work(Qp &qp, std::unique_ptr<SendWqe> w) {
   connected_destination(qp, w->dest);
   qp.send->own.push_back(std::move(w));

@@ -21,7 +21,6 @@ constexpr u64 minimum_timeout_ns = 16'000'000;
 constexpr u64 patience_ns = 30'000'000'000;
 // With UDP every time-out of a row is twice as long as the one before, up to this.
 constexpr u64 longest_backoff_ns = 4'000'000'000;
-constexpr u32 multicast_qpn = 0xffffff;
 
 // RNR timer codes in microseconds (InfiniBand specification, table of the
 // RNR NAK timer field).
@@ -50,18 +49,6 @@ void recycle(std::unique_ptr<SendWqe> w) {
 
 bool reliable(const Qp &qp) {
   return qp.type != QpType::uc && qp.type != QpType::ud && qp.type != QpType::raw_packet;
-}
-
-Service service_of(const Qp &qp) {
-  switch (qp.type) {
-    case QpType::uc: return Service::uc;
-    case QpType::ud: return Service::ud;
-    case QpType::xrc_ini:
-    case QpType::xrc_tgt: return Service::xrc;
-    case QpType::dci:
-    case QpType::dct: return Service::dc;
-    default: return Service::rc;
-  }
 }
 
 void complete(Qp &qp, SendWqe &w) {

@@ -148,6 +148,8 @@ void disconnect_target(Qp &);
 
 // The payload size of one packet on this QP's path, in bytes.
 u32 path_mtu_bytes(const Qp &);
+// What its packets travel as.
+Service service_of(const Qp &);
 
 // Raw packet QPs: the size of the Ethernet segment at the start of `room`
 // bytes (0: malformed), and what a WQE with its data resolved makes of it.

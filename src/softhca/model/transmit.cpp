@@ -11,8 +11,6 @@ namespace softhca {
 
 namespace {
 
-constexpr u32 multicast_qpn = 0xffffff;
-
 struct Delayed {
   u64 due_ns;
   u16 slot;

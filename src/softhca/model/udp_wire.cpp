@@ -46,18 +46,6 @@ bool has_form(const PacketHeader &h) {
   return true;
 }
 
-Service service_of(const Qp &qp) {
-  switch (qp.type) {
-    case QpType::uc: return Service::uc;
-    case QpType::ud: return Service::ud;
-    case QpType::xrc_ini:
-    case QpType::xrc_tgt: return Service::xrc;
-    case QpType::dci:
-    case QpType::dct: return Service::dc;
-    default: return Service::rc;
-  }
-}
-
 // Packets in front of the last one are full, that one is not empty.
 bool length_fits(const PacketHeader &h, u32 mtu) {
   const auto op = static_cast<WqeOpcode>(h.opcode);

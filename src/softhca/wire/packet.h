@@ -22,6 +22,9 @@ enum class PacketKind : u8 {
 
 enum class Service : u8 { rc = 1, uc, ud, xrc, dc };
 
+// The destination of datagrams to a multicast group.
+constexpr u32 multicast_qpn = 0xffffff;
+
 // BTH-like flags of a request burst.
 enum PacketFlags : u8 {
   packet_first = 1,  // first burst of its message
