@@ -37,8 +37,10 @@ PAIRS = [
 # exp_dc has its targets in processes of its own.
 DEAD_PEER = re.compile(r"reject|retry|flush|timeout|timed out|unreachable|reset|refused|closed|end of file|"
                        r"disconnect|nobody|lost|peer|connection|12\b|13\b|5\b", re.I)
-# A dead peer is noticed within two seconds: seven tries, four times the timeout each.
+# A dead peer is noticed within two seconds: seven tries, four times the timeout each. A
+# program that has polled for longer than that has no request on its way.
 SECONDS_TO_END = 8
+SECONDS_OF_POLLING = 3.5
 # Of two programs that need a hundredth of one: others may have all processors for long.
 SECONDS_FOR_A_FEW = 600
 
@@ -82,9 +84,8 @@ class Round:
         started[victim][0].send_signal(signal.SIGKILL)
         started[victim][0].wait()
         process, out = started[1 - victim]
-        try:
-            status = process.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:
+        status = ends(process)
+        if status is None:
             process.terminate()
             try:
                 process.wait(5)
@@ -121,6 +122,27 @@ class Round:
                             f"{tempfile.gettempdir()}/softhca-{os.getuid()}-{self.fabric}")
                 if os.path.exists(p)]
         return f"left: {left}" if left else None
+
+
+def processor_seconds(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            words = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def ends(process):
+    """Its status; None: it waits for its peer."""
+    begun, used = time.monotonic(), processor_seconds(process.pid)
+    while time.monotonic() < begun + SECONDS_TO_END:
+        try:
+            return process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            if processor_seconds(process.pid) > used + SECONDS_OF_POLLING:
+                return None
+    return None
 
 
 def play(build, number):
