@@ -280,7 +280,8 @@ class Campaign:
         self.out.flush()
 
     def calls(self, subject, kind, side, fabric, timeout):
-        name = f"{subject.name}/{kind}/{side}"
+        # Requests are as many with each syndrome.
+        name = f"{subject.name}/{kind.split('-')[0]}/{side}"
         if name not in self.counts:
             self.counts[name] = count_calls(self.args.build, subject, kind, side, fabric, timeout)
             with self.lock:
