@@ -42,7 +42,9 @@ PARTS = {
         "uverbs": ["base", "config", "fault", "wire", "model", "engine"],
         "umad": ["base", "config", "fault", "wire", "model", "engine", "uverbs"],
         "cm": ["base", "config", "fault", "wire", "model", "engine", "uverbs", "umad"],
-        "preload": ["base", "config", "fault", "wire", "model", "engine", "uverbs", "umad", "cm"],
+        "nldev": ["base", "config", "fault", "wire", "model", "engine", "uverbs", "umad", "cm"],
+        "preload": ["base", "config", "fault", "wire", "model", "engine", "uverbs", "umad", "cm",
+                    "nldev"],
     },
 }
 
