@@ -251,7 +251,7 @@ static void descriptors(void) {
 }
 
 static void sockets(void) {
-  REFUSED(socket(AF_NETLINK, SOCK_RAW, 20), EPROTONOSUPPORT);
+  REFUSED(socket(AF_NETLINK, SOCK_STREAM, 20), ESOCKTNOSUPPORT);
   int fd = socket(AF_NETLINK, SOCK_RAW, 0);
   CHECK(fd >= 0);
   close(fd);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr u16 default_pkey = 0xffff;
 constexpr u32 selector_exactly = 2;   // IB_SA_EQ
-constexpr u32 no_device_index = ~0u;  // as libibverbs has it without netlink
+constexpr u32 no_device_index = ~0u;  // for librdmacm, which then goes by GUIDs
 constexpr u32 path_flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
 
 // struct ib_path_rec_data: the record as the subnet manager sends it.

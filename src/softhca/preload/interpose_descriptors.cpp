@@ -10,6 +10,7 @@
 #include <cstdarg>
 
 #include "cm/cm_file.h"
+#include "nldev/rdma_netlink.h"
 #include "preload/calls.h"
 #include "preload/real.h"
 #include "umad/umad.h"
@@ -29,6 +30,9 @@ REAL(int, dup3, int, int, int);
 REAL(int, fcntl, int, int, ...);
 REAL(int, fcntl64, int, int, ...);
 REAL(int, socket, int, int, int);
+REAL(ssize_t, send, int, const void *, size_t, int);
+REAL(ssize_t, sendto, int, const void *, size_t, int, const sockaddr *, socklen_t);
+REAL(ssize_t, sendmsg, int, const msghdr *, int);
 REAL(void *, mmap, void *, size_t, int, int, int, off_t);
 REAL(void *, mmap64, void *, size_t, int, int, int, off64_t);
 
@@ -51,6 +55,7 @@ void forget(int fd) {
       uverbs_close(fd);
     else if (cm::channel_of(fd)) [[unlikely]] cm_close(fd);
     else if (umad_node_of(fd)) [[unlikely]] umad_close(fd);
+    else if (is_rdma_netlink(fd)) [[unlikely]] rdma_netlink_close(fd);
     else uverbs_event_fd_closing(fd);
   });
 }
@@ -58,9 +63,13 @@ void forget(int fd) {
 int duplicated(int from, int to) {
   if (to < 0 || inside_device()) return to;
   const bool is_device = uverbs_file(from), is_cm = cm::channel_of(from);
-  if ((is_device || is_cm || umad_node_of(from)) && own_process()) [[unlikely]]
+  const bool is_netlink = is_rdma_netlink(from);
+  if ((is_device || is_cm || is_netlink || umad_node_of(from)) && own_process()) [[unlikely]]
     in_device_void([&] {
-      is_device ? uverbs_dup(from, to) : is_cm ? cm_dup(from, to) : umad_dup(from, to);
+      is_device    ? uverbs_dup(from, to)
+      : is_cm      ? cm_dup(from, to)
+      : is_netlink ? rdma_netlink_dup(to)
+                   : umad_dup(from, to);
     });
   return to;
 }
@@ -69,6 +78,19 @@ void forget_range(unsigned first, unsigned last) {
   if (!g_opened.load(std::memory_order_relaxed)) return;
   const i64 end = std::min<i64>(i64{last} + 1, std::min(getdtablesize(), 1 << 20));
   for (i64 fd = first; fd < end; ++fd) forget(static_cast<int>(fd));
+}
+
+bool asks_kernel(int fd) { return is_rdma_netlink(fd) && !inside_device(); }
+
+ssize_t ask_kernel(int fd, const void *buffer, size_t length, const sockaddr *to,
+                   socklen_t to_length) {
+  iovec piece{const_cast<void *>(buffer), length};
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr *>(to);
+  message.msg_namelen = to_length;
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  return in_device([&] { return rdma_netlink_send(fd, message); });
 }
 
 }  // namespace
@@ -98,8 +120,10 @@ INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
   return in_device([&] { return uverbs_ioctl(f, static_cast<ib_uverbs_ioctl_hdr *>(argument)); });
 }
 
-// Commands of the connection manager, and management datagrams.
+// Commands of the connection manager, management datagrams and requests by netlink.
 INTERPOSE(ssize_t, write, int fd, const void *buffer, size_t length) {
+  if (asks_kernel(fd)) [[unlikely]]
+    return ask_kernel(fd, buffer, length, nullptr, 0);
   if (cm::channel_of(fd) && !inside_device()) [[unlikely]]
     return cm_write(fd, buffer, length);
   if (umad_node_of(fd) && !inside_device()) [[unlikely]]
@@ -152,14 +176,34 @@ FCNTL(fcntl)
 FCNTL(fcntl64)
 
 // libibverbs looks for devices by netlink first, where a host with RDMA
-// hardware would answer. Refused, it turns to sysfs, which is ours.
+// hardware would answer with its own.
 INTERPOSE(int, socket, int domain, int type, int protocol) {
   constexpr int netlink_rdma = 20;
-  if (domain == AF_NETLINK && protocol == netlink_rdma && !inside_device()) {
-    errno = EPROTONOSUPPORT;
-    return -1;
+  if (domain == AF_NETLINK && protocol == netlink_rdma && !inside_device()) [[unlikely]] {
+    prepare_for_fork();
+    device_opened();
+    return in_device([&] { return rdma_netlink_open(type); });
   }
   return real_socket(domain, type, protocol);
+}
+
+INTERPOSE(ssize_t, send, int fd, const void *buffer, size_t length, int flags) {
+  if (asks_kernel(fd)) [[unlikely]]
+    return ask_kernel(fd, buffer, length, nullptr, 0);
+  return real_send(fd, buffer, length, flags);
+}
+
+INTERPOSE(ssize_t, sendto, int fd, const void *buffer, size_t length, int flags, const sockaddr *to,
+          socklen_t to_length) {
+  if (asks_kernel(fd)) [[unlikely]]
+    return ask_kernel(fd, buffer, length, to, to_length);
+  return real_sendto(fd, buffer, length, flags, to, to_length);
+}
+
+INTERPOSE(ssize_t, sendmsg, int fd, const msghdr *message, int flags) {
+  if (asks_kernel(fd) && message != nullptr) [[unlikely]]
+    return in_device([&] { return rdma_netlink_send(fd, *message); });
+  return real_sendmsg(fd, message, flags);
 }
 
 // Mapping works without our help (uverbs/file.h), but for the refusals of the kernel's
