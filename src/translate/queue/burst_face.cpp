@@ -3,6 +3,7 @@
 #include "translate/queue/engine/receive_queue.h"
 #include "translate/queue/engine/segments.h"
 #include "translate/queue/faces.h"
+#include "translate/queue/families_common.h"
 #include "translate/queue/front.h"
 
 #include "translate/queue/engine/endpoint.h"
@@ -134,18 +135,6 @@ template <bool frames>
   *queue.posted = posted + 1;
   queue.pending_head = head;
   queue.pending_end = posted + 1;
-  return 0;
-}
-
-// The receive side is libmlx5's: it takes linked requests.
-int receive_through_verbs(ibv_qp *qp, const ibv_sge *list, std::uint32_t count) {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    ibv_sge piece = list[i];
-    ibv_recv_wr wr{}, *bad = nullptr;
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    if (const int error = ibv_post_recv(qp, &wr, &bad); error != 0) return error;
-  }
   return 0;
 }
 

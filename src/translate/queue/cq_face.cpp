@@ -1,9 +1,8 @@
 // The CQ family.
-#include "translate/convert/clock_convert.h"
 #include "translate/queue/engine/complete.h"
 #include "translate/queue/faces.h"
+#include "translate/queue/families_common.h"
 #include "translate/queue/front.h"
-#include "translate/state/clock_info.h"
 
 #include <cerrno>
 
@@ -100,30 +99,6 @@ std::int32_t poll_cnt(ibv_cq *cq, std::uint32_t max) {
   return static_cast<std::int32_t>(index - first);
 }
 
-// The time of day; 0 where the clock cannot be read.
-[[gnu::cold, gnu::noinline]] std::uint64_t time_of_day(const CompletionQueue &queue,
-                                                       std::uint64_t cycles) {
-  const auto clock = translate::read_clock_info(queue.cq->context);
-  return clock ? translate::cycles_to_ns(clock.value(), cycles) : 0;
-}
-
-// What else the caller wants to know.
-struct Wanted {
-  bool multi_packet = false;
-  bool flags = false;
-  bool vlan = false;
-  bool timestamp = false;
-};
-
-struct Outputs {
-  void *buffer = nullptr;
-  std::uint32_t *copied = nullptr;
-  std::uint32_t *offset = nullptr;
-  std::uint32_t *flags = nullptr;
-  std::uint16_t *tci = nullptr;
-  std::uint64_t *timestamp = nullptr;
-};
-
 // The length of a message, 0 without one, -1 for what is not to be taken this way. The
 // queue is locked. Unusual are compressed completions, data in them, tunnels and shared
 // queues: more is called for them than a function of few registers can. usual: nothing
@@ -180,7 +155,7 @@ template <Wanted wanted, bool usual>
   if constexpr (wanted.timestamp) {
     *out.timestamp = cqe.timestamp();
     if (!usual && by_clock && *out.timestamp != 0)
-      *out.timestamp = time_of_day(queue, *out.timestamp);
+      *out.timestamp = time_of_day(queue.cq->context, *out.timestamp);
     if (*out.timestamp != 0) *out.flags |= IBV_EXP_CQ_RX_WITH_TIMESTAMP;
   }
   if constexpr (usual) {

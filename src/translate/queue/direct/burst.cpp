@@ -3,6 +3,7 @@
 #include "translate/queue/direct/lookup.h"
 #include "translate/queue/direct/receive.h"
 #include "translate/queue/direct/send.h"
+#include "translate/queue/families_common.h"
 #include "translate/queue/front.h"
 #include "translate/state/work_queue.h"
 
@@ -22,18 +23,6 @@ int receive_burst(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count)
     }
   }
   queue.ring_doorbell();
-  return 0;
-}
-
-// The receive side is libmlx5's: it takes linked requests.
-int receive_burst_through_verbs(ibv_qp *qp, const ibv_sge *list, std::uint32_t count) {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    ibv_sge piece = list[i];
-    ibv_recv_wr wr{}, *bad = nullptr;
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    if (const int error = ibv_post_recv(qp, &wr, &bad); error != 0) return error;
-  }
   return 0;
 }
 
@@ -126,7 +115,7 @@ struct Burst {
   template <bool own_receive>
   static int recv_burst(ibv_qp *qp, ibv_sge *list, std::uint32_t count) {
     if (bad(list, count)) return EINVAL;
-    if constexpr (!own_receive) return receive_burst_through_verbs(qp, list, count);
+    if constexpr (!own_receive) return queue::receive_through_verbs(qp, list, count);
     ReceiveQueue &queue = known_endpoint(qp).receive;
     const MaybeGuard<locked> guard(queue.lock);
     return receive_burst(queue, list, count);

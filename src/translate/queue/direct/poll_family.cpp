@@ -1,12 +1,15 @@
 // The CQ family.
-#include "translate/convert/clock_convert.h"
 #include "translate/queue/direct/families.h"
 #include "translate/queue/direct/lookup.h"
-#include "translate/state/clock_info.h"
+#include "translate/queue/families_common.h"
 
 namespace ibvexp::direct {
 
 namespace {
+
+using queue::Outputs;
+using queue::time_of_day;
+using queue::Wanted;
 
 [[gnu::cold, gnu::noinline]] void keep_inline(const ReceiveQueue &queue, Cqe cqe, void *buffer,
                                               std::uint32_t *copied) {
@@ -61,30 +64,6 @@ std::int32_t poll_cnt(ibv_cq *ibv, std::uint32_t max) {
   return count;
 }
 
-// The time of day; 0 where the clock cannot be read.
-[[gnu::cold, gnu::noinline]] std::uint64_t time_of_day(const CompletionQueue &cq,
-                                                       std::uint64_t cycles) {
-  const auto clock = translate::read_clock_info(cq.cq->context);
-  return clock ? translate::cycles_to_ns(clock.value(), cycles) : 0;
-}
-
-// What else the caller wants to know.
-struct Wanted {
-  bool multi_packet = false;
-  bool flags = false;
-  bool vlan = false;
-  bool timestamp = false;
-};
-
-struct Outputs {
-  void *buffer = nullptr;
-  std::uint32_t *copied = nullptr;
-  std::uint32_t *offset = nullptr;
-  std::uint32_t *flags = nullptr;
-  std::uint16_t *tci = nullptr;
-  std::uint64_t *timestamp = nullptr;
-};
-
 template <bool locked, bool checked, Wanted wanted>
 inline std::int32_t poll_length(ibv_cq *ibv, const Outputs &out) {
   if constexpr (checked) {
@@ -133,7 +112,7 @@ inline std::int32_t poll_length(ibv_cq *ibv, const Outputs &out) {
   if constexpr (wanted.timestamp) {
     *out.timestamp = cqe.timestamp();
     if (cq.system_time && *out.timestamp != 0) [[unlikely]]
-      *out.timestamp = time_of_day(cq, *out.timestamp);
+      *out.timestamp = time_of_day(cq.cq->context, *out.timestamp);
     if (*out.timestamp != 0) *out.flags |= IBV_EXP_CQ_RX_WITH_TIMESTAMP;
   }
   if (ends) set_relaxed(queue.tail, static_cast<std::uint16_t>(queue.tail + 1));
