@@ -97,6 +97,15 @@ class Peer {
     gid_of(address(1), h.dgid);
     return h;
   }
+  // A write of so many bytes into the region.
+  PacketHeader write(const TestQp &qp, const Region &to, u32 bytes) const {
+    PacketHeader h = record(qp, PacketKind::request, first_psn);
+    h.opcode = static_cast<u8>(WqeOpcode::rdma_write);
+    h.remote_address = to.address();
+    h.rkey = to.key();
+    h.payload = h.message_bytes = bytes;
+    return h;
+  }
   static std::vector<Packet> packets(PacketHeader h, const u8 *payload) {
     h.npsn = std::max((h.payload + mtu - 1) / mtu, 1u);
     return packets_of(h, payload).packets;
@@ -240,11 +249,7 @@ TEST_CASE("A lost packet is asked for again, in the middle of a message too", "[
   Side s(rig, peer);
   Region to(8192, full_access), from(8192, full_access);
   from.fill(5);
-  PacketHeader h = peer.record(s.qp, PacketKind::request, first_psn);
-  h.opcode = static_cast<u8>(WqeOpcode::rdma_write);
-  h.remote_address = to.address();
-  h.rkey = to.key();
-  h.payload = h.message_bytes = 4000;
+  PacketHeader h = peer.write(s.qp, to, 4000);
   const auto packets = Peer::packets(h, from.data());
   REQUIRE(packets.size() == 4);
   for (const u32 i : {0u, 2u, 3u}) peer.put(packets[i]);
@@ -527,11 +532,7 @@ TEST_CASE("Packets that are not for a queue pair are dropped in silence", "[udp_
   Side s(rig, peer);
   Region to(4096, full_access), from(4096, full_access);
   from.fill(7);
-  PacketHeader h = peer.record(s.qp, PacketKind::request, first_psn);
-  h.opcode = static_cast<u8>(WqeOpcode::rdma_write);
-  h.remote_address = to.address();
-  h.rkey = to.key();
-  h.payload = h.message_bytes = 64;
+  PacketHeader h = peer.write(s.qp, to, 64);
   const Packet good = Peer::packets(h, from.data())[0];
 
   for (size_t i = ether_bytes + ipv4_bytes + udp_bytes; i < good.size(); i += 3) {
@@ -592,11 +593,7 @@ TEST_CASE("What another process passes on is checked as if it came by itself", "
   Side s(rig, peer);
   Region to(4096, full_access), from(4096, full_access);
   from.fill(7);
-  PacketHeader h = peer.record(s.qp, PacketKind::request, first_psn);
-  h.opcode = static_cast<u8>(WqeOpcode::rdma_write);
-  h.remote_address = to.address();
-  h.rkey = to.key();
-  h.payload = h.message_bytes = 64;
+  PacketHeader h = peer.write(s.qp, to, 64);
   Packet packet = Peer::packets(h, from.data())[0];
   constexpr u32 in_front = ether_bytes + ipv4_bytes + udp_bytes;
   const auto pass_on = [&](u32 bytes) {
