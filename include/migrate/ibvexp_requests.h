@@ -893,6 +893,7 @@ struct ibvexp_ext_atomic_caps {
 
 struct ibvexp_device_attr {
 	struct ibv_device_attr_ex all;
+	int dc_transport; /* DC initiators can be created */
 	struct {
 		uint32_t max_klm_list_size;
 		uint32_t max_send_wqe_inline_klms;
@@ -928,6 +929,29 @@ static inline uint64_t ibvexp_masked_atomic_sizes(struct ibv_context *context)
 	return be32toh(out[9]) & be32toh(out[10]) & requests;
 }
 
+/* Nothing reports it: creation is the question. */
+static inline int ibvexp_has_dc(struct ibv_context *context)
+{
+	struct ibv_qp_init_attr_ex attr;
+	struct ibv_qp *qp = NULL;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.qp_type = IBV_QPT_DRIVER;
+	attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+	attr.pd = ibv_alloc_pd(context);
+	attr.send_cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+	attr.cap.max_send_wr = attr.cap.max_send_sge = 1;
+	if (attr.pd && attr.send_cq)
+		qp = ibvexp_create_qp(context, &attr);
+	if (qp)
+		ibv_destroy_qp(qp);
+	if (attr.send_cq)
+		ibv_destroy_cq(attr.send_cq);
+	if (attr.pd)
+		ibv_dealloc_pd(attr.pd);
+	return qp != NULL;
+}
+
 static inline int ibvexp_query_device(struct ibv_context *context, struct ibvexp_device_attr *attr)
 {
 	struct mlx5dv_context dv;
@@ -939,6 +963,7 @@ static inline int ibvexp_query_device(struct ibv_context *context, struct ibvexp
 	dv.comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ;
 	if (error || mlx5dv_query_device(context, &dv))
 		return error;
+	attr->dc_transport = ibvexp_has_dc(context);
 	attr->umr_caps.max_klm_list_size = IBVEXP_UMR_MOST;
 	attr->umr_caps.max_send_wqe_inline_klms = IBVEXP_UMR_MOST;
 	attr->umr_caps.max_umr_recursion_depth = 4;
