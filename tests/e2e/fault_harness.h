@@ -177,6 +177,17 @@ T *make(const char *what, Call call) {
   return made;
 }
 
+// libibverbs lists no device where it had no memory for one that netlink told of.
+ibv_device **list_devices() {
+  return make<ibv_device *>("ibv_get_device_list", [] {
+    ibv_device **list = ibv_get_device_list(nullptr);
+    if (list == nullptr || list[0] != nullptr) return list;
+    ibv_free_device_list(list);
+    errno = ENOMEM;
+    return static_cast<ibv_device **>(nullptr);
+  });
+}
+
 // What libmlx5 meets before, it copes with in ways of its own: it opens a device
 // with fewer features.
 constexpr const char *opened = "device opened\n";

@@ -28,8 +28,7 @@ struct Scenario {
   }
 
   void open() {
-    ibv_device **list =
-        make<ibv_device *>("ibv_get_device_list", [&] { return ibv_get_device_list(nullptr); });
+    ibv_device **list = list_devices();
     opening = true;
     context = make<ibv_context>("ibv_open_device", [&] { return ibv_open_device(list[0]); });
     opening = false;
