@@ -39,6 +39,27 @@ TEST_CASE("A write posted before its target is deregistered arrives", "[direct_t
   }
 }
 
+// On hardware microseconds pass until a WQE is fetched, and a command takes longer.
+TEST_CASE("A write posted before its queue pair is stopped arrives", "[direct_test]") {
+  Context c;
+  Memory from(c, 64), to(c, 64);
+  for (const ibv_qp_state stopped : {IBV_QPS_ERR, IBV_QPS_RESET})
+    for (int round = 0; round < 50; ++round) {
+      Rc a(c), b(c);
+      a.connect(b.qp->qp_num, c.port.lid);
+      b.connect(a.qp->qp_num, c.port.lid);
+      from.bytes[7] = static_cast<uint8_t>(round + 1);
+      to.bytes[7] = 0;
+      a.write(from, 64, to.address(), to.mr->rkey);
+      ibv_qp_attr attr{};
+      attr.qp_state = stopped;
+      REQUIRE(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE) == 0);
+      CAPTURE(stopped);
+      REQUIRE(to.bytes[7] == round + 1);
+      if (stopped == IBV_QPS_ERR) REQUIRE(a.wait()->op_own >> 4 == MLX5_CQE_REQ);
+    }
+}
+
 namespace {
 
 struct Address {

@@ -199,6 +199,10 @@ int modify_queue_pair(const File &file, QpObject &object, const Change &c) {
     return EINVAL;
   if (c.has(mask_rate_limit))
     if (const int error = change_rate(object, c); error != 0) return error;
+  // What was posted has been sent, and what came has been received, before a command
+  // of the hardware gets there.
+  const bool works = qp.state >= QpState::rtr && qp.state != QpState::err;
+  if (works && (to == QpState::reset || to == QpState::err)) settle(object);
   store(object, c);
   // Without a state, or from a state to itself, only attributes change.
   if (c.has(mask_state) && (to != qp.state || to == QpState::err)) enter(object, to);
