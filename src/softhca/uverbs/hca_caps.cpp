@@ -1,5 +1,6 @@
 #include "uverbs/hca_caps.h"
 
+#include "base/fields.h"
 #include "config/identity.h"
 #include "uverbs/general_object.h"
 #include "uverbs/uverbs_limits.h"
@@ -24,17 +25,10 @@ enum Type : u32 {
 
 u32 log2_up(u64 n) { return n <= 1 ? 0 : 64 - static_cast<u32>(__builtin_clzll(n - 1)); }
 
-// Bit `offset` counts from the most significant bit of the first byte, as the
-// structures of mlx5_ifc.h do. Fields do not cross 32-bit words.
 class Page {
  public:
   Page() : bytes_(page_bytes) {}
-  void set(u32 offset, u32 width, u32 value) {
-    u8 *word = bytes_.data() + offset / 32 * 4;
-    const u32 shift = 32 - offset % 32 - width;
-    const u32 mask = width == 32 ? ~0u : (1u << width) - 1;
-    store_be32(word, (load_be32(word) & ~(mask << shift)) | (value & mask) << shift);
-  }
+  void set(u32 offset, u32 width, u32 value) { set_field(bytes_.data(), offset, width, value); }
   std::vector<u8> take() { return std::move(bytes_); }
 
  private:
