@@ -14,7 +14,7 @@ namespace softhca {
 namespace {
 
 constexpr u32 max_wqe_bytes = 1024;  // max_sq_desc_sz
-constexpr u32 av_bytes = 48;
+constexpr u32 compact_av_bytes = 16, av_bytes = 48;
 constexpr u32 inline_flag = 0x80000000;
 constexpr size_t max_kept_inline = 16 * 1024;  // large TSO buffers are given back
 
@@ -36,27 +36,35 @@ Syndrome refuse(SendWqe &out, Syndrome s) {
   return s;
 }
 
-// 48-byte address vector of UD and DCI WQEs.
-void parse_av(const Qp &qp, const u8 *av, Destination &d) {
+// The address vector of UD and DCI WQEs. Its first 16 bytes say whether the others are
+// there; without them it is a LID alone.
+bool parse_av(const Qp &qp, Reader &r, Destination &d) {
+  constexpr u32 extended = 1u << 31;
+  const u8 *av = nullptr, *rest = nullptr;
+  d = {};
+  if (!r.take(compact_av_bytes, av)) return false;
   d.qpn = load_be32(av + 8) & 0xffffff;
   d.sl = av[12] & 0xf;
   d.dlid = load_be16(av + 14);
-  d.traffic_class = av[26];
-  d.hop_limit = av[27];
-  const u32 grh = load_be32(av + 28);
-  const bool ethernet = qp.device->ethernet(std::max<u8>(qp.attr.port, 1));
-  d.grh = ethernet || (grh >> 30 & 1) != 0;
-  d.sgid_index = static_cast<u8>(grh >> 20 & 0xff);
-  d.flow_label = grh & 0xfffff;
-  std::memcpy(d.dgid, av + 32, 16);
-  // On RoCE byte 14 holds the UDP source port, not an address.
-  if (ethernet) d.dlid = 0;
   if (qp.type == QpType::dci) {
     d.key = load_be64(av);
   } else {
     const u32 qkey = load_be32(av);
     d.key = (qkey & 0x80000000) != 0 ? qp.attr.qkey : qkey;
   }
+  const bool ethernet = qp.device->ethernet(std::max<u8>(qp.attr.port, 1));
+  if ((load_be32(av + 8) & extended) == 0) return !ethernet;
+  if (!r.take(av_bytes - compact_av_bytes, rest)) return false;
+  d.traffic_class = av[26];
+  d.hop_limit = av[27];
+  const u32 grh = load_be32(av + 28);
+  d.grh = ethernet || (grh >> 30 & 1) != 0;
+  d.sgid_index = static_cast<u8>(grh >> 20 & 0xff);
+  d.flow_label = grh & 0xfffff;
+  std::memcpy(d.dgid, av + 32, 16);
+  // On RoCE byte 14 holds the UDP source port, not an address.
+  if (ethernet) d.dlid = 0;
+  return true;
 }
 
 void connected_destination(const Qp &qp, Destination &d) {
@@ -148,7 +156,8 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
     total += bytes;
   }
   if (out.is_atomic() && total != out.atomic_size) return refuse(out, Syndrome::local_length);
-  if (total > qp.device->caps.max_message_bytes) return refuse(out, Syndrome::local_length);
+  if (total > qp.device->caps.max_message_bytes)
+    return refuse(out, Syndrome::local_length);
   out.length = static_cast<u32>(total);
   return Syndrome::ok;
 }
@@ -278,8 +287,7 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
   }
 
   if (qp.type == QpType::ud || qp.type == QpType::dci) {
-    if (!r.take(av_bytes, segment)) return refuse(out, Syndrome::local_qp_op);
-    parse_av(qp, segment, out.dest);
+    if (!parse_av(qp, r, out.dest)) return refuse(out, Syndrome::local_qp_op);
     const auto &gids = qp.device->gids[std::max<u8>(qp.attr.port, 1) - 1u];
     if (out.dest.grh && (out.dest.sgid_index >= gids.size() || !gids[out.dest.sgid_index].valid))
       return refuse(out, Syndrome::local_qp_op);
