@@ -38,6 +38,7 @@ void raise_injected_events(u64 now_ns) {
       const u64 element = row.type == EventType::device_fatal ? 0 : due.port;
       SOFTHCA_LOG(info, "injected event %s on port %u", due.name, due.port);
       for (EventChannel *channel : p.context_channels) channel->post_async(element, row.type);
+      if (p.port_listener != nullptr) p.port_listener(due.port, row.type);
     }
   }
 }

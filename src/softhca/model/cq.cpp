@@ -43,10 +43,7 @@ bool room_for(Cq &cq, u32 more) {
   if (cq.ignore_overrun || outstanding(cq) + more <= cq.entries) return true;
   cq.error = true;
   SOFTHCA_LOG(warn, "CQ %#x overrun: %u entries", cq.cqn, cq.entries);
-  if (cq.async.channel != nullptr) {
-    cq.async.channel->post_async(cq.user_handle, EventType::cq_err);
-    ++cq.async.posted;
-  }
+  cq.async.report(cq.user_handle, EventType::cq_err);
   return false;
 }
 
@@ -55,7 +52,7 @@ void after_write(Cq &cq, bool wakes) {
     cq.solicited_seen = true;
     cq.solicited_producer = cq.producer;
   }
-  if (cq.completion.channel == nullptr) return;
+  if (!cq.completion.heard()) return;
   if (cq_check_arm(cq, device_clock_ns())) cq_watch(cq);
 }
 
@@ -189,7 +186,7 @@ bool cq_check_arm(Cq &cq, u64 now_ns) {
     return false;
   }
   u32 raw = __atomic_load_n(&cq.dbrec[1], __ATOMIC_ACQUIRE);
-  if (raw == not_armed || cq.completion.channel == nullptr) return true;
+  if (raw == not_armed || !cq.completion.heard()) return true;
 
   const u32 armed = swap32(raw);
   // What an event has reported is not reported again, even if the application
@@ -216,8 +213,7 @@ bool cq_check_arm(Cq &cq, u64 now_ns) {
     return true;  // the application is arming right now: look again
   cq.moderation_start = 0;
   cq.last_notified = cq.producer;
-  cq.completion.channel->post_completion(cq.user_handle);
-  ++cq.completion.posted;
+  cq.completion.report_completion(cq.user_handle);
   process().last_event_ns = now_ns;
   return true;
 }

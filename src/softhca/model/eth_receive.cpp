@@ -83,9 +83,7 @@ Cqe describe(const EthFrame &f, const Image &image, const ReceiveOffloads &o, co
 
 void fail_wq(Wq &wq) {
   wq_set_state(wq, WqState::error);
-  if (wq.async.channel == nullptr) return;
-  wq.async.channel->post_async(wq.user_handle, EventType::wq_fatal);
-  ++wq.async.posted;
+  wq.async.report(wq.user_handle, EventType::wq_fatal);
 }
 
 void write_wq(Wq &wq, Cqe &cqe, CqeOpcode opcode) {

@@ -1,6 +1,8 @@
 #include "model/event.h"
 
+#include <linux/sockios.h>
 #include <rdma/ib_user_verbs.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -71,6 +73,21 @@ void EventChannel::post(const void *event, size_t size) {
   overflow_.emplace_back(bytes, bytes + size);
 }
 
+void EventChannel::post_once(u64 name, const void *message, size_t size) {
+  const size_t before = unread();
+  const size_t there = message_memory_ == 0 ? 0 : before / message_memory_ + overflow_.size();
+  while (names_.size() > there) names_.pop_front();
+  if (std::find(names_.begin(), names_.end(), name) != names_.end()) return;
+  post(message, size);
+  if (before == 0) message_memory_ = std::max(message_memory_, unread());
+  names_.push_back(name);
+}
+
+size_t EventChannel::unread() const {
+  int bytes = 0;
+  return ioctl(dev_fd_, SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
+}
+
 void EventChannel::flush() {
   while (!overflow_.empty()) {
     const std::vector<u8> &event = overflow_.front();
@@ -110,6 +127,41 @@ u32 EventChannel::purge(u64 element) {
   flush();
   if (!overflow_.empty() && !listed) process().overflowing.push_back(this);
   return removed;
+}
+
+namespace {
+
+// Of the events that queues have, as the interface of verbs names them.
+QueueEvent queue_event(EventType type) {
+  switch (type) {
+    case EventType::cq_err: return QueueEvent::cq_error;
+    case EventType::qp_req_err: return QueueEvent::invalid_request;
+    case EventType::qp_access_err: return QueueEvent::access_error;
+    case EventType::comm_est: return QueueEvent::established;
+    case EventType::sq_drained: return QueueEvent::sq_drained;
+    case EventType::path_mig: return QueueEvent::path_migrated;
+    case EventType::path_mig_err: return QueueEvent::path_failed;
+    case EventType::srq_err: return QueueEvent::srq_catastrophic;
+    case EventType::srq_limit: return QueueEvent::limit;
+    case EventType::qp_last_wqe: return QueueEvent::last_wqe;
+    default: return QueueEvent::catastrophic;
+  }
+}
+
+}  // namespace
+
+void EventSink::report_completion(u64 cq_handle) {
+  if (listener != nullptr) listener->raise(QueueEvent::completion);
+  if (channel == nullptr) return;
+  channel->post_completion(cq_handle);
+  ++posted;
+}
+
+void EventSink::report(u64 element, EventType type) {
+  if (listener != nullptr) listener->raise(queue_event(type));
+  if (channel == nullptr) return;
+  channel->post_async(element, type);
+  ++posted;
 }
 
 }  // namespace softhca

@@ -100,16 +100,9 @@ void qp_set_state(Qp &qp, QpState state) {
 }
 
 void qp_event(Qp &qp, EventType type) {
-  if (qp.async.channel != nullptr) {
-    qp.async.channel->post_async(qp.user_handle, type);
-    ++qp.async.posted;
-  }
-  for (size_t i = 0; i < qp.more_async.size(); ++i) {
-    EventSink &sink = qp.more_async[i];
-    if (sink.channel == nullptr) continue;
-    sink.channel->post_async(qp.more_user_handles[i], type);
-    ++sink.posted;
-  }
+  qp.async.report(qp.user_handle, type);
+  for (size_t i = 0; i < qp.more_async.size(); ++i)
+    qp.more_async[i].report(qp.more_user_handles[i], type);
 }
 
 void qp_fail(Qp &qp) { qp_set_state(qp, QpState::err); }

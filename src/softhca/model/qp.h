@@ -76,6 +76,7 @@ struct Qp {
   u64 user_handle = 0;
   u64 dc_key = 0;               // DCT access key
   u64 dc_key_violations = 0;    // requests with a wrong one
+  bool dc_key_armed = false;    // the next one is an event
   u32 max_errored_streams = 0;  // DCI with streams: so many stop the QP
   u32 xrcd = 0;                 // XRC_TGT
   QpAttributes attr;

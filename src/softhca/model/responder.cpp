@@ -3,6 +3,7 @@
 #include "model/responder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "model/device.h"
@@ -365,6 +366,8 @@ Responder *dc_connection(Qp &qp, const PacketHeader &h) {
   if (h.key != qp.dc_key) {
     SOFTHCA_LOG(debug, "DCT %#x: access key violation by QP %#x", qp.qpn, h.src_qpn);
     ++qp.dc_key_violations;
+    if (std::exchange(qp.dc_key_armed, false) && qp.async.listener != nullptr)
+      qp.async.listener->raise(QueueEvent::dct_key_violation);
     return nullptr;
   }
   auto &slot = qp.responder->connections[h.src_qpn];

@@ -14,9 +14,7 @@ u16 srq_available(const Srq &srq) {
 void srq_check_limit(Srq &srq) {
   if (srq.limit == 0 || srq_available(srq) >= srq.limit) return;
   srq.limit = 0;
-  if (srq.async.channel == nullptr) return;
-  srq.async.channel->post_async(srq.user_handle, EventType::srq_limit);
-  ++srq.async.posted;
+  srq.async.report(srq.user_handle, EventType::srq_limit);
 }
 
 }  // namespace softhca
