@@ -86,11 +86,9 @@ int Attrs::check(File &file, Attr &attr, const AttrSpec &spec) {
       if (attr.object == nullptr) return ENOENT;
       return attr.object->object_class == spec.object_class ? 0 : EINVAL;
     }
-    case AttrSpec::Kind::channel_fd:
-    case AttrSpec::Kind::async_fd: {
+    case AttrSpec::Kind::channel_fd: {
       if (w.len != 0 || w.data_s64 != static_cast<int>(w.data_s64)) return EINVAL;
-      attr.channel =
-          file.channel(static_cast<int>(w.data_s64), spec.kind == AttrSpec::Kind::channel_fd);
+      attr.channel = file.channel(static_cast<int>(w.data_s64), spec.channel_kind);
       return attr.channel != nullptr ? 0 : EBADF;
     }
     case AttrSpec::Kind::created:

@@ -31,8 +31,7 @@ struct AttrSpec {
     object,      // handle of an existing object
     destroyed,   // handle of the object to destroy
     created,     // receives the handle of a new object
-    channel_fd,  // completion channel of this file
-    async_fd,    // async event descriptor of this file
+    channel_fd,  // a descriptor of this file, of that kind
     created_fd,  // receives a new descriptor
   };
   u16 id = 0;
@@ -42,6 +41,7 @@ struct AttrSpec {
   bool zero_tail = false;  // may be longer than `max` if the rest is zero
   bool mandatory = true;
   ObjectClass object_class = ObjectClass::none;
+  ChannelKind channel_kind{};
 
   constexpr AttrSpec optional() const {
     AttrSpec s = *this;
@@ -84,10 +84,11 @@ constexpr AttrSpec destroyed(u16 id, ObjectClass c) {
   return {id, AttrSpec::Kind::destroyed, 0, 0, false, true, c};
 }
 constexpr AttrSpec created(u16 id) { return {id, AttrSpec::Kind::created, 0, 0}; }
-constexpr AttrSpec channel_fd(u16 id) {
-  return {id, AttrSpec::Kind::channel_fd, 0, 0, false, false};
+constexpr AttrSpec channel_of(u16 id, ChannelKind kind) {
+  return {id, AttrSpec::Kind::channel_fd, 0, 0, false, true, ObjectClass::none, kind};
 }
-constexpr AttrSpec async_fd(u16 id) { return {id, AttrSpec::Kind::async_fd, 0, 0, false, false}; }
+constexpr AttrSpec channel_fd(u16 id) { return channel_of(id, ChannelKind::completion).optional(); }
+constexpr AttrSpec async_fd(u16 id) { return channel_of(id, ChannelKind::async).optional(); }
 constexpr AttrSpec created_fd(u16 id) { return {id, AttrSpec::Kind::created_fd, 0, 0}; }
 
 #define SOFTHCA_END_OF(type, member) \

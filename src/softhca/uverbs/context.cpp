@@ -157,7 +157,7 @@ int info_handles(File &file, Attrs &attrs) {
 }
 
 int async_event_alloc(File &file, Attrs &attrs) {
-  EventChannel *channel = file.create_channel(false);
+  EventChannel *channel = file.create_channel(ChannelKind::async);
   if (channel == nullptr) return errno;
   const int error =
       attrs.publish(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, channel->application_fd());
@@ -168,7 +168,7 @@ int async_event_alloc(File &file, Attrs &attrs) {
 int create_comp_channel(File &file, Attrs &attrs) {
   ib_uverbs_create_comp_channel req{};
   if (const int error = request(attrs, req); error != 0) return error;
-  EventChannel *channel = file.create_channel(true);
+  EventChannel *channel = file.create_channel(ChannelKind::completion);
   if (channel == nullptr) return errno;
   const ib_uverbs_create_comp_channel_resp resp{static_cast<u32>(channel->application_fd())};
   const int error = respond(attrs, resp);

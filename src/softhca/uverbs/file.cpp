@@ -29,7 +29,7 @@ namespace softhca {
 struct EventDescriptor {
   EventChannel *channel = nullptr;
   File *file = nullptr;
-  bool completion = false;
+  ChannelKind kind = ChannelKind::async;
 };
 
 namespace {
@@ -126,17 +126,17 @@ struct DeviceLock {
 
 }  // namespace
 
-EventChannel *File::channel(int fd, bool completion) const {
+EventChannel *File::channel(int fd, ChannelKind kind) const {
   const EventDescriptor *e = event_of(g_descriptors.get(fd));
-  return e != nullptr && e->file == this && e->completion == completion ? e->channel : nullptr;
+  return e != nullptr && e->file == this && e->kind == kind ? e->channel : nullptr;
 }
 
-EventChannel *File::create_channel(bool completion) {
+EventChannel *File::create_channel(ChannelKind kind) {
   EventChannel *channel = EventChannel::create();
   if (channel == nullptr) return nullptr;
   const int fd = channel->application_fd();
   forget_descriptor(fd);  // closed unnoticed
-  auto *e = new EventDescriptor{channel, this, completion};
+  auto *e = new EventDescriptor{channel, this, kind};
   if (!g_descriptors.set(fd, entry_of(e))) {
     delete e;
     close(fd);
@@ -145,7 +145,7 @@ EventChannel *File::create_channel(bool completion) {
     return nullptr;
   }
   events.push_back(e);
-  if (!completion) {
+  if (kind == ChannelKind::async) {
     // Objects report to the first one, the device and its ports to all.
     if (async == nullptr) async = channel;
     process().context_channels.push_back(channel);
@@ -260,6 +260,7 @@ void uverbs_forked() {
   for (File *f : files())
     if (f->open) f->inherited = true;
   process().context_channels.clear();
+  uverbs::port_subscriptions().clear();
   uverbs::forget_multicast();
 }
 

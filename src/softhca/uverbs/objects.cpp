@@ -18,7 +18,8 @@ constexpr ObjectClass destruction_order[] = {
     ObjectClass::flow, ObjectClass::flow_matcher, ObjectClass::pacing, ObjectClass::ah,
     ObjectClass::mw,   ObjectClass::devx_object,  ObjectClass::qp,     ObjectClass::ind_table,
     ObjectClass::wq,   ObjectClass::srq,          ObjectClass::cq,     ObjectClass::mr,
-    ObjectClass::dm,   ObjectClass::xrcd,         ObjectClass::uar,    ObjectClass::pd,
+    ObjectClass::dm,   ObjectClass::xrcd,         ObjectClass::umem,   ObjectClass::uar,
+    ObjectClass::pd,
 };
 
 std::vector<std::unique_ptr<XrcDomain>> &domains() {
@@ -65,8 +66,11 @@ int ObjectTable::destroy(Object *object) {
 }
 
 void ObjectTable::destroy_all() {
-  for (const ObjectClass c : destruction_order)
-    std::erase_if(objects_, [c](const auto &entry) { return entry.second->object_class == c; });
+  for (const ObjectClass c : destruction_order) {
+    // The newest first: objects of firmware commands use older ones.
+    const std::vector<u32> all = handles(c);
+    for (auto handle = all.rbegin(); handle != all.rend(); ++handle) objects_.erase(*handle);
+  }
   objects_.clear();
   next_ = 1;
 }
@@ -96,6 +100,12 @@ u32 detach_events(const Object &owner, EventSink &sink, u64 element) {
   return reported;
 }
 
+PdObject::PdObject(File &f, u32 number) : Object(f, kind), pdn(number) {
+  f.pds.add(pdn, this, this);
+}
+
+PdObject::~PdObject() { file.pds.remove(pdn, this); }
+
 DmObject::DmObject(File &f, u32 first, u64 bytes, u64 wanted)
     : Object(f, kind), first_page(first), length(bytes), requested(wanted) {
   const u32 pages = static_cast<u32>(align_up(length, page_size) / page_size);
@@ -115,6 +125,7 @@ MrObject::~MrObject() { unpin(pinned); }
 
 CqObject::~CqObject() {
   cq_forget(cq);
+  file.cqs.remove(cq.cqn, this);
   end_completion_events();
   end_async_events();
 }
@@ -139,7 +150,10 @@ XrcdObject::~XrcdObject() {
 }
 
 SrqObject::~SrqObject() {
-  if (srq.srqn != 0) srq_unregister(&srq);
+  if (srq.srqn != 0) {
+    srq_unregister(&srq);
+    file.srqs.remove(srq.srqn, this);
+  }
   end_events();
 }
 
@@ -160,11 +174,6 @@ IndTableObject::~IndTableObject() {
   for (WqObject *w : wqs_) --w->users;
 }
 
-namespace {
-
-// Nobody need wait for the completion of a datagram before destroying its QP:
-// a real device has sent it within microseconds (mckey relies on it). Here a
-// first record has to wait for the receiver's process to look at its ring.
 void send_posted_datagrams(const Qp &qp) {
   constexpr u64 patience_ns = 100'000'000;
   if (qp.type != QpType::ud || qp.state != QpState::rts) return;
@@ -178,8 +187,6 @@ void send_posted_datagrams(const Qp &qp) {
     nanosleep(&nap, nullptr);
   }
 }
-
-}  // namespace
 
 QpObject::~QpObject() {
   if (qp != nullptr && process().started && !inherited()) send_posted_datagrams(*qp);

@@ -3,7 +3,9 @@
 // creation that fails half-way unwinds by itself.
 //
 // `users` counts the objects that need this one; the kernel's EBUSY rules
-// follow from it. Ref<> keeps the count.
+// follow from it. Ref<> keeps the count. Objects of firmware commands name
+// others by number, unknown to the kernel: it is firmware that then refuses to
+// destroy what they need (Hold).
 #pragma once
 
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -19,10 +21,13 @@
 #include "base/types.h"
 #include "model/device.h"
 #include "model/eth_queue.h"
+#include "uverbs/subscriptions.h"
 
 namespace softhca {
 class File;
-}
+// What an application reads from a descriptor.
+enum class ChannelKind : u8 { async, completion, devx_events, devx_answers };
+}  // namespace softhca
 
 namespace softhca::uverbs {
 
@@ -48,6 +53,7 @@ enum class ObjectClass : u16 {
   flow_matcher = MLX5_IB_OBJECT_FLOW_MATCHER,
   pacing = MLX5_IB_OBJECT_PP,
   uar = MLX5_IB_OBJECT_UAR,
+  umem = MLX5_IB_OBJECT_DEVX_UMEM,
 };
 
 class Object {
@@ -57,7 +63,8 @@ class Object {
   Object(const Object &) = delete;
   Object &operator=(const Object &) = delete;
   // 0, or the errno with which the kernel refuses to destroy it now.
-  virtual int can_destroy() const { return users != 0 ? EBUSY : 0; }
+  // EINVAL is how the kernel names firmware's BAD_RES_STATE.
+  virtual int can_destroy() const { return users != 0 ? EBUSY : held != 0 ? EINVAL : 0; }
   // Made by the parent of a fork. Its queues are in memory that the child may
   // not even have: it can be destroyed and nothing else.
   bool inherited() const { return generation != current_generation; }
@@ -67,6 +74,7 @@ class Object {
   const u32 generation = current_generation;
   u32 handle = 0;
   u32 users = 0;
+  u32 held = 0;                              // by objects of firmware commands
   static inline u32 current_generation = 0;  // forks since the first process
 };
 
@@ -100,6 +108,48 @@ class Ref {
   T *to_ = nullptr;
 };
 
+// What an object of a firmware command needs.
+class Hold {
+ public:
+  Hold() = default;
+  ~Hold() { reset(nullptr); }
+  Hold(const Hold &) = delete;
+  Hold &operator=(const Hold &) = delete;
+  void reset(Object *to) {
+    if (to != nullptr) ++to->held;
+    if (to_ != nullptr) --to_->held;
+    to_ = to;
+  }
+
+ private:
+  Object *to_ = nullptr;
+};
+
+// What firmware commands can name by a number, and the object behind it.
+template <class T>
+class ByNumber {
+ public:
+  struct Entry {
+    Object *owner = nullptr;
+    T *thing = nullptr;
+    explicit operator bool() const { return owner != nullptr; }
+  };
+  void add(u32 number, Object *owner, T *thing) { entries_[number] = {owner, thing}; }
+  void remove(u32 number, const Object *owner) {
+    const auto it = entries_.find(number);
+    if (it != entries_.end() && it->second.owner == owner) entries_.erase(it);
+  }
+  // Empty for numbers that are not there, and for queues inherited through a fork.
+  Entry find(u32 number) const {
+    const auto it = entries_.find(number);
+    return it != entries_.end() && !it->second.owner->inherited() ? it->second : Entry{};
+  }
+  void clear() { entries_.clear(); }
+
+ private:
+  std::unordered_map<u32, Entry> entries_;
+};
+
 // The handles of one file.
 class ObjectTable {
  public:
@@ -131,7 +181,8 @@ u32 detach_events(const Object &owner, EventSink &sink, u64 element);
 
 struct PdObject : Object {
   static constexpr ObjectClass kind = ObjectClass::pd;
-  PdObject(File &f, u32 number) : Object(f, kind), pdn(number) {}
+  PdObject(File &f, u32 number);
+  ~PdObject() override;
   u32 pdn;
 };
 
@@ -184,6 +235,9 @@ struct MwObject : Object {
 struct DevxObject : Object {
   static constexpr ObjectClass kind = ObjectClass::devx_object;
   explicit DevxObject(File &f) : Object(f, kind) {}
+  // `subscriptions` has a new entry.
+  virtual void subscribed(u8 /*event*/) {}
+  Subscriptions subscriptions;
 };
 
 struct DevxMkey : DevxObject {
@@ -297,6 +351,10 @@ struct QpObject : Object {
  private:
   u32 access_ = 0;
 };
+// Nobody need wait for the completion of a datagram before destroying its QP:
+// a real device has sent it within microseconds (mckey relies on it). Here a
+// first record has to wait for the receiver's process to look at its ring.
+void send_posted_datagrams(const Qp &);
 // In a forked child: the parent's multicast attachments are not its own.
 void forget_multicast();
 

@@ -16,7 +16,8 @@ namespace softhca {
 struct EventDescriptor;
 namespace uverbs {
 struct TransportDomain;
-}
+struct Umem;
+}  // namespace uverbs
 
 namespace uverbs {
 
@@ -53,6 +54,11 @@ class File {
   std::shared_ptr<uverbs::TransportDomain> transport_domain;  // since the first raw packet QP
   uverbs::Bfregs bfregs;                                      // in use instead with old libraries
   std::vector<EventDescriptor *> events;
+  // By the numbers that firmware commands use.
+  uverbs::ByNumber<uverbs::Object> pds;
+  uverbs::ByNumber<Cq> cqs;
+  uverbs::ByNumber<Srq> srqs;
+  uverbs::ByNumber<uverbs::Umem> umems;
 
   Device &device() const { return process().devices[device_number]; }
   const Capabilities &caps() const { return device().caps; }
@@ -62,9 +68,9 @@ class File {
   u8 *page(u32 number) const { return bar + u64{number} * page_size; }
 
   // The event channel behind one of this file's descriptors, or nullptr.
-  EventChannel *channel(int fd, bool completion) const;
+  EventChannel *channel(int fd, ChannelKind kind) const;
   // Makes one and its descriptor; nullptr and errno.
-  EventChannel *create_channel(bool completion);
+  EventChannel *create_channel(ChannelKind kind);
   // Undoes create_channel() when its result cannot be reported.
   void abandon_channel(EventChannel *);
 };

@@ -87,6 +87,7 @@ int cq_create(File &file, Attrs &attrs) {
   attach_events(cq.completion, attrs.channel(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL));
   attach_events(cq.async, async_channel(file, attrs, UVERBS_ATTR_CREATE_CQ_EVENT_FD));
   cq_start(cq);
+  file.cqs.add(cq.cqn, object.get(), &cq);
 
   const u32 resp_cqe = entries - 1;
   const mlx5_ib_create_cq_resp resp{cq.cqn, 0};

@@ -92,6 +92,7 @@ int srq_create(File &file, Attrs &attrs) {
   if (const int error = start_device(); error != 0) return error;
   attach_events(srq.async, async_channel(file, attrs, UVERBS_ATTR_CREATE_SRQ_EVENT_FD));
   srq_register(&srq);
+  file.srqs.add(srq.srqn, object.get(), &srq);
   // The limit given here is ignored by the hardware driver: only modify_srq arms.
 
   const u32 resp_wr = srq.entries - 1;
