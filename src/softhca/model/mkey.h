@@ -23,6 +23,7 @@ enum Access : u32 {
   access_zero_based = 1 << 5,
   access_on_demand = 1 << 6,
   access_hugetlb = 1 << 7,
+  access_relaxed_ordering = 1 << 20,
   access_optional_mask = 0x3ff00000,  // relaxed ordering and friends
 };
 

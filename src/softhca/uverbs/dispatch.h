@@ -18,8 +18,8 @@ struct Family {
 };
 extern const Family context_family, device_family, pd_family, mr_family, mw_family, cq_family,
     qp_create_family, qp_modify_family, qp_query_family, srq_family, xrc_family, ah_family,
-    mcast_family, dm_family, devx_family, uar_family, wq_family, rwq_family, flow_family,
-    matcher_family, pacing_family, refused_family, old_family;
+    mcast_family, dm_family, devx_family, devx_events_family, umem_family, uar_family, wq_family,
+    rwq_family, flow_family, matcher_family, pacing_family, refused_family, old_family;
 
 // Ends a creation: reports the handle in attribute `id` and enters the object.
 // When the answer cannot be delivered, the object is destroyed again.

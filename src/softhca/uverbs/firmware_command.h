@@ -17,7 +17,8 @@ enum class Status : u8 {
   bad_param = 0x3,
   bad_resource = 0x5,
   no_resources = 0xf,
-  bad_qp_state = 0x10
+  bad_qp_state = 0x10,
+  bad_input_length = 0x50,
 };
 
 constexpr u16 header_bytes = 16;  // of every input and output box
