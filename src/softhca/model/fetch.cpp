@@ -156,7 +156,7 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
     total += bytes;
   }
   if (out.is_atomic() && total != out.atomic_size) return refuse(out, Syndrome::local_length);
-  if (total > qp.device->caps.max_message_bytes)
+  if (total > std::min(qp.device->caps.max_message_bytes, qp.max_message_bytes))
     return refuse(out, Syndrome::local_length);
   out.length = static_cast<u32>(total);
   return Syndrome::ok;

@@ -80,6 +80,7 @@ struct Qp {
   u32 max_errored_streams = 0;  // DCI with streams: so many stop the QP
   u32 xrcd = 0;                 // XRC_TGT
   QpAttributes attr;
+  u32 max_message_bytes = ~0u;  // beside what the device can do
   u32 cap_max_send_wr = 0, cap_max_send_sge = 0, cap_max_inline = 0;
 
   u32 *dbrec = nullptr;  // [0] receive, [1] send producer; null for DCT and XRC_TGT

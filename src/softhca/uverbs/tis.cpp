@@ -1,11 +1,10 @@
 #include "uverbs/tis.h"
 
-#include <rdma/mlx5_user_ioctl_cmds.h>
-
 #include <algorithm>
 #include <array>
 #include <unordered_map>
 
+#include "uverbs/devx_queue.h"
 #include "uverbs/dispatch.h"
 
 namespace softhca::uverbs {
@@ -15,7 +14,7 @@ namespace {
 constexpr u32 number_mask = 0xffffff;
 // tisc of mlx5_ifc.h, and where it stands in the boxes of its commands.
 constexpr u32 transport_domain_at = 0x24, tisc_bytes = 0xa0;
-constexpr u32 in_tisc_at = 0x20, out_tisc_at = 0x10, number_at = 8;
+constexpr u32 in_tisc_at = 0x20, out_tisc_at = 0x10;
 
 std::unordered_map<u32, std::weak_ptr<TransportDomain>> &domains() {
   static auto &map = *new std::unordered_map<u32, std::weak_ptr<TransportDomain>>;
@@ -40,14 +39,6 @@ struct TisObject : DevxObject {
       : DevxObject(f), tis(std::make_shared<Tis>(std::move(d))) {}
   std::shared_ptr<Tis> tis;
 };
-
-// Answers with the number of what was made, and its handle.
-int created_with(File &file, Attrs &attrs, Command &c, u32 number,
-                 std::unique_ptr<DevxObject> object) {
-  store_be32(c.out.data() + number_at, number);
-  if (const int error = reply(attrs, c, Status::ok); error != 0) return error;
-  return commit(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, std::move(object));
-}
 
 const Tis *tis_of(const Object *o) {
   if (o->object_class == ObjectClass::qp) return static_cast<const QpObject *>(o)->tis.get();
