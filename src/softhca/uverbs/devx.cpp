@@ -122,6 +122,7 @@ int object_create(File &file, Attrs &attrs) {
       return psv_create(file, attrs, c);
     case Opcode::create_mkey: return mkey_create(file, attrs, c);
     case Opcode::alloc_pd: return pd_create(file, attrs, c);
+    case Opcode::create_cq: return devx_cq_create(file, attrs, c);
     case Opcode::create_qp: return devx_qp_create(file, attrs, c);
     default: break;
   }
@@ -138,6 +139,7 @@ int execute_query(const Attrs &attrs, Command &c, Object *o) {
   switch (static_cast<Opcode>(c.opcode())) {
     case Opcode::query_tis: return tis_query(attrs, c, o);
     case Opcode::query_qp: return devx_qp_query(attrs, c, o);
+    case Opcode::query_cq: return devx_cq_query(attrs, c, o);
     default: return reply(attrs, c, Status::bad_op);
   }
 }
@@ -165,6 +167,7 @@ int object_modify(File &file, Attrs &attrs) {
   switch (static_cast<Opcode>(c.opcode())) {
     case Opcode::modify_general_object: return schedule_modify(attrs, c, o);
     case Opcode::modify_sq: return devx_sq_modify(file, attrs, c, o);
+    case Opcode::modify_cq: return devx_cq_modify(file, attrs, c, o);
     case Opcode::rst2init_qp:
     case Opcode::init2rtr_qp:
     case Opcode::rtr2rts_qp:
