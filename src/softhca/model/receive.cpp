@@ -62,7 +62,8 @@ bool take_receive_wqe(Qp &qp, Srq *srq, u64 bytes, ReceiveWqe &out) {
     const u8 *wqe = srq->buffer + static_cast<u64>(srq->head) * srq->stride;
     out.counter = srq->head;
     resolve_scatter(wqe + 16, srq->stride / wqe_ds - 1, bytes, {srq->pdn, qp.qpn}, out);
-    srq->head = static_cast<u16>(load_be16(wqe + 2) & (srq->entries - 1));
+    const u32 next = srq->cyclic ? srq->head + 1u : load_be16(wqe + 2);
+    srq->head = static_cast<u16>(next & (srq->entries - 1));
     srq->consumed = static_cast<u16>(srq->consumed + 1);
     srq_check_limit(*srq);
   } else {

@@ -26,6 +26,7 @@ struct Srq {
   u8 *buffer = nullptr;
   u32 *dbrec = nullptr;  // [0] number of WQEs posted, 16 bit
   u32 entries = 0;       // power of two: round_up(max_wr + 1)
+  bool cyclic = false;   // the next WQE is the one behind, whatever it says of itself
   u32 stride = 0;        // bytes per WQE: next segment + data segments
   u32 max_sge = 0;
   Cq *cq = nullptr;               // XRC and tag matching
