@@ -126,6 +126,7 @@ int object_create(File &file, Attrs &attrs) {
     case Opcode::create_qp: return devx_qp_create(file, attrs, c);
     case Opcode::create_rmp: return devx_rmp_create(file, attrs, c);
     case Opcode::create_xrq: return devx_xrq_create(file, attrs, c);
+    case Opcode::create_dct: return devx_dct_create(file, attrs, c);
     default: break;
   }
   return reply(attrs, c, Status::bad_op);
@@ -144,6 +145,7 @@ int execute_query(const Attrs &attrs, Command &c, Object *o) {
     case Opcode::query_cq: return devx_cq_query(attrs, c, o);
     case Opcode::query_rmp: return devx_rmp_query(attrs, c, o);
     case Opcode::query_xrq: return devx_xrq_query(attrs, c, o);
+    case Opcode::query_dct: return devx_dct_query(attrs, c, o);
     default: return reply(attrs, c, Status::bad_op);
   }
 }
@@ -174,6 +176,7 @@ int object_modify(File &file, Attrs &attrs) {
     case Opcode::modify_cq: return devx_cq_modify(file, attrs, c, o);
     case Opcode::modify_rmp: return devx_rmp_modify(attrs, c, o);
     case Opcode::arm_xrq: return devx_srq_arm(attrs, c, o);
+    case Opcode::arm_dct: return devx_dct_arm(attrs, c, o);
     case Opcode::rst2init_qp:
     case Opcode::init2rtr_qp:
     case Opcode::rtr2rts_qp:
