@@ -6,6 +6,7 @@
 
 #include "uverbs/context.h"
 #include "uverbs/devx_queue.h"
+#include "uverbs/devx_vport.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/general_object.h"
 #include "uverbs/hca_caps.h"
@@ -69,6 +70,7 @@ int other(File &file, Attrs &attrs) {
   if (!is_general(c)) return EINVAL;
   switch (static_cast<Opcode>(c.opcode())) {
     case Opcode::nop: return reply(attrs, c, Status::ok);
+    case Opcode::query_hca_vport_context: return vport_context_query(file, attrs, c);
     case Opcode::query_hca_cap: {
       const std::vector<u8> page = hca_caps(file.device(), c.op_mod() >> 1);
       if (page.empty()) return reply(attrs, c, Status::bad_param);
