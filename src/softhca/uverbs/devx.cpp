@@ -18,7 +18,8 @@ namespace softhca::uverbs {
 
 namespace {
 
-constexpr u32 mkc_offset = 16, mkc_bytes = 64, actual_octowords_offset = 96;
+constexpr u32 mkc_offset = 16, mkc_bytes = 64, actual_octowords_offset = 96,
+              translations_offset = 272;
 
 template <size_t n>
 bool contains(const u16 (&list)[n], u16 opcode) {
@@ -92,6 +93,13 @@ int mkey_create(File &file, Attrs &attrs, Command &c) {
   auto object = std::make_unique<DevxMkey>(
       file, create_devx_mkey(process().mkeys, mkc, octowords, file.caps().signature));
   if (!object->key) return reply(attrs, c, Status::bad_param);
+  // Those of a free key are for a UMR to write.
+  if (octowords != 0 && !object->key->free) {
+    if (c.in.size() < translations_offset + u64{octowords} * 16)
+      return reply(attrs, c, Status::bad_input_length);
+    if (!write_translations(*object->key.get(), 0, c.in.data() + translations_offset, octowords))
+      return reply(attrs, c, Status::bad_param);
+  }
   const u32 index = object->key->index;
   return created_with(file, attrs, c, index, std::move(object));
 }
