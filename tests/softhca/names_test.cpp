@@ -17,7 +17,7 @@ TEST_CASE("Fault rules know every command of the command layer, and no other") {
        {&context_family,     &device_family,    &pd_family,        &mr_family,       &mw_family,
         &cq_family,          &qp_create_family, &qp_modify_family, &qp_query_family, &srq_family,
         &xrc_family,         &ah_family,        &mcast_family,     &dm_family,       &devx_family,
-        &umem_family,      &uar_family,       &wq_family,       &rwq_family,
+        &devx_events_family, &umem_family,      &uar_family,       &wq_family,       &rwq_family,
         &flow_family,        &matcher_family,   &pacing_family,    &refused_family,  &old_family}) {
     for (const Method &m : f->methods) handled.insert(m.name);
     for (const WriteCommand &c : f->commands) handled.insert(c.name);
