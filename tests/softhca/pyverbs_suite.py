@@ -41,8 +41,6 @@ SKIP = 77         # what Meson understands as skipped
 # that its firmware does not know. They take any device with DEVX for one that has them all. Most run
 # only where the scapy package is.
 REFUSED = {
-    'test_devx_rc_qp_send_imm_traffic': (
-        ('Failed to register a UMEM', 'DevX general command failed'), 'queues through DEVX'),
     'test_dest_tir': ('Failed to create DevX object', 'receive contexts through DEVX'),
     'test_flow_sampler': ('Failed to create DevX object', 'receive contexts through DEVX'),
     'test_root_tbl_drop_action': ('Failed to create DevX object', 'flow counters through DEVX'),

@@ -3,7 +3,8 @@
 software HCA.
 
 UCX writes its WQEs and reads its CQEs itself (rc_x, dc_x, ud_x) or posts through
-libmlx5 (rc_v, ud_v); Open MPI uses UCX as it finds it. Every row runs
+libmlx5 (rc_v, ud_v); in the first case it makes queues by firmware commands (DEVX) or by
+verbs. Open MPI uses UCX as it finds it. Every row runs
 ucx_perftest as two processes of two emulated hosts, or mpirun. Usage:
 
     ucx_programs.py --softhca LIB [--full] [--filter TEXT] [--verbose]
@@ -134,10 +135,10 @@ def perftest(lib, link, fabric, tests, timeout, **more):
     return client.returncode == 0 and server.returncode == 0 and done == wanted, text
 
 
-def ucp(transport, tests):
+def ucp(transport, tests, **more):
     lines = [f"{name}_{i} -t {name} {arguments}" for i, (name, arguments) in enumerate(tests)]
     return lambda lib, link, fabric: perftest(
-        lib, link, fabric, lines, 300, UCX_TLS=f"{transport},self", UCX_NET_DEVICES=DEVICE)
+        lib, link, fabric, lines, 300, UCX_TLS=f"{transport},self", UCX_NET_DEVICES=DEVICE, **more)
 
 
 def ucx_version():
@@ -147,7 +148,7 @@ def ucx_version():
     return tuple(int(n) for n in re.search(r"ersion:? (\d+)\.(\d+)", text).groups())
 
 
-def uct(transport):
+def uct(transport, devx):
     kind, api = transport.split("_")
     without = {kind, "verbs" if api == "v" else "mlx5"}
     # With its own WQEs UCX then adds an offset to addresses of atomics that only memory keys of
@@ -157,7 +158,8 @@ def uct(transport):
     lines = [f"{name}_{i} -t {name} -x {TRANSPORTS[transport]} -d {DEVICE} {arguments}"
              for i, (name, arguments, lacking) in enumerate(UCT_TESTS)
              if not without & set(lacking.split())]
-    return lambda lib, link, fabric: perftest(lib, link, fabric, lines, 300)
+    return lambda lib, link, fabric: perftest(lib, link, fabric, lines, 300,
+                                              UCX_IB_MLX5_DEVX=devx)
 
 
 def ucx_info(lib, link, fabric):
@@ -197,12 +199,20 @@ def mpi(ranks, transport=None):
 def rows(full):
     for link in ("ib", "eth"):
         yield Row("ucx_info -d", link, ucx_info, "ucx_info")
+        tests = [(n, a) for n, a, only_full in UCP_TESTS if full or not only_full]
         for transport in TRANSPORTS:
-            tests = [(n, a) for n, a, only_full in UCP_TESTS if full or not only_full]
-            yield Row(f"ucx_perftest, UCP over {transport}", link, ucp(transport, tests),
+            for devx in ("y", "n") if transport.endswith("x") else ("y",):
+                name = transport + (", no DEVX" if devx == "n" else "")
+                if full or link == "ib" or devx == "y":
+                    yield Row(f"ucx_perftest, UCP over {name}", link,
+                              ucp(transport, tests, UCX_IB_MLX5_DEVX=devx), "ucx_perftest")
+                if full or link == "ib":
+                    yield Row(f"ucx_perftest, UCT {name}", link, uct(transport, devx),
+                              "ucx_perftest")
+        if full or link == "ib":
+            yield Row("ucx_perftest, UCP over rc_x, hardware matches tags", link,
+                      ucp("rc_x", tests, UCX_IB_MLX5_DEVX="y", UCX_RC_MLX5_TM_ENABLE="y"),
                       "ucx_perftest")
-            if full or link == "ib":
-                yield Row(f"ucx_perftest, UCT {transport}", link, uct(transport), "ucx_perftest")
         for ranks in (2, 4):
             yield Row(f"mpirun, {ranks} ranks", link, mpi(ranks), "mpicc")
             for transport in ("rc_v", "rc_x", "dc_x", "ud_x") if full or ranks == 2 else ():

@@ -86,6 +86,7 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x1ab, 5, 16);                                  // local_ca_ack_delay
   p.set(0x1b6, 2, link == LinkLayer::ethernet);         // port_type
   p.set(0x1b8, 8, device.port_count());                 // num_ports
+  p.set(0x1c3, 5, log2_up(c.max_message_bytes));        // log_max_msg
   p.set(0x1fc, 4, 1);                                   // cqe_version
   p.set(0x200, 1, 1);                                   // compact_address_vector
   p.set(0x20c, 1, c.dc);                                // dc_req_sctr_data_cqe
@@ -114,6 +115,7 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x318, 8, log2_up(c.max_mcast_group));  // log_max_mcg
   p.set(0x32b, 5, log2_up(c.max_pd));           // log_max_pd
   p.set(0x33b, 5, c.xrc ? 16 : 0);              // log_max_xrcd
+  p.set(0x383, 5, log2_up(c.max_srq));          // log_max_rmp
   if (c.raw_ethernet) {
     p.set(0x363, 5, log2_up(c.max_rq));                   // log_max_rq
     p.set(0x36b, 5, log2_up(c.max_qp));                   // log_max_sq
