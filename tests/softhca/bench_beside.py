@@ -20,7 +20,8 @@ import time
 
 from cm_programs import directories
 from programs import free_port, listening
-from ucx_programs import DEVICE, SKIPPED, environment, finish, start, ucx_perftest
+from results import SKIPPED
+from ucx_programs import DEVICE, environment, finish, start, ucx_perftest
 
 REPEATS = 3   # the best counts: other load of the machine only ever adds
 SCENARIOS = (

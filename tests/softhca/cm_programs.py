@@ -11,6 +11,7 @@ The last line is "N passed, N failed, N skipped".
 """
 
 import argparse
+import functools
 import glob
 import os
 import shutil
@@ -19,10 +20,9 @@ import subprocess
 import sys
 import time
 
-from programs import starts
+from results import Results
 
 SERVER_HOST = 1
-SKIPPED = 77
 
 
 class Row:
@@ -193,38 +193,24 @@ def main():
     lib = os.path.abspath(options.softhca)
     if options.preload:
         lib = os.path.abspath(options.preload) + " " + lib
-    passed = failed = skipped = 0
-
+    results = Results(options.verbose)
     jobs = [(row.name, row.client[0], row) for row in rows()]
     jobs += [(f.__doc__.rstrip("."), "rping", f) for f in (refused, unreachable, killed_client)]
     for number, (name, program, job) in enumerate(jobs):
         if options.filter not in name:
             continue
-        if shutil.which(program) is None:
-            print(f"skip {name}: not installed")
-            skipped += 1
-            continue
-        if not starts(program):
-            print(f"skip {name}: wants other libraries")
-            skipped += 1
+        if results.lacks(name, program):
             continue
         fabric = f"cm-programs-{os.getpid()}-{number}"
-        begin = time.time()
+        if isinstance(job, Row):
+            job = functools.partial(run_row, row=job)
         try:
-            good, text = run_row(lib, job, fabric) if isinstance(job, Row) else job(lib, fabric)
+            results.run(name, functools.partial(job, lib, fabric=fabric))
         finally:
             for left in directories(fabric):
                 shutil.rmtree(left, ignore_errors=True)
-        passed += good
-        failed += not good
-        print(f"{'ok  ' if good else 'FAIL'} {name} ({time.time() - begin:.2f} s)", flush=True)
-        if not good or options.verbose:
-            print("    " + text.replace("\n", "\n    "), flush=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    if not passed and not failed and skipped:
-        sys.exit(SKIPPED)
-    sys.exit(1 if failed or not passed else 0)
+    return results.status()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

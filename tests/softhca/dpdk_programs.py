@@ -12,6 +12,7 @@ is "N passed, N failed, N skipped".
 """
 
 import argparse
+import functools
 import glob
 import json
 import os
@@ -23,7 +24,8 @@ import tempfile
 import threading
 import time
 
-SKIPPED = 77
+from results import SKIPPED, Results
+
 ADDRESS = "5348:00:00.0"   # of the first device, sysfs_tree.cpp
 BURSTS, BURST = 8, 32
 ROWS = (  # name, queues, device arguments
@@ -139,22 +141,15 @@ def main():
                        interfaces[1]], stderr=subprocess.DEVNULL, check=False).returncode != 0:
         print("skip: no network interface can be made")
         return SKIPPED
-    passed = failed = 0
+    results = Results(options.verbose)
     try:
         with tempfile.TemporaryDirectory() as folder:
             for name, queues, arguments in ROWS:
-                begin = time.time()
-                good, text = run(lib, folder, interfaces, queues, arguments)
-                passed += good
-                failed += not good
-                print(f"{'ok  ' if good else 'FAIL'} {name} ({time.time() - begin:.1f} s)",
-                      flush=True)
-                if not good or options.verbose:
-                    print("    " + text.replace("\n", "\n    "), flush=True)
+                results.run(name, functools.partial(run, lib, folder, interfaces, queues,
+                                                    arguments))
     finally:
         subprocess.run(["ip", "link", "delete", interfaces[0]], check=False)
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed or not passed else 0
+    return results.status()
 
 
 if __name__ == "__main__":

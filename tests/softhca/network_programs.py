@@ -16,6 +16,7 @@ The last line is "N passed, N failed, N skipped".
 import argparse
 import contextlib
 import filecmp
+import functools
 import os
 import re
 import shutil
@@ -26,9 +27,9 @@ import tempfile
 import time
 
 import cm_programs
-from programs import free_port, starts
+from programs import free_port
+from results import Results
 
-SKIPPED = 77
 TIMEOUT = 60
 SERVER = "10.0.1.1"    # the first port of host 1
 INTERFACE = "softhca0"
@@ -242,40 +243,25 @@ def main():
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     lib = os.path.abspath(options.softhca)
-    passed = failed = skipped = 0
+    results = Results(options.verbose)
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(Network()) as network:
         network_works = network.works()
         every = list(rows(folder)) + (list(more_rows()) if options.full else [])
         for number, row in enumerate(every):
             if options.filter not in row.name:
                 continue
-            reason = None
-            if shutil.which(row.program) is None:
-                reason = "not installed"
-            elif not starts(row.program):
-                reason = "wants other libraries"
-            elif row.network and not network_works:
-                reason = "no network namespaces can be made"
-            if reason:
-                print(f"skip {row.name}: {reason}")
-                skipped += 1
+            if results.lacks(row.name, row.program):
+                continue
+            if row.network and not network_works:
+                results.skip(row.name, "no network namespaces can be made")
                 continue
             fabric = f"network-programs-{os.getpid()}-{number}"
-            begin = time.time()
             try:
-                good, text = run_row(lib, row, network, fabric)
+                results.run(row.name, functools.partial(run_row, lib, row, network, fabric))
             finally:
                 for left in cm_programs.directories(fabric):
                     shutil.rmtree(left, ignore_errors=True)
-            passed += good
-            failed += not good
-            print(f"{'ok  ' if good else 'FAIL'} {row.name} ({time.time() - begin:.2f} s)", flush=True)
-            if not good or options.verbose:
-                print("    " + text.replace("\n", "\n    "), flush=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    if not passed and not failed and skipped:
-        return SKIPPED
-    return 1 if failed or not passed else 0
+    return results.status()
 
 
 if __name__ == "__main__":

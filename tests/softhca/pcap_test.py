@@ -8,7 +8,8 @@ import sys
 import tempfile
 import unittest
 
-from programs import free_port, starts
+from programs import free_port
+from results import starts
 
 SOFTHCA, TESTS = map(os.path.abspath, sys.argv[1:3])
 TSHARK = shutil.which("tshark")

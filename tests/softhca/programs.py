@@ -12,12 +12,14 @@ end with status 0. Usage:
 """
 
 import argparse
+import functools
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import time
+
+from results import Results
 
 
 class Row:
@@ -97,15 +99,6 @@ def perftests():
         yield Row("ib_read_bw", f"-q 64 -n 50 -F{gid}", link, full=True, timeout=600)
 
 
-def starts(program):
-    """Whether the dynamic linker finds all that an installed program asks for. It does not
-    where another rdma-core is in front of the distribution's (tests/releases)."""
-    env = dict(os.environ, LD_TRACE_LOADED_OBJECTS="1", LD_WARN="1", LD_BIND_NOW="1")
-    out = subprocess.run([shutil.which(program)], env=env, capture_output=True, text=True,
-                         check=False)
-    return not any(word in out.stdout + out.stderr for word in ("not found", "undefined symbol"))
-
-
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -176,30 +169,14 @@ def main():
     options = parser.parse_args()
     lib = os.path.abspath(options.softhca)
     fabric = f"programs-{os.getpid()}"
-    passed = failed = skipped = 0
+    results = Results(options.verbose)
     for row in list(pingpongs()) + list(perftests()):
         if options.filter not in row.name or (row.full and not options.full):
             continue
-        if shutil.which(row.program) is None:
-            print(f"skip {row.name}: not installed")
-            skipped += 1
-            continue
-        if not starts(row.program):
-            print(f"skip {row.name}: wants other libraries")
-            skipped += 1
-            continue
-        start = time.time()
-        good, text = run_row(lib, row, fabric)
-        passed += good
-        failed += not good
-        print(f"{'ok  ' if good else 'FAIL'} {row.name} ({time.time() - start:.2f} s)", flush=True)
-        if not good or options.verbose:
-            print("    " + text.replace("\n", "\n    "), flush=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    if not passed and not failed and skipped:
-        sys.exit(77)
-    sys.exit(1 if failed or not passed else 0)
+        if not results.lacks(row.name, row.program):
+            results.run(row.name, functools.partial(run_row, lib, row, fabric))
+    return results.status()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,8 +26,8 @@ import tempfile
 import time
 
 from programs import free_port, listening
+from results import Results
 
-SKIPPED = 77
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEVICE = "mlx5_0:1"
 
@@ -228,26 +228,17 @@ def main():
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     lib = os.path.abspath(options.softhca)
-    passed = failed = skipped = 0
+    results = Results(options.verbose)
     for number, row in enumerate(rows(options.full)):
         name = f"{row.link}: {row.name}"
         if options.filter not in name:
             continue
         if shutil.which(row.program) is None:
-            print(f"skip {name}: {row.program} is not installed")
-            skipped += 1
+            results.skip(name, f"{row.program} is not installed")
             continue
-        begin = time.time()
-        good, text = row.run(lib, row.link, f"ucx-{os.getpid()}-{number}")
-        passed += good
-        failed += not good
-        print(f"{'ok  ' if good else 'FAIL'} {name} ({time.time() - begin:.1f} s)", flush=True)
-        if not good or options.verbose:
-            print("    " + text.replace("\n", "\n    "), flush=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    if passed + failed == 0 and skipped != 0:
-        return SKIPPED
-    return 1 if failed or not passed else 0
+        fabric = f"ucx-{os.getpid()}-{number}"
+        results.run(name, functools.partial(row.run, lib, row.link, fabric))
+    return results.status()
 
 
 if __name__ == "__main__":

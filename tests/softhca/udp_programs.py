@@ -13,6 +13,7 @@ The last line is "N passed, N failed, N skipped".
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -23,9 +24,9 @@ import time
 
 import cm_programs
 import network_programs
-from programs import free_port, starts
+from programs import free_port
+from results import Results
 
-SKIPPED = 77
 TIMEOUT = 60
 
 
@@ -138,7 +139,7 @@ def main():
     parser.add_argument("--filter", default="", help="only rows whose name contains this")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    passed = failed = skipped = 0
+    results = Results(options.verbose)
     with tempfile.TemporaryDirectory() as folder, \
             contextlib.closing(network_programs.Network()) as network:
         hosts = Hosts(os.path.abspath(options.softhca), network if network.works() else None, folder)
@@ -147,29 +148,13 @@ def main():
         for row in rows():
             if options.filter not in row.name:
                 continue
-            reason = None
-            if shutil.which(row.program) is None:
-                reason = "not installed"
-            elif not starts(row.program):
-                reason = "wants other libraries"
-            if reason:
-                print(f"skip {row.name}: {reason}")
-                skipped += 1
+            if results.lacks(row.name, row.program):
                 continue
-            begin = time.time()
             try:
-                good, text = run_pairs(hosts, row)
+                results.run(row.name, functools.partial(run_pairs, hosts, row))
             finally:
                 hosts.clean()
-            passed += good
-            failed += not good
-            print(f"{'ok  ' if good else 'FAIL'} {row.name} ({time.time() - begin:.2f} s)", flush=True)
-            if not good or options.verbose:
-                print("    " + text.replace("\n", "\n    "), flush=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    if not passed and not failed and skipped:
-        return SKIPPED
-    return 1 if failed or not passed else 0
+    return results.status()
 
 
 if __name__ == "__main__":
