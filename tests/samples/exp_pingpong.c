@@ -85,6 +85,7 @@ static int meet(void) {
 }
 
 static void swap_bytes(int fd, const void *mine, void *theirs, size_t size) {
+  errno = ECONNRESET; /* what there is to say of a peer that has left */
   if (write(fd, mine, size) != (ssize_t)size ||
       recv(fd, theirs, size, MSG_WAITALL) != (ssize_t)size)
     die("exchange");

@@ -220,6 +220,7 @@ static inline void signal_peer(int fd) {
 static inline void hear(int fd) {
   char byte;
 
+  errno = ECONNRESET; /* what there is to say of a peer that has left */
   if (read(fd, &byte, 1) != 1) die("peer");
 }
 
