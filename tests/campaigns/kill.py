@@ -40,7 +40,7 @@ DEAD_PEER = re.compile(r"reject|retry|flush|timeout|timed out|unreachable|reset|
 # A dead peer is noticed within two seconds: seven tries, four times the timeout each. A
 # program that has polled for longer than that has no request on its way.
 SECONDS_TO_END = 8
-SECONDS_OF_POLLING = 3.5
+SECONDS_OF_POLLING = 2.5
 # Of two programs that need a hundredth of one: others may have all processors for long.
 SECONDS_FOR_A_FEW = 600
 
@@ -79,7 +79,7 @@ class Round:
     def survivor(self):
         """A word on what became of it, and what is wrong with that, if anything."""
         started = self.start(self.long)
-        time.sleep(self.random.random() ** 2 * 1.5)
+        time.sleep(self.random.random() ** 2 * 0.8)
         victim = self.random.randrange(2)
         started[victim][0].send_signal(signal.SIGKILL)
         started[victim][0].wait()

@@ -120,7 +120,7 @@ void put(const std::vector<u8> &transport, bool damaged) {
   Fabric::Slot room;
   if (fabric.reserve(fabric.slot(), h.payload, room) != Fabric::Reserve::ok) return;
   *room.header = h;
-  std::memcpy(room.payload, bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(room.payload, bytes.data(), bytes.size());
   fabric.commit(fabric.slot(), room);
 }
 
