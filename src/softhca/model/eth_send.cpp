@@ -194,31 +194,31 @@ Syndrome add_packets(const u8 *segment, u32 each, SendWqe &w, std::vector<u8> &a
     at += bytes;
     if (bytes < min_frame_bytes) all.resize(begin + min_frame_bytes);
     apply_checksums(all.data() + begin, static_cast<u32>(all.size() - begin), segment[4]);
-    w.eth.ends.push_back(static_cast<u32>(all.size()));
+    w.ends.push_back(static_cast<u32>(all.size()));
   }
   return Syndrome::ok;
 }
 
 Syndrome finish_packets(SendWqe &w, std::vector<u8> &all) {
-  if (w.eth.ends.empty()) return Syndrome::local_qp_op;
-  w.eth.segments = static_cast<u32>(w.eth.ends.size());
+  if (w.ends.empty()) return Syndrome::local_qp_op;
+  w.eth.segments = static_cast<u32>(w.ends.size());
   w.inline_data = std::move(all);
   w.length = static_cast<u32>(w.inline_data.size());
   return Syndrome::ok;
 }
 
 bool transmit_frames(Qp &qp, SendWqe &w, u64 now_ns) {
-  const bool several = !w.eth.ends.empty();
+  const bool several = !w.ends.empty();
   const bool large = w.opcode == WqeOpcode::tso && !several;
   const bool up = qp.device->port(std::max<u8>(qp.attr.port, 1)).active;
   for (EthWork &eth = w.eth; up && eth.segment < eth.segments; ++eth.segment) {
     // A frame that waits for a ring is paid for already.
     if (eth.next_slot == 0 && !rate_allows(qp, now_ns)) return false;
     u8 cut[max_frame_bytes];
-    const u32 begin = several && eth.segment != 0 ? eth.ends[eth.segment - 1] : 0;
+    const u32 begin = several && eth.segment != 0 ? w.ends[eth.segment - 1] : 0;
     const u8 *frame = large ? cut : w.inline_data.data() + begin;
     const u32 bytes = large     ? build_segment(w, eth.segment, cut)
-                      : several ? eth.ends[eth.segment] - begin
+                      : several ? w.ends[eth.segment] - begin
                                 : static_cast<u32>(w.inline_data.size());
     if (bytes > max_frame_bytes) continue;  // the wire does not take it
     if (eth.next_slot == 0) account(qp, bytes, now_ns);

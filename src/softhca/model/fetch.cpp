@@ -323,17 +323,15 @@ bool awaits_response(const SendEngine &send) {
 }  // namespace
 
 void SendWqe::clear() {
-  SpanList kept_spans = std::move(spans);
-  std::vector<u8> kept_inline = std::move(inline_data);
-  std::vector<u16> kept_slots = std::move(slots);
-  kept_spans.clear();
-  kept_inline.clear();
-  if (kept_inline.capacity() > max_kept_inline) kept_inline = {};
-  kept_slots.clear();
-  *this = SendWqe();
-  spans = std::move(kept_spans);  // keep the capacity: WQEs are recycled
-  inline_data = std::move(kept_inline);
-  slots = std::move(kept_slots);
+  static_cast<SendWqeFields &>(*this) = {};
+  // These keep their capacity: WQEs are recycled.
+  slots.clear();
+  ends.clear();
+  spans.clear();
+  signed_parts.clear();
+  postponed.clear();
+  inline_data.clear();
+  if (inline_data.capacity() > max_kept_inline) inline_data = {};
 }
 
 const char *opcode_name(WqeOpcode op) {

@@ -44,15 +44,14 @@ struct EthWork {
   u32 segments = 0;   // frames to transmit; 0: the wire does not take them
   u32 segment = 0;    // the next one
   u16 next_slot = 0;  // the first receiver that does not have it yet
-  // Of several packets in a WQE: where each ends in the data.
-  std::vector<u32> ends;
 };
 
 // Work requests that come from no send queue: tag matching reads the data of a
 // rendezvous and answers it.
 enum class OwnWork : u8 { no, rendezvous_read, rendezvous_fin };
 
-struct SendWqe {
+// What of a work request is plain: reset by assignment.
+struct SendWqeFields {
   OwnWork own = OwnWork::no;
   u16 tag_entry = 0;     // rendezvous_read: of the tag list
   u16 stream = 0;        // DCI with streams
@@ -79,13 +78,8 @@ struct SendWqe {
   u32 imm = 0;
   u32 xrc_srqn = 0;
   bool fanned_out = false;  // multicast: `slots` is filled in
-  std::vector<u16> slots;   // multicast: receivers still to be served
   Destination dest;
-  EthWork eth;     // raw packet only
-  SpanList spans;  // gather list, or scatter list of the response
-  std::vector<std::unique_ptr<SignedPart>> signed_parts;  // what spans of keys with signatures are
-  std::vector<u8> postponed;    // the whole WQE, whose effect on a memory key is to come
-  std::vector<u8> inline_data;  // inline payload, operands of an atomic, or header of a rendezvous
+  EthWork eth;  // raw packet only
 
   bool has_response() const {
     return opcode == WqeOpcode::rdma_read || opcode == WqeOpcode::atomic_cs ||
@@ -94,6 +88,16 @@ struct SendWqe {
   }
   bool is_atomic() const { return has_response() && opcode != WqeOpcode::rdma_read; }
   u32 last_psn() const { return psn_add(first_psn, npsn - 1); }
+};
+
+struct SendWqe : SendWqeFields {
+  std::vector<u16> slots;  // multicast: receivers still to be served
+  std::vector<u32> ends;   // raw packet, several in the WQE: where each ends in the data
+  SpanList spans;          // gather list, or scatter list of the response
+  std::vector<std::unique_ptr<SignedPart>> signed_parts;  // what spans of keys with signatures are
+  std::vector<u8> postponed;    // the whole WQE, whose effect on a memory key is to come
+  std::vector<u8> inline_data;  // inline payload, operands of an atomic, or header of a rendezvous
+
   void clear();
 };
 
