@@ -49,6 +49,7 @@ void send(const Party &to, const Message &message) {
 bool flush_messages() {
   bool any = false;
   auto &queue = outbox();
+  if (queue.empty()) return false;
   // A full ring holds up only its own messages.
   u64 full[max_slots / 64] = {};
   for (auto it = queue.begin(); it != queue.end();) {

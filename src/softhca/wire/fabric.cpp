@@ -30,6 +30,7 @@ constexpr size_t bitmap_words = max_slots / 64;
 constexpr u64 retry_missing_ns = 1'000'000;   // how long "nobody there" is believed
 constexpr u64 retry_failed_ns = 100'000'000;  // after running out of memory or descriptors
 constexpr u64 check_alive_ns = 50'000'000;    // while sending
+constexpr u32 small_record = 4 * cache_line;  // what is worth fetching ahead
 constexpr u32 quiet_polls = 2048;  // empty polls, over all rings, before a bit is cleared
 
 u64 clock_ns(clockid_t id) {
@@ -113,7 +114,8 @@ struct Fabric::State {
   u16 current = 0;  // its sender, 0: none
   u64 current_end = 0;
   u16 last_served = 0;
-  u32 firsts_due = 0;  // of all senders
+  u32 firsts_due = 0;     // of all senders
+  u32 quiet_senders = 1;  // active ones, when last all of them had nothing
 
   u64 listed_at = 0;  // existing slots, for multicast
   u64 listed[bitmap_words] = {};
@@ -321,6 +323,9 @@ u64 Fabric::commit(u16 dst, Slot &room) {
   o.head = room.next_head;
   Control &c = *o.control;
   c.rings[s_->slot].head.store(o.head, std::memory_order_seq_cst);
+  // The next record's place comes back from its last reader meanwhile.
+  const u8 *next = o.data + (o.head & (o.ring_bytes - 1));
+  for (u32 at = 0; at < small_record; at += cache_line) __builtin_prefetch(next + at, 1);
   mark_active(c, s_->slot);
   ring_bell(c);
   return o.head;
@@ -391,6 +396,8 @@ bool Fabric::State::next_record(u16 src, u64 head, const u8 *&payload) {
     }
     const u32 at = static_cast<u32>(i.tail & (ring_bytes - 1));
     RecordFrame frame;
+    for (u32 ahead = cache_line; ahead < small_record; ahead += cache_line)
+      __builtin_prefetch(i.data + at + ahead);
     std::memcpy(&frame, i.data + at, sizeof frame);
     const bool fits = frame.length <= used && frame.length <= ring_bytes - at;
     if (frame.kind == RecordFrame::skip) {
@@ -461,41 +468,44 @@ void Fabric::State::note_quiet(u16 src, u32 limit) {
 bool Fabric::receive(const PacketHeader *&header, const u8 *&payload) {
   State &s = *s_;
   if (s.current != 0) release();
-  // Nearly always nobody has sent, and the answer costs as little as it can.
-  const auto load = [&s](size_t w) { return s.control->active[w].load(std::memory_order_acquire); };
-  const auto any = [&]<size_t... w>(std::index_sequence<w...>) { return (load(w) | ...); };
-  if (any(std::make_index_sequence<bitmap_words>()) == 0) return false;
+  // Nearly always nobody has sent, or one: the answer costs as little as it can.
   u64 active[bitmap_words];
-  u32 senders = 0;
-  for (size_t w = 0; w < bitmap_words; ++w) {
-    active[w] = load(w);
-    senders += static_cast<u32>(std::popcount(active[w]));
+  u32 words = 0;  // that are not 0
+  for (u32 w = 0; w < bitmap_words; ++w) {
+    active[w] = s.control->active[w].load(std::memory_order_acquire);
+    words |= u32{active[w] != 0} << w;
   }
-  if (senders == 0) return false;  // others may write these words, too
+  if (words == 0) return false;
 
   // Round robin: every active sender once, beginning behind the last served.
-  const u32 limit = std::max(quiet_polls / senders, 4u);
-  const u32 begin = s.last_served + 1u;
-  for (u32 step = 0; step < max_slots;) {
-    const u32 at = (begin + step) % max_slots;
-    const u64 rest = active[at / 64] >> at % 64;
-    if (rest == 0) {
-      step += 64 - at % 64;
-      continue;
+  u32 senders = 0;
+  const u32 limit = std::max(quiet_polls / s.quiet_senders, 4u);
+  const auto poll = [&](u32 word, u64 among) {
+    for (u64 bits = active[word] & among; bits != 0; bits &= bits - 1) {
+      const u16 src = static_cast<u16>(word * 64 + static_cast<u32>(std::countr_zero(bits)));
+      if (s.poll(src, payload)) {
+        s.in[src].quiet = 0;
+        s.first_is_due(src, false);
+        s.last_served = src;
+        return true;
+      }
+      s.note_quiet(src, limit);
+      ++senders;
     }
-    step += static_cast<u32>(std::countr_zero(rest));
-    if (step >= max_slots) break;
-    const u16 src = static_cast<u16>((begin + step) % max_slots);
-    ++step;
-    if (s.poll(src, payload)) {
-      s.in[src].quiet = 0;
-      s.first_is_due(src, false);
-      s.last_served = src;
-      header = &s.header;
-      return true;
-    }
-    s.note_quiet(src, limit);
+    return false;
+  };
+  const u32 last = s.last_served / 64;
+  const u64 behind = ~u64{1} << s.last_served % 64;
+  const u32 later = words & (~u32{1} << last), earlier = words & ((u32{1} << last) - 1);
+  bool found = poll(last, behind);
+  for (const u32 part : {later, earlier})
+    for (u32 left = part; left != 0 && !found; left &= left - 1)
+      found = poll(static_cast<u32>(std::countr_zero(left)), ~u64{0});
+  if (found || poll(last, ~behind)) {
+    header = &s.header;
+    return true;
   }
+  s.quiet_senders = std::max(senders, 1u);
   return false;
 }
 
@@ -532,6 +542,8 @@ bool Fabric::State::something_pending() const {
   }
   return false;
 }
+
+bool Fabric::pending() const { return s_->something_pending(); }
 
 void Fabric::State::count_sleepers(int change) {
   const std::lock_guard lock(sleepers_mutex);

@@ -5,7 +5,7 @@
 // releases at death; stale files are reclaimed by the next start.
 //
 // Thread safety: all members are called with the device lock held, except
-// wait() and wake().
+// pending(), wait() and wake().
 #pragma once
 
 #include <string>
@@ -74,6 +74,8 @@ class Fabric {
   void set_flow_rules(u32 n);
   u32 ethernet_slots(u16 *out, u32 capacity);
 
+  // Whether receive() would find something: a look at shared words that needs no lock.
+  bool pending() const;
   // Sleeps until a record arrives, wake() is called or `ns` (~0: for ever) have
   // passed. Returns at once when there is something to receive or wake() was
   // called since the last wait(). May also return early for no reason.
