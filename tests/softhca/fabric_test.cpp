@@ -635,6 +635,36 @@ TEST_CASE("a full fabric refuses with ENOSPC", "[fabric]") {
   for (Fabric *f : all) f->leave(false);
 }
 
+TEST_CASE("a further slot is another number of the same process", "[fabric]") {
+  FabricName n;
+  Fabric *a = Fabric::join(n.name, ring), *b = Fabric::join(n.name, ring);
+  const u16 more = b->further_slot();
+  REQUIRE(more == 3);
+  introduce(*a, *b);
+  CHECK(send(*a, more, 0, 64) == Reserve::ok);
+  CHECK(take(*b, 0, 1));
+  // To itself, too, and from both numbers it is one member.
+  introduce(*b, *b);
+  CHECK(send(*b, more, 1, 64) == Reserve::ok);
+  CHECK(take(*b, 1, 2));
+  b->set_multicast_groups(1);
+  usleep(2000);
+  u16 slots[8];
+  REQUIRE(a->multicast_slots(slots, 8) == 1);
+  CHECK(slots[0] == 2);
+  CHECK(a->alive(more));
+  // Nobody else gets the number, and both go with their owner.
+  Fabric *c = Fabric::join(n.name, ring);
+  CHECK(c->slot() == 4);
+  c->leave(false);
+  b->leave(false);
+  CHECK_FALSE(a->alive(more));
+  CHECK_FALSE(exists(slot_path(n.directory(), more)));
+  usleep(60000);
+  CHECK(send(*a, more, 0, 64) == Reserve::no_peer);
+  a->leave(false);
+}
+
 TEST_CASE("multicast interest is seen by all", "[fabric]") {
   FabricName n;
   Fabric *a = Fabric::join(n.name, ring), *b = Fabric::join(n.name, ring);

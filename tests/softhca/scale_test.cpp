@@ -146,3 +146,22 @@ TEST_CASE("No post to one of many idle QPs is missed", "[scale]") {
   // In time for the first; all others behind it are looked for at once.
   CHECK(steps < 2.5 * many + many / 16);
 }
+
+TEST_CASE("A process has a hundred thousand QPs, and all of them can be reached", "[scale]") {
+  constexpr int more = 100'000;
+  Rig rig;
+  CHECK(rig.device().caps.max_qp == 262'144);
+  TestCq cq;
+  IdleQps idle(rig, cq.cq, more);
+  // Their numbers are those of several slots.
+  Pair p(rig);
+  CHECK(slot_of_qpn(p.a.qp->qpn) != process().fabric->slot());
+  Region from(64, full_access), to(64, full_access);
+  from.fill(3);
+  p.b.post_receive({{64, to.key(), to.address()}});
+  p.a.post(Wqe(WqeOpcode::send).data(64, from.key(), from.address()));
+  rig.step();
+  CHECK(p.b_cq.expect().source_qpn() == p.a.qp->qpn);
+  CHECK(p.a_cq.expect().opcode() == static_cast<u8>(CqeOpcode::req));
+  CHECK(std::memcmp(from.data(), to.data(), 64) == 0);
+}

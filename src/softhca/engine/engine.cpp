@@ -433,6 +433,7 @@ void engine_forget() {
   p.compressing.clear();
   p.overflowing.clear();
   p.next_qpn = 0;
+  p.qpn_slots.clear();
   p.free_qpns.clear();
   p.free_qpn_blocks.clear();
   flow_forget();

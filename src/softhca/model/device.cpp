@@ -75,20 +75,37 @@ namespace {
 
 constexpr u32 qpns_per_slot = 1u << qpn_bits_per_slot;
 constexpr u32 qpns_per_block = 1u << log_reserved_qpns;
+constexpr u32 max_qps = 1u << log_max_qps;
+
+// `count` consecutive numbers that nobody has had; false when the slots have no more.
+bool fresh_qpns(Process &p, u32 count, u32 &first) {
+  if (p.qpn_slots.empty()) p.qpn_slots.push_back(p.fabric->slot());
+  if (p.next_qpn + count > p.qpn_slots.size() * qpns_per_slot) return false;
+  first = u32{p.qpn_slots[p.next_qpn / qpns_per_slot]} << qpn_bits_per_slot |
+          p.next_qpn % qpns_per_slot;
+  p.next_qpn += count;
+  return true;
+}
+
+bool take_further_slot(Process &p) {
+  if (p.qpn_slots.size() * qpns_per_slot >= max_qps) return false;
+  const u16 slot = p.fabric->further_slot();
+  if (slot == 0) return false;
+  p.next_qpn = static_cast<u32>(p.qpn_slots.size()) * qpns_per_slot;
+  p.qpn_slots.push_back(slot);
+  return true;
+}
 
 // Numbers rest as long as possible before they are used again: a late packet
-// to an old QP must not meet a new one.
-bool take_qpn(Process &p, u32 &low) {
-  if (p.next_qpn < qpns_per_slot) {
-    low = p.next_qpn++;
-    return true;
-  }
+// to an old QP must not meet a new one. But slots are for other processes, too.
+bool take_qpn(Process &p, u32 &qpn) {
+  if (fresh_qpns(p, 1, qpn)) return true;
   if (p.free_qpns.empty() && !p.free_qpn_blocks.empty()) {
     for (u32 i = 0; i < qpns_per_block; ++i) p.free_qpns.push_back(p.free_qpn_blocks.front() + i);
     p.free_qpn_blocks.pop_front();
   }
-  if (p.free_qpns.empty()) return false;
-  low = p.free_qpns.front();
+  if (p.free_qpns.empty()) return take_further_slot(p) && fresh_qpns(p, 1, qpn);
+  qpn = p.free_qpns.front();
   p.free_qpns.pop_front();
   return true;
 }
@@ -97,10 +114,10 @@ bool take_qpn(Process &p, u32 &low) {
 
 Qp *qp_register(std::unique_ptr<Qp> qp) {
   Process &p = process();
-  u32 low;
-  if (!take_qpn(p, low)) return nullptr;
+  u32 qpn;
+  if (!take_qpn(p, qpn)) return nullptr;
   Qp *raw = qp.release();
-  raw->qpn = u32{p.fabric->slot()} << qpn_bits_per_slot | low;
+  raw->qpn = qpn;
   p.qps[raw->qpn] = raw;
   if (raw->dbrec != nullptr) {
     raw->sweep_index = p.sweep.size();
@@ -115,7 +132,7 @@ void qp_unregister(Qp *qp) {
   const auto it = p.qps.find(qp->qpn);
   if (it != p.qps.end() && it->second == qp) {
     p.qps.erase(it);
-    p.free_qpns.push_back(qp->qpn & (qpns_per_slot - 1));
+    p.free_qpns.push_back(qp->qpn);
   }
   if (qp->sweep_index < p.sweep.size() && p.sweep[qp->sweep_index].qp == qp) {
     p.sweep.back().qp->sweep_index = qp->sweep_index;
@@ -129,21 +146,15 @@ void qp_unregister(Qp *qp) {
 
 bool qpns_reserve(u32 &first) {
   Process &p = process();
-  u32 low;
-  if (p.next_qpn + qpns_per_block <= qpns_per_slot) {
-    low = p.next_qpn;
-    p.next_qpn += qpns_per_block;
-  } else if (!p.free_qpn_blocks.empty()) {
-    low = p.free_qpn_blocks.front();
-    p.free_qpn_blocks.pop_front();
-  } else {
-    return false;
-  }
-  first = u32{p.fabric->slot()} << qpn_bits_per_slot | low;
+  if (fresh_qpns(p, qpns_per_block, first)) return true;
+  if (p.free_qpn_blocks.empty())
+    return take_further_slot(p) && fresh_qpns(p, qpns_per_block, first);
+  first = p.free_qpn_blocks.front();
+  p.free_qpn_blocks.pop_front();
   return true;
 }
 
-void qpns_release(u32 first) { process().free_qpn_blocks.push_back(first & (qpns_per_slot - 1)); }
+void qpns_release(u32 first) { process().free_qpn_blocks.push_back(first); }
 
 u32 srq_register(Srq *srq) {
   Process &p = process();

@@ -35,11 +35,14 @@ struct GidEntry {
   bool valid = false;
 };
 
+// How many QPs a process can have, as cards report it: the numbers of eight slots.
+inline constexpr u32 log_max_qps = 18;
+
 // What a model can do. Filled from the model and the configuration's `hide`
 // list; the uverbs layer reports it, nothing else may.
 struct Capabilities {
   u32 vendor_part_id = 4123;
-  u32 max_qp = 1u << qpn_bits_per_slot;
+  u32 max_qp = 1u << log_max_qps;
   u32 max_qp_wr = 32768;
   u32 max_sge = 30;
   u32 max_sge_rd = 30;
@@ -133,9 +136,10 @@ struct Process {
   std::vector<EventChannel *> context_channels;  // async channel of every open context
   void (*port_listener)(u32 port, EventType) = nullptr;  // beside them
   size_t sweep_cursor = 0;
-  size_t sweep_eager = 0;  // QPs to look at without waiting for their time
-  u64 swept_ns = 0;        // until when idle QPs have had their share
-  u64 qp_visits = 0;       // doorbell records looked at, and active QPs run
+  size_t sweep_eager = 0;      // QPs to look at without waiting for their time
+  u64 swept_ns = 0;            // until when idle QPs have had their share
+  u64 qp_visits = 0;           // doorbell records looked at, and active QPs run
+  std::vector<u16> qpn_slots;  // whose numbers QPs get, the fabric's own first
   u32 next_qpn = 0, next_srqn = 1, next_cqn = 1, next_pdn = 1;
   std::deque<u32> free_qpns;          // oldest first: numbers rest before reuse
   std::deque<u32> free_qpn_blocks;    // reserved once and given back, oldest first

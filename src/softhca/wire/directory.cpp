@@ -327,6 +327,7 @@ std::vector<FabricEntry> list_fabrics() {
           if ((slots[s / 64] >> s % 64 & 1) == 0 || !live_identity(e.path, s, ignored)) continue;
           e.used = true;
           (void)read_slot(e.path, s, record);
+          if (record.primary != 0) continue;  // another number of a member
           e.members.push_back({s, record.pid});
         }
       }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <ctime>
 #include <linux/futex.h>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <sys/mman.h>
@@ -69,6 +70,7 @@ void mark_active(Control &c, u16 sender) {
 
 // Our sending side towards one slot.
 struct Outgoing {
+  u16 primary = 0;  // the slot that has the memory, if this one is a second number
   Control *control = nullptr;
   u8 *data = nullptr;  // our segment; null until the first record
   FileIdentity identity;
@@ -97,6 +99,7 @@ struct Incoming {
 struct Fabric::State {
   std::string directory;
   OwnSlot own;
+  std::list<OwnSlot> further;
   u16 slot = 0;
   u32 ring_bytes = 0;
   Control *control = nullptr;
@@ -163,6 +166,7 @@ bool Fabric::State::connect(u16 dst) {
     }
     return false;
   }
+  o.primary = peer.primary;
   o.control = peer.control;
   o.identity = peer.identity;
   o.memory = peer.memory;
@@ -271,9 +275,10 @@ bool Fabric::State::verify(u16 dst) {
 // Maps `dst` if needed; false when nobody is there.
 bool Fabric::State::usable(u16 dst) {
   Outgoing &o = out[dst];
-  if (o.control != nullptr) {
+  if (o.control != nullptr || o.primary != 0) {
     const bool suspicious =
-        o.control->closed.load(std::memory_order_acquire) != 0 || coarse_now_ns() >= o.check_at;
+        (o.control != nullptr && o.control->closed.load(std::memory_order_acquire) != 0) ||
+        coarse_now_ns() >= o.check_at;
     if (!suspicious || verify(dst)) return true;
   }
   return connect(dst);
@@ -284,6 +289,11 @@ Fabric::Reserve Fabric::reserve(u16 dst, u32 payload, Slot &room) {
   if (dst == 0 || dst >= max_slots || payload > burst_bytes || !s.usable(dst))
     return Reserve::no_peer;
   Outgoing &o = s.out[dst];
+  if (o.primary != 0) {
+    // A primary slot has memory, or it is nobody's.
+    if (!s.usable(o.primary) || s.out[o.primary].primary != 0) return Reserve::no_peer;
+    return reserve(o.primary, payload, room);
+  }
   if (o.data == nullptr && !s.open_segment(dst)) return Reserve::no_peer;
   RingMeta &ring = o.control->rings[s.slot];
   if (!o.ready) {
@@ -316,6 +326,7 @@ Fabric::Reserve Fabric::reserve(u16 dst, u32 payload, Slot &room) {
 }
 
 u64 Fabric::commit(u16 dst, Slot &room) {
+  if (s_->out[dst].primary != 0) dst = s_->out[dst].primary;
   Outgoing &o = s_->out[dst];
   // The peer may have been found dead since reserve(): as lost on the wire.
   if (o.control == nullptr || room.ring != o.control) return 0;
@@ -334,6 +345,7 @@ u64 Fabric::commit(u16 dst, Slot &room) {
 bool Fabric::consumed(u16 dst, u64 position) {
   State &s = *s_;
   if (dst == 0 || dst >= max_slots) return true;
+  if (s.out[dst].primary != 0) dst = s.out[dst].primary;
   Outgoing &o = s.out[dst];
   // A position ahead of us was given out for a former mapping.
   if (!o.ready || position > o.head) return true;
@@ -601,11 +613,13 @@ Fabric *Fabric::join(const std::string &name, u32 ring_bytes) {
 void Fabric::leave(bool forked) {
   // A forked child inherits none of the mappings: see slot_file.h.
   forget_slot(s_->own);
+  for (OwnSlot &own : s_->further) forget_slot(own);
   if (!forked) {
     s_->control->closed.store(1, std::memory_order_release);
     for (u16 dst = 0; dst < max_slots; ++dst) s_->drop(dst);
     for (Incoming &i : s_->in)
       if (i.data != nullptr) calls::munmap(i.data, s_->ring_bytes);
+    for (OwnSlot &own : s_->further) leave_slot(s_->directory, own);
     leave_slot(s_->directory, s_->own);
   }
   delete s_;
@@ -613,6 +627,16 @@ void Fabric::leave(bool forked) {
 }
 
 u16 Fabric::slot() const { return s_->slot; }
+
+u16 Fabric::further_slot() {
+  OwnSlot &own = s_->further.emplace_back();
+  if (!claim_further_slot(s_->directory, s_->ring_bytes, s_->own, own)) {
+    s_->further.pop_back();
+    return 0;
+  }
+  remember_slot(s_->directory, own);
+  return own.number;
+}
 
 void Fabric::set_multicast_groups(u32 n) {
   s_->multicast_groups.store(n, std::memory_order_relaxed);
@@ -643,7 +667,8 @@ u32 Fabric::State::interested(u16 *list, u32 capacity, std::atomic<u32> Control:
   for (size_t w = 0; w < bitmap_words; ++w)
     for (u64 bits = listed[w]; bits != 0 && n < capacity; bits &= bits - 1) {
       const u16 dst = static_cast<u16>(w * 64 + static_cast<size_t>(std::countr_zero(bits)));
-      if (usable(dst) && (out[dst].control->*count).load(std::memory_order_acquire) != 0)
+      if (usable(dst) && out[dst].primary == 0 &&
+          (out[dst].control->*count).load(std::memory_order_acquire) != 0)
         list[n++] = dst;
     }
   return n;

@@ -43,6 +43,9 @@ class Fabric {
   void leave(bool forked);
 
   u16 slot() const;
+  // One more slot of this process, whose records come to it: for more QP numbers. 0 and
+  // errno when there is none.
+  u16 further_slot();
 
   // Room for a record of `payload` bytes (at most burst_bytes) to `dst`.
   // full: try again later; no_peer: no process holds that slot.

@@ -59,7 +59,7 @@ struct SlotRecord {
   u32 pid;         // of the owner, for people
   u32 ring_bytes;  // a power of two
   i32 memory;      // System V identifier of the owner's memory
-  u32 reserved;
+  u32 primary;     // 0, or the slot of the same owner that records for this one go to
 };
 
 // A record: one line of framing, the packet header, the payload; contiguous

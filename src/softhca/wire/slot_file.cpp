@@ -141,7 +141,7 @@ int create_memory(u32 ring_bytes, OwnSlot &own) {
 
 // Makes the file complete and locked under another name, so that whoever finds
 // it under its slot's name finds it usable.
-int create_slot_file(const std::string &directory, u32 ring_bytes, OwnSlot &own) {
+int create_slot_file(const std::string &directory, u32 ring_bytes, u16 primary, OwnSlot &own) {
   const std::string fresh = directory + "/new";
   unlink(fresh.c_str());
   const Descriptor fd(open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -150,7 +150,7 @@ int create_slot_file(const std::string &directory, u32 ring_bytes, OwnSlot &own)
                           .pid = static_cast<u32>(getpid()),
                           .ring_bytes = ring_bytes,
                           .memory = own.memory,
-                          .reserved = 0};
+                          .primary = primary};
   struct stat st;
   const auto fails = [&] {
     if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return true;
@@ -196,10 +196,14 @@ void existing_slots(const std::string &directory, u64 (&bits)[max_slots / 64]) {
   closedir(dir);
 }
 
-bool claim_slot(const std::string &directory, u32 ring_bytes, OwnSlot &own) {
+namespace {
+
+// `make` has a free slot's number in `own` and makes the rest of it; 0 or errno.
+template <class Make>
+bool claim(const std::string &directory, OwnSlot &own, Make make) {
   const std::string path = directory + "/claim";
-  const Descriptor claim(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!claim || !lock_claims(claim.get())) {
+  const Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file || !lock_claims(file.get())) {
     const int error = errno;
     SOFTHCA_LOG(error, "fabric: %s: %s%s", path.c_str(), strerror(error), limit_behind(error).text);
     errno = error;
@@ -223,17 +227,35 @@ bool claim_slot(const std::string &directory, u32 ring_bytes, OwnSlot &own) {
   if (free_slot == 0) {
     error = ENOSPC;
     SOFTHCA_LOG(error, "fabric: all %u slots of %s are taken", max_slots - 1, directory.c_str());
-  } else if ((error = create_memory(ring_bytes, own)) == 0 &&
-             (error = create_slot_file(directory, ring_bytes, own)) != 0) {
-    leave_slot(directory, own);
+  } else {
+    error = make();
   }
-  flock(claim.get(), LOCK_UN);  // a child forked meanwhile shares the lock: closing is not enough
+  flock(file.get(), LOCK_UN);  // a child forked meanwhile shares the lock: closing is not enough
   errno = error;
   return error == 0;
 }
 
+}  // namespace
+
+bool claim_slot(const std::string &directory, u32 ring_bytes, OwnSlot &own) {
+  return claim(directory, own, [&] {
+    int error = create_memory(ring_bytes, own);
+    if (error == 0 && (error = create_slot_file(directory, ring_bytes, 0, own)) != 0)
+      leave_slot(directory, own);
+    return error;
+  });
+}
+
+bool claim_further_slot(const std::string &directory, u32 ring_bytes, const OwnSlot &primary,
+                        OwnSlot &own) {
+  return claim(directory, own, [&] {
+    own.memory = primary.memory;
+    return create_slot_file(directory, ring_bytes, primary.number, own);
+  });
+}
+
 void abandon_slot(const std::string &directory, OwnSlot &own) {
-  own.control->closed.store(1, std::memory_order_release);
+  if (own.control != nullptr) own.control->closed.store(1, std::memory_order_release);
   unlink(slot_path(directory, own.number).c_str());
   calls::munmap(own.lock, page_size);
   own.lock = nullptr;
@@ -254,7 +276,8 @@ bool read_record(int fd, SlotRecord &record) {
   const ssize_t n = pread(fd, &record, sizeof record, 0);
   const u32 ring = record.ring_bytes;
   if (n == sizeof record && record.magic == control_magic && record.version == control_version &&
-      ring >= min_ring_bytes && ring <= max_ring_bytes && (ring & (ring - 1)) == 0)
+      ring >= min_ring_bytes && ring <= max_ring_bytes && (ring & (ring - 1)) == 0 &&
+      record.primary < max_slots)
     return true;
   errno = EPROTO;
   return false;
@@ -284,6 +307,10 @@ bool map_control(const std::string &directory, u16 slot, PeerSlot &peer) {
   SlotRecord record;
   u64 bytes = 0;
   if (!read_record(fd.get(), record)) return false;
+  if (record.primary != 0) {
+    peer = {.primary = static_cast<u16>(record.primary), .identity = identity_of(st)};
+    return true;
+  }
   if (const int error = memory_size(record.memory, bytes)) {
     // Alive, but its memory is not to be seen: a container that shares
     // /dev/shm with us and not the IPC namespace.

@@ -42,13 +42,18 @@ struct OwnSlot {
 // Takes a free slot, removing what dead processes left in any slot. False and
 // errno on failure, which is logged.
 bool claim_slot(const std::string &directory, u32 ring_bytes, OwnSlot &own);
+// Takes one more for the owner of `primary`, a number without memory of its own.
+bool claim_further_slot(const std::string &directory, u32 ring_bytes, const OwnSlot &primary,
+                        OwnSlot &own);
 // Removes the file, then the memory and the lock.
 void leave_slot(const std::string &directory, OwnSlot &own);
 // Only the file and the lock: the owner is about to end and still running.
 void abandon_slot(const std::string &directory, OwnSlot &own);
 
-// The live process of another slot, as far as it was checked when it was mapped.
+// The live process of another slot, as far as it was checked when it was mapped. With
+// `primary` another number of the process in that slot, and nothing is mapped.
 struct PeerSlot {
+  u16 primary = 0;
   Control *control = nullptr;
   i32 memory = 0;
   u32 ring_bytes = 0;
