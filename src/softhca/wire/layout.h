@@ -17,7 +17,7 @@
 namespace softhca {
 
 constexpr u32 control_magic = 0x53484341;  // "SHCA"
-constexpr u32 control_version = 3;
+constexpr u32 control_version = 4;
 constexpr u32 cache_line = 64;
 constexpr u32 min_ring_bytes = 64 * 1024;  // two bursts and a skip always fit
 constexpr u32 max_ring_bytes = 64 * 1024 * 1024;
