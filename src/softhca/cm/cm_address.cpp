@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/gid.h"
+
 namespace softhca::cm {
 
 namespace {
@@ -13,10 +15,7 @@ constexpr Ip loopback6{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 
 }  // namespace
 
-bool is_mapped_ipv4(const Ip &ip) {
-  constexpr u8 prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(ip.data(), prefix, sizeof prefix) == 0;
-}
+bool is_mapped_ipv4(const Ip &ip) { return is_ipv4_gid(ip.data()); }
 
 Ip mapped_ipv4(const u8 (&bytes)[4]) {
   Ip ip{};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/gid.h"
 #include "base/prm.h"
 #include "config/identity.h"
 #include "model/bth.h"
@@ -10,8 +11,6 @@
 namespace softhca {
 
 namespace {
-
-constexpr u8 v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 class Writer {
  public:
@@ -60,7 +59,7 @@ std::array<u8, 6> mac_of(const u8 *gid) {
       for (const PortGid &own : port_gids(c, d, p))
         if (std::equal(own.gid.begin(), own.gid.end(), gid)) return port_mac(c, d, p);
   if (gid[0] == 0xff) return {0x33, 0x33, gid[12], gid[13], gid[14], gid[15]};
-  if (std::equal(v4_mapped, v4_mapped + 12, gid)) {
+  if (is_ipv4_gid(gid)) {
     if (gid[12] >> 4 == 0xe)
       return {0x01, 0x00, 0x5e, static_cast<u8>(gid[13] & 0x7f), gid[14], gid[15]};
     return {0x02, 0x53, 0x48, gid[15], gid[13], gid[14]};
@@ -118,7 +117,7 @@ Packet on_ethernet(const PacketHeader &h, const Packet &inner) {
   Packet p;
   Writer w(p);
   const auto to = mac_of(h.dgid), from = mac_of(h.sgid);
-  const bool ipv4 = std::equal(v4_mapped, v4_mapped + 12, h.dgid);
+  const bool ipv4 = is_ipv4_gid(h.dgid);
   const u32 udp_length = udp_bytes + static_cast<u32>(inner.size()) + 4;
   w.bytes(to.data(), 6);
   w.bytes(from.data(), 6);

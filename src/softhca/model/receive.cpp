@@ -2,6 +2,7 @@
 // scatter lists, completing them; and unreliable datagrams.
 #include <algorithm>
 
+#include "base/gid.h"
 #include "base/log.h"
 #include "fault/faults.h"
 #include "model/device.h"
@@ -134,9 +135,7 @@ void complete_receive(Qp &qp, Srq *srq, const ReceiveWqe &wqe, CqeOpcode opcode,
     flags |= 1u << 28;
     if (qp.device->ethernet(std::max<u8>(qp.attr.port, 1))) {
       // On RoCE the SL bits name the network header: 0 GRH, 1 IPv6, 2 IPv4.
-      static constexpr u8 v4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-      const bool v4 = std::memcmp(h.dgid, v4_prefix, 12) == 0;
-      flags = (flags & ~(0xfu << 24)) | (v4 ? 2u : 1u) << 24;
+      flags = (flags & ~(0xfu << 24)) | (is_ipv4_gid(h.dgid) ? 2u : 1u) << 24;
     }
   }
   cqe.flags_rqpn(flags);
@@ -181,9 +180,8 @@ constexpr u32 grh_bytes = 40;
 // The first 40 bytes of a datagram's buffer as the application sees them.
 void build_grh(const Qp &qp, const PacketHeader &h, u8 *grh) {
   std::memset(grh, 0, grh_bytes);
-  static constexpr u8 v4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   const bool ethernet = qp.device->ethernet(std::max<u8>(qp.attr.port, 1));
-  if (ethernet && std::memcmp(h.dgid, v4_prefix, 12) == 0) {
+  if (ethernet && is_ipv4_gid(h.dgid)) {
     // RoCE v2 over IPv4: the IP header fills the second half.
     u8 *ip = grh + 20;
     ip[0] = 0x45;

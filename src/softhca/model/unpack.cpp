@@ -1,5 +1,6 @@
 #include "model/unpack.h"
 
+#include "base/gid.h"
 #include "base/prm.h"
 #include "config/config.h"
 #include "model/bth.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/gid.h"
 #include "uverbs/address.h"
 #include "uverbs/dispatch.h"
 
@@ -15,18 +16,13 @@ namespace {
 
 using Mac = std::array<u8, 6>;
 
-bool ipv4_mapped(const u8 *gid) {
-  constexpr u8 prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(gid, prefix, sizeof prefix) == 0;
-}
-
 // What address resolution gives in the emulated network. MAC addresses are
 // those of config/identity.h: 02:53:48:<host>:<device>:<port>, and IPv4
 // addresses 10.<device>.<port>.<host> unless configured otherwise. Nothing
 // routes by them; they only have to be plausible and stable.
 Mac resolve_mac(const u8 *gid) {
   if (gid[0] == 0xff) return {0x33, 0x33, gid[12], gid[13], gid[14], gid[15]};
-  if (ipv4_mapped(gid)) {
+  if (is_ipv4_gid(gid)) {
     if (gid[12] >= 224 && gid[12] < 240)
       return {0x01, 0x00, 0x5e, static_cast<u8>(gid[13] & 0x7f), gid[14], gid[15]};
     if (gid[12] == 10) return {0x02, 0x53, 0x48, gid[15], gid[13], gid[14]};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/gid.h"
 #include "uverbs/dispatch.h"
 
 namespace softhca::uverbs {
@@ -13,8 +14,7 @@ constexpr u16 first_multicast_lid = 0xc000, permissive_lid = 0xffff;
 
 bool multicast_gid(const Gid &gid) {
   if (gid[0] == 0xff) return true;
-  constexpr u8 mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(gid.data(), mapped, sizeof mapped) == 0 && gid[12] >= 224 && gid[12] < 240;
+  return is_ipv4_gid(gid.data()) && gid[12] >= 224 && gid[12] < 240;
 }
 
 // On Ethernet the LID is ignored; a QP that knows no port yet is given the

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/gid.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -21,7 +22,6 @@ namespace softhca {
 
 namespace {
 
-constexpr u8 v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr u32 largest_packet = 4096 + 128;
 constexpr u32 batch = 32;
 constexpr int socket_bytes = 4 << 20;  // as far as the system allows
@@ -47,7 +47,7 @@ sockaddr_in inet_address(const u8 *ipv4, u16 port) {
 }
 
 void gid_of(const void *ipv4, u8 *gid) {
-  std::memcpy(gid, v4_mapped, 12);
+  std::memcpy(gid, ipv4_gid_prefix, sizeof ipv4_gid_prefix);
   std::memcpy(gid + 12, ipv4, 4);
 }
 
@@ -90,8 +90,6 @@ void add_option(msghdr &m, int type, int value) {
 }
 
 }  // namespace
-
-bool is_ipv4_gid(const u8 *gid) { return std::equal(v4_mapped, v4_mapped + 12, gid); }
 
 struct UdpLink::State {
   u16 port = 0;

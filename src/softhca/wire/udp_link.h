@@ -28,8 +28,6 @@ struct RoceDatagram {
   u32 size = 0;
 };
 
-bool is_ipv4_gid(const u8 *gid);
-
 class UdpLink {
  public:
   enum class Sent : u8 { yes, full, lost };
