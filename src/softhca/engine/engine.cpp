@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <ctime>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "engine/clock.h"
 #include "engine/doorbells.h"
 #include "engine/rest.h"
@@ -389,18 +389,7 @@ void *engine_thread(void *argument) {
 int engine_start() {
   const u32 generation = g_generation.fetch_add(1) + 1;
   g_faults = faults_configured();
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  // Signals of the application are not ours to take.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  pthread_t thread;
-  const int error = pthread_create(&thread, &attributes, engine_thread,
-                                   reinterpret_cast<void *>(uintptr_t{generation}));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
+  const int error = start_thread(engine_thread, reinterpret_cast<void *>(uintptr_t{generation}));
   g_inline_step.store(config().inline_step, std::memory_order_relaxed);
   if (error == 0) traps_start(trap_sprung);
   if (error == 0) g_running.store(true, std::memory_order_release);

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cinttypes>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -21,6 +20,7 @@
 
 #include "base/log.h"
 #include "base/memory_calls.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "model/device.h"
 
@@ -244,17 +244,7 @@ void traps_start(void (*sprung)()) {
   t.call = static_cast<u8 *>(call);
   t.sprung = sprung;
   t.state.store(State::starting);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  pthread_t thread;
-  const int error = pthread_create(&thread, &attributes, thread_main, nullptr);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-  if (error != 0) t.state.store(State::refused);
+  if (start_thread(thread_main, nullptr) != 0) t.state.store(State::refused);
   t.state.wait(State::starting);
 }
 

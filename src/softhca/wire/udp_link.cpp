@@ -4,10 +4,8 @@
 #include <arpa/inet.h>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <memory>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <set>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -17,6 +15,7 @@
 #include "base/gid.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace softhca {
 
@@ -157,18 +156,8 @@ UdpLink *UdpLink::open(const std::vector<std::array<u8, 4>> &addresses, u16 port
     e.events = EPOLLIN | EPOLLET;
     if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) != 0) return failed("epoll_ctl", errno);
   }
-  // Signals of the application are not ours to take.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_t thread;
-  const int number = pthread_create(&thread, &attributes, State::wait, s.get());
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (number != 0) return failed("its thread cannot start", number);
+  if (const int number = start_thread(State::wait, s.get()); number != 0)
+    return failed("its thread cannot start", number);
   return new UdpLink(s.release());
 }
 
