@@ -5,9 +5,10 @@
 
 UCX of the distribution (ucx-utils) sends the same messages over its shared memory, over
 TCP through the loopback interface, and over the transports of the emulated device, all
-in one run; ratios are to shared memory. Then rc_x among idle processes, and what a
-process costs that has the device open and does nothing. On a machine with other load
-the figures of transports that post without libmlx5 (_x) say little: a thread of the
+in one run; latencies are half round trips, ratios are to shared memory. Then rc_x among
+idle processes, and what a process costs that has the device open and does nothing. On a
+machine with other load, or with no more processors than the two programs take, the
+figures of transports that post without libmlx5 (_x) say little: a thread of the
 device competes for the processor. Without UCX the exit status is 77.
 """
 
@@ -33,11 +34,11 @@ SCENARIOS = (
     ("ud_x", "ud_x,self", "ib"),
     ("rc_v, RoCE", "rc_v,self", "eth"),
 )
-# Test, arguments, column of the result (the median, or all data by all time), factor,
+# Test, arguments, column of the result (the average, or all data by all time), factor,
 # whether more is better.
 MEASURES = (
-    ("round trip, 8 B, us", "tag_lat", "-s 8 -n 2000 -w 200", 1, 2, False),
-    ("round trip, 4 KiB, us", "tag_lat", "-s 4096 -n 1000 -w 100", 1, 2, False),
+    ("latency, 8 B, us", "tag_lat", "-s 8 -n 2000 -w 200", 1, 2, False),
+    ("latency, 4 KiB, us", "tag_lat", "-s 4096 -n 1000 -w 100", 1, 2, False),
     ("64 KiB, MB/s", "tag_bw", "-s 65536 -n 500 -w 50", 5, 1, True),
 )
 AMONG = (8, 32)   # processes of one fabric, of which two work
