@@ -216,6 +216,19 @@ TEST_CASE("objects of another context are refused through the base verb [row:ibv
   CHECK(errno == EINVAL);
 }
 
+TEST_CASE("more inline data than an entry holds is refused, however much [row:ibv_exp_create_qp]") {
+  Rig rig;
+  auto attr = rig.qp_attr(GENERATE(IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD));
+  attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS;
+#ifndef EXP_LIBRARY
+  if (GENERATE(false, true)) attr.comp_mask = IBV_EXP_QP_INIT_ATTR_PD;  // goes by the base verb
+#endif
+  attr.cap.max_inline_data = GENERATE(1024u, 0x10000u, 0x7fffffc0u, 0x80000000u, 0xffffffffu);
+  errno = 0;
+  CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
+  CHECK(errno == EINVAL);
+}
+
 #ifndef EXP_LIBRARY  // base verbs are rdma-core's own there
 TEST_CASE("base verbs refuse what is not there") {
   Rig rig;

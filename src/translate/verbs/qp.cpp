@@ -37,6 +37,7 @@ using queue::By;
 
 constexpr EntryId creating = EntryId::ibv_exp_create_qp;
 constexpr EntryId modifying = EntryId::ibv_exp_modify_qp;
+constexpr std::uint32_t inline_limit = 1u << 16;  // any device's entries are smaller
 
 int destroy_real(ibv_qp *qp) {
   queue::QpFront *const front = queue::before(qp);
@@ -354,6 +355,10 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
   if (raw_bytes != 0 && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "max_inl_send_klms", raw_bytes, "for mlx5 only");
+  // libmlx5 reckons in int: the size of an entry wraps, and something smaller is granted.
+  if (modern.attr.cap.max_inline_data > inline_limit)
+    return invalid(creating, "cap.max_inline_data", modern.attr.cap.max_inline_data,
+                   "more than any entry holds");
   const queue::Joining joining(state, modern.attr.send_cq, modern.attr.recv_cq, modern.attr.srq,
                                queue::is_underlay(modern.attr) ? By::libmlx5 : By::engine);
   if (!joining) return joining.failure();
