@@ -7,6 +7,7 @@
 #include <net/if.h>
 #include <poll.h>
 #include <rdma/rdma_netlink.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -268,6 +269,17 @@ TEST_CASE("Nodes are found by what they serve") {
   CHECK(s.refused(RDMA_NLDEV_CMD_GET_CHARDEV, {serves("uverbs")}) == -EOPNOTSUPP);
   CHECK(s.refused(RDMA_NLDEV_CMD_GET_CHARDEV, {device, serves("umad")}) == -EINVAL);
   CHECK(s.refused(RDMA_NLDEV_CMD_GET_CHARDEV, {device}) == -EINVAL);
+
+  // Of a device or port that is not there, or a port of nothing.
+  const auto fourth = number(RDMA_NLDEV_ATTR_DEV_INDEX, 3);
+  const auto second_port = number(RDMA_NLDEV_ATTR_PORT_INDEX, 2);
+  const auto no_port = number(RDMA_NLDEV_ATTR_PORT_INDEX, 0);
+  CHECK(s.refused(RDMA_NLDEV_CMD_GET_CHARDEV, {fourth, serves("uverbs")}) == -EINVAL);
+  for (const auto &wrong : {second_port, no_port})
+    for (const char *what : {"uverbs", "umad"})
+      CHECK(s.refused(RDMA_NLDEV_CMD_GET_CHARDEV, {device, wrong, serves(what)}) == -EINVAL);
+  CHECK(s.refused(RDMA_NLDEV_CMD_GET_CHARDEV, {port, serves("rdma_cm")}) == -EINVAL);
+  CHECK(s.refused(RDMA_NLDEV_CMD_GET_CHARDEV, {device, serves("uverbs")}, NLM_F_DUMP) == -EINVAL);
 }
 
 TEST_CASE("What is not known is refused, and errors bring the request back") {
@@ -278,7 +290,15 @@ TEST_CASE("What is not known is refused, and errors bring the request back") {
   CHECK(s.refused(RDMA_NLDEV_CMD_PORT_GET, {fourth}, NLM_F_DUMP) == -EINVAL);
   CHECK(s.refused(RDMA_NLDEV_CMD_RES_GET, {}, NLM_F_DUMP) == -EINVAL);
   CHECK(s.refused(RDMA_NLDEV_CMD_SET, {}) == -EINVAL);
+  CHECK(s.refused(RDMA_NLDEV_CMD_SYS_GET, {}, NLM_F_DUMP) == -EINVAL);
   CHECK(s.refused(RDMA_NLDEV_CMD_GET, {{RDMA_NLDEV_ATTR_DEV_INDEX, "ab"}}) == -EINVAL);
+  const auto first = number(RDMA_NLDEV_ATTR_DEV_INDEX, 0);
+  CHECK(s.refused(RDMA_NLDEV_CMD_GET, {first, {RDMA_NLDEV_ATTR_PORT_INDEX, "ab"}}) == -EINVAL);
+  CHECK(s.refused(RDMA_NLDEV_CMD_GET, {first, {RDMA_NLDEV_ATTR_CHARDEV_TYPE, "ab"}}) == -EINVAL);
+  CHECK(s.refused(RDMA_NLDEV_CMD_PORT_GET, {first}) == -EINVAL);
+  CHECK(s.refused(RDMA_NLDEV_CMD_PORT_GET, {first, number(RDMA_NLDEV_ATTR_PORT_INDEX, 2)}) ==
+        -EINVAL);
+  CHECK(s.refused(RDMA_NLDEV_CMD_PORT_GET, {}, NLM_F_DUMP) == -EINVAL);
 
   const Message m = s.ask(RDMA_NLDEV_CMD_GET, {fourth});
   const std::string sent = request(type_of(RDMA_NLDEV_CMD_GET), NLM_F_REQUEST, {fourth});
@@ -334,9 +354,63 @@ TEST_CASE("Broken requests are errors or silence") {
   CHECK(sent(4) == EINVAL);
   to.nl_pid = 1;
   CHECK(sent(sizeof to) == ECONNREFUSED);
+  to.nl_groups = 1;
+  CHECK(sent(sizeof to) == EPERM);
   errno = 0;
   CHECK(send(s.fd, nullptr, 16, 0) == -1);
   CHECK(errno == EFAULT);
+
+  // Memory that is not there, and a request longer than one is taken.
+  const auto refused = [&](void *name, iovec *pieces) {
+    msghdr m{};
+    m.msg_name = name;
+    m.msg_namelen = name != nullptr ? sizeof to : 0;
+    m.msg_iov = pieces;
+    m.msg_iovlen = 1;
+    errno = 0;
+    CHECK(sendmsg(s.fd, &m, 0) == -1);
+    return errno;
+  };
+  std::string longest(1 << 16, '\0');
+  longest.replace(0, good.size(), good);
+  iovec piece{longest.data(), longest.size()};
+  void *const nowhere = reinterpret_cast<void *>(64);
+  CHECK(refused(nowhere, &piece) == EFAULT);
+  CHECK(refused(nullptr, static_cast<iovec *>(nowhere)) == EFAULT);
+  CHECK(send(s.fd, longest.data(), longest.size(), 0) == static_cast<ssize_t>(longest.size()));
+  longest += '\0';
+  piece = {longest.data(), longest.size()};
+  CHECK(refused(nullptr, &piece) == EMSGSIZE);
+}
+
+TEST_CASE("Answers that nobody fetches come to an end") {
+  if (!supported()) return;
+  const Socket s;
+  const std::string r = request(type_of(RDMA_NLDEV_CMD_GET), NLM_F_REQUEST | NLM_F_DUMP, {});
+  int sent = 0;
+  errno = 0;
+  while (sent < 1 << 20 && send(s.fd, r.data(), r.size(), 0) >= 0) ++sent;
+  CHECK(sent > 1);
+  CHECK(errno == ENOBUFS);
+}
+
+TEST_CASE("A socket that cannot be says why") {
+  if (!supported()) return;
+  errno = 0;
+  CHECK(socket(AF_NETLINK, SOCK_STREAM, NETLINK_RDMA) == -1);
+  CHECK(errno == ESOCKTNOSUPPORT);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = dup(0);
+  close(next);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  errno = 0;
+  const int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_RDMA);
+  const int error = errno;
+  CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(fd == -1);
+  CHECK(error == EMFILE);
 }
 
 TEST_CASE("Copies ask the same kernel, children do, and other files of that number do not") {
