@@ -222,3 +222,320 @@ TEST_CASE("A completion queue has a format and moderation", "[devx_test]") {
   CHECK(refusal(cq, changed(resize, 704, 32, 0xfffffff)) == bad_resource);
   CHECK(refused(c, Box(64, 0x400)) == bad_input_length);
 }
+
+TEST_CASE("A target of dynamic connections tells what it was made with", "[devx_test]") {
+  constexpr uint32_t dctc = 128;
+  const Context c;
+  const Cq cq(c);
+  const Rmp pool(c, Rmp::cyclic);
+  Box in(80, 0x710);
+  in.put(dctc + 40, 24, 0x4321);
+  in.put(dctc + 72, 24, cq.object.number);
+  in.put(dctc + 104, 4, 3);
+  in.put(dctc + 108, 3, 5);  // READ and atomics
+  in.put(dctc + 147, 5, 13);
+  in.put(dctc + 168, 24, pool.object.number);
+  in.put(dctc + 200, 24, c.pdn);
+  in.put(dctc + 224, 8, 0x21);
+  in.put(dctc + 236, 20, 0x54321);
+  in.put(dctc + 256, 32, 0x1ee7a000);
+  in.put(dctc + 288, 32, 0x1ee7a);
+  in.put(dctc + 325, 3, IBV_MTU_2048);
+  in.put(dctc + 328, 8, 1);
+  in.put(dctc + 336, 16, last_pkey(c));
+  in.put(dctc + 376, 8, 63);
+  Object target(c, in);
+  REQUIRE(target.object != nullptr);
+  Box out(80);
+  REQUIRE(target.query(target.command(0x713), out) == 0);
+  CHECK(std::equal(in.data() + 22, in.data() + 28, out.data() + 22));  // all but the atomic mode
+  CHECK(out.get(dctc + 72, 24) == cq.object.number);
+  CHECK(out.get(dctc + 108, 3) == 5);
+  CHECK(std::equal(in.data() + 32, in.data() + 80, out.data() + 32));
+
+  // Atomics need a mode, and of the traffic class Ethernet has its own field.
+  {
+    Object quiet(c, changed(changed(in, dctc + 104, 4, 0), dctc + 442, 6, 9));
+    REQUIRE(quiet.object != nullptr);
+    REQUIRE(quiet.query(quiet.command(0x713), out) == 0);
+    CHECK(out.get(dctc + 108, 3) == 4);
+    CHECK(out.get(dctc + 224, 8) == (c.ethernet() ? 36 : 0x21));
+  }
+
+  const auto with = [&](uint32_t bit, uint32_t width, uint32_t value) {
+    return refused(c, changed(in, dctc + bit, width, value));
+  };
+  CHECK(with(24, 4, 1) == bad_param);            // an offload
+  CHECK(with(72, 24, 0xfffff) == bad_resource);  // no such CQ
+  CHECK(with(168, 24, 0xfffff) == bad_resource);
+  CHECK(with(200, 24, 0xfffff) == bad_resource);
+  CHECK(with(325, 3, 0) == bad_param);
+  CHECK(with(325, 3, 6) == bad_param);
+  CHECK(with(328, 8, 0) == bad_param);
+  CHECK(with(328, 8, 9) == bad_param);
+  CHECK(with(336, 16, last_pkey(c) + 1) == bad_param);
+  CHECK(with(360, 8, 255) == bad_param);
+  CHECK(refused(c, Box(64, 0x710)) == bad_input_length);
+  CHECK(target.query(changed(target.command(0x713), 72, 24, target.number + 1), out) == EINVAL);
+  CHECK(target.modify(changed(target.command(0x714), 72, 24, target.number + 1)) == EINVAL);
+  // It is no queue pair to the commands of those.
+  Box qp_out(272);
+  CHECK(target.query(target.command(0x50b), qp_out) == EINVAL);
+  CHECK(target.modify(target.command(0x50a)) == EINVAL);
+}
+
+TEST_CASE("Receive memory pools are refused one value at a time", "[devx_test]") {
+  const Context c;
+  Rmp pool(c, Rmp::linked);
+  const Box in = pool.command(c, Rmp::linked);
+  CHECK(refused(c, changed(in, 256 + 8, 4, 0)) == bad_param);      // not ready
+  CHECK(refused(c, changed(in, 256 + 32, 1, 1)) == bad_param);     // basic WQEs
+  CHECK(refused(c, changed(in, Rmp::wq + 4, 1, 1)) == bad_param);  // signatures
+  CHECK(refused(c, changed(in, Rmp::wq + 268, 4, 10)) == bad_param);
+  CHECK(refused(c, changed(in, Rmp::wq + 283, 5, 16)) == bad_param);
+  CHECK(refused(c, changed(in, Rmp::wq + 283, 5, 9)) == bad_param);  // than the umem has
+  CHECK(refused(c, changed(in, Rmp::wq + 72, 24, 0xfffff)) == bad_resource);
+  CHECK(refused(c, changed(in, Rmp::wq + 320, 32, 0xfffffff)) == bad_resource);
+  CHECK(refused(c, changed(in, Rmp::wq + 352, 32, 0xfffffff)) == bad_resource);
+  CHECK(refused(c, Box(80, 0x90c)) == bad_input_length);
+
+  // Only the limit can change, to less than the pool has.
+  *pool.umem.record(4096) = htobe32(16);  // full, or the limit is over at once
+  Box change = pool.object.command(0x90d, 80 + 192);
+  change.put(160, 32, 1);
+  change.put(Rmp::wq + 48, 16, 15);
+  REQUIRE(pool.object.modify(change) == 0);
+  Box out(32 + 240);
+  REQUIRE(pool.object.query(pool.object.command(0x90f), out) == 0);
+  CHECK(out.get(256 + 8, 4) == 1);
+  CHECK(out.get(Rmp::wq + 48, 16) == 15);
+  CHECK(out.get(Rmp::wq + 72, 24) == c.pdn);
+  CHECK(out.get(Rmp::wq + 224, 32) == 16);  // posted
+  CHECK(out.get(Rmp::wq + 283, 5) == 4);
+  CHECK(refusal(pool.object, changed(change, Rmp::wq + 48, 16, 16)) == bad_param);
+  CHECK(refusal(pool.object, changed(change, 160, 32, 2)) == bad_param);
+  CHECK(refusal(pool.object, pool.object.command(0x90d, 80)) == bad_input_length);
+  CHECK(pool.object.modify(changed(change, 72, 24, pool.object.number + 1)) == EINVAL);
+  CHECK(pool.object.query(changed(pool.object.command(0x90f), 72, 24, pool.object.number + 1),
+                          out) == EINVAL);
+  // As many as the device has.
+  const Umem large(c, size_t{32} << 15);
+  Box most = changed(in, Rmp::wq + 283, 5, 15);
+  most.put(Rmp::wq + 352, 32, large.id());
+  CHECK(Object(c, most).object != nullptr);
+  // A pool matches no tags.
+  CHECK(pool.object.query(pool.object.command(0x719), out) == EINVAL);
+  CHECK(pool.object.modify(pool.object.command(0x71a)) == EINVAL);
+}
+
+TEST_CASE("A queue that matches tags tells what it was made with", "[devx_test]") {
+  constexpr uint32_t xrqc = 128, wq = xrqc + 1024;
+  const Context c;
+  const Cq cq(c);
+  const Umem umem(c, 8192);
+  Box in(16 + 128 + 192, 0x717);
+  in.put(xrqc + 20, 4, 1);
+  in.put(xrqc + 40, 24, 0x123);
+  in.put(xrqc + 72, 24, cq.object.number);
+  in.put(xrqc + 256, 4, 4);
+  in.put(wq, 4, 1);
+  in.put(wq + 72, 24, c.pdn);
+  in.put(wq + 160, 32, 4096);
+  in.put(wq + 268, 4, 5);
+  in.put(wq + 283, 5, 4);
+  in.put(wq + 320, 32, umem.id());
+  in.put(wq + 352, 32, umem.id());
+  if (c.ethernet()) {  // where the device has none
+    CHECK(refused(c, in) == bad_param);
+    return;
+  }
+  CHECK(refused(c, changed(in, xrqc + 20, 4, 2)) == bad_param);
+  CHECK(refused(c, changed(in, xrqc + 28, 4, 2)) == bad_param);  // no such offload
+  CHECK(refused(c, changed(in, xrqc + 256, 4, 0)) == bad_param);
+  CHECK(refused(c, changed(in, xrqc + 256, 4, 8)) == bad_param);
+  CHECK(refused(c, changed(in, xrqc + 72, 24, 0xfffff)) == bad_resource);
+  CHECK(refused(c, changed(in, wq + 72, 24, 0xfffff)) == bad_resource);
+  CHECK(refused(c, Box(16 + 128, 0x717)) == bad_input_length);
+
+  Object queue(c, in);
+  REQUIRE(queue.object != nullptr);
+  *umem.record(4096) = htobe32(16);
+  Box arm = queue.command(0x71a);
+  arm.put(112, 16, 3);
+  REQUIRE(queue.modify(arm) == 0);
+  CHECK(refusal(queue, changed(arm, 112, 16, 16)) == bad_param);
+  CHECK(queue.modify(changed(arm, 72, 24, queue.number + 1)) == EINVAL);
+  Box out(16 + 128 + 192);
+  REQUIRE(queue.query(queue.command(0x719), out) == 0);
+  CHECK(out.get(xrqc + 20, 4) == 1);
+  CHECK(out.get(xrqc + 40, 24) == 0x123);
+  CHECK(out.get(xrqc + 72, 24) == cq.object.number);
+  CHECK(out.get(wq, 4) == 1);
+  CHECK(out.get(wq + 48, 16) == 3);
+  CHECK(out.get(wq + 283, 5) == 4);
+  CHECK(queue.query(changed(queue.command(0x719), 72, 24, queue.number + 1), out) == EINVAL);
+  CHECK(queue.query(queue.command(0x90f), out) == EINVAL);  // it is no pool
+
+  // Reliable connections receive there, and no target of dynamic ones.
+  const Umem rings(c, 12288);
+  const Object connected(
+      c, create_qp(c, rc, cq.object.number, rings.id(), rings.id(), {1, queue.number}));
+  CHECK(connected.object != nullptr);
+  CHECK(refused(c, create_qp(c, ud, cq.object.number, rings.id(), rings.id(), {1, queue.number})) ==
+        bad_param);
+}
+
+TEST_CASE("Firmware tells what the port is", "[devx_test]") {
+  constexpr uint32_t context = 128;
+  const Context c;
+  ibv_device_attr device{};
+  REQUIRE(ibv_query_device(c.ctx, &device) == 0);
+  const auto query = [&](uint32_t other_vport, uint32_t number, Box &out) {
+    Box in(16, 0x762);
+    in.put(64, 1, other_vport);
+    in.put(76, 4, number);
+    const int error = mlx5dv_devx_general_cmd(c.ctx, in.data(), in.size(), out.data(), out.size());
+    CHECK(error == (out.status() == 0 ? 0 : EREMOTEIO));
+    return out.status();
+  };
+  Box out(16 + 108);
+  CHECK(query(1, 1, out) == bad_param);
+  CHECK(query(0, 9, out) == bad_param);
+  if (c.ethernet()) {
+    CHECK(query(0, 1, out) == bad_op);
+    return;
+  }
+  REQUIRE(query(0, 0, out) == 0);
+  CHECK(out.get(context + 272, 4) == c.port.phys_state);
+  CHECK(out.get(context + 280, 4) == IBV_PORT_ACTIVE);
+  CHECK(out.get(context + 284, 4) == IBV_PORT_ACTIVE);
+  CHECK(std::memcmp(out.at(16 + 40), &device.sys_image_guid, 8) == 0);
+  CHECK(std::memcmp(out.at(16 + 48), c.gid.raw + 8, 8) == 0);
+  CHECK(std::memcmp(out.at(16 + 56), &device.node_guid, 8) == 0);
+  CHECK(out.get(context + 768, 16) == c.port.lid);
+  CHECK(out.get(context + 800, 16) == c.port.sm_lid);
+  Box shorter(16 + 40);
+  CHECK(query(0, 1, shorter) == 0);
+  CHECK(shorter.get(context + 280, 4) == IBV_PORT_ACTIVE);
+}
+
+TEST_CASE("Firmware refuses keys that are not right", "[devx_test]") {
+  constexpr uint32_t mkc = 128;
+  const Context c;
+  Box in(272 + 32, 0x200);
+  in.put(mkc + 20, 2, 3);
+  in.put(mkc + 22, 2, 3);
+  in.put(mkc + 32, 24, 0xffffff);
+  in.put(mkc + 104, 24, c.pdn);
+  in.put(mkc + 224, 32, 8192);
+  in.put(mkc + 416, 32, 2);
+  in.put(mkc + 475, 5, 12);
+  const Object key(c, in);
+  CHECK(key.object != nullptr);
+  CHECK(refused(c, changed(in, mkc + 22, 2, 1)) == bad_param);    // memory of its own
+  CHECK(refused(c, changed(in, mkc + 483, 2, 1)) == bad_param);   // crypto
+  CHECK(refused(c, changed(in, mkc + 101, 1, 1)) == bad_param);   // a signature error to come
+  CHECK(refused(c, changed(in, mkc + 97, 1, 1)) == bad_param);    // signatures without room
+  CHECK(refused(c, changed(in, mkc + 256, 32, 4)) == bad_param);  // and room without them
+  CHECK(refused(c, changed(in, mkc + 475, 5, 0)) == bad_param);
+  CHECK(refused(c, changed(in, mkc + 416, 32, (1 << 22) + 1)) == bad_param);
+  CHECK(refused(c, changed(in, 768, 32, 3)) == bad_param);  // more than it has room for
+  errno = 0;
+  const Object none(c, Box(79, 0x200));
+  CHECK(none.object == nullptr);
+  CHECK(errno == EINVAL);
+}
+
+TEST_CASE("One subscription names sixteen events at most", "[devx_test]") {
+  const Context c;
+  const Cq cq(c);
+  mlx5dv_devx_event_channel *channel =
+      mlx5dv_devx_create_event_channel(c.ctx, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
+  REQUIRE(channel != nullptr);
+  uint16_t events[17] = {};
+  const auto subscribe = [&](uint16_t bytes) {
+    return mlx5dv_devx_subscribe_devx_event(channel, cq.object.object, bytes, events, 1);
+  };
+  CHECK(subscribe(sizeof events) == EINVAL);
+  CHECK(subscribe(3) == EINVAL);
+  CHECK(subscribe(16 * sizeof events[0]) == 0);
+  mlx5dv_devx_destroy_event_channel(channel);
+}
+
+TEST_CASE("Answers that nobody fetches come to an end", "[devx_test]") {
+  constexpr uint32_t most = 0xffff, limit = 1 << 20;
+  const Context c;
+  const Cq cq(c);
+  mlx5dv_devx_cmd_comp *answers = mlx5dv_devx_create_cmd_comp(c.ctx);
+  REQUIRE(answers != nullptr);
+  const auto ask = [&](uint32_t opcode, uint32_t bytes, uint64_t name = 0) {
+    const Box in = cq.object.command(opcode);
+    return mlx5dv_devx_obj_query_async(cq.object.object, in.data(), in.size(), bytes, name,
+                                       answers);
+  };
+  CHECK(ask(0x403, 272) == EINVAL);  // no query
+  CHECK(ask(0x402, 15) == EINVAL);
+  CHECK(ask(0x402, most + 1) == EINVAL);
+  uint32_t asked = 0;
+  int error = 0;
+  while (asked <= limit / most && (error = ask(0x402, most, asked)) == 0) ++asked;
+  CHECK(error == EAGAIN);
+  // With its name, an answer is eight bytes longer.
+  CHECK(asked == limit / (most + 8));
+  std::vector<uint64_t> message((sizeof(uint64_t) + most) / sizeof(uint64_t) + 1);
+  auto *answer = reinterpret_cast<mlx5dv_devx_async_cmd_hdr *>(message.data());
+  REQUIRE(mlx5dv_devx_get_async_cmd_comp(answers, answer, sizeof(uint64_t) + most) == 0);
+  CHECK(answer->wr_id == 0);
+  CHECK(ask(0x402, most) == 0);
+  mlx5dv_devx_destroy_cmd_comp(answers);
+}
+
+TEST_CASE("A target of dynamic connections keeps its domain", "[devx_test]") {
+  constexpr uint32_t dctc = 128;
+  const Context c;
+  const Cq cq(c);
+  const Rmp pool(c, Rmp::cyclic);
+  Object domain(c, Box(16, 0x800));
+  REQUIRE(domain.object != nullptr);
+  Box in(80, 0x710);
+  in.put(dctc + 72, 24, cq.object.number);
+  in.put(dctc + 168, 24, pool.object.number);
+  in.put(dctc + 200, 24, domain.number);
+  in.put(dctc + 325, 3, IBV_MTU_1024);
+  in.put(dctc + 328, 8, 1);
+  Object target(c, in);
+  REQUIRE(target.object != nullptr);
+  CHECK(domain.destroy() == EINVAL);
+  CHECK(target.destroy() == 0);
+  CHECK(domain.destroy() == 0);
+}
+
+TEST_CASE("Commands do not find what was destroyed", "[devx_test]") {
+  const Context c;
+  const Cq cq(c);
+  const Umem rings(c, 12288);
+  Receive pool_gone{1, 0};
+  uint32_t cq_gone, domain_gone, umem_gone;
+  {
+    const Rmp pool(c, Rmp::cyclic);
+    const Cq other(c);
+    const Object domain(c, Box(16, 0x800));
+    const Umem umem(c, 12288);
+    pool_gone.srqn = pool.object.number;
+    cq_gone = other.object.number;
+    domain_gone = domain.number;
+    umem_gone = umem.id();
+  }
+  const Box in = create_qp(c, rc, cq.object.number, rings.id(), rings.id());
+  CHECK(refused(c, create_qp(c, rc, cq.object.number, rings.id(), rings.id(), pool_gone)) ==
+        bad_resource);
+  CHECK(refused(c, changed(in, qpc + 1000, 24, cq_gone)) == bad_resource);
+  CHECK(refused(c, changed(in, qpc + 40, 24, domain_gone)) == bad_resource);
+  CHECK(refused(c, changed(in, 2112, 32, umem_gone)) == bad_resource);
+  // Only a queue pair that does not send needs no completion queue for that.
+  Box one = changed(in, qpc + 1000, 24, cq_gone);
+  one.put(qpc + 81, 4, 0);
+  CHECK(refused(c, one) == bad_resource);
+  one.put(qpc + 80, 1, 1);
+  CHECK(Object(c, one).object != nullptr);
+}
