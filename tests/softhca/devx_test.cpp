@@ -692,7 +692,12 @@ TEST_CASE("A completion queue of commands that overflows says so", "[devx_test]"
   }
   uint8_t entry[64] = {};
   CHECK(events.next(ignored ? never_ms : soon_ms, entry) == (ignored ? 0 : 3));
-  if (!ignored) CHECK(load32(entry + 32) == p.cq.object.number);
+  Box out(272);
+  REQUIRE(p.cq.object.query(p.cq.object.command(0x402), out) == 0);
+  CHECK(out.get(128, 4) == (ignored ? 0 : 0xa));
+  if (ignored) return;
+  CHECK(load32(entry + 32) == p.cq.object.number);
+  CHECK(entry[43] == 1);  // overrun
 }
 
 TEST_CASE("Subscriptions that make no sense are refused", "[devx_test]") {
@@ -753,4 +758,39 @@ TEST_CASE("A completion queue of commands gets another ring", "[devx_test]") {
   CHECK(cq.object.modify(in) == EREMOTEIO);
   CHECK(cq.object.status == bad_param);
   CHECK(cq.object.destroy() == 0);
+}
+
+// With the events of port_events.json, seconds after the device was opened.
+TEST_CASE("Port events reach verbs and those who subscribed", "[port_events]") {
+  constexpr int in_time_ms = 30000;
+  const Context c;
+  Events events(c, true);
+  REQUIRE(events.subscribe(nullptr, event_port, 42) == 0);
+  // Those of firmware have subtypes, and none for another subnet manager.
+  struct Expected {
+    ibv_event_type type;
+    uint8_t subtype;
+  };
+  for (const Expected &e : {Expected{IBV_EVENT_PORT_ERR, 1},
+                            {IBV_EVENT_PORT_ACTIVE, 4},
+                            {IBV_EVENT_SM_CHANGE, 0},
+                            {IBV_EVENT_LID_CHANGE, 6},
+                            {IBV_EVENT_PKEY_CHANGE, 7},
+                            {IBV_EVENT_GID_CHANGE, 8},
+                            {IBV_EVENT_CLIENT_REREGISTER, 9}}) {
+    pollfd p{c.ctx->async_fd, POLLIN, 0};
+    REQUIRE(poll(&p, 1, in_time_ms) == 1);
+    ibv_async_event event{};
+    REQUIRE(ibv_get_async_event(c.ctx, &event) == 0);
+    CHECK(event.event_type == e.type);
+    CHECK(event.element.port_num == 1);
+    ibv_ack_async_event(&event);
+    if (e.subtype == 0) continue;
+    uint8_t entry[64] = {};
+    CHECK(events.next(in_time_ms, entry) == 42);
+    CHECK(entry[1] == event_port);
+    CHECK(entry[3] == e.subtype);
+    CHECK(entry[40] == 1 << 4);
+  }
+  CHECK(events.next(never_ms) == 0);
 }
