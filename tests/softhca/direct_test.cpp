@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -256,6 +257,38 @@ TEST_CASE("No doorbell is missed around the beginning of a rest", "[direct_test]
     while (cqe == nullptr && now_ns() < deadline) cqe = a.poll();
     REQUIRE(cqe != nullptr);
   }
+}
+
+// The device's threads and the program have one processor, and a request that is not answered
+// keeps the rests short.
+TEST_CASE("A post gets through between short rests on one processor", "[direct_test]") {
+  cpu_set_t before, one;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(30);
+    Context c;
+    Rc a(c), b(c), alone(c), nobody(c);
+    a.connect(b.qp->qp_num, c.port.lid);
+    b.connect(a.qp->qp_num, c.port.lid);
+    alone.connect(nobody.qp->qp_num, c.port.lid);
+    Memory from(c, 64), to(c, 64);
+    for (int round = 0; round < 100; ++round) {
+      if (round % 10 == 0) alone.write(from, 64, to.address(), to.mr->rkey);
+      nap_ms(1);
+      a.write(from, 64, to.address(), to.mr->rkey);
+      if (a.wait()->op_own >> 4 != MLX5_CQE_REQ) std::abort();
+    }
+    _exit(0);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  REQUIRE(sched_setaffinity(0, sizeof before, &before) == 0);
 }
 
 TEST_CASE("An event comes of what ended the rest of the device", "[direct_test]") {

@@ -54,6 +54,7 @@ bool (*g_cm_tick)(u64);
 u64 (*g_cm_due)(u64);
 // The engine thread rests until something wakes it.
 std::atomic<bool> g_resting{false};
+std::atomic<bool> g_sprung{false};  // a trap, since the thread last looked
 
 bool doorbell_rung(const IdleDoorbell &d) {
   return (d.watch_sent && static_cast<u16>(read_doorbell(&d.record[1])) != d.sent) ||
@@ -298,6 +299,7 @@ void trap_sprung() {
   if (!p.started) return;
   clock_tick(device_clock_ns());
   g_resting.store(false, std::memory_order_relaxed);
+  g_sprung.store(true, std::memory_order_relaxed);
   p.fabric->wake();
 }
 
@@ -370,7 +372,10 @@ void *engine_thread(void *argument) {
     if (rest != 0) {
       p.fabric->wait(rest);
       g_resting.store(false, std::memory_order_relaxed);
-      if (rest == ~u64{0}) last_work = device_clock_ns();
+      // Whoever sprang a trap has yet to come as far as writing: one that is armed
+      // anew at once would catch it again.
+      if (g_sprung.exchange(false, std::memory_order_relaxed) || rest == ~u64{0})
+        last_work = device_clock_ns();
       continue;
     }
     traps_find(now);
