@@ -69,6 +69,7 @@ TEST_CASE("The defaults of the schema are those of the structures") {
   CHECK(c.ring_bytes == d.ring_bytes);
   CHECK(c.process_vm == d.process_vm);
   CHECK(c.inline_step == d.inline_step);
+  CHECK(c.raise_priority == d.raise_priority);
   CHECK(c.enforce_memlock == d.enforce_memlock);
   CHECK(c.devices[0].ports[0].active_mtu == PortConfig().active_mtu);
   CHECK(c.devices[0].ports[0].gid_prefix == PortConfig().gid_prefix);
@@ -79,7 +80,8 @@ TEST_CASE("All keys of a document are read") {
   const Config c = parsed(R"({
     // two devices, the first with two ports
     "fabric": "lab", "host": 7, "log": "debug", "ring_bytes": 100000,
-    "process_vm": false, "inline_step": false, "enforce_memlock": true,
+    "process_vm": false, "inline_step": false, "raise_priority": false,
+    "enforce_memlock": true,
     "devices": [
       {"name": "mlx5_bond", "model": "cx4", "node_guid": "0x1234567890abcdef",
        "hide": ["dc", "odp"],
@@ -93,6 +95,7 @@ TEST_CASE("All keys of a document are read") {
   CHECK(c.ring_bytes == 131072);
   CHECK_FALSE(c.process_vm);
   CHECK_FALSE(c.inline_step);
+  CHECK_FALSE(c.raise_priority);
   CHECK(c.enforce_memlock);
   REQUIRE(c.devices.size() == 2);
   CHECK(c.devices[0].name == "mlx5_bond");
@@ -134,7 +137,7 @@ TEST_CASE("A refusal names the key, the value and what is allowed") {
   } const cases[] = {
       {R"({"hots": 1})",
        "hots: unknown key; allowed: log, fabric, host, wire, udp_port, pcap, ring_bytes, "
-       "process_vm, inline_step, "
+       "process_vm, inline_step, raise_priority, "
        "enforce_memlock, devices, faults"},
       {R"({"host": 0})", "host: 0 is not allowed; allowed: 1..250"},
       {R"({"host": 251})", "host: 251 is not allowed; allowed: 1..250"},

@@ -16,6 +16,7 @@
 #include "engine/doorbells.h"
 #include "engine/rest.h"
 #include "engine/traps.h"
+#include "engine/urgency.h"
 #include "fault/faults.h"
 #include "model/device.h"
 #include "model/eth_flow.h"
@@ -346,6 +347,7 @@ void *engine_thread(void *argument) {
   InsideDevice inside;
   Process &p = process();
   const u64 short_nap = shortest_nap_ns();
+  Urgency urgency(config().raise_priority);
   u64 last_work = device_clock_ns();
   while (g_generation.load(std::memory_order_relaxed) == generation) {
     u64 now = device_clock_ns();
@@ -354,6 +356,7 @@ void *engine_thread(void *argument) {
       // Not through the fabric: senders would wake us for nothing.
       nap(200'000);
       last_work = now;
+      urgency.rested(device_clock_ns());
       continue;
     }
     bool any, holding;
@@ -367,24 +370,28 @@ void *engine_thread(void *argument) {
     now = device_clock_ns();
     if (any) {
       last_work = now;
+      urgency.worked(now);
       continue;
     }
     if (rest != 0) {
       p.fabric->wait(rest);
       g_resting.store(false, std::memory_order_relaxed);
+      now = device_clock_ns();
+      urgency.rested(now);
       // Whoever sprang a trap has yet to come as far as writing: one that is armed
       // anew at once would catch it again.
-      if (g_sprung.exchange(false, std::memory_order_relaxed) || rest == ~u64{0})
-        last_work = device_clock_ns();
+      if (g_sprung.exchange(false, std::memory_order_relaxed) || rest == ~u64{0}) last_work = now;
       continue;
     }
     traps_find(now);
     // Doorbells are found by looking; records of other processes wake us.
     const u64 idle = now - last_work;
-    const u64 ns = idle > 1'000'000'000 ? 200'000 : idle > 20'000'000 ? 50'000 : short_nap;
+    const u64 shortest = idle > 1'000'000'000 ? 200'000 : idle > 20'000'000 ? 50'000 : short_nap;
+    const u64 ns = urgency.nap_ns(shortest, now);
     // A record that was left in its ring would end the wait at once.
     if (holding) nap(20'000);
     else p.fabric->wait(ns);
+    urgency.woke(ns, device_clock_ns());
   }
   return nullptr;
 }

@@ -21,7 +21,9 @@
 #include "base/log.h"
 #include "base/memory_calls.h"
 #include "base/thread.h"
+#include "config/config.h"
 #include "engine/engine.h"
+#include "engine/urgency.h"
 #include "model/device.h"
 
 // Of newer headers than those of the oldest distributions.
@@ -221,6 +223,7 @@ class Thread {
 
 void *thread_main(void *) {
   pthread_setname_np(pthread_self(), "softhca-traps");
+  if (config().raise_priority) raise_priority();
   InsideDevice inside;
   Thread thread;
   const int error = thread.begin();

@@ -1,0 +1,106 @@
+// The weight of the device's thread (engine/urgency.h), in a thread of its own.
+#include "engine/urgency.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "catch.h"
+
+using softhca::Urgency;
+
+namespace {
+
+constexpr softhca::u64 us = 1000, ms = 1'000'000;
+
+int own_nice() { return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid))); }
+
+template <class F>
+void in_a_thread(F f) {
+  std::thread(f).join();
+}
+
+// Whether this process may do what the test is about.
+bool may_weigh_more() {
+  bool may = false;
+  in_a_thread([&] {
+    softhca::raise_priority();
+    may = own_nice() == -20;
+  });
+  if (!may) WARN("not allowed to raise priorities");
+  return may;
+}
+
+}  // namespace
+
+TEST_CASE("A thread that naps weighs more", "[urgency]") {
+  const bool may = may_weigh_more();
+  in_a_thread([&] {
+    const int usual = own_nice();
+    Urgency u(true);
+    CHECK(own_nice() == usual);
+    CHECK(u.nap_ns(10 * us, 1 * ms) == 10 * us);
+    CHECK(own_nice() == (may ? -20 : usual));
+  });
+}
+
+TEST_CASE("A thread that works without pause weighs what others do", "[urgency]") {
+  if (!may_weigh_more()) return;
+  in_a_thread([] {
+    const int usual = own_nice();
+    Urgency u(true);
+    u.nap_ns(10 * us, 1 * ms);
+    u.woke(10 * us, 1 * ms + 15 * us);
+    u.worked(2 * ms);
+    u.worked(12 * ms);
+    CHECK(own_nice() == -20);
+    u.worked(12 * ms + 1);
+    CHECK(own_nice() == usual);
+    // What counts begins anew with a nap.
+    u.nap_ns(10 * us, 13 * ms);
+    u.woke(10 * us, 13 * ms + 15 * us);
+    u.worked(14 * ms);
+    u.worked(24 * ms);
+    CHECK(own_nice() == -20);
+  });
+}
+
+TEST_CASE("A nap that lasts too long ends the weight for a while", "[urgency]") {
+  if (!may_weigh_more()) return;
+  in_a_thread([] {
+    const int usual = own_nice();
+    Urgency u(true);
+    u.nap_ns(10 * us, 1 * ms);
+    u.woke(10 * us, 1 * ms + 210 * us - 1);
+    CHECK(own_nice() == -20);
+    u.nap_ns(10 * us, 2 * ms);
+    u.woke(10 * us, 2 * ms + 210 * us);
+    CHECK(own_nice() == usual);
+    const softhca::u64 late = 2 * ms + 210 * us;
+    u.nap_ns(10 * us, late + 20 * ms - 1);
+    CHECK(own_nice() == usual);
+    // Later naps of the usual weight may be as long as they like.
+    u.woke(10 * us, late + 20 * ms);
+    u.nap_ns(10 * us, late + 20 * ms);
+    CHECK(own_nice() == -20);
+  });
+}
+
+TEST_CASE("A thread sleeps twice as long as it ran", "[urgency]") {
+  in_a_thread([] {
+    Urgency u(false);
+    const int usual = own_nice();
+    CHECK(u.nap_ns(10 * us, 1 * ms) == 10 * us);
+    u.woke(10 * us, 2 * ms);
+    CHECK(u.nap_ns(10 * us, 2 * ms + 5 * us) == 10 * us);
+    CHECK(u.nap_ns(10 * us, 2 * ms + 8 * us) == 16 * us);
+    CHECK(u.nap_ns(10 * us, 2 * ms + 25 * us) == 50 * us);
+    CHECK(u.nap_ns(10 * us, 3 * ms) == 50 * us);
+    CHECK(u.nap_ns(200 * us, 3 * ms) == 200 * us);
+    u.rested(3 * ms);
+    CHECK(u.nap_ns(10 * us, 3 * ms + 1 * us) == 10 * us);
+    CHECK(own_nice() == usual);
+  });
+}
