@@ -2,6 +2,7 @@
 #include "table/compat.h"
 #include "tool/afterword.h"
 #include "tool/audit/audit.h"
+#include "tool/audit/binary/elf_image.h"
 #include "tool/child.h"
 #include "tool/command.h"
 #include "tool/libraries.h"
@@ -29,6 +30,18 @@ struct RunOptions {
   std::vector<std::string> command;
   bool fail_on_refused = false;
 };
+
+// The runtime of a program compiled with -fsanitize=address ends it unless it is the
+// first library of all. Empty for others; scripts and what they start are not known.
+std::string sanitizer_of(const std::string &program) {
+  try {
+    const audit::ElfImage image(program);
+    for (const std::string &name : image.needed())
+      if (name.starts_with("libasan.so.")) return name;
+  } catch (const audit::InputError &) {
+  }
+  return {};
+}
 
 // In front of what is there already; both lists are separated by colons or
 // spaces, so names cannot have any.
@@ -149,7 +162,9 @@ int run(const RunOptions &o) {
   const std::string file = find_program(o.command.front()).string();
   check_preloadable(file);
   check_beyond(o.beyond);
-  std::vector<fs::path> libraries = {find_libibverbs_exp()};
+  std::vector<fs::path> libraries;
+  if (const std::string first = sanitizer_of(file); !first.empty()) libraries.emplace_back(first);
+  libraries.push_back(find_libibverbs_exp());
   choose_device(o.device, libraries);
   choose_layout(file);
 

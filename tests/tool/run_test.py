@@ -289,6 +289,18 @@ class Run(Base):
             done = self.ibvexp("run", "--", program)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
+    def test_programs_with_address_sanitizer(self):
+        """Their runtime insists on being the first library of all."""
+        source = self.file("p.c", b"int main(void) { return 3; }\n")
+        program = os.path.join(self.folder.name, "sanitized")
+        built = subprocess.run(["gcc", "-fsanitize=address", "-o", program, source],
+                               capture_output=True, check=False)
+        if built.returncode != 0:
+            self.skipTest("gcc has no libasan here")
+        done = self.ibvexp("run", "--device", "soft", "--", program)
+        self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+        self.assertNotIn("ASan", done.stderr)
+
     def test_continuous_integration_hears_of_refusals(self):
         soft = ["run", "--device", "soft", "--fail-on-refused", "--"]
         self.assertEqual(self.ibvexp(*soft, SUBJECT, "query").returncode, 0)
