@@ -269,9 +269,12 @@ class Qp {
  public:
   static constexpr uint32_t wqebbs = 64, receive_wqes = 16;
 
-  Qp(const Context &c, uint32_t service, uint32_t cqn, const Receive &receive = {})
+  Qp(const Context &c, uint32_t service, uint32_t cqn, const Receive &receive = {},
+     bool data_in_completions = false)
       : umem(c, 12288), context_(c), own_queue_(service != dci && receive.type == 0) {
-    object.create(c, create_qp(c, service, cqn, umem.id(), umem.id(), receive));
+    Box in = create_qp(c, service, cqn, umem.id(), umem.id(), receive);
+    in.put(qpc + 1584, 8, data_in_completions ? 0x11 : 0);
+    object.create(c, in);
     REQUIRE(object.object != nullptr);
   }
 

@@ -160,6 +160,22 @@ TEST_CASE("A key of commands comes with its translations", "[devx_test]") {
   CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+TEST_CASE("Short data read comes in the completion, where that was asked for", "[devx_test]") {
+  const Context c;
+  Cq cq(c);
+  const bool asked = GENERATE(false, true);
+  Qp a(c, rc, cq.object.number, {}, asked), b(c, rc, cq.object.number);
+  a.connect(b.object.number, c);
+  b.connect(a.object.number, c);
+  const Memory to(c, 16), from(c, 16, 0x6b);
+  a.access(MLX5_OPCODE_RDMA_READ, to.mr, 16, from.mr);
+  const mlx5_cqe64 *cqe = cq.wait();
+  CHECK(cqe->op_own >> 4 == MLX5_CQE_REQ);
+  CHECK(((cqe->op_own & MLX5_INLINE_SCATTER_32) != 0) == asked);
+  const auto *got = asked ? reinterpret_cast<const uint8_t *>(cqe) : to.bytes.data();
+  CHECK(std::equal(from.bytes.begin(), from.bytes.end(), got));
+}
+
 TEST_CASE("Rings of commands wrap around", "[devx_test]") {
   const Context c;
   Pair p(c);
@@ -185,11 +201,13 @@ TEST_CASE("A query tells what a queue pair was made and connected with", "[devx_
   CHECK(out.get(qpc + 67, 5) == 30);
   CHECK(out.get(qpc + 73, 4) == 4);
   CHECK(out.get(qpc + 81, 4) == 6);
+  CHECK(out.get(qpc + 104, 24) == c.uar->page_id);
   CHECK(out.get(qpc + 136, 24) == 0x1234);
   CHECK(out.get(qpc + 168, 24) == p.b.object.number);
   CHECK(out.get(qpc + 1000, 24) == p.cq.object.number);
   CHECK(out.get(qpc + 1160, 3) == 2);
   CHECK(out.get(qpc + 1168, 3) == 7);
+  CHECK(out.get(qpc + 1824, 32) == p.a.umem.id());
   CHECK(out.get(primary_path + 48, 16) == c.port.lid);
   CHECK(out.get(primary_path + 40, 1) == (c.ethernet() ? 1 : 0));
   CHECK(std::memcmp(out.data() + (primary_path + 128) / 8, &c.gid, 16) == 0);
@@ -548,6 +566,7 @@ TEST_CASE("Dynamic connections of commands carry data and report wrong keys", "[
   REQUIRE(initiator.object.modify(initiator.to_init()) == 0);
   Box rtr = initiator.to_rtr(0, c);
   REQUIRE(initiator.object.modify(rtr) == 0);
+  CHECK(initiator.query().get(primary_path + 88, 8) == 64);  // hops of its packets
   Box rts = initiator.to_rts();
   rts.put(qpc + 909, 3, 1);
   REQUIRE(initiator.object.modify(rts) == 0);
@@ -666,6 +685,9 @@ TEST_CASE("A completion queue of commands tells what it was armed for", "[devx_t
   CHECK(events.next(never_ms) == 0);
   write();
   CHECK(events.next(soon_ms) == 1);
+  Box out(272);
+  REQUIRE(p.cq.object.query(p.cq.object.command(0x402), out) == 0);
+  CHECK(out.get(128 + 264, 24) == 2);  // completions at the event
   p.cq.wait();
   write();
   p.cq.wait();

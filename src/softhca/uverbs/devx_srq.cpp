@@ -37,7 +37,7 @@ Status build_queue(const File &file, const u8 *wq, DevxSrq &o) {
   srq.stride = 1u << get_field(wq, log_stride, 4);
   srq.entries = 1u << get_field(wq, log_size, 5);
   const u32 most = file.caps().max_srq_wr + 1;
-  if (srq.stride < 2 * next_segment || srq.stride > 512 || srq.entries == 0 || srq.entries > most)
+  if (srq.stride < 2 * next_segment || srq.stride > 512 || srq.entries > most)
     return Status::bad_param;
   srq.max_sge = (srq.stride - next_segment) / 16;
   if (const Status s =
