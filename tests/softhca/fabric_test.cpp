@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <fcntl.h>
 #include <set>
 #include <sstream>
@@ -267,9 +268,9 @@ TEST_CASE("receiving is fair among senders", "[fabric]") {
 TEST_CASE("sending to nobody is cheap", "[fabric]") {
   FabricName n;
   Fabric *f = Fabric::join(n.name, ring);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of the processor: the machine may be busy
   for (int i = 0; i < 100000; ++i) REQUIRE(send(*f, 9, 0, 64) == Reserve::no_peer);
-  CHECK(seconds_since(start) < 2.0);
+  CHECK(std::clock() - start < 2 * CLOCKS_PER_SEC);
   CHECK(send(*f, 0, 0, 64) == Reserve::no_peer);
   CHECK(send(*f, max_slots, 0, 64) == Reserve::no_peer);
   CHECK(f->consumed(9, 1));
