@@ -366,6 +366,33 @@ TEST_CASE("a killed receiver is noticed and its successor reached", "[fabric]") 
   f->leave(false);
 }
 
+TEST_CASE("an answer to the successor of a killed sender is not lost", "[fabric]") {
+  FabricName n;
+  Fabric *f = Fabric::join(n.name, ring);
+  const auto asker = [&] {
+    Fabric *mine = Fabric::join(n.name, ring);
+    if (!send_patiently(*mine, 1, 0, 100)) return 1;
+    const PacketHeader *h;
+    const u8 *p;
+    const auto start = std::chrono::steady_clock::now();
+    while (!mine->receive(h, p)) {
+      if (seconds_since(start) > 5) return 1;
+      usleep(100);
+    }
+    Child::report(mine->slot());
+    Child::report(h->psn);
+    for (;;) pause();
+  };
+  for (u32 number = 1; number <= 5; ++number) {
+    Child child(asker);  // killed at its end, and the former one's mapping is young
+    while (!take(*f, 0, 2)) usleep(100);
+    REQUIRE(send_patiently(*f, 2, number, 100));
+    REQUIRE(child.hear() == 2);
+    REQUIRE(child.hear() == number);
+  }
+  f->leave(false);
+}
+
 TEST_CASE("what a killed sender left does not reach its successor's reader", "[fabric]") {
   FabricName n;
   Fabric *f = Fabric::join(n.name, ring);

@@ -375,6 +375,9 @@ void Fabric::State::adopt(u16 src) {
   ring.tail.store(i.tail, std::memory_order_release);
   ring.confirmed.store(i.generation, std::memory_order_seq_cst);
   first_is_due(src, true);
+  // Our way back may lead to the former process still, or to nobody.
+  for (Outgoing &o : out)
+    if (&o == &out[src] || o.primary == src) o.check_at = o.retry_at = 0;
 }
 
 void Fabric::State::first_is_due(u16 src, bool due) {
