@@ -65,7 +65,10 @@ void enter_error(Qp &qp) {
   flush_send(qp);
   if (qp.responder) {
     abandon_message(qp, *qp.responder);
-    qp.responder->responses.clear();
+    // What ended the connection is said all the same, and before it what was due: the way
+    // back may be full, or not open yet where this was the first request.
+    auto &responses = qp.responder->responses;
+    if (!responses.empty() && !responses.back().ends()) responses.clear();
     qp.responder->in_message = false;
   }
   qp_flush_receive(qp);

@@ -84,7 +84,7 @@ void refuse(Request &q, Nak nak, EventType event) {
     q.r.dead = true;
     return;
   }
-  (void)qp_run_responder(q.qp);  // the NAK goes out before the state changes
+  (void)qp_run_responder(q.qp);  // the NAK goes out before the state changes, if it can
   qp_fail(q.qp, event);
 }
 
@@ -313,7 +313,7 @@ void execute(Request &q) {
 void forget_responses(Request &q) {
   std::erase_if(q.r.responses, [&](const Response &x) {
     if (psn_diff(psn_add(x.psn, x.npsn - 1), q.h.psn) < 0) return false;
-    if (x.kind == Response::Kind::nak && x.nak != Nak::rnr && x.nak != Nak::sequence) return false;
+    if (x.ends()) return false;
     if (x.kind == Response::Kind::nak) q.r.nak_sent = false;
     return true;
   });

@@ -52,6 +52,9 @@ struct Response {
   SpanList spans;
   u8 result[32] = {};  // atomic
   u8 result_bytes = 0;
+
+  // A negative acknowledge that ends the connection.
+  bool ends() const { return kind == Kind::nak && nak != Nak::rnr && nak != Nak::sequence; }
 };
 
 struct Responder {
