@@ -103,18 +103,22 @@ def listening(server, fabric, deadline):
 
 
 def settled(process, seconds=5):
-    """Waits until the process has slept for 0.3 s: what it began is done, and it
-    waits for others. One that has no processor does not sleep."""
+    """Waits until the process has slept for 0.2 s, or been busy for 0.5 s more: what it
+    began is done, and it waits for others, some by looking again and again. One that
+    has no processor does neither."""
     deadline = time.time() + seconds
-    slept = 0
-    while slept < 10 and time.time() < deadline and process.poll() is None:
-        time.sleep(0.03)
+    slept, busy, begin = 0, 0, None
+    while slept < 10 and busy < 0.5 and time.time() < deadline and process.poll() is None:
+        time.sleep(0.02)
         try:
             with open(f"/proc/{process.pid}/stat", encoding="ascii", errors="replace") as file:
-                state = file.read().rpartition(")")[2].split()[0]
+                fields = file.read().rpartition(")")[2].split()
         except OSError:
             return
-        slept = slept + 1 if state == "S" else 0
+        slept = slept + 1 if fields[0] == "S" else 0
+        used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        begin = used if begin is None else begin
+        busy = used - begin
 
 
 # rping closes its channel while a thread of its own may be about to look for the
