@@ -6,6 +6,7 @@
 #include "tool/audit/progress.h"
 #include "tool/audit/trace_audit.h"
 #include "tool/command.h"
+#include "tool/write_file.h"
 #include "trace/trace_document.h"
 
 #include <CLI/CLI.hpp>
@@ -36,15 +37,10 @@ struct AuditOptions {
 };
 
 // "-" is standard output.
-void write(const std::string &path, const std::string &text) {
-  if (path == "-") {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-      throw std::runtime_error("cannot write to standard output");
-    return;
-  }
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
-  if (!file) throw std::runtime_error("cannot write " + path);
+void write_report(const std::string &path, const std::string &text) {
+  if (path != "-") return write_file(path, text);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw std::runtime_error("cannot write to standard output");
 }
 
 bool use_colour(const std::string &when) {
@@ -99,7 +95,7 @@ std::string formatted(const audit::Report &report, const AuditOptions &o) {
 // Two reports instead of an audit.
 int show_difference(const AuditOptions &o) {
   const audit::Difference found = audit::compare(o.diff.front(), o.diff.back());
-  write("-", o.format == "json" ? found.json : found.text);
+  write_report("-", o.format == "json" ? found.json : found.text);
   for (const std::string &what : o.fail_on)
     for (const std::string &severity : found.added)
       if (what == "any" || what == severity || severity == "impossible") return exit_findings;
@@ -139,11 +135,11 @@ int run(AuditOptions &o) {
   if (!o.baseline.empty()) audit::mark_known(report, o.baseline);
   for (const audit::FileReport &f : report.files)
     if (!f.error.empty()) fmt::print(stderr, "ibvexp: {}: {}\n", f.path, f.error);
-  if (!o.json.empty()) write(o.json, audit::as_json(report));
-  if (!o.sarif.empty()) write(o.sarif, audit::as_sarif(report));
-  if (!o.html.empty()) write(o.html, audit::as_html(report));
+  if (!o.json.empty()) write_report(o.json, audit::as_json(report));
+  if (!o.sarif.empty()) write_report(o.sarif, audit::as_sarif(report));
+  if (!o.html.empty()) write_report(o.html, audit::as_html(report));
   const bool taken = o.json == "-" || o.sarif == "-" || o.html == "-";
-  if (!taken && !o.quiet) write("-", formatted(report, o));
+  if (!taken && !o.quiet) write_report("-", formatted(report, o));
 
   const bool found = std::any_of(o.fail_on.begin(), o.fail_on.end(),
                                  [&](const std::string &what) { return has(report, what); });

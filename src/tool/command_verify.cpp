@@ -7,6 +7,7 @@
 #include "tool/verify.h"
 #include "tool/verify_peer.h"
 #include "tool/verify_run.h"
+#include "tool/write_file.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
@@ -134,20 +135,22 @@ bool comparable(const Report &r, const Check &c) {
   const auto same = std::find_if(r.expected.begin(), r.expected.end(), [&](const Check &e) {
     return e.file == c.file && e.name == c.name;
   });
-  return same != r.expected.end() && same->outcome == Outcome::passed;
+  return same != r.expected.end() && same->outcome == verify::Outcome::passed;
 }
 
 std::vector<const Check *> differ_without_rows(const Report &r) {
   std::vector<const Check *> out;
   for (const Check &c : r.found)
-    if (c.outcome != Outcome::passed && c.rows.empty() && comparable(r, c)) out.push_back(&c);
+    if (c.outcome != verify::Outcome::passed && c.rows.empty() && comparable(r, c))
+      out.push_back(&c);
   return out;
 }
 
 std::string as_text(const Report &r) {
   std::string out = heading(r) + "\n";
-  const auto passed = std::count_if(r.found.begin(), r.found.end(),
-                                    [](const Check &c) { return c.outcome == Outcome::passed; });
+  const auto passed = std::count_if(r.found.begin(), r.found.end(), [](const Check &c) {
+    return c.outcome == verify::Outcome::passed;
+  });
   out += fmt::format("{} checks, {} passed\n", r.found.size(), passed);
   const auto counts = count(r);
   for (std::size_t j = 0; j < counts.size(); ++j)
@@ -198,7 +201,7 @@ std::string as_junit(const Report &r) {
     pugi::xml_node node = suite.append_child("testcase");
     node.append_attribute("classname") = c.file.c_str();
     node.append_attribute("name") = c.name.c_str();
-    if (c.outcome == Outcome::passed) continue;
+    if (c.outcome == verify::Outcome::passed) continue;
     if (comparable(r, c)) {
       ++failed;
       node.append_child("failure").append_attribute("message") = c.where.c_str();
@@ -212,13 +215,6 @@ std::string as_junit(const Report &r) {
   std::ostringstream out;
   document.save(out, "  ");
   return out.str();
-}
-
-void write(const std::string &file, const std::string &text) {
-  if (file.empty()) return;
-  std::ofstream out(file);
-  out << text;
-  if (!out.flush()) throw std::runtime_error(fmt::format("{} cannot be written", file));
 }
 
 PeerOptions peer_options(const VerifyOptions &o) {
@@ -280,15 +276,15 @@ int run(const VerifyOptions &o) {
   if (report.found.empty()) throw std::runtime_error("no checks were run");
   if (target.soft) {
     report.expected = report.found;
-    for (Check &c : report.expected) c.outcome = Outcome::passed;
+    for (Check &c : report.expected) c.outcome = verify::Outcome::passed;
   }
   report.rows = judge(report.expected, report.found, there);
 
   const std::string text = as_text(report);
   fmt::print("{}", text);
-  write(o.report, text);
-  write(o.json, as_json(report).dump(1) + "\n");
-  write(o.junit, as_junit(report));
+  if (!o.report.empty()) write_file(o.report, text);
+  if (!o.json.empty()) write_file(o.json, as_json(report).dump(1) + "\n");
+  if (!o.junit.empty()) write_file(o.junit, as_junit(report));
   const bool differs = count(report)[static_cast<std::size_t>(Judgement::differs)] != 0 ||
                        !differ_without_rows(report).empty();
   return differs ? exit_findings : exit_ok;

@@ -26,6 +26,11 @@ inline constexpr std::string_view severity_names[] = {"fine",    "absent",  "unk
 constexpr std::string_view name_of(Severity s) {
   return severity_names[static_cast<std::size_t>(s)];
 }
+// As compilers, SARIF and GitHub call it.
+constexpr std::string_view level(Severity s) {
+  if (s >= Severity::refused) return "error";
+  return s >= Severity::unknown ? "warning" : "note";
+}
 
 // Work to move a use to rdma-core by hand, see effort.h.
 enum class Effort : std::uint8_t { none, rename, adapt, rework, replace };

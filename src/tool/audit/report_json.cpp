@@ -11,9 +11,9 @@
 namespace ibvexp::audit {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json subject_json(const Subject &s) {
+OrderedJson subject_json(const Subject &s) {
   return {{"name", s.name},
           {"verdict", s.verdict},
           {"planned", s.planned},
@@ -25,8 +25,8 @@ Json subject_json(const Subject &s) {
           {"switch", s.switch_name}};
 }
 
-Json use_json(const Use &u, std::size_t subject) {
-  Json out{
+OrderedJson use_json(const Use &u, std::size_t subject) {
+  OrderedJson out{
       {"subject", subject}, {"evidence", name_of(u.evidence)}, {"severity", name_of(u.severity)}};
   if (u.line != 0) out["line"] = u.line;
   if (u.column != 0) out["column"] = u.column;
@@ -41,15 +41,15 @@ Json use_json(const Use &u, std::size_t subject) {
   return out;
 }
 
-Json program_json(const Program &p) {
-  Json out{{"name", p.name},
-           {"kind", name_of(p.kind)},
-           {"standing", name_of(p.standing)},
-           {"verdict", p.sentence}};
+OrderedJson program_json(const Program &p) {
+  OrderedJson out{{"name", p.name},
+                  {"kind", name_of(p.kind)},
+                  {"standing", name_of(p.standing)},
+                  {"verdict", p.sentence}};
   if (!p.switches.empty()) out["switches"] = p.switches;
   if (!p.layout.empty()) out["layout"] = p.layout;
   if (!p.command.empty()) out["command"] = p.command;
-  out["reasons"] = Json::array();
+  out["reasons"] = OrderedJson::array();
   for (const Reason &r : p.reasons)
     out["reasons"].push_back({{"name", r.subject->name},
                               {"severity", name_of(r.severity)},
@@ -62,32 +62,32 @@ Json program_json(const Program &p) {
 
 std::string as_json(const Report &report) {
   const Totals t = totals(report);
-  Json out{{"format", "ibvexp-audit"}, {"version", 2}};
+  OrderedJson out{{"format", "ibvexp-audit"}, {"version", 2}};
   out["tool"] = {{"name", "ibvexp audit"}, {"version", IBVEXP_VERSION}};
   out["date"] = report.date;
   out["inputs"] = report.inputs;
   out["read"] = {{"sources", report.sources},   {"build_files", report.build_files},
                  {"binaries", report.binaries}, {"traces", report.traces},
                  {"other", report.skipped},     {"errors", report.errors()}};
-  Json counts{{"files", t.files}, {"uses", t.uses}};
+  OrderedJson counts{{"files", t.files}, {"uses", t.uses}};
   for (std::size_t i = 0; i < t.by_severity.size(); ++i)
     counts["severity"][std::string(severity_names[i])] = t.by_severity[i];
   for (std::size_t i = 0; i < t.by_effort.size(); ++i)
     counts["effort"][std::string(effort_names[i])] = t.by_effort[i];
   out["counts"] = std::move(counts);
-  out["programs"] = Json::array();
+  out["programs"] = OrderedJson::array();
   for (const Program &p : judge(report)) out["programs"].push_back(program_json(p));
-  out["subjects"] = Json::array();
+  out["subjects"] = OrderedJson::array();
   std::unordered_map<const Subject *, std::size_t> ids;
-  Json files = Json::array();
+  OrderedJson files = OrderedJson::array();
   for (const FileReport &f : report.files) {
-    Json file{{"path", f.path}, {"kind", name_of(f.kind)}};
+    OrderedJson file{{"path", f.path}, {"kind", name_of(f.kind)}};
     if (!f.error.empty()) file["error"] = f.error;
     if (!f.header_release.empty()) file["header"] = f.header_release;
     if (!f.layout.empty()) file["layout"] = f.layout;
     if (!f.libraries.empty()) file["libraries"] = f.libraries;
     if (!f.notes.empty()) file["notes"] = f.notes;
-    file["uses"] = Json::array();
+    file["uses"] = OrderedJson::array();
     for (const Use &u : f.uses) {
       const auto [it, fresh] = ids.try_emplace(u.subject, ids.size());
       if (fresh) out["subjects"].push_back(subject_json(*u.subject));
@@ -97,7 +97,7 @@ std::string as_json(const Report &report) {
   }
   out["files"] = std::move(files);
   // Paths and sources need not be UTF-8.
-  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return out.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace ibvexp::audit

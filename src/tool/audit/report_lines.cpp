@@ -9,11 +9,6 @@
 namespace ibvexp::audit {
 namespace {
 
-std::string_view level(Severity s) {
-  if (s >= Severity::refused) return "error";
-  return s >= Severity::unknown ? "warning" : "note";
-}
-
 std::string message(const Use &u) {
   const Subject &s = *u.subject;
   std::string out = fmt::format("{} is {}", s.name, s.verdict);

@@ -13,18 +13,12 @@
 namespace ibvexp::audit {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 // Where the documentation is installed.
 constexpr std::string_view manual = "file:///usr/share/doc/ibvexp-tools/audit.md";
 constexpr std::string_view root = "SRCROOT";
-
-std::string_view level(Severity s) {
-  if (s >= Severity::refused) return "error";
-  if (s >= Severity::unknown) return "warning";
-  return "note";
-}
 
 std::string encoded(std::string_view path) {
   std::string out;
@@ -43,7 +37,7 @@ std::string folder() {
 }
 
 // Relative to where the audit runs.
-Json artifact(const std::string &path) {
+OrderedJson artifact(const std::string &path) {
   const fs::path p(path);
   const fs::path relative =
       (p.is_absolute() ? p.lexically_relative(folder()) : p.lexically_normal());
@@ -82,7 +76,7 @@ std::string pascal(std::string_view name) {
   return out;
 }
 
-Json rule(const Subject &s) {
+OrderedJson rule(const Subject &s) {
   const std::string help = advice(s);
   return {
       {"id", s.name},
@@ -97,35 +91,36 @@ Json rule(const Subject &s) {
 }
 
 // Of binaries, the bytes have no lines.
-Json location(const FileReport &f, const Use &u) {
-  Json physical{{"artifactLocation", artifact(f.path)}};
-  Json region{{"startLine", 1}};
+OrderedJson location(const FileReport &f, const Use &u) {
+  OrderedJson physical{{"artifactLocation", artifact(f.path)}};
+  OrderedJson region{{"startLine", 1}};
   if (f.kind != FileKind::binary && u.line != 0)
     region = {{"startLine", u.line}, {"startColumn", std::max(u.column, 1U)}};
   physical["region"] = std::move(region);
   if (u.address != 0) physical["address"] = {{"absoluteAddress", u.address}};
-  Json out{{"physicalLocation", std::move(physical)}};
+  OrderedJson out{{"physicalLocation", std::move(physical)}};
   if (f.kind == FileKind::binary && !u.where.empty())
     out["logicalLocations"] = {{{"fullyQualifiedName", u.where}, {"kind", "function"}}};
   return out;
 }
 
-Json result(const FileReport &f, const Use &u, std::size_t rule_index, std::size_t occurrence) {
+OrderedJson result(const FileReport &f, const Use &u, std::size_t rule_index,
+                   std::size_t occurrence) {
   const Subject &s = *u.subject;
   std::string text = fmt::format("'{}' ({}) is {}.", s.name, name_of(u.evidence), s.verdict);
   if (!s.replacement.empty())
     text += " " + sentence(fmt::format("On rdma-core: {}", s.replacement));
   if (f.kind == FileKind::binary) text += " " + sentence(fmt::format("At {}", place_of(f, u)));
   else if (!u.detail.empty()) text += " " + sentence(u.detail);
-  Json out{{"ruleId", s.name},
-           {"ruleIndex", rule_index},
-           {"kind", level(u.severity) == "note" ? "informational" : "fail"},
-           {"level", level(u.severity) == "note" ? "none" : level(u.severity)},
-           {"message", {{"text", text}}},
-           {"locations", Json::array({location(f, u)})},
-           // Lines move; the how-manieth of a name in a file rarely does.
-           {"partialFingerprints",
-            {{"nameInFile/v1", fmt::format("{}:{}:{}", f.path, s.name, occurrence)}}}};
+  OrderedJson out{{"ruleId", s.name},
+                  {"ruleIndex", rule_index},
+                  {"kind", level(u.severity) == "note" ? "informational" : "fail"},
+                  {"level", level(u.severity) == "note" ? "none" : level(u.severity)},
+                  {"message", {{"text", text}}},
+                  {"locations", OrderedJson::array({location(f, u)})},
+                  // Lines move; the how-manieth of a name in a file rarely does.
+                  {"partialFingerprints",
+                   {{"nameInFile/v1", fmt::format("{}:{}:{}", f.path, s.name, occurrence)}}}};
   if (u.known) out["baselineState"] = "unchanged";
   if (u.suppressed) out["suppressions"] = {{{"kind", "inSource"}}};
   return out;
@@ -134,15 +129,16 @@ Json result(const FileReport &f, const Use &u, std::size_t rule_index, std::size
 }  // namespace
 
 std::string as_sarif(const Report &report) {
-  Json rules = Json::array(), results = Json::array(), notifications = Json::array();
+  OrderedJson rules = OrderedJson::array(), results = OrderedJson::array(),
+              notifications = OrderedJson::array();
   std::unordered_map<const Subject *, std::size_t> ids;
   for (const FileReport &f : report.files) {
     if (!f.error.empty())
       notifications.push_back(
           {{"level", "error"},
            {"message", {{"text", sentence(f.error)}}},
-           {"locations",
-            Json::array({{{"physicalLocation", {{"artifactLocation", artifact(f.path)}}}}})}});
+           {"locations", OrderedJson::array(
+                             {{{"physicalLocation", {{"artifactLocation", artifact(f.path)}}}}})}});
     std::map<const Subject *, std::size_t> occurrences;
     for (const Use &u : f.uses) {
       const auto [it, fresh] = ids.try_emplace(u.subject, ids.size());
@@ -150,7 +146,7 @@ std::string as_sarif(const Report &report) {
       results.push_back(result(f, u, it->second, ++occurrences[u.subject]));
     }
   }
-  Json run{
+  OrderedJson run{
       {"tool",
        {{"driver",
          {{"name", "ibvexp audit"},
@@ -160,14 +156,15 @@ std::string as_sarif(const Report &report) {
       {"automationDetails", {{"id", "ibvexp-audit/"}}},
       {"columnKind", "utf16CodeUnits"},
       {"originalUriBaseIds", {{root, {{"uri", "file://" + encoded(folder()) + "/"}}}}},
-      {"invocations", Json::array({{{"executionSuccessful", report.errors() == 0},
-                                    {"endTimeUtc", report.date},
-                                    {"toolExecutionNotifications", std::move(notifications)}}})},
+      {"invocations",
+       OrderedJson::array({{{"executionSuccessful", report.errors() == 0},
+                            {"endTimeUtc", report.date},
+                            {"toolExecutionNotifications", std::move(notifications)}}})},
       {"results", std::move(results)}};
-  const Json out{{"$schema", "https://json.schemastore.org/sarif-2.1.0.json"},
-                 {"version", "2.1.0"},
-                 {"runs", Json::array({std::move(run)})}};
-  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson out{{"$schema", "https://json.schemastore.org/sarif-2.1.0.json"},
+                        {"version", "2.1.0"},
+                        {"runs", OrderedJson::array({std::move(run)})}};
+  return out.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace ibvexp::audit

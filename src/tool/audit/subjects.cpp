@@ -22,8 +22,9 @@ std::string_view words(Verdict v) {
 }
 
 Subject make(std::string_view name, Family family, const Answer &a) {
-  Subject out{name,           words(a.verdict), info(family).title,        a.target, a.note,
-              severity_of(a), effort_of(a),     a.state == State::planned, {}};
+  Subject out{name,   words(a.verdict), info(family).title, a.target,
+              a.note, severity_of(a),   effort_of(a),       a.state == ibvexp::State::planned,
+              {}};
   if (is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done)
     out.switch_name = name_of(a.beyond);
   return out;

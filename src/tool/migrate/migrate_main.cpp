@@ -2,28 +2,23 @@
 #include "tool/migrate/migration_report.h"
 #include "tool/migrate/session.h"
 #include "tool/migrate/unified_diff.h"
+#include "tool/write_file.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
 
 namespace fs = std::filesystem;
 using namespace ibvexp::migrate;
+using ibvexp::tool::write_file;
 
 namespace {
 
 // As those of ibvexp, see tool/command.h.
 constexpr int exit_ok = 0, exit_findings = 1, exit_trouble = 2;
-
-void write_file(const std::string &path, const std::string &text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  if (!file.flush()) throw std::runtime_error("cannot write " + path);
-}
 
 // Headers lie where they are installed, or in the source tree for its tests.
 std::string folder_of(const char *header, const char *in_source, const char *installed) {

@@ -14,7 +14,7 @@ namespace ibvexp::audit {
 namespace {
 
 // Deeper than compilers nest blocks, by far.
-constexpr std::size_t deepest = 1000;
+constexpr std::size_t deepest_block = 1000;
 
 // Whether nothing in a unit is nested deeper.
 bool is_flat(const Dwarf_Die &unit) {
@@ -22,7 +22,7 @@ bool is_flat(const Dwarf_Die &unit) {
   for (;;) {
     Dwarf_Die next;
     if (dwarf_child(&path.back(), &next) == 0) {
-      if (path.size() == deepest) return false;
+      if (path.size() == deepest_block) return false;
       path.push_back(next);
       continue;
     }

@@ -9,13 +9,13 @@
 namespace ibvexp::audit {
 namespace {
 
-struct Field {
+struct LayoutField {
   LayoutObject object;
   std::string_view member;
   int size;
   int at_3x, at_4x;
 };
-constexpr auto fields = std::to_array<Field>({
+constexpr auto layout_fields = std::to_array<LayoutField>({
 #define IBVEXP_LAYOUT_FIELD(object, member, size, at_3x, at_4x) \
   {LayoutObject::object, #member, size, at_3x, at_4x},
 #include "tool/audit/binary/layouts.def"
@@ -54,7 +54,7 @@ bool reads_two(const FieldRead &r, int offset, int at, int size) {
   if (r.size != 8 || size != 4 || (at != offset && at != offset + 4)) return false;
   // Only where the neighbour is a member of its own.
   const int other = at == offset ? offset + 4 : offset;
-  return std::any_of(fields.begin(), fields.end(), [&](const Field &f) {
+  return std::any_of(layout_fields.begin(), layout_fields.end(), [&](const LayoutField &f) {
     return f.size == 4 && (f.at_3x == other || f.at_4x == other);
   });
 }
@@ -71,7 +71,7 @@ struct Match {
 Match match(const Shape &shape, int shift, std::span<const FieldRead> all) {
   Match out;
   std::vector<char> known(all.size(), 0), pair(all.size(), 0);
-  for (const Field &f : fields) {
+  for (const LayoutField &f : layout_fields) {
     if (f.object != shape.object) continue;
     bool in_3x = false, in_4x = false, followed = false;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -137,7 +137,7 @@ bool may_read_layouts(std::span<const std::uint8_t> code) {
   for (const Shape &s : shapes)
     for (const int shift : {0, s.container}) {
       int count = 0;
-      for (const Field &f : fields)
+      for (const LayoutField &f : layout_fields)
         if (f.object == s.object && f.at_4x > 127 &&
             (seen[static_cast<std::size_t>(f.at_3x) + static_cast<std::size_t>(shift)] ||
              seen[static_cast<std::size_t>(f.at_4x) + static_cast<std::size_t>(shift)]))
