@@ -158,6 +158,58 @@ TEST_CASE("A first write to memory that is gone is refused", "[direct_test]") {
   CHECK(write_first(true).status == IBV_WC_REM_ACCESS_ERR);
 }
 
+// Its acknowledge has to be on its way before the program sees the message.
+TEST_CASE("A process may end with its first message", "[direct_test]") {
+  for (int i = 0; i < 10; ++i) {
+    int there[2], back[2];
+    REQUIRE((pipe(there) == 0 && pipe(back) == 0));
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      Context c;
+      Rc qp(c);
+      Memory to(c, 4096);
+      Address mine{qp.qp->qp_num, 0, c.port.lid, 0}, peer;
+      hear(there[0], &peer, sizeof peer);
+      qp.connect(peer.qpn, peer.lid);
+      ibv_sge sge{to.address(), 4096, to.mr->lkey};
+      ibv_recv_wr wr{}, *bad;
+      wr.sg_list = &sge;
+      wr.num_sge = 1;
+      if (ibv_post_recv(qp.qp, &wr, &bad) != 0) std::abort();
+      put(back[1], &mine, sizeof mine);
+      ibv_wc wc;
+      while (ibv_poll_cq(qp.cq, 1, &wc) == 0) {
+      }
+      _exit(wc.status);
+    }
+    {
+      Context c;
+      Rc qp(c);
+      Memory from(c, 64);
+      Address mine{qp.qp->qp_num, 0, c.port.lid, 0}, peer;
+      put(there[1], &mine, sizeof mine);
+      hear(back[0], &peer, sizeof peer);
+      qp.connect(peer.qpn, peer.lid);
+      ibv_sge sge{from.address(), 64, from.mr->lkey};
+      ibv_send_wr wr{}, *bad;
+      wr.opcode = IBV_WR_SEND;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      wr.sg_list = &sge;
+      wr.num_sge = 1;
+      REQUIRE(ibv_post_send(qp.qp, &wr, &bad) == 0);
+      ibv_wc wc;
+      while (ibv_poll_cq(qp.cq, 1, &wc) == 0) {
+      }
+      CHECK(wc.status == IBV_WC_SUCCESS);
+    }
+    int ended = -1;
+    REQUIRE(waitpid(child, &ended, 0) == child);
+    CHECK(ended == 0);
+    for (const int fd : {there[0], there[1], back[0], back[1]}) close(fd);
+  }
+}
+
 namespace {
 
 // How often the threads of a process have gone to sleep.

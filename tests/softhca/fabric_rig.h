@@ -99,12 +99,13 @@ inline u32 size_of_message(u32 n) {
   return sizes[(n * 7 + n / 11) % std::size(sizes)];
 }
 
-inline Fabric::Reserve send(Fabric &f, u16 to, u32 number, u32 payload, u64 *position = nullptr) {
+inline Fabric::Reserve send(Fabric &f, u16 to, u32 number, u32 payload, u64 *position = nullptr,
+                            PacketKind kind = PacketKind::datagram) {
   Fabric::Slot room;
   const auto r = f.reserve(to, payload, room);
   if (r != Fabric::Reserve::ok) return r;
   *room.header = PacketHeader{};
-  room.header->kind = PacketKind::datagram;
+  room.header->kind = kind;
   room.header->payload = payload;
   room.header->psn = number;
   for (u32 i = 0; i < payload; ++i) room.payload[i] = pattern(number, i);

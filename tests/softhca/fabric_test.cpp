@@ -241,6 +241,49 @@ TEST_CASE("a sender that was let in owes its first record", "[fabric]") {
   for (Fabric *f : {a, b, other}) f->leave(false);
 }
 
+TEST_CASE("a request is taken when it can be answered", "[fabric]") {
+  FabricName n;
+  Fabric *a = Fabric::join(n.name, ring), *b = Fabric::join(n.name, ring);
+  introduce(*a, *b);
+  REQUIRE(send(*a, 2, 1, 64, nullptr, PacketKind::request) == Reserve::ok);
+  CHECK(nothing(*b));
+  CHECK(b->waits_for_way_back());
+  CHECK(b->expects_first());
+  CHECK(b->pending());
+  CHECK(nothing(*a));  // lets b in
+  CHECK(take(*b, 1, 1));
+  CHECK_FALSE(b->waits_for_way_back());
+  CHECK(send(*b, 1, 2, 64) == Reserve::ok);
+  CHECK(take(*a, 2, 2));
+
+  // Who wants no answer is not waited for, nor for ever who does.
+  Fabric *other = Fabric::join(n.name, ring);
+  introduce(*other, *b);
+  REQUIRE(send(*other, 2, 1, 64) == Reserve::ok);
+  REQUIRE(send(*other, 2, 2, 64, nullptr, PacketKind::cm) == Reserve::ok);
+  REQUIRE(send(*other, 2, 3, 64, nullptr, PacketKind::cm) == Reserve::ok);
+  CHECK(take(*b, 1, 3));
+  CHECK_FALSE(b->waits_for_way_back());
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(nothing(*b));
+  while (!take(*b, 2, 3) && seconds_since(start) < 5) usleep(100);
+  CHECK(seconds_since(start) >= 0.01);
+  CHECK(seconds_since(start) < 5);
+  CHECK(take(*b, 3, 3));
+
+  // Another process in that slot is waited for anew, and the dead one not at all.
+  other->leave(false);
+  other = Fabric::join(n.name, ring);
+  introduce(*other, *b);
+  REQUIRE(send(*other, 2, 4, 64, nullptr, PacketKind::request) == Reserve::ok);
+  CHECK(nothing(*b));
+  CHECK(b->waits_for_way_back());
+  other->leave(false);
+  CHECK(take(*b, 4, 3));
+  a->leave(false);
+  b->leave(false);
+}
+
 TEST_CASE("receiving is fair among senders", "[fabric]") {
   FabricName n;
   Fabric *r = Fabric::join(n.name, ring);

@@ -100,7 +100,7 @@ void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
   }
 }
 
-// Frames are waiting for receive WQEs. Device lock held.
+// Frames are waiting for receive WQEs, or requests for a way back. Device lock held.
 bool g_holding;
 
 u32 receive_packets(Process &p, u64 now_ns) {
@@ -128,6 +128,7 @@ bool receive_all(Process &p, u64 now_ns) {
     }
     p.fabric->release();
   }
+  g_holding |= p.fabric->waits_for_way_back();
   if (udp_open) [[unlikely]]
     n += receive_packets(p, now_ns);
   return n != 0;

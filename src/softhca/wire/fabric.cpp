@@ -28,10 +28,11 @@ namespace softhca {
 namespace {
 
 constexpr size_t bitmap_words = max_slots / 64;
-constexpr u64 retry_missing_ns = 1'000'000;   // how long "nobody there" is believed
-constexpr u64 retry_failed_ns = 100'000'000;  // after running out of memory or descriptors
-constexpr u64 check_alive_ns = 50'000'000;    // while sending
-constexpr u32 small_record = 4 * cache_line;  // what is worth fetching ahead
+constexpr u64 retry_missing_ns = 1'000'000;     // how long "nobody there" is believed
+constexpr u64 retry_failed_ns = 100'000'000;    // after running out of memory or descriptors
+constexpr u64 check_alive_ns = 50'000'000;      // while sending
+constexpr u64 answer_patience_ns = 10'000'000;  // for a way back to a sender
+constexpr u32 small_record = 4 * cache_line;    // what is worth fetching ahead
 constexpr u32 quiet_polls = 2048;  // empty polls, over all rings, before a bit is cleared
 
 u64 clock_ns(clockid_t id) {
@@ -91,7 +92,9 @@ struct Incoming {
   u32 generation = 0;
   u32 quiet = 0;  // empty polls since the last record
   bool complained = false;
-  bool first_due = false;  // let in, and nothing received since
+  bool first_due = false;   // let in, and nothing received since
+  bool answerable = false;  // there is a way back, or it was waited for
+  u64 answer_by = 0;        // until when it is; 0: not yet
 };
 
 }  // namespace
@@ -117,8 +120,9 @@ struct Fabric::State {
   u16 current = 0;  // its sender, 0: none
   u64 current_end = 0;
   u16 last_served = 0;
-  u32 firsts_due = 0;     // of all senders
-  u32 quiet_senders = 1;  // active ones, when last all of them had nothing
+  u32 firsts_due = 0;         // of all senders
+  u32 quiet_senders = 1;      // active ones, when last all of them had nothing
+  bool unanswerable = false;  // the last receive() left a record for that
 
   u64 listed_at = 0;  // existing slots, for multicast
   u64 listed[bitmap_words] = {};
@@ -131,6 +135,8 @@ struct Fabric::State {
   void drop(u16 dst);
   bool verify(u16 dst);
   bool usable(u16 dst);
+  Reserve ready(u16 dst);
+  bool can_answer(u16 src);
   bool poll(u16 src, const u8 *&payload);
   void adopt(u16 src);
   bool next_record(u16 src, u64 head, const u8 *&payload);
@@ -284,6 +290,20 @@ bool Fabric::State::usable(u16 dst) {
   return connect(dst);
 }
 
+// Whether records can be sent to a usable slot; full: it has to let us in first.
+Fabric::Reserve Fabric::State::ready(u16 dst) {
+  Outgoing &o = out[dst];
+  if (o.data == nullptr && !open_segment(dst)) return Reserve::no_peer;
+  if (!o.ready) {
+    RingMeta &ring = o.control->rings[slot];
+    if (ring.confirmed.load(std::memory_order_acquire) != o.generation) return Reserve::full;
+    o.head = align_up(ring.head.load(std::memory_order_relaxed), cache_line);
+    if (!read_tail(dst)) return Reserve::full;
+    o.ready = true;
+  }
+  return Reserve::ok;
+}
+
 Fabric::Reserve Fabric::reserve(u16 dst, u32 payload, Slot &room) {
   State &s = *s_;
   if (dst == 0 || dst >= max_slots || payload > burst_bytes || !s.usable(dst))
@@ -294,14 +314,7 @@ Fabric::Reserve Fabric::reserve(u16 dst, u32 payload, Slot &room) {
     if (!s.usable(o.primary) || s.out[o.primary].primary != 0) return Reserve::no_peer;
     return reserve(o.primary, payload, room);
   }
-  if (o.data == nullptr && !s.open_segment(dst)) return Reserve::no_peer;
-  RingMeta &ring = o.control->rings[s.slot];
-  if (!o.ready) {
-    if (ring.confirmed.load(std::memory_order_acquire) != o.generation) return Reserve::full;
-    o.head = align_up(ring.head.load(std::memory_order_relaxed), cache_line);
-    if (!s.read_tail(dst)) return Reserve::full;
-    o.ready = true;
-  }
+  if (const Reserve r = s.ready(dst); r != Reserve::ok) return r;
 
   const u32 need = record_bytes(payload);
   const u32 at = static_cast<u32>(o.head & (o.ring_bytes - 1));
@@ -371,6 +384,8 @@ void Fabric::State::adopt(u16 src) {
   i.generation = ring.generation.load(std::memory_order_acquire);
   i.complained = false;
   i.quiet = 0;
+  i.answerable = false;
+  i.answer_by = 0;
   i.tail = ring.head.load(std::memory_order_acquire);
   ring.tail.store(i.tail, std::memory_order_release);
   ring.confirmed.store(i.generation, std::memory_order_seq_cst);
@@ -434,11 +449,24 @@ bool Fabric::State::next_record(u16 src, u64 head, const u8 *&payload) {
       return false;
     }
     header.src_slot = src;
+    if (!i.answerable && wants_answer(header) && !can_answer(src)) return false;
     payload = i.data + at + record_overhead;
     current = src;
     current_end = i.tail + frame.length;
     return true;
   }
+}
+
+// A program may end as soon as it has its message, and is sure that the message is
+// acknowledged: before the first one is taken there has to be a way back.
+bool Fabric::State::can_answer(u16 src) {
+  Incoming &i = in[src];
+  const u64 now = now_ns();
+  if (i.answer_by == 0) i.answer_by = now + answer_patience_ns;
+  i.answerable =
+      !usable(src) || out[src].primary != 0 || ready(src) != Reserve::full || now >= i.answer_by;
+  unanswerable |= !i.answerable;
+  return i.answerable;
 }
 
 bool Fabric::State::poll(u16 src, const u8 *&payload) {
@@ -483,6 +511,7 @@ void Fabric::State::note_quiet(u16 src, u32 limit) {
 bool Fabric::receive(const PacketHeader *&header, const u8 *&payload) {
   State &s = *s_;
   if (s.current != 0) release();
+  s.unanswerable = false;
   // Nearly always nobody has sent, or one: the answer costs as little as it can.
   u64 active[bitmap_words];
   u32 words = 0;  // that are not 0
@@ -533,6 +562,8 @@ void Fabric::release() {
 }
 
 void Fabric::hold() { s_->current = 0; }
+
+bool Fabric::waits_for_way_back() const { return s_->unanswerable; }
 
 bool Fabric::expects_first() const { return s_->firsts_due != 0; }
 

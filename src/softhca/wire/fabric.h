@@ -64,6 +64,9 @@ class Fabric {
   void release();
   // Leaves it instead: the next receive() looks at other senders first.
   void hold();
+  // Whether the last receive() has left a record that wants an answer, which its
+  // sender has yet to let in.
+  bool waits_for_way_back() const;
   // Whether a sender has been let in and its first record, for which it came,
   // is still to arrive; and the end of waiting for it.
   bool expects_first() const;

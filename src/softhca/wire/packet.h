@@ -84,6 +84,11 @@ struct PacketHeader {
 };
 static_assert(sizeof(PacketHeader) == 128);
 
+// Whether its sender waits to hear of it.
+constexpr bool wants_answer(const PacketHeader &h) {
+  return (h.kind == PacketKind::request && h.service != Service::uc) || h.kind == PacketKind::cm;
+}
+
 constexpr u32 burst_bytes = 16 * 1024;
 
 }  // namespace softhca
