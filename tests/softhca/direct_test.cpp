@@ -76,6 +76,36 @@ void hear(int fd, void *p, size_t n) {
   if (read(fd, p, n) != static_cast<ssize_t>(n)) std::abort();
 }
 
+// Two pipes: what two processes say to each other by other ways.
+struct Lines {
+  Lines() { REQUIRE((pipe(there) == 0 && pipe(back) == 0)); }
+  ~Lines() {
+    for (const int fd : {there[0], there[1], back[0], back[1]}) close(fd);
+  }
+  Lines(const Lines &) = delete;
+  int there[2], back[2];  // to the child, and from it
+};
+
+// Also in children, where nothing is reported. `to`: of an RDMA WRITE.
+void post(const Rc &from, ibv_wr_opcode opcode, const Memory &data, uint32_t bytes,
+          const Address &to = {}) {
+  ibv_sge sge{data.address(), bytes, data.mr->lkey};
+  ibv_send_wr wr{}, *bad;
+  wr.opcode = opcode;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma.remote_addr = to.at;
+  wr.wr.rdma.rkey = to.rkey;
+  if (ibv_post_send(from.qp, &wr, &bad) != 0) std::abort();
+}
+int next_status(const Rc &of) {
+  ibv_wc wc;
+  while (ibv_poll_cq(of.cq, 1, &wc) == 0) {
+  }
+  return wc.status;
+}
+
 // What another process's first write to memory of this one, which is deregistered as soon
 // as it is posted or before, comes to.
 struct FirstWrite {
@@ -84,8 +114,7 @@ struct FirstWrite {
 };
 FirstWrite write_first(bool deregister_before) {
   FirstWrite result;
-  int there[2], back[2];
-  REQUIRE((pipe(there) == 0 && pipe(back) == 0));
+  const Lines lines;
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -96,23 +125,12 @@ FirstWrite write_first(bool deregister_before) {
       Memory from(c, 4096);
       from.bytes[99] = 42;
       Address mine{qp.qp->qp_num, 0, c.port.lid, 0}, peer;
-      put(back[1], &mine, sizeof mine);
-      hear(there[0], &peer, sizeof peer);
+      put(lines.back[1], &mine, sizeof mine);
+      hear(lines.there[0], &peer, sizeof peer);
       qp.connect(peer.qpn, peer.lid);
-      ibv_sge sge{from.address(), 4096, from.mr->lkey};
-      ibv_send_wr wr{}, *bad;
-      wr.opcode = IBV_WR_RDMA_WRITE;
-      wr.send_flags = IBV_SEND_SIGNALED;
-      wr.sg_list = &sge;
-      wr.num_sge = 1;
-      wr.wr.rdma.remote_addr = peer.at;
-      wr.wr.rdma.rkey = peer.rkey;
-      if (ibv_post_send(qp.qp, &wr, &bad) != 0) std::abort();
-      put(back[1], &mine, 1);
-      ibv_wc wc;
-      while (ibv_poll_cq(qp.cq, 1, &wc) == 0) {
-      }
-      status = wc.status;
+      post(qp, IBV_WR_RDMA_WRITE, from, 4096, peer);
+      put(lines.back[1], &mine, 1);
+      status = next_status(qp);
     }
     _exit(status);
   }
@@ -122,17 +140,16 @@ FirstWrite write_first(bool deregister_before) {
     Rc qp(c);
     Memory to(c, 4096);
     Address mine{qp.qp->qp_num, to.mr->rkey, c.port.lid, to.address()}, peer;
-    hear(back[0], &peer, sizeof peer);
+    hear(lines.back[0], &peer, sizeof peer);
     qp.connect(peer.qpn, peer.lid);
     if (deregister_before) to.deregister();
-    put(there[1], &mine, sizeof mine);
+    put(lines.there[1], &mine, sizeof mine);
     char posted;
-    hear(back[0], &posted, 1);
+    hear(lines.back[0], &posted, 1);
     if (!deregister_before) to.deregister();
     result.arrived = to.bytes[99] == 42;
     REQUIRE(waitpid(child, &ended, 0) == child);
   }
-  for (const int fd : {there[0], there[1], back[0], back[1]}) close(fd);
   if (WIFEXITED(ended)) result.status = WEXITSTATUS(ended);
   return result;
 }
@@ -161,8 +178,7 @@ TEST_CASE("A first write to memory that is gone is refused", "[direct_test]") {
 // Its acknowledge has to be on its way before the program sees the message.
 TEST_CASE("A process may end with its first message", "[direct_test]") {
   for (int i = 0; i < 10; ++i) {
-    int there[2], back[2];
-    REQUIRE((pipe(there) == 0 && pipe(back) == 0));
+    const Lines lines;
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
@@ -170,43 +186,30 @@ TEST_CASE("A process may end with its first message", "[direct_test]") {
       Rc qp(c);
       Memory to(c, 4096);
       Address mine{qp.qp->qp_num, 0, c.port.lid, 0}, peer;
-      hear(there[0], &peer, sizeof peer);
+      hear(lines.there[0], &peer, sizeof peer);
       qp.connect(peer.qpn, peer.lid);
       ibv_sge sge{to.address(), 4096, to.mr->lkey};
       ibv_recv_wr wr{}, *bad;
       wr.sg_list = &sge;
       wr.num_sge = 1;
       if (ibv_post_recv(qp.qp, &wr, &bad) != 0) std::abort();
-      put(back[1], &mine, sizeof mine);
-      ibv_wc wc;
-      while (ibv_poll_cq(qp.cq, 1, &wc) == 0) {
-      }
-      _exit(wc.status);
+      put(lines.back[1], &mine, sizeof mine);
+      _exit(next_status(qp));
     }
     {
       Context c;
       Rc qp(c);
       Memory from(c, 64);
       Address mine{qp.qp->qp_num, 0, c.port.lid, 0}, peer;
-      put(there[1], &mine, sizeof mine);
-      hear(back[0], &peer, sizeof peer);
+      put(lines.there[1], &mine, sizeof mine);
+      hear(lines.back[0], &peer, sizeof peer);
       qp.connect(peer.qpn, peer.lid);
-      ibv_sge sge{from.address(), 64, from.mr->lkey};
-      ibv_send_wr wr{}, *bad;
-      wr.opcode = IBV_WR_SEND;
-      wr.send_flags = IBV_SEND_SIGNALED;
-      wr.sg_list = &sge;
-      wr.num_sge = 1;
-      REQUIRE(ibv_post_send(qp.qp, &wr, &bad) == 0);
-      ibv_wc wc;
-      while (ibv_poll_cq(qp.cq, 1, &wc) == 0) {
-      }
-      CHECK(wc.status == IBV_WC_SUCCESS);
+      post(qp, IBV_WR_SEND, from, 64);
+      CHECK(next_status(qp) == IBV_WC_SUCCESS);
     }
     int ended = -1;
     REQUIRE(waitpid(child, &ended, 0) == child);
     CHECK(ended == 0);
-    for (const int fd : {there[0], there[1], back[0], back[1]}) close(fd);
   }
 }
 
