@@ -3,12 +3,17 @@ _ibvexp() {
 	local cur prev words cword
 	_init_completion || return
 	local i
-	for ((i = 1; i < cword; i++)); do
-		if [[ ${words[i]} == -- && ${words[1]} == run ]]; then
-			_command_offset $((i + 1))
-			return
-		fi
-	done
+	if [[ ${words[1]} == run ]]; then
+		# The program begins at the first word that is no option of ours.
+		for ((i = 2; i <= cword; i++)); do
+			case ${words[i]} in
+				--) ((i < cword)) && { _command_offset $((i + 1)); return; } ;;
+				--device | --beyond | --trace | --report) ((i++)) ;;
+				-*) ;;
+				*) ((i < cword)) && { _command_offset $i; return; } ;;
+			esac
+		done
+	fi
 	if ((cword == 1)); then
 		COMPREPLY=($(compgen -W 'run audit migrate doctor verify fabric matrix --help --version' -- "$cur"))
 		return

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -20,12 +22,15 @@ inline constexpr int exit_trouble = 2;   // wrong usage, or input that could not
 // What the chosen subcommand does; returns the exit status.
 using Action = std::function<int()>;
 
+// A program and its arguments, byte for byte as they were typed.
+using Words = std::vector<std::string>;
+
 void add_audit(CLI::App &app, Action &action);
 void add_doctor(CLI::App &app, Action &action);
 void add_fabric(CLI::App &app, Action &action);
 void add_matrix(CLI::App &app, Action &action);
-void add_migrate(CLI::App &app, Action &action);
-void add_run(CLI::App &app, Action &action);
+void add_migrate(CLI::App &app, Action &action, const Words &arguments);
+void add_run(CLI::App &app, Action &action, const Words &program);
 void add_verify(CLI::App &app, Action &action);
 
 }  // namespace ibvexp::tool

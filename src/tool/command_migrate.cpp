@@ -11,15 +11,12 @@
 
 namespace ibvexp::tool {
 
-void add_migrate(CLI::App &app, Action &action) {
+void add_migrate(CLI::App &app, Action &action, const Words &arguments) {
   CLI::App *sub =
       app.add_subcommand("migrate", "Rewrite sources from experimental verbs to rdma-core's");
-  // All that follows is for the other program, --help and -- too.
-  sub->set_help_flag();
-  sub->prefix_command();
-  sub->callback([&action, sub] {
-    action = [arguments = sub->remaining()] {
-      std::vector<std::string> command{"ibvexp-migrate"};
+  sub->callback([&action, &arguments] {
+    action = [&arguments] {
+      Words command{"ibvexp-migrate"};
       command.insert(command.end(), arguments.begin(), arguments.end());
       const int error = exec_program(find_migrate(), command);
       throw std::runtime_error(fmt::format("ibvexp-migrate: {}", std::strerror(error)));

@@ -27,7 +27,7 @@ namespace {
 
 struct RunOptions {
   std::string device, beyond, trace, report;
-  std::vector<std::string> command;
+  Words command;
   bool fail_on_refused = false;
 };
 
@@ -200,10 +200,10 @@ int run(const RunOptions &o) {
 
 }  // namespace
 
-void add_run(CLI::App &app, Action &action) {
+void add_run(CLI::App &app, Action &action, const Words &program) {
   CLI::App *sub = app.add_subcommand(
       "run",
-      "Run a legacy program with libibverbs_exp preloaded: ibvexp run [OPTIONS] -- PROGRAM ARGS");
+      "Run a legacy program with libibverbs_exp preloaded: ibvexp run [OPTIONS] PROGRAM ARGS");
   const auto o = std::make_shared<RunOptions>();
   sub->add_option("--device", o->device,
                   "soft for the software HCA, or the only device that the program shall see")
@@ -219,11 +219,13 @@ void add_run(CLI::App &app, Action &action) {
   sub->add_flag("--fail-on-refused", o->fail_on_refused,
                 "End with 125 if the program ended well but a request of it was refused, or "
                 "nothing loaded the library");
-  sub->add_option("PROGRAM", o->command, "Program and arguments, after --")->required();
   sub->footer(
+      "Options stand in front of PROGRAM; all words after it are its own. "
       "Exit status and signals are the program's own; 127 if it does not exist, 126 if it "
       "cannot be run with a preloaded library, 2 for wrong usage.");
-  sub->callback([&action, o] {
+  sub->callback([&action, &program, o] {
+    if (program.empty()) throw CLI::RequiredError("PROGRAM");
+    o->command = program;
     action = [o] {
       try {
         return run(*o);

@@ -5,10 +5,29 @@
 
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 namespace ibvexp::tool {
 
 namespace {
+
+// Where in argv the words of another program begin; argc if there are none. As with
+// env and nice that is the first word after the subcommand that is neither an option
+// nor the value of one; all words after "migrate" are ibvexp-migrate's.
+int begin_of_program(const CLI::App &app, int argc, char **argv) {
+  const std::string_view subcommand = argc > 1 ? argv[1] : "";
+  if (subcommand == "migrate") return 2;
+  if (subcommand != "run") return argc;
+  const CLI::App *run = app.get_subcommand("run");
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--") return i + 1;
+    if (word.size() < 2 || word.front() != '-') return i;
+    const CLI::Option *option = run->get_option_no_throw(std::string(word));
+    if (option != nullptr && option->get_expected_max() > 0) ++i;
+  }
+  return argc;
+}
 
 int run(int argc, char **argv) {
   CLI::App app("Experimental verbs (ibv_exp_*) on today's rdma-core", "ibvexp");
@@ -16,16 +35,21 @@ int run(int argc, char **argv) {
   app.require_subcommand(1);
 
   Action action;
+  Words program;
   add_audit(app, action);
-  add_run(app, action);
+  add_run(app, action, program);
   add_doctor(app, action);
   add_fabric(app, action);
   add_matrix(app, action);
-  add_migrate(app, action);
+  add_migrate(app, action, program);
   add_verify(app, action);
 
+  // CLI11 takes lists in brackets apart and options out of any place, so it never
+  // sees these.
+  const int own = begin_of_program(app, argc, argv);
+  program.assign(argv + own, argv + argc);
   try {
-    app.parse(argc, argv);
+    app.parse(own, argv);
   } catch (const CLI::ParseError &e) {
     return app.exit(e) == 0 ? exit_ok : exit_trouble;
   }
