@@ -6,6 +6,8 @@
 #include "tool/markdown.h"
 #include "tool/matrix_count.h"
 
+#include <vector>
+
 namespace ibvexp::tool {
 namespace {
 
@@ -68,6 +70,50 @@ void write_summary(std::string &out) {
     write("[" + title + "](#" + anchor(title) + ")", count(static_cast<Family>(f)));
   }
   write("**All**", count_all());
+  out += "\n";
+}
+
+// Names of rows, or their number where the names would fill the page.
+std::string named(const std::vector<std::string> &names) {
+  constexpr std::size_t most = 6;
+  if (names.size() > most) return std::to_string(names.size()) + " rows";
+  std::string out;
+  for (const std::string &name : names) out += (out.empty() ? "" : ", ") + code(name);
+  return out;
+}
+
+// The first page: what fails, family by family. A family that is served as a
+// whole has no line.
+void write_refused(std::string &out) {
+  out +=
+      "## What does not work\n\n"
+      "Calls of *refused* rows fail. Those of the next column fail too, or a capability bit stays\n"
+      "clear, unless the switch in brackets is named in `IBVEXP_BEYOND` or given to\n"
+      "`ibvexp run --beyond`. What is *not built yet* fails with or without a switch.\n\n"
+      "| Feature | Refused | Works when switched on | Not built yet |\n"
+      "| --- | --- | --- | --- |\n";
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    std::vector<std::string> refused;
+    std::vector<std::string> switched;
+    std::vector<std::string> planned;
+    std::string switches;
+    const auto sort = [&](std::string_view name, const Answer &a) {
+      const std::string row(name);
+      if (a.state == State::planned) planned.push_back(row);
+      else if (a.verdict == Verdict::unsupported) refused.push_back(row);
+      else if (a.verdict == Verdict::beyond) {
+        switched.push_back(row);
+        const std::string by = code(name_of(a.beyond));
+        if (switches.find(by) == std::string::npos) switches += (switches.empty() ? "" : ", ") + by;
+      }
+    };
+    for (const Entry &e : entries_of(static_cast<Family>(i))) sort(e.name, e.answer);
+    for (const Feature &f : features_of(static_cast<Family>(i))) sort(f.name, f.answer);
+    if (refused.empty() && switched.empty() && planned.empty()) continue;
+    const std::string title(families[i].title);
+    line(out, {"[" + title + "](#" + anchor(title) + ")", named(refused),
+               switched.empty() ? "" : named(switched) + " (" + switches + ")", named(planned)});
+  }
   out += "\n";
 }
 
@@ -156,21 +202,24 @@ std::string matrix_markdown() {
   std::string out =
       "# Compatibility matrix\n\n"
       "<!-- Generated from src/table/*.def by ibvexp-matrix; do not edit. Run: ninja matrix -->\n\n"
-      "What the experimental verbs API (MLNX_OFED 4.9 and before) offers and what this library\n"
-      "makes of it on rdma-core.\n\n"
-      "- **native**: rdma-core has the same thing. **translated**: done by other means, the "
-      "caller\n"
-      "  sees what he expects. **partial**: translated, but some requests are refused; the note "
+      "One row for each verb, flag, opcode and structure member of the experimental verbs API\n"
+      "(MLNX_OFED 4.9 and earlier), and what this library does with it on rdma-core.\n\n";
+  write_refused(out);
+  out +=
+      "## How to read the tables\n\n"
+      "- **native**: rdma-core has the same feature. **translated**: done by other means, with "
+      "the same\n"
+      "  result for the caller. **partial**: translated, but some requests are refused; the note "
       "says\n"
-      "  which. **no-op**: accepted, nothing to do. **query only**: only ever reported, from the\n"
-      "  target; **never reported**: the bit stays clear and asking is no error.\n"
+      "  which. **no-op**: accepted, nothing to do. **query only**: only reported, from the\n"
+      "  target; **never reported**: the bit stays clear, and asking for it is not an error.\n"
       "- **unsupported**: refused; a switch in brackets names a known route that was declined.\n"
       "  **beyond**: refused, or not reported, unless the switch in brackets is named in\n"
-      "  `IBVEXP_BEYOND`. On other verdicts a switch widens the answer. **sentinel**: a constant "
-      "of\n"
+      "  `IBVEXP_BEYOND`. With other verdicts a switch extends what works. **sentinel**: a "
+      "constant for\n"
       "  validation or numbering, not a request.\n"
-      "- **State**: *done* is what callers get. *planned* is not implemented yet: such an entry "
-      "point\n"
+      "- **State**: *done* is what callers get today. *planned* is not implemented yet: such an "
+      "entry point\n"
       "  or request is refused with ENOTSUP, such a bit is not reported.\n"
       "- **Since**: first rdma-core release with the target; v12 is the first of all.\n"
       "- **Refusal**: how the verb fails, in its own convention. **Migration rows**: rows of "
