@@ -2,6 +2,7 @@
 #include "tool/libraries.h"
 
 #include <dlfcn.h>
+#include <endian.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <infiniband/verbs_exp.h>
@@ -148,7 +149,7 @@ void look_at_environment(System &out) {
       out.environment.push_back({Grade::note, fmt::format("{}={}", name, value), ""});
 }
 
-std::string model_of(const std::string &device, const ibv_device_attr &attr) {
+std::string card_of(const std::string &device, const ibv_device_attr &attr) {
   if (attr.vendor_id == 0x2c9 || attr.vendor_id == 0x15b3) {
     switch (attr.vendor_part_id) {
       case 4113:
@@ -176,6 +177,14 @@ std::string model_of(const std::string &device, const ibv_device_attr &attr) {
   }
   return fmt::format("{} {:#x}:{:#x}", device.starts_with("mlx") ? "Mellanox" : "vendor",
                      attr.vendor_id, attr.vendor_part_id);
+}
+
+// The software HCA is recognised by its GUIDs, preloaded or in a virtual machine: locally
+// administered, and "SH" (softhca/config/identity.cpp).
+std::string model_of(const std::string &device, const ibv_device_attr &attr) {
+  constexpr std::uint64_t prefix = 0x025348;
+  const bool emulated = be64toh(attr.node_guid) >> 40 == prefix;
+  return (emulated ? "emulated " : "") + card_of(device, attr);
 }
 
 // The verbs that this needs, from the libraries that programs get.

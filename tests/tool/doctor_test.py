@@ -47,7 +47,7 @@ class Doctor(Base):
         report = json.loads(done.stdout)
         self.assertTrue(report["usable"])
         (device,) = report["devices"]
-        self.assertEqual((device["model"], device["error"]), ("ConnectX-6", ""))
+        self.assertEqual((device["model"], device["error"]), ("emulated ConnectX-6", ""))
         self.assertEqual(device["ports"][0]["state"], "ACTIVE")
         here = {r["name"]: r["here"] for r in report["rows"]}
         self.assertEqual(here["ibv_exp_create_qp"], "works")
@@ -91,7 +91,7 @@ class Doctor(Base):
         env = dict(ENV, MLX5_SINGLE_THREADED="1")
         done = self.ibvexp("doctor", "--device", "soft", "--rows", env=env)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue(done.stdout.startswith("Legacy programs work here: mlx5_0 (ConnectX-6)"))
+        self.assertTrue(done.stdout.startswith("Legacy programs work here: mlx5_0 (emulated ConnectX-6)"))
         for words in "rdma-core", "libmlx5.so.1: release", "MLX5_SINGLE_THREADED=1", "ConnectX-6":
             self.assertIn(words, done.stdout)
 
