@@ -171,7 +171,7 @@ struct SlotCall {
     if constexpr (detail::is_hot(id)) {
       static_assert(served && !on_request);
       if (auto *queue = translate::driven_queue(arguments...)) [[likely]] {
-        // Which has said what was to be said of a failure.
+        // engine::poll has logged any failure already.
         if constexpr (id == EntryId::ibv_exp_poll_cq && !counted)
           return translate::run(*queue, arguments...);
         const int answer = translate::run(*queue, arguments...);

@@ -165,7 +165,7 @@ void add_audit(CLI::App &app, Action &action) {
       ->check(CLI::IsMember({"table", "json", "sarif", "html", "gcc", "github", "md", "csv"}))
       ->capture_default_str();
   sub->add_option("--baseline", o->baseline,
-                  "An earlier --json report: what it has does not count for --fail-on")
+                  "Earlier --json report; findings already in it are ignored by --fail-on")
       ->type_name("FILE");
   sub->add_option("--config", o->config,
                   "Configuration (.ibvexp-audit.json of the current folder): exclude, recursive, "

@@ -90,8 +90,7 @@ void add_fabric(CLI::App &app, Action &action) {
   sub->add_subcommand("list", "Which there are, and who uses them")->callback([&action] {
     action = list;
   });
-  CLI::App *cleaning =
-      sub->add_subcommand("clean", "Remove what nobody uses any more, of this user");
+  CLI::App *cleaning = sub->add_subcommand("clean", "Remove this user's unused fabrics");
   const auto names = std::make_shared<std::vector<std::string>>();
   cleaning->add_option("NAME", *names, "Only these fabrics");
   cleaning->footer("Exit status: 1 if a fabric that was named is in use or does not exist.");

@@ -322,7 +322,7 @@ void add_verify(CLI::App &app, Action &action) {
   sub->add_option("--junit", o->junit, "Write the checks to FILE, for CI")->type_name("FILE");
   sub->footer(
       "Exit status: 0 if no row differs, 1 if one does; without a usable device that of doctor. "
-      "The report names models, releases and checks, and nothing of the site.");
+      "The report contains no host names, addresses or GUIDs.");
   sub->callback([&action, o] { action = [o] { return run(*o); }; });
 }
 

@@ -228,7 +228,7 @@ void *thread_main(void *) {
   Thread thread;
   const int error = thread.begin();
   if (error != 0)
-    SOFTHCA_LOG(debug, "traps: not to be had here: %s; doorbells are looked at", strerror(error));
+    SOFTHCA_LOG(debug, "userfaultfd unavailable (%s): polling doorbells instead", strerror(error));
   Traps &t = traps();
   t.state.store(error == 0 ? State::works : State::refused);
   t.state.notify_all();

@@ -110,7 +110,7 @@ void pass_on_waiting(u64 now_ns) {
 
 bool accept(const RoceDatagram &d, Arrival &a) {
   if (!icrc_holds(d) || !unpack(d, a)) {
-    SOFTHCA_LOG(debug, "wire udp: a packet of %u bytes that is damaged or no RoCE", d.size);
+    SOFTHCA_LOG(debug, "wire udp: dropped a %u-byte packet: bad ICRC or not RoCE v2", d.size);
     return false;
   }
   const auto it = process().qps.find(a.header.dst_qpn);

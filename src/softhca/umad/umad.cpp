@@ -215,7 +215,7 @@ ssize_t umad_write(int fd, const void *buffer, size_t length) {
     std::memcpy(mad, answer, mad_bytes);
   } else if (h.timeout_ms != 0) {
     h.status = ETIMEDOUT;  // the request itself comes back
-    SOFTHCA_LOG(debug, "umad%u: nobody answers class %#x attribute %#x", n.index, mad[class_at],
+    SOFTHCA_LOG(debug, "umad%u: no agent for MAD class %#x attribute %#x", n.index, mad[class_at],
                 load_be16(mad + 16));
   } else {
     return static_cast<ssize_t>(length);

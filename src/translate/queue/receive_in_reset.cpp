@@ -35,7 +35,7 @@ int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
   return state->post_recv.load(std::memory_order_relaxed)(qp, wr, bad_wr);
 }
 
-// Without what would see it leave RESET, it keeps what nobody hands over.
+// Only if we see modify_qp: otherwise receives kept in RESET would never be posted.
 bool takes_receives(const ContextState &state, const QpState &known) {
   return state.sees_base_verbs && known.srq == nullptr && known.recv_cq != nullptr &&
          known.granted.max_recv_wr != 0;

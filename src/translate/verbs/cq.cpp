@@ -75,7 +75,8 @@ Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
   const bool system_time = (flags & IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME) != 0;
   if (!cycles && !system_time) return CqRing::Stamps::none;
   if (cycles && system_time)
-    return invalid(creating, "flags", flags, "one field cannot hold two times");
+    return invalid(creating, "flags", flags,
+                   "TIMESTAMP and TIMESTAMP_TO_SYS_TIME are mutually exclusive");
   ibv_device_attr_ex device{};
   const KeepErrno keep;
   if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &device)); !asked)

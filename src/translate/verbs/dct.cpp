@@ -40,7 +40,7 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
   if (attr.mtu < IBV_MTU_256 || attr.mtu > IBV_MTU_4096)
     return invalid(creating, "mtu", attr.mtu, "no such size");
   if (!mlx5dv_is_supported(state.context->device))
-    return unsupported(creating, "device", 0, "DC is there on mlx5 only");
+    return unsupported(creating, "device", 0, "DC needs an mlx5 device");
   return {};
 }
 
