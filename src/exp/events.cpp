@@ -27,6 +27,9 @@ Names named_by(ibv_event_type type) {
   }
 }
 
+// Counted before rdma-core does: a destroy may wait for its count, and frees the object then.
+void count(std::uint32_t &events) noexcept { __atomic_fetch_add(&events, 1, __ATOMIC_RELAXED); }
+
 }  // namespace
 
 void show_object(ContextState *state, ibv_async_event &event) noexcept {
@@ -38,11 +41,31 @@ void show_object(ContextState *state, ibv_async_event &event) noexcept {
   }
 }
 
-void hide_object(ibv_async_event &event) noexcept {
+void acknowledge_object(ibv_async_event &event) noexcept {
   switch (named_by(event.event_type)) {
-    case Names::qp: event.element.qp = queue::behind(event.element.qp); break;
-    case Names::cq: event.element.cq = queue::behind(event.element.cq); break;
-    case Names::srq: translate::hide_srq(event); break;
+    case Names::qp:
+      if (auto *front = queue::front_of(event.element.qp)) {
+        count(front->shown.events_completed);
+        event.element.qp = front->own.back;
+      }
+      break;
+    case Names::cq:
+      if (auto *front = queue::front_of(event.element.cq)) {
+        count(front->shown.async_events_completed);
+        event.element.cq = front->own.back;
+      }
+      break;
+    case Names::srq:
+      if (translate::is_legacy(event.element.srq)) {
+        auto &legacy = *reinterpret_cast<ibv_srq_legacy *>(event.element.srq);
+        count(legacy.events_completed);
+        event.element.srq = static_cast<ibv_srq *>(legacy.ibv_srq);
+      }
+      if (auto *front = queue::front_of(event.element.srq)) {
+        count(front->shown.events_completed);
+        event.element.srq = front->own.back;
+      }
+      break;
     case Names::nothing: break;
   }
 }

@@ -257,7 +257,20 @@ IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, v
 }
 
 IBVEXP_INTERPOSED void ibv_ack_cq_events(ibv_cq *cq, unsigned count) {
-  real().ibv_ack_cq_events(queue::behind(cq), count);
+  queue::CqFront *const front = queue::front_of(cq);
+  if (front == nullptr) return real().ibv_ack_cq_events(cq, count);
+  ibv_cq *const back = front->own.back;
+  if (back == nullptr) {
+    gone("ibv_ack_cq_events");
+    return;
+  }
+  // As rdma-core does it: ibv_destroy_cq() waits for this count and frees the object, so
+  // that nothing is touched after the unlock.
+  pthread_mutex_lock(&back->mutex);
+  back->comp_events_completed += count;
+  engine::set_relaxed(front->shown.comp_events_completed, back->comp_events_completed);
+  pthread_cond_signal(&back->cond);
+  pthread_mutex_unlock(&back->mutex);
 }
 
 IBVEXP_INTERPOSED ibv_srq *ibv_create_srq(ibv_pd *pd, ibv_srq_init_attr *attr) {
@@ -295,7 +308,7 @@ IBVEXP_INTERPOSED int ibv_get_async_event(ibv_context *context, ibv_async_event 
 
 IBVEXP_INTERPOSED void ibv_ack_async_event(ibv_async_event *event) {
   ibv_async_event known = *event;
-  hide_object(known);
+  acknowledge_object(known);
   real().ibv_ack_async_event(&known);
 }
 

@@ -126,6 +126,7 @@ TEST_CASE("asynchronous events bring objects of the program") {
 
   // The communication of b is established, too.
   bool limit_reached = false;
+  std::uint32_t established = 0;
   while (!limit_reached) {
     REQUIRE(readable(rig.context->async_fd));
     ibv_async_event event{};
@@ -134,10 +135,13 @@ TEST_CASE("asynchronous events bring objects of the program") {
       limit_reached = true;
       CHECK(event.element.srq == srq.get());
     } else if (event.event_type == IBV_EVENT_COMM_EST) {
+      ++established;
       CHECK(event.element.qp == b.get());
     }
     ibv_ack_async_event(&event);
   }
+  CHECK(srq->events_completed == 1);
+  CHECK(b->events_completed == established);
 }
 
 TEST_CASE("the last receive of a queue pair completes with its own pointer") {

@@ -267,6 +267,7 @@ TEST_CASE(
   CHECK(event.element.srq == srq);
   ibv_ack_async_event(&event);
   CHECK(event.element.srq == srq);
+  CHECK(shown->events_completed == 1);
 
   // Nobody else takes it.
   auto taken = x.qp_attr(IBV_QPT_RC);

@@ -74,12 +74,7 @@ ibv_srq *create_native(ibv_context *context, ibv_srq_init_attr_ex &attr) noexcep
       (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || attr.srq_type == IBV_SRQT_BASIC;
   if (basic && (attr.comp_mask & ~(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE)) == 0)
     return real().ibv_create_srq(attr.pd, reinterpret_cast<ibv_srq_init_attr *>(&attr));
-  ibv_srq *srq = native->create_srq_ex(context, &attr);
-  if (srq == nullptr) return nullptr;
-  // rdma-core leaves them empty.
-  srq->srq_context = attr.srq_context;
-  if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0) srq->pd = attr.pd;
-  return srq;
+  return native->create_srq_ex(context, &attr);
 }
 
 ibv_wq *create_native(ibv_context *context, ibv_wq_init_attr &attr) noexcept {

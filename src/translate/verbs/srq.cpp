@@ -56,6 +56,9 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   if (srq == nullptr) return keep.reason();
   srq = queue::before_or_destroyed(state, srq, modern.attr.max_sge, joining.receives(), cq);
   if (srq == nullptr) return keep.reason();
+  // rdma-core leaves them empty in queues of XRC.
+  srq->srq_context = attr->base.srq_context;
+  srq->pd = attr->pd;
   attr->base.attr = modern.attr;
   return srq;
 }

@@ -195,10 +195,4 @@ void show_srq(ContextState *state, ibv_async_event &event) {
                           : queue::shown(event.element.srq);
 }
 
-void hide_srq(ibv_async_event &event) {
-  if (!is_of_srq(event)) return;
-  ibv_srq *&srq = event.element.srq;
-  srq = is_legacy(srq) ? behind(srq) : queue::behind(srq);
-}
-
 }  // namespace ibvexp::translate

@@ -22,7 +22,5 @@ int destroy_srq(ibv_srq *srq);
 
 // An event names rdma-core's queue: what the program knows instead.
 void show_srq(ContextState *state, ibv_async_event &event);
-// And back, to acknowledge it.
-void hide_srq(ibv_async_event &event);
 
 }  // namespace ibvexp::translate
