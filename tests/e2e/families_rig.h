@@ -5,6 +5,7 @@
 
 #include <array>
 #include <ctime>
+#include <infiniband/mlx5dv.h>
 
 using FlowRule = Owned<ibv_flow, ibv_destroy_flow>;
 using Frame = std::vector<std::uint8_t>;
@@ -158,3 +159,36 @@ inline int poll_count(ibv_exp_cq_family_v1 *family, ibv_cq *cq, int wanted) {
   }
   return got;
 }
+
+// Completions where they lie, as programs read them that know the device.
+class ByHand {
+ public:
+  explicit ByHand(ibv_cq *cq) {
+    mlx5dv_obj object{};
+    object.cq.in = cq;
+    object.cq.out = &of_;
+    REQUIRE(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) == 0);
+  }
+
+  // Waits for one, and gives its place back.
+  mlx5_cqe64 next() {
+    const auto *at = static_cast<const std::uint8_t *>(of_.buf) +
+                     std::size_t{index_ & (of_.cqe_cnt - 1)} * of_.cqe_size + of_.cqe_size -
+                     sizeof(mlx5_cqe64);
+    const std::uint8_t owner = (index_ & of_.cqe_cnt) != 0;
+    REQUIRE(eventually([&] {
+              const std::uint8_t op_own = __atomic_load_n(at + 63, __ATOMIC_ACQUIRE);
+              return (op_own & 1) == owner && op_own >> 4 != MLX5_CQE_INVALID;
+            }) == true);
+    mlx5_cqe64 cqe;
+    std::memcpy(&cqe, at, sizeof(cqe));
+    REQUIRE(cqe.op_own >> 4 == MLX5_CQE_RESP_SEND);
+    ++index_;
+    __atomic_store_n(of_.dbrec, htobe32(index_ & 0xffffff), __ATOMIC_RELEASE);
+    return cqe;
+  }
+
+ private:
+  mlx5dv_cq of_{};
+  std::uint32_t index_ = 0;
+};

@@ -222,8 +222,9 @@ TEST_CASE("checksums are computed on request, and reported layer by layer") {
 
 TEST_CASE("a full queue says so and keeps what it has") {
   Lane t;
-  // One block per frame: as many as the queue has, which may be more than asked.
-  const Frame frame = make_frame(64, 9);
+  // One block per frame: as many as the queue has, which may be more than asked. They are for
+  // nobody, so that no receive is done.
+  const Frame frame = make_frame(64, 9, 7);
   const ibv_sge piece = t.load(0, frame);
   unsigned n = 0;
   int error = 0;
@@ -246,6 +247,24 @@ TEST_CASE("a full queue says so and keeps what it has") {
   CHECK(t.receive->recv_burst(t.in.get(), list.data(), 65) == ENOMEM);
   CHECK(t.receive->recv_burst(t.in.get(), list.data(), 64) == 0);
   CHECK(t.receive->recv_burst(t.in.get(), list.data(), 1) == ENOMEM);
+}
+
+TEST_CASE("receives whose completions the program reads itself are posted again and again") {
+  Lane t;
+  ByHand completions(t.recv_cq.get());
+  t.post(64);
+  ibv_sge more = t.to.piece(0, Lane::slot);
+  for (unsigned i = 0; i < 300; ++i) {
+    REQUIRE(t.receive->recv_burst(t.in.get(), &more, 1) == ENOMEM);
+    const Frame frame = make_frame(60 + i, i);
+    const ibv_sge piece = t.load(i % 64, frame);
+    REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, signaled) == 0);
+    REQUIRE(t.send->send_flush(t.out.get()) == 0);
+    REQUIRE(poll_count(t.sent, t.send_cq.get(), 1) == 1);
+    CHECK(be32toh(completions.next().byte_cnt) == frame.size());
+    REQUIRE(std::memcmp(&t.to.bytes[i % 64 * Lane::slot], frame.data(), frame.size()) == 0);
+    t.post(1);
+  }
 }
 
 TEST_CASE("flags and lengths that cannot be served are refused") {

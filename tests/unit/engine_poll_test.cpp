@@ -769,22 +769,91 @@ TEST_CASE("engine: receives of the families") {
   PollRig rig;
   const ibv_sge list[] = {{0x10, 1, 2}, {0x30, 5, 4}, {0x50, 0x80000000u, 6}};
   ReceiveQueue &queue = rig.endpoint.receive;
-  CHECK(post_list(queue, list, 2) == 0);
+  CHECK(post_list(rig.endpoint, list, 2) == 0);
   CHECK(Bytes(rig.receives, rig.receives + 32) == pointer(0x10, 1, 2) + pointer(0x30, 5, 4));
   const ibv_sge three[] = {list[0], list[1], list[0]};
-  CHECK(post_list(queue, three, 3) == EINVAL);
-  CHECK(post_list(queue, list + 2, 1) == EINVAL);
+  CHECK(post_list(rig.endpoint, three, 3) == EINVAL);
+  CHECK(post_list(rig.endpoint, list + 2, 1) == EINVAL);
   CHECK(be(rig.sends.records[0]) == 1);
   // All or none.
-  CHECK(post_pieces(queue, list, 3) == EINVAL);
+  CHECK(post_pieces(rig.endpoint, list, 3) == EINVAL);
   CHECK(queue.counters->head == 1);
-  CHECK(post_pieces(queue, list, 2) == 0);
+  CHECK(post_pieces(rig.endpoint, list, 2) == 0);
   CHECK(Bytes(rig.receives + 32, rig.receives + 64) == pointer(0x10, 1, 2) + end_of_list());
   CHECK(be(rig.sends.records[0]) == 3);
-  CHECK(post_pieces(queue, list, 2) == ENOMEM);
-  CHECK(post_pieces(queue, list, 0) == 0);
-  CHECK(post_list(queue, list, 1) == 0);
-  CHECK(post_list(queue, list, 1) == ENOMEM);
+  CHECK(post_pieces(rig.endpoint, list, 2) == ENOMEM);
+  CHECK(post_pieces(rig.endpoint, list, 0) == 0);
+  CHECK(post_list(rig.endpoint, list, 1) == 0);
+  CHECK(post_list(rig.endpoint, list, 1) == ENOMEM);
+}
+
+TEST_CASE("engine: receives of the families, where the program reads completions itself") {
+  PollRig rig;
+  rig.endpoint.completes_on[1] = &rig.queue;
+  const std::vector<ibv_sge> list(5, {0x10, 1, 2});
+  CHECK(post_pieces(rig.endpoint, list.data(), 5) == ENOMEM);
+  CHECK(post_pieces(rig.endpoint, list.data(), 4) == 0);
+  CHECK(post_pieces(rig.endpoint, list.data(), 1) == ENOMEM);
+  // Of others, and a request.
+  PollRig::Fields stranger, request, own;
+  stranger.opcode = own.opcode = 2;
+  stranger.index = 5;
+  rig.add(stranger);
+  rig.add(request);
+  CHECK(post_pieces(rig.endpoint, list.data(), 1) == ENOMEM);
+  // The device is done with as many as it says, and no more; one in error is done as well.
+  own.counter = 1;
+  rig.add(own);
+  CHECK(post_pieces(rig.endpoint, list.data(), 3) == ENOMEM);
+  CHECK(post_pieces(rig.endpoint, list.data(), 2) == 0);
+  CHECK(post_list(rig.endpoint, list.data(), 1) == ENOMEM);
+  own.opcode = 14;
+  own.syndrome = 5;
+  own.counter = 2;
+  rig.add(own);
+  CHECK(post_list(rig.endpoint, list.data(), 1) == 0);
+  CHECK(post_list(rig.endpoint, list.data(), 1) == ENOMEM);
+  // Verbs count what was polled.
+  CHECK(rig.post_receives(1, 200, {list[0]}) == ENOMEM);
+  CHECK(rig.post_receives(1, 200, {list[0], list[0]}) == ENOMEM);
+  // Over and over, and where the counter in completions wraps.
+  std::uint32_t done = 3;
+  own.opcode = 2;
+  own.syndrome = 0;
+  for (; done < 70'000; ++done) {
+    own.counter = static_cast<std::uint16_t>(done);
+    rig.add(own);
+    REQUIRE(post_pieces(rig.endpoint, list.data(), 1) == 0);
+    REQUIRE(post_pieces(rig.endpoint, list.data(), 1) == ENOMEM);
+  }
+  // What the library polls counts again from where that was.
+  rig.endpoint.receive.reset();
+  CHECK(post_pieces(rig.endpoint, list.data(), 4) == 0);
+}
+
+TEST_CASE("engine: receives of strides, where the program reads completions itself") {
+  PollRig rig;
+  rig.endpoint.completes_on[1] = &rig.queue;
+  rig.endpoint.receive.strides = 8;
+  const std::vector<ibv_sge> list(4, {0x10, 64, 2});
+  REQUIRE(post_pieces(rig.endpoint, list.data(), 4) == 0);
+  PollRig::Fields own;
+  own.opcode = 2;
+  own.counter = 3;  // strides 3 and 4
+  own.bytes = 2 << 16 | 100;
+  std::uint8_t *at = rig.add(own);
+  CHECK(post_pieces(rig.endpoint, list.data(), 1) == ENOMEM);
+  own.counter = 5;  // 5 to 7
+  own.bytes = 3 << 16 | 100;
+  rig.add(own);
+  CHECK(post_pieces(rig.endpoint, list.data(), 1) == 0);
+  CHECK(post_pieces(rig.endpoint, list.data(), 1) == ENOMEM);
+  // In the third entry the two before it are done.
+  own.counter = 0;
+  at = rig.add(own);
+  store(at + 2, be(std::uint16_t{2}));
+  CHECK(post_pieces(rig.endpoint, list.data(), 1) == 0);
+  CHECK(post_pieces(rig.endpoint, list.data(), 1) == ENOMEM);
 }
 
 TEST_CASE("engine: completions of a queue that went hide nothing") {

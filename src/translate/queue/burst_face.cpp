@@ -14,6 +14,7 @@ namespace ibvexp::queue {
 
 namespace {
 
+using engine::Endpoint;
 using engine::Guard;
 using engine::ReceiveQueue;
 using engine::SendQueue;
@@ -43,11 +44,9 @@ unsigned to_send_flags(std::uint32_t flags) {
 
 // Known to be there.
 SendQueue &send_queue(const ibv_qp *qp) { return *reinterpret_cast<const QpFront *>(qp)->own.send; }
-ReceiveQueue &receive_queue(const ibv_qp *qp) {
-  return *reinterpret_cast<const QpFront *>(qp)->own.receive;
-}
-ReceiveQueue &receive_queue(const ibv_exp_wq *wq) {
-  return reinterpret_cast<const WqFront *>(wq)->own.engine->receive;
+Endpoint &endpoint(const ibv_qp *qp) { return *reinterpret_cast<const QpFront *>(qp)->own.engine; }
+Endpoint &endpoint(const ibv_exp_wq *wq) {
+  return *reinterpret_cast<const WqFront *>(wq)->own.engine;
 }
 
 void await_doorbell(SendQueue &queue, std::uint64_t head) {
@@ -219,7 +218,7 @@ struct Burst {
   static int recv_burst(ibv_qp *qp, ibv_sge *list, std::uint32_t count) {
     if (bad(list, count)) return EINVAL;
     if constexpr (!own_receive) return receive_through_verbs(qp, list, count);
-    else return engine::post_pieces(receive_queue(qp), list, count);
+    else return engine::post_pieces(endpoint(qp), list, count);
   }
 
   template <bool own_receive>
@@ -235,7 +234,7 @@ struct Receive {
       if (wq->state != IBV_EXP_WQS_RDY) return EINVAL;
       if (list == nullptr && count != 0) return EINVAL;
       // Shorter than the strides that the device fills.
-      const ReceiveQueue &queue = receive_queue(wq);
+      const ReceiveQueue &queue = endpoint(wq).receive;
       if (queue.strides != 0)
         for (std::uint32_t i = 0; i < count; ++i)
           if (list[i].length >> queue.log_stride_bytes < queue.strides) return EINVAL;
@@ -245,11 +244,11 @@ struct Receive {
 
   static int list(ibv_exp_wq *wq, ibv_sge *list, std::uint32_t count) {
     if (const int error = fault(wq, list, count)) return error;
-    return engine::post_list(receive_queue(wq), list, count);
+    return engine::post_list(endpoint(wq), list, count);
   }
   static int burst(ibv_exp_wq *wq, ibv_sge *list, std::uint32_t count) {
     if (const int error = fault(wq, list, count)) return error;
-    return engine::post_pieces(receive_queue(wq), list, count);
+    return engine::post_pieces(endpoint(wq), list, count);
   }
 
   static constexpr ibv_exp_wq_family table{list, burst};

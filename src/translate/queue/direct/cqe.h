@@ -91,6 +91,21 @@ inline Strides strides_of(Cqe cqe, std::uint32_t shift = 0) {
           filler ? std::uint16_t{0} : static_cast<std::uint16_t>(word - shift), filler};
 }
 
+// How many entries of a receive queue the device is done with once it has written this
+// completion of the queue; modulo 2^16. striding: of a multi-packet queue of that many
+// strides; 0 for others.
+inline std::uint16_t receives_done(Cqe cqe, std::uint32_t striding) {
+  const std::uint8_t op_own = cqe.op_own();
+  if (striding == 0 || opcode_of(op_own) == MLX5_CQE_RESP_ERR) {
+    const std::uint32_t completions = is_compressed(op_own) ? cqe.byte_count() : 1;
+    return static_cast<std::uint16_t>(cqe.counter() + completions);
+  }
+  const std::uint16_t entry = load_be<std::uint16_t>(cqe.bytes() + 2);
+  const Strides at = strides_of(cqe);
+  const bool is_last = !is_compressed(op_own) && std::uint32_t{at.first} + at.consumed >= striding;
+  return static_cast<std::uint16_t>(entry + is_last);
+}
+
 // What a received frame is. L3_OK and L4_OK speak of the inner headers of a
 // tunnelled frame, and are set only if the outer ones are good, too.
 constexpr std::uint32_t receive_flags(std::uint8_t checks, std::uint8_t headers,

@@ -87,6 +87,9 @@ struct ReceiveQueue {
   std::uint32_t skip = 0;  // bytes in front of the scatter list
   std::uint16_t head = 0;  // entries posted
   std::uint16_t tail = 0;  // entries completed
+  // The same, as far as was seen when the program read completions itself and the queue
+  // looked full.
+  std::uint16_t done = 0;
   // The receive queue of a raw packet QP works from INIT on, which no queue pair
   // may: the device learns of its entries in RTR.
   const ibv_qp *held_for = nullptr;
@@ -99,7 +102,10 @@ struct ReceiveQueue {
   std::uint32_t log_stride_bytes = 0;
   std::uint32_t shift = 0;  // bytes in front of each packet
 
-  std::uint32_t room() const { return entries - static_cast<std::uint16_t>(head - relaxed(tail)); }
+  std::uint32_t room() const {
+    const auto posted = static_cast<std::uint16_t>(head - relaxed(tail));
+    return entries < posted ? 0 : entries - posted;
+  }
   std::uint8_t *scatter(std::uint16_t index) const {
     return buffer + std::size_t{index & (entries - 1)} * entry_bytes + skip;
   }
@@ -113,7 +119,7 @@ struct ReceiveQueue {
     }
     ring_record(record, head);
   }
-  void reset() { head = tail = 0; }
+  void reset() { head = tail = done = 0; }
 };
 
 // A queue pair or a work queue, and which of its sides are ours.

@@ -6,12 +6,10 @@
 
 namespace ibvexp::direct {
 
-// One request of a scatter list. Returns 0 or an errno value, and has done
-// nothing then. Inlined into what callers do per request.
-inline int put_receive(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count,
-                       std::uint64_t id) {
-  if (queue.room() == 0) [[unlikely]]
-    return ENOMEM;
+// One request of a scatter list, for which there is room. Returns 0 or an errno value, and
+// has done nothing then. Inlined into what callers do per request.
+inline int write_receive(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count,
+                         std::uint64_t id) {
   const std::uint32_t pieces = queue.pieces();
   if (count > pieces) [[unlikely]]
     return EINVAL;
@@ -29,6 +27,13 @@ inline int put_receive(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t c
   queue.id(queue.head) = id;
   queue.head = static_cast<std::uint16_t>(queue.head + 1);
   return 0;
+}
+
+inline int put_receive(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count,
+                       std::uint64_t id) {
+  if (queue.room() == 0) [[unlikely]]
+    return ENOMEM;
+  return write_receive(queue, list, count, id);
 }
 
 }  // namespace ibvexp::direct

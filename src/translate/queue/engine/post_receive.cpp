@@ -1,9 +1,10 @@
 // Receive requests, as the device reads them.
-#include "translate/queue/engine/receive_queue.h"
+#include "translate/queue/engine/completion_queue.h"
 #include "translate/queue/engine/post_shared.h"
 
 #include "translate/queue/engine/barrier.h"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace ibvexp::engine {
@@ -36,6 +37,32 @@ namespace {
   if (at != end) write_end(at);
 }
 
+// Whether that many entries are free, although the completions that were polled say
+// otherwise. The newest one that the device has written counts, whoever reads it. The queue is
+// locked.
+[[gnu::cold, gnu::noinline]] bool has_room(Endpoint &of, std::uint32_t count) {
+  ReceiveQueue &queue = of.receive;
+  const std::uint32_t head = queue.counters->head, tail = relaxed(queue.counters->tail);
+  if (static_cast<std::int32_t>(queue.done - tail) < 0) queue.done = tail;
+  const auto is_free = [&] { return queue.entries() - (head - queue.done) >= count; };
+  CompletionQueue *const completions = of.completes_on[1];
+  if (is_free() || completions == nullptr) return is_free();
+  const Guard guard(completions->lock);
+  std::uint16_t most = 0;
+  for (std::uint32_t i = 0; i < completions->size; ++i) {
+    const direct::Cqe cqe(completions->entry(i));
+    const std::uint8_t opcode = direct::opcode_of(cqe.op_own());
+    if (cqe.tag() != of.tag || !(direct::is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR))
+      continue;
+    const auto more =
+        static_cast<std::uint16_t>(direct::receives_done(cqe, queue.strides) - queue.done);
+    // Otherwise of an earlier time.
+    if (more <= head - queue.done) most = std::max(most, more);
+  }
+  queue.done += most;
+  return is_free();
+}
+
 }  // namespace
 
 void ReceiveQueue::ring() {
@@ -54,9 +81,9 @@ void ReceiveQueue::ring() {
   std::uint32_t limit = queue.limit();
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
-    if (head == limit) [[unlikely]] {
+    if (ReceiveQueue::is_full(head, limit)) [[unlikely]] {
       limit = queue.limit();
-      if (head == limit) {
+      if (ReceiveQueue::is_full(head, limit)) {
         error = ENOMEM;
         break;
       }
@@ -89,7 +116,8 @@ int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   if (wr == nullptr || wr->next != nullptr || wr->num_sge != 1 || wr->sg_list == nullptr)
     return post_chain(queue, wr, bad);
   const std::uint32_t head = queue.counters->head;
-  if (head == queue.limit() || queue.max_pieces == 0 || queue.held_for != nullptr) [[unlikely]]
+  if (ReceiveQueue::is_full(head, queue.limit()) || queue.max_pieces == 0 ||
+      queue.held_for != nullptr) [[unlikely]]
     return post_chain(queue, wr, bad);
   const std::uint32_t slot = head & queue.mask;
   std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
@@ -102,10 +130,11 @@ int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   return 0;
 }
 
-int post_list(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count) {
+int post_list(Endpoint &of, const ibv_sge *list, std::uint32_t count) {
+  ReceiveQueue &queue = of.receive;
   const Guard guard(queue.lock);
   const std::uint32_t head = queue.counters->head;
-  if (head == queue.limit()) [[unlikely]]
+  if (ReceiveQueue::is_full(head, queue.limit()) && !has_room(of, 1)) [[unlikely]]
     return ENOMEM;
   if (count > queue.places()) [[unlikely]]
     return EINVAL;
@@ -121,10 +150,13 @@ int post_list(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count) {
   return 0;
 }
 
-int post_pieces(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count) {
+int post_pieces(Endpoint &of, const ibv_sge *list, std::uint32_t count) {
+  ReceiveQueue &queue = of.receive;
   const Guard guard(queue.lock);
   const std::uint32_t first = queue.counters->head;
-  if (queue.limit() - first < count) [[unlikely]]
+  const std::uint32_t limit = queue.limit();
+  if ((ReceiveQueue::is_full(first, limit) || limit - first < count) && !has_room(of, count))
+      [[unlikely]]
     return ENOMEM;
   std::uint32_t head = first;
   for (const ibv_sge *const end = list + count; list != end; ++list, ++head) {

@@ -10,6 +10,8 @@
 
 namespace ibvexp::engine {
 
+struct Endpoint;
+
 // As they lie in the legacy layout: what was posted, and what has completed.
 struct ReceiveCounters {
   std::uint32_t head = 0;
@@ -35,10 +37,17 @@ struct ReceiveQueue {
   std::uint32_t log_stride_bytes = 0;
   std::uint32_t shift = 0;  // bytes in front of each packet
   ReceiveCounters own_counters;
+  // Completed as well, as was seen when the program read completions itself and the queue
+  // looked full. Counted like the tail.
+  std::uint32_t done = 0;
 
   std::uint32_t entries() const { return mask + 1; }
   // What head may not reach.
   std::uint32_t limit() const { return mask + 1 + relaxed(counters->tail); }
+  // Beyond it, too, where the families have posted more than was polled.
+  static bool is_full(std::uint32_t head, std::uint32_t limit) {
+    return static_cast<std::int32_t>(limit - head) <= 0;
+  }
   std::uint8_t *scatter(std::uint32_t index) const {
     return buffer + std::size_t{index & mask} * entry_bytes + skip;
   }
@@ -46,15 +55,19 @@ struct ReceiveQueue {
   std::uint32_t places() const { return (entry_bytes - skip) / segment_bytes; }
 
   void ring();
-  void reset() { *counters = {}; }
+  void reset() {
+    *counters = {};
+    done = 0;
+  }
 };
 
 // 0, or a positive errno value with bad set.
 int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
 
 // The same for the families, without work requests: one scatter list, or a request of
-// one piece for each. All of them, or none and an errno value.
-int post_list(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count);
-int post_pieces(ReceiveQueue &queue, const ibv_sge *list, std::uint32_t count);
+// one piece for each. All of them, or none and an errno value. The program may read the
+// completions itself, by whatever way.
+int post_list(Endpoint &of, const ibv_sge *list, std::uint32_t count);
+int post_pieces(Endpoint &of, const ibv_sge *list, std::uint32_t count);
 
 }  // namespace ibvexp::engine
