@@ -68,6 +68,12 @@ class Requested {
   Unwrapped<ibv_srq> srq_;
 };
 
+// What the program gets to know: cq is its own pointer.
+void correct(const mlx5dv_obj &of, std::uint64_t kinds, int error) noexcept {
+  if (error != 0 || (kinds & MLX5DV_OBJ_CQ) == 0) return;
+  if (const queue::CqFront *front = queue::front_of(of.cq.in)) queue::correct(*front, *of.cq.out);
+}
+
 // What a flow leads to; size: of an element, which newer headers have larger. The
 // caller's array stays as it is. Throws bad_alloc.
 class Actions {
@@ -154,8 +160,12 @@ IBVEXP_FRONT(int, ibv_query_qp_data_in_order, "IBVERBS_1.14",
 // libmlx5
 
 IBVEXP_FRONT(int, mlx5dv_init_obj, "MLX5_1.2", (mlx5dv_obj * object, std::uint64_t kinds)) {
-  const Requested requested(*object, kinds);
-  return IBVEXP_REAL(int, mlx5dv_init_obj, "MLX5_1.2", object, kinds);
+  const int error = [&] {
+    const Requested requested(*object, kinds);
+    return IBVEXP_REAL(int, mlx5dv_init_obj, "MLX5_1.2", object, kinds);
+  }();
+  correct(*object, kinds, error);
+  return error;
 }
 
 IBVEXP_FRONT(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3",
@@ -235,6 +245,10 @@ extern "C" [[gnu::visibility("default")]] int ibvexp_1_0_mlx5dv_init_obj(mlx5dv_
                                                                          std::uint64_t kinds);
 asm(".symver ibvexp_1_0_mlx5dv_init_obj,mlx5dv_init_obj@MLX5_1.0");
 int ibvexp_1_0_mlx5dv_init_obj(mlx5dv_obj *object, std::uint64_t kinds) {
-  const Requested requested(*object, kinds);
-  return call<struct init_obj_1_0_tag, int>("mlx5dv_init_obj", "MLX5_1.0", object, kinds);
+  const int error = [&] {
+    const Requested requested(*object, kinds);
+    return call<struct init_obj_1_0_tag, int>("mlx5dv_init_obj", "MLX5_1.0", object, kinds);
+  }();
+  correct(*object, kinds, error);
+  return error;
 }

@@ -9,8 +9,12 @@
 #include "translate/queue/engine/open.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
-#include <malloc.h>
+#include <limits>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include <sys/mman.h>
 
 namespace ibvexp::queue {
 
@@ -61,7 +65,7 @@ engine::Stamps stamps_of(const CqState *known) {
 
 // By something that exists, or that is just being created.
 bool is_used(const CqFront &front) {
-  return engine::relaxed(front.own.joined) || front.own.joining != 0 ||
+  return engine::relaxed(front.own.joined) || front.own.joining != 0 || front.own.ring != nullptr ||
          engine::relaxed(front.legacy.cons_index) != 0;
 }
 bool is_used(const SrqFront &front) {
@@ -157,21 +161,43 @@ void forget(Driver &driver, Endpoint &endpoint) {
 
 Driver &driver_of(ibv_context *context) { return *attached(context)->driver; }
 
-// libmlx5's own count of a new completion queue, which it needs to move the entries when
-// the queue is resized: between the queue's number and the address of its record, which
-// is aligned. Later the count may be equal to the number.
-std::uint32_t *count_behind(const CqFront &front) {
-  if (front.legacy.cqn == 0) return nullptr;  // not one of a ConnectX
-  auto *const begin = reinterpret_cast<std::uint8_t *>(front.own.back);
-  auto *const end = begin + malloc_usable_size(front.own.back);
-  for (auto *at = begin + sizeof(ibv_cq) + 8; at + sizeof(void *) <= end; at += sizeof(void *)) {
-    if (engine::load<const void *>(at) != front.legacy.dbrec) continue;
-    for (auto *count = at - 4; count >= at - 8; count -= 4)
-      if (engine::load<std::uint32_t>(count - 4) == front.legacy.cqn &&
-          engine::load<std::uint32_t>(count) == 0)
-        return reinterpret_cast<std::uint32_t *>(count);
+// The kernel's half of ibv_resize_cq(), without libmlx5's: the ring of that many entries
+// is the queue's from here on. 0 or an errno value.
+int resize_in_kernel(ibv_cq *back, const std::uint8_t *ring, std::uint32_t entries,
+                     std::uint32_t entry_bytes) {
+  struct {
+    ib_uverbs_cmd_hdr head;
+    std::uint8_t request[sizeof(ib_uverbs_resize_cq)];  // libibverbs writes it
+    mlx5_ib_resize_cq driver;
+  } command{};
+  ib_uverbs_resize_cq_resp answer{};
+  static auto *const resize =
+      reinterpret_cast<int (*)(ibv_cq *, int, void *, std::size_t, void *, std::size_t)>(
+          find_real("ibv_cmd_resize_cq", nullptr));
+  if (resize == nullptr) {
+    log(LogLevel::warn, "ibv_resize_cq: this libibverbs does not export ibv_cmd_resize_cq");
+    return ENOTSUP;
   }
-  return nullptr;
+  command.driver.buf_addr = reinterpret_cast<std::uintptr_t>(ring);
+  command.driver.cqe_size = static_cast<std::uint16_t>(entry_bytes);
+  return resize(back, static_cast<int>(entries - 1), &command, sizeof(command), &answer,
+                sizeof(answer));
+}
+
+// With entries that the device has not written. Null if there is no memory.
+std::uint8_t *make_ring(std::size_t bytes, std::uint32_t entry_bytes) {
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  auto *ring = static_cast<std::uint8_t *>(memory);
+  for (std::size_t at = entry_bytes; at <= bytes; at += entry_bytes)
+    ring[at - 1] = MLX5_CQE_INVALID << 4;
+  return ring;
+}
+
+void change_ring(CqFront &front, std::uint8_t *ring, std::size_t bytes) {
+  if (front.own.ring != nullptr) munmap(front.own.ring, front.own.ring_bytes);
+  front.own.ring = ring;
+  front.own.ring_bytes = bytes;
 }
 
 }  // namespace
@@ -235,12 +261,12 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   fresh->cq = &front.shown;
   fresh->consumed = &front.legacy.cons_index;
   fresh->arm_count = &front.own.events;
-  front.own.count = count_behind(front);
   front.own.engine = fresh.release();
   reopen(front, of);
 }
 
 void reopen(CqFront &front, const mlx5dv_cq &of) noexcept {
+  change_ring(front, nullptr, 0);
   if (front.own.engine != nullptr) engine::open(*front.own.engine, of);
 }
 
@@ -365,26 +391,36 @@ std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, 
   return fresh;
 }
 
-int resize(CqFront &front, int entries) noexcept {
+int resize(CqFront &front, int cqe) noexcept {
+  constexpr std::int64_t most_bytes = std::numeric_limits<int>::max();
+  if (cqe < 0 || std::int64_t{cqe} * 64 > most_bytes) return EINVAL;
   engine::CompletionQueue &queue = *front.own.engine;
+  const std::uint32_t entries = std::bit_ceil(static_cast<std::uint32_t>(cqe) + 1);
   const Guard guard(queue.lock);
-  std::uint32_t *const count = front.own.count;
-  if (count == nullptr) {
-    log(LogLevel::warn, "ibv_resize_cq: CQ %#x: this release of libmlx5 is not known",
-        front.legacy.cqn);
-    return ENOTSUP;
+  if (entries == queue.size) return 0;
+  const std::size_t bytes = std::size_t{entries} * queue.entry_bytes;
+  std::uint8_t *const ring = make_ring(bytes, queue.entry_bytes);
+  if (ring == nullptr) return ENOMEM;
+  const int error = resize_in_kernel(front.own.back, ring, entries, queue.entry_bytes);
+  if (error != 0) {
+    munmap(ring, bytes);
+    return error;
   }
-  *count = *queue.consumed;
-  const int result = real().ibv_resize_cq(front.own.back, entries);
-  const int error = result < 0 ? errno : result;  // libmlx5 has it both ways
-  const mlx5dv_cq facts = claim(front);
-  engine::open(queue, facts);
-  // An entry that says that the others were moved was among them. The device shall know
-  // that it has been read, or it runs out of room after as many resizes as entries.
-  queue.release(*count);
+  if (!engine::move_to(queue, ring, entries))
+    log(LogLevel::error, "ibv_resize_cq: CQ %#x: the device has not closed the old ring",
+        front.legacy.cqn);
+  change_ring(front, ring, bytes);
+  front.shown.cqe = static_cast<int>(entries - 1);
+  mlx5dv_cq facts = claim(front);
+  correct(front, facts);
   fill(front, facts);
-  front.shown.cqe = front.own.back->cqe;
-  return error;
+  return 0;
+}
+
+void correct(const CqFront &front, mlx5dv_cq &facts) noexcept {
+  if (front.own.ring == nullptr) return;
+  facts.buf = front.own.ring;
+  facts.cqe_cnt = static_cast<std::uint32_t>(front.shown.cqe) + 1;
 }
 
 void follow(QpFront &front, ibv_qp_state to) noexcept {
@@ -435,6 +471,7 @@ void let_go(WqFront &front) noexcept {
 }
 
 void let_go(CqFront &front) noexcept {
+  change_ring(front, nullptr, 0);
   delete front.own.engine;
   delete front.own.released;
   front.own.engine = front.own.released = nullptr;

@@ -95,9 +95,13 @@ void show_as(SrqFront &front, ibv_srq *shown) noexcept;
 // The queue has other memory, or another object, of which these are the facts.
 void reopen(CqFront &front, const mlx5dv_cq &of) noexcept;
 
-// ibv_resize_cq(): 0 or an errno value. libmlx5 moves the unread entries, and has to
-// know which they are.
-int resize(CqFront &front, int entries) noexcept;
+// ibv_resize_cq() of a queue that the engine drives: 0 or an errno value. The kernel gets a
+// ring of the engine's: libmlx5 would move the unread entries from where its own count is.
+int resize(CqFront &front, int cqe) noexcept;
+
+// (program <- facts) What mlx5dv_init_obj() says of the object behind, which knows nothing
+// of that ring.
+void correct(const CqFront &front, mlx5dv_cq &facts) noexcept;
 
 // After a change of state.
 void follow(QpFront &front, ibv_qp_state to) noexcept;

@@ -84,7 +84,8 @@ struct CqFront {
     std::uint32_t events;   // that the program took
     std::uint32_t joining;  // creations under way of what it is going to drive
     std::uint8_t *page;     // where it is armed
-    std::uint32_t *count;   // libmlx5's own of what was read; null: not known
+    std::uint8_t *ring;     // that a resize has given it; null: libmlx5's
+    std::size_t ring_bytes;
     CqFront *next_free;
   } own;
 };

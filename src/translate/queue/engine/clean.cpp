@@ -1,4 +1,4 @@
-// Taking the unread completions of a queue out, and arming.
+// Taking the unread completions of a queue out, moving them into another ring, and arming.
 #include "translate/queue/engine/complete.h"
 
 #include "translate/queue/engine/barrier.h"
@@ -51,6 +51,30 @@ void clean(CompletionQueue &queue, Endpoint &endpoint) {
   if (freed == 0) return;
   before_record();
   queue.release(first + freed);
+}
+
+bool move_to(CompletionQueue &queue, std::uint8_t *ring, std::uint32_t entries) {
+  const std::uint32_t first = *queue.consumed, bytes = queue.entry_bytes;
+  bool closed = false;
+  for (std::uint32_t index = first; index - first <= queue.mask && !closed; ++index) {
+    std::uint8_t op_own = 0;
+    if (!queue.has(index, op_own)) break;
+    if (direct::is_compressed(op_own)) queue.unpack(index);
+    closed = direct::opcode_of(op_own) == MLX5_CQE_RESIZE_CQ;
+    if (closed) break;
+    // Each moves up by the entry of the device, which counts like a completion.
+    std::size_t whole_bytes = 0;
+    std::uint8_t *to = ring + std::size_t{(index + 1) & (entries - 1)} * bytes;
+    std::memcpy(to, whole(queue, index, whole_bytes), bytes);
+    std::uint8_t &last = to[bytes - 1];
+    last = static_cast<std::uint8_t>((last & ~1) | (((index + 1) & entries) != 0 ? 1 : 0));
+  }
+  queue.entries = ring + (bytes - direct::cqe_bytes);
+  queue.mask = entries - 1;
+  queue.size = entries;
+  before_record();
+  queue.release(first + 1);
+  return closed;
 }
 
 void arm(CompletionQueue &queue, bool solicited_only) {

@@ -74,4 +74,9 @@ void arm(CompletionQueue &queue, bool solicited_only);
 // does: the others move up, and the consumer index with them.
 void clean(CompletionQueue &queue, Endpoint &endpoint);
 
+// The queue has another ring of that many entries, which the device fills already: it has
+// closed the old one with an entry of its own. Moves the unread completions into the new
+// one. The caller holds the lock. False: the entry is not there, and completions are lost.
+bool move_to(CompletionQueue &queue, std::uint8_t *ring, std::uint32_t entries);
+
 }  // namespace ibvexp::engine
