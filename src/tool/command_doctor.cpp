@@ -7,12 +7,16 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
+#include <system_error>
 
 namespace ibvexp::tool {
 
@@ -24,6 +28,9 @@ struct DoctorOptions {
   std::string device;
   bool json = false;
   bool rows = false;
+  // Of a doctor that another one starts: where to say so, and what it had to leave out.
+  int examine = -1;
+  std::string hindrance;
 };
 
 constexpr std::size_t here_count = std::size(here_names);
@@ -168,23 +175,60 @@ void print_json(const System &system, const Conclusion &conclusion,
   fmt::print("{}\n", out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-// The software HCA has to be there before libibverbs looks for devices.
-void restart_on_soft(const DoctorOptions &o) {
-  const char *list = std::getenv("LD_PRELOAD");
-  if (list != nullptr && std::strstr(list, "libsofthca") != nullptr) return;
-  std::string libraries = find_libsofthca().string();
-  if (list != nullptr && *list != '\0') libraries += ":" + std::string(list);
-  setenv("LD_PRELOAD", libraries.c_str(), 1);
-  std::vector<std::string> again = {"ibvexp", "doctor", "--device", "soft"};
-  if (o.json) again.push_back("--json");
-  if (o.rows) again.push_back("--rows");
-  const int error = exec_program(own_path().string(), again);
-  throw std::runtime_error(fmt::format("cannot start anew: {}", std::strerror(error)));
+// Its exit status; nothing if it did not start.
+std::optional<int> examine_in_child(const DoctorOptions &o, const std::string &hindrance) {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  Words command = {own_path().string(), "doctor", "--examine", std::to_string(ends[1])};
+  if (!hindrance.empty()) command.insert(command.end(), {"--hindrance", hindrance});
+  if (o.json) command.push_back("--json");
+  if (o.rows) command.push_back("--rows");
+  const char *users = std::getenv("LD_PRELOAD");
+  const std::string kept = users != nullptr ? users : "";
+  if (o.device == "soft" && kept.find("libsofthca") == std::string::npos)
+    put_in_front("LD_PRELOAD", find_libsofthca().string());
+  const int status = run_program(running_file().string(), command);
+  setenv("LD_PRELOAD", kept.c_str(), 1);
+  close(ends[1]);
+  char byte;
+  const bool started = read(ends[0], &byte, 1) == 1;
+  close(ends[0]);
+  if (!started) return {};
+  if (!WIFEXITED(status)) end_as(status);
+  return WEXITSTATUS(status);
+}
+
+// The examination sees what programs see: it needs the user's LD_PRELOAD and
+// LD_LIBRARY_PATH, and the software HCA before libibverbs looks for devices, from its
+// start. What keeps it from starting is left out and reported.
+int examine_as_programs(const DoctorOptions &o) {
+  std::string hindrance;
+  for (const char *suspect : {"LD_PRELOAD", "LD_LIBRARY_PATH"}) {
+    if (const auto status = examine_in_child(o, hindrance)) return *status;
+    if (const char *value = std::getenv(suspect); value != nullptr && *value != '\0')
+      hindrance = fmt::format("{}={}", suspect, value);
+    unsetenv(suspect);
+  }
+  if (const auto status = examine_in_child(o, hindrance)) return *status;
+  throw std::runtime_error("cannot start anew");
 }
 
 int run(const DoctorOptions &o) {
-  if (o.device == "soft") restart_on_soft(o);
-  const System system = examine();
+  const auto is_set = [](const char *name) {
+    const char *value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  if (o.examine < 0 && (o.device == "soft" || is_set("LD_PRELOAD") || is_set("LD_LIBRARY_PATH")))
+    return examine_as_programs(o);
+  if (o.examine >= 0) {
+    if (write(o.examine, "", 1) != 1) throw std::runtime_error("--examine is for ibvexp itself");
+    close(o.examine);
+  }
+  System system = examine();
+  if (!o.hindrance.empty())
+    system.environment.push_back(
+        {Grade::bad, o.hindrance + ": programs without RDMA do not start with it",
+         "set it for the program alone: ibvexp run env " + o.hindrance + " PROGRAM"});
   const std::vector<RowHere> rows = judge_rows(system);
   const Conclusion conclusion = conclude(system);
   if (o.json) print_json(system, conclusion, rows);
@@ -203,6 +247,9 @@ void add_doctor(CLI::App &app, Action &action) {
       ->check(CLI::IsMember({"soft"}));
   sub->add_flag("--json", o->json, "As JSON, row by row");
   sub->add_flag("--rows", o->rows, "Row by row");
+  // For itself: not shown.
+  sub->add_option("--examine", o->examine)->group("");
+  sub->add_option("--hindrance", o->hindrance)->group("");
   sub->footer(
       "Exit status: 0 if legacy programs find a usable device; 1 if there is none; 3 without "
       "rdma-core; 4 if it is too old; 5 if MLNX_OFED's own libibverbs comes first; 6 without a "

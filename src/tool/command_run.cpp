@@ -29,6 +29,7 @@ struct RunOptions {
   std::string device, beyond, trace, report;
   Words command;
   bool fail_on_refused = false;
+  bool no_follow = false;
 };
 
 // The runtime of a program compiled with -fsanitize=address ends it unless it is the
@@ -45,7 +46,8 @@ std::string sanitizer_of(const std::string &program) {
 
 // In front of what is there already; both lists are separated by colons or
 // spaces, so names cannot have any.
-void preload(const std::vector<fs::path> &libraries) {
+// With follow they stay in the processes that the program starts.
+void preload(const std::vector<fs::path> &libraries, bool follow) {
   std::string list;
   for (const fs::path &library : libraries) {
     if (library.string().find_first_of(" :") != std::string::npos)
@@ -53,9 +55,8 @@ void preload(const std::vector<fs::path> &libraries) {
           fmt::format("{}: LD_PRELOAD takes no name with a space or a colon", library.string()));
     list += (list.empty() ? "" : ":") + library.string();
   }
-  if (const char *before = std::getenv("LD_PRELOAD"); before != nullptr && *before != '\0')
-    list += ":" + std::string(before);
-  setenv("LD_PRELOAD", list.c_str(), 1);
+  put_in_front("LD_PRELOAD", list);
+  if (follow) setenv("IBVEXP_FOLLOW", list.c_str(), 1);
 }
 
 void check_beyond(const std::string &list) {
@@ -145,6 +146,7 @@ RunCommand command_of(const RunOptions &o) {
   add("--trace", o.trace);
   add("--report", o.report);
   if (o.fail_on_refused) out.options.emplace_back("--fail-on-refused");
+  if (o.no_follow) out.options.emplace_back("--no-follow");
   return out;
 }
 
@@ -166,6 +168,7 @@ int run(const RunOptions &o) {
   if (const std::string first = sanitizer_of(file); !first.empty()) libraries.emplace_back(first);
   libraries.push_back(find_libibverbs_exp());
   choose_device(o.device, libraries);
+  if (!o.no_follow) libraries.push_back(find_follow());
   choose_layout(file);
 
   if (!o.report.empty() && o.trace.find('%') != std::string::npos)
@@ -176,7 +179,7 @@ int run(const RunOptions &o) {
   const bool traced = !o.trace.empty() || !o.report.empty();
   fs::path trace_file;
   if (traced) trace_file = open_trace(o);
-  preload(libraries);
+  preload(libraries, !o.no_follow);
   if (!o.beyond.empty()) setenv("IBVEXP_BEYOND", o.beyond.c_str(), 1);
 
   int status;
@@ -219,6 +222,8 @@ void add_run(CLI::App &app, Action &action, const Words &program) {
   sub->add_flag("--fail-on-refused", o->fail_on_refused,
                 "End with 125 if the program ended well but a request of it was refused, or "
                 "nothing loaded the library");
+  sub->add_flag("--no-follow", o->no_follow,
+                "Leave the library out of processes that are started with another LD_PRELOAD");
   sub->footer(
       "Options stand in front of PROGRAM; all words after it are its own. "
       "Exit status and signals are the program's own; 127 if it does not exist, 126 if it "

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <initializer_list>
 #include <stdexcept>
 
@@ -24,13 +26,26 @@ fs::path find(const char *name, std::initializer_list<const char *> places) {
 
 }  // namespace
 
-fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
+void put_in_front(const char *variable, const std::string &list) {
+  const char *before = std::getenv(variable);
+  const bool empty = before == nullptr || *before == '\0';
+  setenv(variable, (empty ? list : list + ":" + before).c_str(), 1);
+}
+
+fs::path own_path() {
+  const fs::path launcher = program_invocation_name;
+  return launcher.is_absolute() ? launcher : running_file();
+}
+
+fs::path running_file() { return fs::read_symlink("/proc/self/exe"); }
 
 // LIBDIR_FROM_BIN and its like lead from the installed executable to what it needs.
 fs::path find_libibverbs_exp() { return find("libibverbs_exp.so.1", {"../exp", LIBDIR_FROM_BIN}); }
 fs::path find_libsofthca() {
   return find("libsofthca.so", {"../softhca/preload", SOFTHCA_FROM_BIN});
 }
+
+fs::path find_follow() { return find("libibvexp_follow.so", {".", LIBEXEC_FROM_BIN}); }
 
 fs::path find_checks() { return find("ibvexp-checks", {"../../tests/e2e", LIBEXEC_FROM_BIN}); }
 

@@ -1,7 +1,9 @@
 // ibvexp: the command-line tool of libibverbs_exp.
 #include "tool/command.h"
+#include "tool/start/hidden.h"
 
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -10,6 +12,15 @@
 namespace ibvexp::tool {
 
 namespace {
+
+// What the launcher hid. From here on it counts for the programs that are started.
+void take_back_environment() {
+  for (char **variable = environ; *variable != nullptr; ++variable)
+    for (const std::string_view name : {HIDDEN_PRELOAD, HIDDEN_LIBRARY_PATH, HIDDEN_AUDIT})
+      if (**variable == HIDDEN_LETTER &&
+          std::string_view(*variable + 1).starts_with(name.substr(1)))
+        **variable = name.front();
+}
 
 // Where in argv the words of another program begin; argc if there are none. As with
 // env and nice that is the first word after the subcommand that is neither an option
@@ -61,6 +72,7 @@ int run(int argc, char **argv) {
 }  // namespace ibvexp::tool
 
 int main(int argc, char **argv) {
+  ibvexp::tool::take_back_environment();
   try {
     return ibvexp::tool::run(argc, argv);
   } catch (const std::exception &e) {

@@ -90,6 +90,7 @@ class Words(unittest.TestCase):
         """With a program in the place of ibvexp-migrate that shows what it is given."""
         with tempfile.TemporaryDirectory() as place:
             copy = shutil.copy(IBVEXP, place)
+            shutil.copy(IBVEXP + "-main", place)
             shutil.copy(self.show, os.path.join(place, "ibvexp-migrate"))
             self.reach(40, copy, "migrate", show=b"")
 

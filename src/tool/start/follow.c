@@ -1,0 +1,263 @@
+// Preloaded by `ibvexp run`, and by nothing else: what a process of the program starts is
+// preloaded too, although LD_PRELOAD was replaced (env LD_PRELOAD=libjemalloc.so PROGRAM)
+// or cleared (env -i). The environment of this process stays as its program made it, only
+// the one that goes to exec or posix_spawn is completed.
+//
+// exec is called between vfork() and the end, and in signal handlers: nothing here takes
+// a lock or allocates once the library is loaded.
+#include <alloca.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+// The list that `ibvexp run` put in front of LD_PRELOAD; empty: nothing is done.
+static char list[8 * PATH_MAX];
+// Where programs are named that nothing can be preloaded into.
+static char lost_file[PATH_MAX];
+// The variables of the libraries in that list, which env -i clears with it.
+static char texts[1 << 14];
+static const char *ours[128];
+static size_t ours_count;
+
+static int (*next_execve)(const char *, char *const[], char *const[]);
+static int (*next_execvpe)(const char *, char *const[], char *const[]);
+static int (*next_fexecve)(int, char *const[], char *const[]);
+static int (*next_execveat)(int, const char *, char *const[], char *const[], int);
+typedef int spawn(pid_t *, const char *, const posix_spawn_file_actions_t *,
+                  const posix_spawnattr_t *, char *const[], char *const[]);
+static spawn *next_posix_spawn, *next_posix_spawnp;
+
+static int begins_with(const char *text, const char *start) {
+  return strncmp(text, start, strlen(start)) == 0;
+}
+
+static void keep_variables(void) {
+  size_t used = 0;
+  for (char **variable = environ; variable != NULL && *variable != NULL; variable++) {
+    const size_t size = strlen(*variable) + 1;
+    if (!begins_with(*variable, "IBVEXP_") && !begins_with(*variable, "SOFTHCA_")) continue;
+    if (ours_count == sizeof(ours) / sizeof(*ours) || size > sizeof(texts) - used) return;
+    ours[ours_count++] = memcpy(texts + used, *variable, size);
+    used += size;
+  }
+}
+
+static void copy(char *to, size_t size, const char *name) {
+  const char *value = getenv(name);
+  if (value != NULL && strlen(value) < size) strcpy(to, value);
+}
+
+__attribute__((constructor)) static void begin(void) {
+  *(void **)&next_execve = dlsym(RTLD_NEXT, "execve");
+  *(void **)&next_execvpe = dlsym(RTLD_NEXT, "execvpe");
+  *(void **)&next_fexecve = dlsym(RTLD_NEXT, "fexecve");
+  *(void **)&next_execveat = dlsym(RTLD_NEXT, "execveat");
+  *(void **)&next_posix_spawn = dlsym(RTLD_NEXT, "posix_spawn");
+  *(void **)&next_posix_spawnp = dlsym(RTLD_NEXT, "posix_spawnp");
+  copy(list, sizeof(list), "IBVEXP_FOLLOW");
+  copy(lost_file, sizeof(lost_file), "IBVEXP_LOST");
+  keep_variables();
+}
+
+static const char *find(char *const environment[], const char *variable, size_t name) {
+  for (; environment != NULL && *environment != NULL; environment++)
+    if (strncmp(*environment, variable, name) == 0) return *environment;
+  return NULL;
+}
+
+#define PRELOAD "LD_PRELOAD="
+
+// Bytes that complete() needs; 0: there is nothing to complete.
+static size_t missing(char *const environment[]) {
+  if (*list == '\0') return 0;
+  const char *had = find(environment, PRELOAD, strlen(PRELOAD));
+  if (had != NULL && strstr(had, list) != NULL) return 0;
+  size_t entries = ours_count + 2;
+  for (char *const *e = environment; e != NULL && *e != NULL; e++) entries++;
+  return entries * sizeof(char *) + strlen(PRELOAD) + strlen(list) + 1 +
+         (had != NULL ? strlen(had) : 0) + 1;
+}
+
+// The environment with the list in front of LD_PRELOAD, made in the space.
+static char **complete(char *const environment[], void *space) {
+  const char *had = find(environment, PRELOAD, strlen(PRELOAD));
+  size_t entries = ours_count + 2, used = 0;
+  for (char *const *e = environment; e != NULL && *e != NULL; e++) entries++;
+  char **out = space;
+  char *preload = (char *)(out + entries);
+  strcpy(preload, PRELOAD);
+  strcat(preload, list);
+  if (had != NULL && had[strlen(PRELOAD)] != '\0') {
+    strcat(preload, ":");
+    strcat(preload, had + strlen(PRELOAD));
+  }
+  out[used++] = preload;
+  for (char *const *e = environment; e != NULL && *e != NULL; e++)
+    if (!begins_with(*e, PRELOAD)) out[used++] = *e;
+  for (size_t i = 0; i < ours_count; i++)
+    if (find(environment, ours[i], (size_t)(strchr(ours[i], '=') - ours[i]) + 1) == NULL)
+      out[used++] = (char *)ours[i];
+  out[used] = NULL;
+  return out;
+}
+
+// In the caller's frame.
+#define COMPLETED(environment)                                                             \
+  __extension__({                                                                          \
+    const size_t bytes = missing(environment);                                             \
+    bytes != 0 ? complete(environment, alloca(bytes)) : (char **)(uintptr_t)(environment); \
+  })
+
+// Whether the dynamic linker preloads into the file: not into static programs, nor those
+// that gain privileges.
+static int takes_preload(int fd) {
+  struct stat status;
+  Elf64_Ehdr head;
+  if (fstat(fd, &status) != 0) return 1;
+  if ((status.st_mode & (S_ISUID | S_ISGID)) != 0) return 0;
+  if (pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+      memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
+    return 1;  // a script: its interpreter is exec'ed by the kernel
+  if (head.e_ident[EI_CLASS] != ELFCLASS64) return 0;
+  for (unsigned i = 0; i < head.e_phnum; i++) {
+    Elf64_Phdr segment;
+    if (pread(fd, &segment, sizeof(segment), (off_t)(head.e_phoff + i * sizeof(segment))) !=
+        (ssize_t)sizeof(segment))
+      return 1;
+    if (segment.p_type == PT_INTERP) return 1;
+  }
+  return 0;
+}
+
+static void note_if_lost(const char *path) {
+  const int kept = errno;
+  const int fd = *lost_file != '\0' ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (fd >= 0 && !takes_preload(fd)) {
+    char line[PATH_MAX + 1];
+    const size_t n = strlen(path);
+    const int out = open(lost_file, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (out >= 0 && n < sizeof(line) - 1) {
+      memcpy(line, path, n);
+      line[n] = '\n';
+      // The program goes on either way.
+      if (write(out, line, n + 1) < 0) errno = kept;
+    }
+    if (out >= 0) close(out);
+  }
+  if (fd >= 0) close(fd);
+  errno = kept;
+}
+
+// As execvp() finds it.
+static void note_if_lost_in_path(const char *name) {
+  if (strchr(name, '/') != NULL) {
+    note_if_lost(name);
+    return;
+  }
+  const char *path = getenv("PATH");
+  const size_t n = strlen(name);
+  while (path != NULL && *path != '\0' && *lost_file != '\0') {
+    char file[PATH_MAX];
+    const size_t folder = strcspn(path, ":");
+    if (folder + n + 2 <= sizeof(file)) {
+      memcpy(file, path, folder);
+      file[folder] = '/';
+      strcpy(file + folder + 1, name);
+      if (access(file, X_OK) == 0) {
+        note_if_lost(file);
+        return;
+      }
+    }
+    path += folder + (path[folder] == ':');
+  }
+}
+
+EXPORT int execve(const char *path, char *const argv[], char *const envp[]) {
+  note_if_lost(path);
+  return next_execve(path, argv, COMPLETED(envp));
+}
+
+EXPORT int execv(const char *path, char *const argv[]) { return execve(path, argv, environ); }
+
+EXPORT int execvpe(const char *file, char *const argv[], char *const envp[]) {
+  note_if_lost_in_path(file);
+  return next_execvpe(file, argv, COMPLETED(envp));
+}
+
+EXPORT int execvp(const char *file, char *const argv[]) { return execvpe(file, argv, environ); }
+
+EXPORT int fexecve(int fd, char *const argv[], char *const envp[]) {
+  return next_fexecve(fd, argv, COMPLETED(envp));
+}
+
+EXPORT int execveat(int fd, const char *path, char *const argv[], char *const envp[], int flags) {
+  if (next_execveat == NULL) {
+    errno = ENOSYS;
+    return -1;
+  }
+  return next_execveat(fd, path, argv, COMPLETED(envp), flags);
+}
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+                       const posix_spawnattr_t *attributes, char *const argv[],
+                       char *const envp[]) {
+  note_if_lost(path);
+  return next_posix_spawn(pid, path, actions, attributes, argv, COMPLETED(envp));
+}
+
+EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+                        const posix_spawnattr_t *attributes, char *const argv[],
+                        char *const envp[]) {
+  note_if_lost_in_path(file);
+  return next_posix_spawnp(pid, file, actions, attributes, argv, COMPLETED(envp));
+}
+
+// The words of execl() and its like as a vector in the caller's frame; at then stands
+// behind the null.
+#define VECTOR(first, at)                                               \
+  __extension__({                                                       \
+    size_t count = 1;                                                   \
+    va_list counting;                                                   \
+    va_copy(counting, at);                                              \
+    while (va_arg(counting, char *) != NULL) count++;                   \
+    va_end(counting);                                                   \
+    char **vector = alloca((count + 1) * sizeof(char *));               \
+    vector[0] = (char *)(uintptr_t)(first);                             \
+    for (size_t i = 1; i <= count; i++) vector[i] = va_arg(at, char *); \
+    vector;                                                             \
+  })
+
+EXPORT int execl(const char *path, const char *first, ...) {
+  va_list at;
+  va_start(at, first);
+  char **argv = VECTOR(first, at);
+  va_end(at);
+  return execve(path, argv, environ);
+}
+
+EXPORT int execlp(const char *file, const char *first, ...) {
+  va_list at;
+  va_start(at, first);
+  char **argv = VECTOR(first, at);
+  va_end(at);
+  return execvpe(file, argv, environ);
+}
+
+EXPORT int execle(const char *path, const char *first, ...) {
+  va_list at;
+  va_start(at, first);
+  char **argv = VECTOR(first, at);
+  char **envp = va_arg(at, char **);
+  va_end(at);
+  return execve(path, argv, envp);
+}
