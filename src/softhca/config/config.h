@@ -60,7 +60,7 @@ struct Config {
   std::vector<FaultRule> faults;
   u32 ring_bytes = 256 * 1024;   // receive ring per pair of processes
   bool process_vm = true;        // use process_vm_readv/writev for our own memory
-  bool inline_step = true;       // run the device inside libmlx5's lock calls
+  bool inline_step = true;       // run the device inside spin lock calls
   bool raise_priority = true;    // of the device's thread
   bool enforce_memlock = false;  // RLIMIT_MEMLOCK limits memory registration
   Wire wire = Wire::shared;      // what carries packets to other hosts

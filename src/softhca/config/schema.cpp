@@ -239,7 +239,8 @@ const Fields<Config> &top_fields() {
       boolean("process_vm", &Config::process_vm, "true",
               "Reach application memory by process_vm_readv (faults become errors)"),
       boolean("inline_step", &Config::inline_step, "true",
-              "Run the device inside the lock calls of libmlx5 (low latency)"),
+              "Run the device inside the spin lock calls of libmlx5 and of what is linked with it "
+              "(low latency)"),
       boolean("raise_priority", &Config::raise_priority, "true",
               "Where the process may (CAP_SYS_NICE), the device's thread goes before its others"),
       boolean("enforce_memlock", &Config::enforce_memlock, "false",

@@ -1,6 +1,5 @@
 #include "engine/engine.h"
 
-#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -12,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "engine/callers.h"
 #include "engine/clock.h"
 #include "engine/doorbells.h"
 #include "engine/rest.h"
@@ -44,6 +44,10 @@ constexpr u32 receive_budget = 256;  // records handled per step
 // The engine thread keeps out of the way while application threads step.
 constexpr u64 application_drives_ns = 300'000;
 constexpr u64 event_mode_ns = 2'000'000;
+// A thread that has polled for so long, and more than once or twice, gives its processor
+// to whoever has to answer: longer than an answer takes from another processor.
+constexpr u64 patience_ns = 4'000;
+constexpr u32 looks_before_giving_way = 4;
 
 std::atomic<u64> g_last_hook_ns{0};
 std::atomic<bool> g_running{false};
@@ -282,7 +286,6 @@ void engine_settle() {
 namespace {
 
 thread_local bool t_inside_device;
-std::atomic<uintptr_t> g_provider_begin{0}, g_provider_end{0};
 
 u64 event_mode(u64 now_ns) {
   const u64 last = process().last_event_ns.load(std::memory_order_relaxed);
@@ -397,6 +400,23 @@ void *engine_thread(void *argument) {
   return nullptr;
 }
 
+// Behind a step of a program's thread. With two busy processes on two processors a round
+// trip would otherwise take whole time slices.
+void give_way(bool moved, u64 now_ns) {
+  static thread_local struct {
+    u32 looks;
+    u64 since_ns;
+  } idle;
+  if (moved) {
+    idle.looks = 0;
+    return;
+  }
+  if (idle.looks++ == 0) idle.since_ns = now_ns;
+  if (idle.looks < looks_before_giving_way || now_ns < idle.since_ns + patience_ns) return;
+  idle.looks = 0;
+  sched_yield();
+}
+
 }  // namespace
 
 int engine_start() {
@@ -455,53 +475,22 @@ void engine_set_cm(void (*receive)(const PacketHeader &, const u8 *), bool (*tic
   g_cm_due = due;
 }
 
-void engine_find_provider() {
-  dl_iterate_phdr(
-      [](dl_phdr_info *info, size_t, void *) {
-        if (info->dlpi_name == nullptr || std::strstr(info->dlpi_name, "libmlx5") == nullptr)
-          return 0;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const ElfW(Phdr) &h = info->dlpi_phdr[i];
-          if (h.p_type != PT_LOAD || (h.p_flags & PF_X) == 0) continue;
-          g_provider_end.store(info->dlpi_addr + h.p_vaddr + h.p_memsz);
-          g_provider_begin.store(info->dlpi_addr + h.p_vaddr);
-        }
-        return 0;
-      },
-      nullptr);
-}
-
-void engine_hook(const void *return_address) {
+void engine_hook(const void *caller) {
   if (!g_running.load(std::memory_order_relaxed) || t_inside_device ||
-      !g_inline_step.load(std::memory_order_relaxed))
-    return;
-  const auto caller = reinterpret_cast<uintptr_t>(return_address);
-  // Only libmlx5's locks: any other may be taken inside malloc or a signal
-  // handler of the application.
-  if (caller < g_provider_begin.load(std::memory_order_relaxed) ||
-      caller >= g_provider_end.load(std::memory_order_relaxed))
+      !g_inline_step.load(std::memory_order_relaxed) || !callers_have(caller))
     return;
   Process &p = process();
   if (!p.mutex.try_lock()) return;
+  const u64 now = device_clock_ns();
   bool any;
   {
     InsideDevice inside;
-    const u64 now = device_clock_ns();
     any = engine_step(now);
     g_last_hook_ns.store(now, std::memory_order_relaxed);
     if (any) engine_nudge();
   }
   p.mutex.unlock();
-  // A thread that polls and finds nothing gives its core to whoever has to
-  // answer: with two busy processes on two cores a round trip would otherwise
-  // take whole time slices.
-  static thread_local u32 idle;
-  if (any) {
-    idle = 0;
-  } else if (++idle > 100) {
-    idle = 0;
-    sched_yield();
-  }
+  give_way(any, now);
 }
 
 bool inside_device() { return t_inside_device; }

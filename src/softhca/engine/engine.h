@@ -1,8 +1,8 @@
-// Drives the device: from the application's own threads whenever libmlx5 takes
-// or drops a lock, and from one thread of our own for programs that sleep,
-// that are only targets, or that use no locks. With nothing to do that thread
-// rests until it is woken: by records of other processes, by traps (traps.h), by
-// commands and by libmlx5's locks.
+// Drives the device: from the application's own threads whenever libmlx5, or what is linked
+// with it, takes or drops a spin lock, and from one thread of our own for programs that
+// sleep, that are only targets, or that use no locks. With nothing to do that thread rests
+// until it is woken: by records of other processes, by traps (traps.h), by commands and by
+// these locks.
 #pragma once
 
 #include "base/types.h"
@@ -26,12 +26,9 @@ void engine_nudge();
 // In a forked child: nothing of the parent's engine may be used again.
 void engine_forget();
 
-// Called by the preload layer around libmlx5's spin locks with the caller's
-// return address: runs one step if the caller is libmlx5 and nobody else is
-// stepping.
-void engine_hook(const void *return_address);
-// Learns where libmlx5 is mapped. Called when a context is opened.
-void engine_find_provider();
+// Called by the preload layer around spin locks with the address of the code that takes
+// them: runs one step if its locks are the device's (callers.h) and nobody else is stepping.
+void engine_hook(const void *caller);
 
 // True while the calling thread is inside the device: interposed functions
 // must then pass through.

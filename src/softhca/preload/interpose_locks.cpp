@@ -1,5 +1,6 @@
-// libmlx5 takes a spin lock around everything that it posts and polls: there
-// the device runs, on the application's own thread (engine/engine.h).
+// libmlx5 takes a spin lock around everything that it posts and polls: there, and in the
+// spin locks of what is linked with it (engine/callers.h), the device runs on the
+// application's own thread.
 #include <pthread.h>
 
 #include <cerrno>

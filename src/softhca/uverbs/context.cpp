@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/callers.h"
 #include "engine/doorbells.h"
 #include "engine/engine.h"
 #include "uverbs/context.h"
@@ -125,7 +126,7 @@ int get_context(File &file, Attrs &attrs) {
     SOFTHCA_LOG(error, "the device does not start: errno %d", error);
     return error;
   }
-  engine_find_provider();
+  callers_find();
   if (const int error = make_null_mkey(file.device()); error != 0) return error;
   if (const int error = report(attrs, file, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
                                UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_UHW_OUT);

@@ -1,6 +1,6 @@
 #include "uverbs/queue.h"
 
-#include "engine/engine.h"
+#include "engine/callers.h"
 #include "model/memory.h"
 
 namespace softhca::uverbs {
@@ -21,7 +21,7 @@ int check_uidx(u32 uidx) { return uidx < unused_uidx ? 0 : EINVAL; }
 int start_device() {
   if (process().started) return 0;
   const int error = process().start();
-  if (error == 0) engine_find_provider();
+  if (error == 0) callers_find();
   return error;
 }
 

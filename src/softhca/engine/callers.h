@@ -1,0 +1,13 @@
+// Whose spin locks the device runs in: those of libmlx5, and of programs and libraries that
+// are linked with it, since they drive queues themselves. Any other lock may be taken inside
+// malloc or in a signal handler.
+#pragma once
+
+namespace softhca {
+
+// Looks at what is loaded now. Device lock held.
+void callers_find();
+// Whether the code at that address is theirs.
+bool callers_have(const void *code);
+
+}  // namespace softhca
