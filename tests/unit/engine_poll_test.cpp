@@ -7,9 +7,20 @@
 #include "translate/queue/engine/take.h"
 
 #include <cerrno>
+#include <pthread.h>
 #include <sys/mman.h>
 
 using namespace engine_rig;
+
+namespace {
+unsigned libc_locks;
+}
+
+// In front of the C library's.
+extern "C" int pthread_spin_trylock(pthread_spinlock_t *) {
+  ++libc_locks;
+  return EBUSY;
+}
 
 namespace {
 
@@ -289,6 +300,29 @@ TEST_CASE("engine: an empty queue, and one that goes round") {
       CHECK(poll(rig.queue, 8, wc) == 0);
     }
   }
+}
+
+TEST_CASE("engine: of the polls that find nothing one in 32 takes a lock of the C library") {
+  PollRig rig;
+  ibv_wc wc;
+  ibv_exp_wc exp;
+  const unsigned before = libc_locks;
+  for (int i = 0; i < 320; ++i) poll(rig.queue, 1, &wc);
+  CHECK(libc_locks == before + 10);
+  for (int i = 0; i < 320; ++i) poll(rig.queue, 1, &exp, sizeof(exp));
+  CHECK(libc_locks == before + 20);
+  rig.queue.stamps = Stamps::system_time;
+  for (int i = 0; i < 320; ++i) poll(rig.queue, 1, &exp, sizeof(exp));
+  CHECK(libc_locks == before + 30);
+  for (int i = 0; i < 64; ++i) {
+    rig.post_sends(1);
+    PollRig::Fields fields;
+    fields.send_opcode = 0x0a;
+    fields.counter = static_cast<std::uint16_t>(i);
+    rig.add(fields);
+    REQUIRE(poll(rig.queue, 1, &wc) == 1);
+  }
+  CHECK(libc_locks == before + 30);
 }
 
 TEST_CASE("engine: the index goes on behind 24 and 32 bits") {

@@ -13,7 +13,6 @@ namespace {
 using engine::CompletionQueue;
 using engine::Cqe;
 using engine::Endpoint;
-using engine::Guard;
 using engine::ReceiveQueue;
 
 // Known to be there.
@@ -83,53 +82,57 @@ inline bool account(CompletionQueue &queue, Cqe cqe, std::uint8_t op_own) {
 
 std::int32_t poll_cnt(ibv_cq *cq, std::uint32_t max) {
   CompletionQueue &queue = known_queue(cq);
-  const Guard guard(queue.lock);
+  queue.lock.lock();
   const std::uint32_t first = *queue.consumed;
   std::uint32_t index = first;
   std::uint8_t op_own = 0;
   while (index - first < max && next(queue, index, op_own)) {
     if (!account(queue, Cqe(queue.entry(index)), op_own)) [[unlikely]] {
       // It stays for ibv_poll_cq().
-      if (index == first) return -1;
+      if (index == first) return queue.lock.unlock(), -1;
       break;
     }
     ++index;
   }
-  if (index != first) queue.release(index);
+  if (index == first) return queue.found_nothing();
+  queue.release(index);
+  queue.lock.unlock();
   return static_cast<std::int32_t>(index - first);
 }
+
+enum class Got { one, nothing, unusual };
 
 // The length of a message, 0 without one, -1 for what is not to be taken this way. The
 // queue is locked. Unusual are compressed completions, data in them, tunnels and shared
 // queues: more is called for them than a function of few registers can. usual: nothing
-// has been done and the answer is false for these.
+// has been done for these.
 template <Wanted wanted, bool usual>
-[[gnu::always_inline]] inline bool take(CompletionQueue &queue, const Outputs &out,
-                                        std::int32_t &length) {
+[[gnu::always_inline]] inline Got take(CompletionQueue &queue, const Outputs &out,
+                                       std::int32_t &length) {
   length = 0;
   const std::uint32_t index = *queue.consumed;
   std::uint8_t op_own = 0;
   if constexpr (usual) {
-    if (!queue.has(index, op_own)) return true;
+    if (!queue.has(index, op_own)) return Got::nothing;
     if (direct::has_format(op_own)) [[unlikely]]
-      return false;
+      return Got::unusual;
   } else {
-    if (!next(queue, index, op_own)) return true;
+    if (!next(queue, index, op_own)) return Got::nothing;
   }
   if (!direct::is_receive(direct::opcode_of(op_own))) [[unlikely]]
-    return length = -1, true;
+    return length = -1, Got::one;
   const Cqe cqe(queue.entry(index));
   Endpoint *of = endpoint_of(queue, cqe);
   if (of == nullptr) [[unlikely]]
-    return length = -1, true;
+    return length = -1, Got::one;
   ReceiveQueue &receive = of->receive;
   // The two kinds of receive queues have functions of their own.
   if ((receive.strides != 0) != wanted.multi_packet) [[unlikely]]
-    return length = -1, true;
+    return length = -1, Got::one;
   const bool by_clock = wanted.timestamp && queue.stamps == engine::Stamps::system_time;
   if (usual && (of->shared != nullptr || by_clock || (wanted.flags && cqe.tunnel() != 0)))
       [[unlikely]]
-    return false;
+    return Got::unusual;
   const auto flags = [&] {
     return usual ? direct::plain_receive_flags(cqe) : direct::receive_flags(cqe);
   };
@@ -164,13 +167,13 @@ template <Wanted wanted, bool usual>
     if (ends) engine::complete_receive(*of, cqe);
   }
   queue.release(index + 1);
-  return true;
+  return Got::one;
 }
 
 template <Wanted wanted>
 [[gnu::noinline]] std::int32_t take_unusual(CompletionQueue &queue, Outputs out) {
   std::int32_t length;
-  take<wanted, false>(queue, out, length);
+  if (take<wanted, false>(queue, out, length) == Got::nothing) return queue.found_nothing();
   queue.lock.unlock();
   return length;
 }
@@ -178,6 +181,7 @@ template <Wanted wanted>
 // When somebody else has the lock.
 template <Wanted wanted>
 [[gnu::noinline, gnu::cold]] std::int32_t take_late(CompletionQueue &queue, Outputs out) {
+  queue.libc_lock.pass();
   queue.lock.lock();
   return take_unusual<wanted>(queue, out);
 }
@@ -197,8 +201,10 @@ template <bool checked, Wanted wanted>
   if (!queue.lock.try_lock()) [[unlikely]]
     return take_late<wanted>(queue, out);
   std::int32_t length;
-  if (!take<wanted, true>(queue, out, length)) [[unlikely]]
+  const Got got = take<wanted, true>(queue, out, length);
+  if (got == Got::unusual) [[unlikely]]
     return take_unusual<wanted>(queue, out);
+  if (got == Got::nothing) return queue.found_nothing();
   queue.lock.unlock();
   return length;
 }

@@ -3,6 +3,8 @@
 
 #include "base/lock.h"
 
+#include <pthread.h>
+
 namespace ibvexp::engine {
 
 class Lock {
@@ -34,6 +36,29 @@ class Guard {
 
  private:
   Lock &lock_;
+};
+
+// A lock of the C library, as libmlx5 takes one for each poll: whatever stands in front of
+// those functions (emulated devices, tools that look for races) is called there. Polls that
+// find nothing take it once in a while.
+class LibcLock {
+ public:
+  LibcLock() { pthread_spin_init(&lock_, PTHREAD_PROCESS_PRIVATE); }
+  LibcLock(const LibcLock &) = delete;
+  LibcLock &operator=(const LibcLock &) = delete;
+
+  // Counts a poll; true: it is the turn of pass(). Two instructions.
+  [[gnu::always_inline]] bool is_due() { return (polls_ += 256 / polls_per_turn) == 0; }
+  // Takes and drops it, unless another thread has it.
+  void pass() {
+    if (pthread_spin_trylock(&lock_) == 0) pthread_spin_unlock(&lock_);
+  }
+
+  static constexpr unsigned polls_per_turn = 32;
+
+ private:
+  pthread_spinlock_t lock_;
+  std::uint8_t polls_ = 0;
 };
 
 template <class T>

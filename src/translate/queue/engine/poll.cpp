@@ -325,6 +325,7 @@ template <class Sink>
 // When somebody else has the lock.
 template <class Sink>
 [[gnu::noinline, gnu::cold]] int take_late(CompletionQueue &queue, int count, Sink sink) {
+  queue.libc_lock.pass();
   queue.lock.lock();
   return take_all(queue, count, sink);
 }
@@ -449,8 +450,7 @@ template <class Sink>
       return has_data(mark)            ? take_data(queue, count, sink, cqe, kind_of(mark))
              : is_error(kind_of(mark)) ? take_error(queue, count, sink, cqe, kind_of(mark))
                                        : take_rest(queue, count, sink, 0);
-    queue.lock.unlock();
-    return 0;
+    return queue.found_nothing();
   }
   if (!finds(queue, cqe)) [[unlikely]]
     return take_rest(queue, count, sink, 0);
@@ -475,6 +475,7 @@ template <class Sink>
                                                      : Kind::system_time;
   translate::Stamps stamps(queue.cq != nullptr ? queue.cq->context : nullptr, kind);
   queue.lock.lock();
+  if (std::uint8_t op_own; !queue.has(*queue.consumed, op_own)) return queue.found_nothing();
   return take_all(queue, count, SlowSink{at, wc_size, &stamps});
 }
 
@@ -508,6 +509,12 @@ template <std::uint32_t size>
 }
 
 }  // namespace
+
+[[gnu::cold]] int CompletionQueue::pass_libc_lock() {
+  lock.unlock();
+  libc_lock.pass();
+  return 0;
+}
 
 int poll(CompletionQueue &queue, int count, ibv_wc *wc) {
   return take_first(queue, count, PlainSink{reinterpret_cast<std::uint8_t *>(wc)});
