@@ -828,6 +828,11 @@ static inline int ibvexp_post_one(struct ibv_qp *qp, const struct ibvexp_send_wr
 	ex = ibv_qp_to_qp_ex(qp);
 	if (!ex || (umr && !ibvexp_find_filler(qp)))
 		return EINVAL;
+	/* Without builders: not by ibvexp_create_qp(), or by an rdma-core before 36. */
+	if ((umr || masked || nop) && !mlx5dv_qp_ex_from_ibv_qp_ex(ex)->wr_raw_wqe)
+		return EOPNOTSUPP;
+	if (!umr && !masked && !nop && !mlx5dv_qp_ex_from_ibv_qp_ex(ex)->wr_set_dc_addr)
+		return EINVAL;
 	if (ibvexp_is_full(qp))
 		return ENOMEM;
 	ibv_wr_start(ex);

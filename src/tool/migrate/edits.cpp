@@ -31,14 +31,21 @@ bool stands_above(const std::string &text, std::size_t line, const std::string &
 std::map<std::size_t, std::string> comments(const File &file) {
   std::map<std::size_t, std::string> above;
   for (const Finding &finding : file.findings) {
-    std::size_t line = file.text.rfind('\n', finding.offset);
-    line = line == std::string::npos ? 0 : line + 1;
+    const auto start_of_line = [&](std::size_t at) {
+      const std::size_t newline = at == 0 ? std::string::npos : file.text.rfind('\n', at - 1);
+      return newline == std::string::npos ? 0 : newline + 1;
+    };
+    std::size_t line = start_of_line(finding.offset);
+    // Where its line is removed with others: above all of them.
+    for (const Edit &edit : file.edits)
+      if (edit.offset <= line && line < edit.offset + edit.length)
+        line = start_of_line(edit.offset);
     // Not into a macro: the line before continues.
     if (line >= 2 && file.text[line - 2] == '\\') continue;
     const std::size_t text = file.text.find_first_not_of(" \t", line);
     const std::string comment =
         fmt::format("{}/* {} {}: {} */\n", file.text.substr(line, text - line), id_of(finding.kind),
-                    finding.legacy, advice(finding.legacy));
+                    finding.legacy, advice(finding));
     std::string &all = above[line];
     if (!stands_above(file.text, line, comment) && all.find(comment) == std::string::npos)
       all += comment;
@@ -47,6 +54,10 @@ std::map<std::size_t, std::string> comments(const File &file) {
 }
 
 }  // namespace
+
+std::string advice(const Finding &finding) {
+  return finding.kind == Kind::lost ? std::string(loss(finding.legacy)) : advice(finding.legacy);
+}
 
 std::string id_of(Kind kind) { return fmt::format("IBVEXP{}", static_cast<int>(kind)); }
 
@@ -78,11 +89,11 @@ void File::settle() {
   std::erase_if(kept, [](const Edit &e) { return e.kind == Kind::conflict; });
   edits = std::move(kept);
 
-  // What went with its statement is nobody's business any more.
+  // What was removed with its statement needs no comment, unless that says so.
   std::erase_if(findings, [&](const Finding &f) {
-    return std::any_of(edits.begin(), edits.end(), [&](const Edit &e) {
-      return e.offset != f.offset && covers(e, f.offset, 1);
-    });
+    return f.kind != Kind::lost && std::any_of(edits.begin(), edits.end(), [&](const Edit &e) {
+             return e.offset != f.offset && covers(e, f.offset, 1);
+           });
   });
   std::set<std::size_t> explained;
   for (const Finding &finding : findings) explained.insert(finding.offset);
@@ -92,8 +103,42 @@ void File::settle() {
     if (!reached && !explained.contains(offset))
       findings.insert({offset, Kind::not_compiled, name});
     if (reached)
-      std::erase_if(findings, [&, at = offset](const Finding &f) { return f.offset == at; });
+      std::erase_if(findings, [&, at = offset](const Finding &f) {
+        return f.offset == at && f.kind != Kind::lost;
+      });
   }
+  remove_blank_lines();
+}
+
+// Removed lines take along the blank line behind them where that would follow an opening
+// brace or another blank line.
+void File::remove_blank_lines() {
+  const auto line_start = [&](std::size_t at) { return at == 0 || text[at - 1] == '\n'; };
+  std::size_t opens = 0;  // the end of the text in front that stays
+  std::size_t reached = 0;
+  for (Edit &edit : edits) {
+    if (edit.offset != reached) opens = edit.offset;
+    reached = edit.offset + edit.length;
+    const bool lines =
+        edit.text.empty() && edit.length > 0 && line_start(edit.offset) && line_start(reached);
+    if (!lines) {
+      opens = reached;
+      continue;
+    }
+    const std::size_t last = text.find_last_not_of(" \t\n", opens == 0 ? 0 : opens - 1);
+    const bool after_brace = opens > 0 && last != std::string::npos && text[last] == '{';
+    const bool after_blank = opens > 1 && text[opens - 2] == '\n';
+    const std::size_t end = text.find_first_not_of(" \t", reached);
+    if ((after_brace || after_blank) && end != std::string::npos && text[end] == '\n') {
+      edit.length = end + 1 - edit.offset;
+      reached = end + 1;
+    }
+  }
+}
+
+std::size_t File::left() const {
+  return static_cast<std::size_t>(std::count_if(
+      findings.begin(), findings.end(), [](const Finding &f) { return f.kind != Kind::lost; }));
 }
 
 std::size_t File::converted() const {
@@ -114,21 +159,22 @@ std::string File::result() const {
   std::string out;
   std::size_t at = 0;
   auto next_comment = above.begin();
+  // The text up to there, with the comments above its lines.
   const auto copy_to = [&](std::size_t end) {
-    while (next_comment != above.end() && next_comment->first < end + (end == text.size())) {
-      if (next_comment->first >= at) {
-        out.append(text, at, next_comment->first - at);
-        out += next_comment->second;
-        at = next_comment->first;
-      }
-      ++next_comment;
+    for (; next_comment != above.end() && next_comment->first <= end; ++next_comment) {
+      out.append(text, at, next_comment->first - at);
+      out += next_comment->second;
+      at = next_comment->first;
     }
     out.append(text, at, end - at);
   };
   for (const Edit &edit : edits) {
     copy_to(edit.offset);
-    out += edit.text;
     at = edit.offset + edit.length;
+    // Comments above lines that are removed.
+    for (; next_comment != above.end() && next_comment->first < at; ++next_comment)
+      out += next_comment->second;
+    out += edit.text;
   }
   copy_to(text.size());
   return out;

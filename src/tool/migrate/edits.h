@@ -12,6 +12,7 @@ namespace ibvexp::migrate {
 
 // What is done to text, or why nothing is. The ids are stable: programs filter by them.
 enum class Kind {
+  layout = 1000,        // follows from another change: indentation, braces
   name = 1001,          // a constant
   type = 1002,          // a structure or enumeration
   member = 1003,        // a member
@@ -20,6 +21,7 @@ enum class Kind {
   gone = 1006,          // what rdma-core does without being asked
   test = 1007,          // a bit that says what is always so, or what a value says
   mask = 1008,          // a bit that rdma-core insists on
+  lost = 1009,          // removed, and with it something that the program asked for
   no_rule = 1101,       // no successor, or none that is known to this program
   form = 1102,          // a use of a form that is not understood
   in_macro = 1103,      // in the body of a macro
@@ -37,13 +39,16 @@ struct Edit {
   bool operator==(const Edit &) const = default;
 };
 
-// What is left for a human.
+// What is left for a human, or has to be known to one.
 struct Finding {
   std::size_t offset;
   Kind kind;
   std::string legacy;
   auto operator<=>(const Finding &) const = default;  // NOLINT(modernize-use-nullptr): not ours
 };
+
+// What to do about it, or what to know.
+std::string advice(const Finding &finding);
 
 // A directive, with the brackets or quotes of its name.
 struct Include {
@@ -63,11 +68,16 @@ struct File {
   // Drops edits inside others and those that contradict each other, and turns what
   // no edit reaches into findings.
   void settle();
-  bool whole() const { return findings.empty(); }
+  // Findings that need a human, those of code that is not compiled among them.
+  std::size_t left() const;
+  bool whole() const { return left() == 0; }
   std::size_t converted() const;
   std::size_t not_compiled() const;  // of the uses
   // The text with the edits, and with a comment above each line with a finding.
   std::string result() const;
+
+ private:
+  void remove_blank_lines();
 };
 
 using Files = std::map<std::string, File>;  // by path

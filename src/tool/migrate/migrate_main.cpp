@@ -55,13 +55,19 @@ int act(Choice choice) {
     fmt::print(stderr, "ibvexp-migrate: nothing was changed\n");
     return exit_trouble;
   }
+  // What compiled before compiles afterwards, or stays as it is.
+  const bool kept = choice.write && !outcome.failing.empty();
   for (const auto &[path, file] : outcome.files) {
     const std::string text = file.result();
-    if (text == file.text) continue;
+    if (text == file.text || kept) continue;
     if (choice.write) write_file(path, text);
     else print_diff(path, text);
   }
   fmt::print(stderr, "{}", summary(outcome));
+  if (kept)
+    fmt::print(stderr,
+               "ibvexp-migrate: nothing was written, since the result does not compile; without "
+               "--write it is shown\n");
   if (!outcome.failing.empty()) return exit_trouble;
   return count(outcome.files).findings == 0 ? exit_ok : exit_findings;
 }

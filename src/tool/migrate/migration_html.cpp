@@ -35,14 +35,15 @@ std::string escaped(std::string_view text) {
 std::multimap<std::size_t, std::string> rows(const File &file) {
   std::multimap<std::size_t, std::string> out;
   for (const Edit &e : file.edits)
-    out.emplace(e.offset,
-                fmt::format("<tr><td>{}<td>{}<td><code>{}</code><td><code>{}</code></tr>\n",
-                            line_of(file, e.offset), id_of(e.kind),
-                            escaped(file.text.substr(e.offset, e.length)), escaped(e.text)));
+    if (e.kind != Kind::layout)
+      out.emplace(e.offset,
+                  fmt::format("<tr><td>{}<td>{}<td><code>{}</code><td><code>{}</code></tr>\n",
+                              line_of(file, e.offset), id_of(e.kind),
+                              escaped(file.text.substr(e.offset, e.length)), escaped(e.text)));
   for (const Finding &f : file.findings)
     out.emplace(f.offset, fmt::format("<tr class=left><td>{}<td>{}<td><code>{}</code><td>{}</tr>\n",
                                       line_of(file, f.offset), id_of(f.kind), escaped(f.legacy),
-                                      escaped(advice(f.legacy))));
+                                      escaped(advice(f))));
   return out;
 }
 

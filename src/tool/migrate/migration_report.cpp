@@ -24,7 +24,8 @@ Count count(const Files &files) {
     sum.uses += file.uses.size() - file.not_compiled();
     sum.not_compiled += file.not_compiled();
     sum.converted += file.converted();
-    sum.findings += file.findings.size();
+    sum.findings += file.left();
+    sum.lost += file.findings.size() - file.left();
   }
   return sum;
 }
@@ -34,11 +35,14 @@ std::string summary(const Outcome &outcome) {
   for (const auto &[path, file] : outcome.files)
     for (const Finding &finding : file.findings)
       out += fmt::format("{}:{}: {} {}: {}\n", path, line_of(file, finding.offset),
-                         id_of(finding.kind), finding.legacy, advice(finding.legacy));
+                         id_of(finding.kind), finding.legacy, advice(finding));
   for (const std::string &failure : outcome.failing) out += failure + "\n";
   const Count sum = count(outcome.files);
   out += fmt::format("{} of {} uses converted ({:.1f} %), {} left to do by hand\n", sum.converted,
                      sum.uses, sum.percent(), sum.findings - sum.not_compiled);
+  if (sum.lost != 0)
+    out += fmt::format("{} removed with something that the program asked for ({})\n", sum.lost,
+                       id_of(Kind::lost));
   if (sum.not_compiled != 0)
     out += fmt::format("{} more are not compiled with these flags\n", sum.not_compiled);
   if (sum.findings == 0 && outcome.failing.empty())
@@ -59,25 +63,28 @@ std::string as_json(const Outcome &outcome) {
            {"unread", outcome.unread},
            {"failing", outcome.failing}};
   for (const auto &[path, file] : outcome.files) {
-    Json changes = Json::array(), left = Json::array();
+    Json changes = Json::array(), left = Json::array(), lost = Json::array();
     for (const Edit &edit : file.edits)
-      changes.push_back({{"id", id_of(edit.kind)},
-                         {"line", line_of(file, edit.offset)},
-                         {"legacy", edit.legacy},
-                         {"row", row_of(edit.legacy)},
-                         {"from", file.text.substr(edit.offset, edit.length)},
-                         {"to", edit.text}});
+      if (edit.kind != Kind::layout)
+        changes.push_back({{"id", id_of(edit.kind)},
+                           {"line", line_of(file, edit.offset)},
+                           {"legacy", edit.legacy},
+                           {"row", row_of(edit.legacy)},
+                           {"from", file.text.substr(edit.offset, edit.length)},
+                           {"to", edit.text}});
     for (const Finding &finding : file.findings)
-      left.push_back({{"id", id_of(finding.kind)},
+      (finding.kind == Kind::lost ? lost : left)
+          .push_back({{"id", id_of(finding.kind)},
                       {"line", line_of(file, finding.offset)},
                       {"legacy", finding.legacy},
                       {"row", row_of(finding.legacy)},
-                      {"advice", advice(finding.legacy)}});
+                      {"advice", advice(finding)}});
     out["files"].push_back({{"path", path},
                             {"uses", file.uses.size() - file.not_compiled()},
                             {"converted", file.converted()},
                             {"changes", changes},
-                            {"left", left}});
+                            {"left", left},
+                            {"lost", lost}});
   }
   return out.dump(2) + "\n";
 }

@@ -9,9 +9,10 @@ namespace ibvexp::migrate {
 
 std::size_t line_of(const File &file, std::size_t offset);
 
-// uses: those that the flags compile. findings has the others as well.
+// uses: those that the flags compile. findings, what is left, has the others as well; lost are
+// those of Kind::lost.
 struct Count {
-  std::size_t uses = 0, converted = 0, not_compiled = 0, findings = 0;
+  std::size_t uses = 0, converted = 0, not_compiled = 0, findings = 0, lost = 0;
   double percent() const;
 };
 Count count(const Files &files);

@@ -9,7 +9,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -69,6 +71,21 @@ class Looker : public RecursiveASTVisitor<Looker> {
   }
 
   Rules &rules_;
+};
+
+// Variables that memset() clears.
+class Cleared : public RecursiveASTVisitor<Cleared> {
+ public:
+  bool VisitCallExpr(CallExpr *call) {
+    const FunctionDecl *function = call->getDirectCallee();
+    if (function == nullptr || name_of(*function) != "memset") return true;
+    const auto *address = dyn_cast<UnaryOperator>(call->getArg(0)->IgnoreParenCasts());
+    if (address == nullptr || address->getOpcode() != UO_AddrOf) return true;
+    if (const auto *name = dyn_cast<DeclRefExpr>(address->getSubExpr()->IgnoreParenImpCasts()))
+      variables.insert(name->getDecl());
+    return true;
+  }
+  std::set<const ValueDecl *> variables;
 };
 
 class Rewriter : public RecursiveASTVisitor<Rewriter> {
@@ -171,13 +188,40 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     const auto to = modern_path(chain);
     const std::string legacy = chain.type + "." + chain.path();
     if (!to) leave(first, Kind::form, legacy);
-    else if (to->empty()) remove_initializer(*init, legacy);
+    else if (to->empty()) note_losses(*init->getInit()), remove_initializer(*init, legacy);
     else if (*to != chain.path()) exchange_range(first, last, *to, Kind::member, legacy);
+    return true;
+  }
+
+  // Initialisers of which none is left.
+  bool VisitInitListExpr(InitListExpr *list) {
+    if (const InitListExpr *written = list->getSyntacticForm())
+      list = const_cast<InitListExpr *>(written);
+    if (list->getNumInits() == 0 || !seen_.insert(list).second) return true;
+    for (const Expr *init : list->inits()) {
+      const auto *designated = dyn_cast<DesignatedInitExpr>(init);
+      if (designated == nullptr || designated->size() != 1 ||
+          !designated->getDesignator(0)->isFieldDesignator() ||
+          has_side_effects(context_, *designated->getInit()))
+        return true;
+      const FieldDecl *field = designated->getDesignator(0)->getField();
+      if (field == nullptr) return true;
+      const Chain chain{field->getParent()->getName().str(), {{field, nullptr}}};
+      const auto to = is_legacy(chain.type) ? modern_path(chain) : std::nullopt;
+      if (!to || !to->empty()) return true;
+    }
+    if (const auto piece = piece_of(context_, list->getSourceRange()))
+      edit(*piece, context_.getLangOpts().CPlusPlus ? "{}" : "{0}", Kind::gone, "");
     return true;
   }
 
   bool VisitBinaryOperator(BinaryOperator *op) {
     if (seen_.count(op) != 0) return true;
+    // mask |= BIT, of a bit that is left out.
+    if (op->getOpcode() == BO_OrAssign && goes(*op->getRHS()) && is_statement(*op) &&
+        !has_side_effects(context_, *op->getLHS()))
+      remove_statement(*op, Kind::gone,
+                       constants_in(*op->getRHS()).front()->getDecl()->getName().str());
     if (op->getOpcode() == BO_And) bit_test(*op);
     else if (op->getOpcode() == BO_EQ || op->getOpcode() == BO_NE) comparison(*op);
     else if (op->getOpcode() == BO_Or) mask(*op), initiator_to_rts(*op);
@@ -218,8 +262,21 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   File *file_of(const Piece &piece) { return find_(piece.file); }
 
   void edit(const Piece &piece, std::string text, Kind kind, const std::string &legacy) {
-    if (File *file = file_of(piece))
-      file->add({piece.offset, piece.length, std::move(text), kind, legacy});
+    File *file = file_of(piece);
+    if (file == nullptr) return;
+    if (kind == Kind::gone && !loss(legacy).empty())
+      file->findings.insert({piece.offset, Kind::lost, legacy});
+    file->add({piece.offset, piece.length, std::move(text), kind, legacy});
+  }
+
+  // What the constants of a removed expression asked for.
+  void note_losses(const Expr &removed) {
+    for (const DeclRefExpr *name : constants_in(removed)) {
+      const std::string legacy = name->getDecl()->getName().str();
+      const auto at = token_at(context_, name->getLocation());
+      File *file = at && !loss(legacy).empty() ? file_of(*at) : nullptr;
+      if (file != nullptr) file->findings.insert({at->offset, Kind::lost, legacy});
+    }
   }
 
   void leave(SourceLocation at, Kind kind, const std::string &legacy) {
@@ -258,41 +315,178 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
                                       context_.getLangOpts());
   }
 
-  // With its semicolon, and the line if nothing else stands there. As the only
-  // statement of an if or a loop the semicolon stays.
+  // Statements are removed at the end, when it is known what else is empty then.
   bool remove_statement(const Stmt &statement, Kind kind, const std::string &legacy) {
+    const auto piece = piece_of(context_, statement.getSourceRange());
+    if (!piece || file_of(*piece) == nullptr || !end_of_statement(statement)) return false;
+    const Stmt *parent = parent_of(context_, statement);
+    if (isa<DeclStmt>(statement) && (parent == nullptr || !isa<CompoundStmt>(parent))) return false;
+    removed_.emplace(&statement, std::pair(kind, legacy));
+    return true;
+  }
+
+  // Behind its semicolon or brace.
+  std::optional<Piece> end_of_statement(const Stmt &statement) {
     auto piece = piece_of(context_, statement.getSourceRange());
     File *file = piece ? file_of(*piece) : nullptr;
-    if (file == nullptr) return false;
-    const Stmt *parent = parent_of(context_, statement);
-    // A condition of nothing goes, too.
-    if (const auto *choice = dyn_cast_or_null<IfStmt>(parent))
-      if (choice->getElse() == nullptr && choice->getThen() == &statement &&
-          !has_side_effects(context_, *choice->getCond()))
-        if (const Stmt *around = parent_of(context_, *choice);
-            around != nullptr && isa<CompoundStmt>(around))
-          return remove_statement(*choice, kind, legacy);
-    const std::string &text = file->text;
-    std::size_t begin = piece->offset, end = begin + piece->length;
-    if (parent != nullptr && isa<CompoundStmt>(parent)) {
-      if (!isa<DeclStmt>(statement)) {
-        end = text.find_first_not_of(" \t\n", end);
-        if (end == std::string::npos || text[end] != ';') return false;
-        ++end;
-      }
-      const std::size_t line_end = text.find_first_not_of(" \t", end);
-      const std::size_t before =
-          begin == 0 ? std::string::npos : text.find_last_not_of(" \t", begin - 1);
-      if (line_end != std::string::npos && text[line_end] == '\n' &&
-          (before == std::string::npos || text[before] == '\n')) {
-        begin = before == std::string::npos ? 0 : before + 1;
-        end = line_end + 1;
-      }
-    } else if (isa<DeclStmt>(statement)) {
-      return false;
+    if (file == nullptr) return {};
+    std::size_t end = piece->offset + piece->length;
+    if (isa<Expr>(statement)) {
+      end = file->text.find_first_not_of(" \t\n", end);
+      if (end == std::string::npos || file->text[end] != ';') return {};
+      ++end;
+    } else if (const auto *choice = dyn_cast<IfStmt>(&statement)) {
+      // Its range ends with that of its last branch.
+      const auto last =
+          end_of_statement(choice->getElse() != nullptr ? *choice->getElse() : *choice->getThen());
+      if (!last) return {};
+      end = last->offset;
     }
-    edit({piece->file, begin, end - begin}, "", kind, legacy);
+    return Piece{piece->file, end, 0};
+  }
+
+  // Nothing of it is left.
+  bool vanishes(const Stmt *statement) const {
+    if (removed_.count(statement) != 0) return true;
+    if (const auto *block = dyn_cast<CompoundStmt>(statement)) {
+      if (block->body_empty()) return false;
+      for (const Stmt *inner : block->body())
+        if (!vanishes(inner)) return false;
+      return true;
+    }
+    const auto *choice = dyn_cast<IfStmt>(statement);
+    if (choice == nullptr) return false;
+    if (const auto folded = folded_.find(choice); folded != folded_.end()) {
+      const Stmt *stays = folded->second.first ? choice->getThen() : choice->getElse();
+      return stays == nullptr || vanishes(stays);
+    }
+    return !has_side_effects(context_, *choice->getCond()) && vanishes(choice->getThen()) &&
+           (choice->getElse() == nullptr || vanishes(choice->getElse()));
+  }
+
+  // The largest statements around what was removed that vanish with it.
+  const Stmt *vanishing(const Stmt *statement) {
+    const Stmt *parent = parent_of(context_, *statement);
+    const bool inner = parent != nullptr && (isa<IfStmt>(parent) || isa<CompoundStmt>(parent)) &&
+                       parent_of(context_, *parent) != nullptr;
+    return inner && vanishes(parent) ? vanishing(parent) : statement;
+  }
+
+ public:
+  // After all files were visited.
+  void finish() {
+    std::set<const Stmt *> done;
+    for (const auto &[statement, why] : removed_) {
+      const Stmt *whole = vanishing(statement);
+      if (!done.insert(whole).second) continue;
+      take_out(*whole, why.first, why.second);
+    }
+    for (const auto &[choice, how] : folded_) {
+      const Stmt *whole = vanishes(choice) ? vanishing(choice) : nullptr;
+      if (whole == nullptr) unwrap(*choice, how.first, how.second);
+      else if (done.insert(whole).second) take_out(*whole, Kind::test, how.second);
+    }
+  }
+
+ private:
+  // With its semicolon, and the line if nothing else stands there.
+  void take_out(const Stmt &statement, Kind kind, const std::string &legacy) {
+    const auto piece = piece_of(context_, statement.getSourceRange());
+    const auto after = end_of_statement(statement);
+    if (!piece || !after) return;
+    const Stmt *parent = parent_of(context_, statement);
+    if (parent != nullptr && isa<CompoundStmt>(parent))
+      return edit(whole_lines({piece->file, piece->offset, after->offset - piece->offset}), "",
+                  kind, legacy);
+    const auto *choice = dyn_cast_or_null<IfStmt>(parent);
+    const Piece all{piece->file, piece->offset, after->offset - piece->offset};
+    if (choice != nullptr && choice->getElse() == &statement) {
+      // From the end of the other branch, which takes "else" along.
+      if (const auto before = end_of_statement(*choice->getThen()))
+        return edit({all.file, before->offset, after->offset - before->offset}, "", kind, legacy);
+    }
+    if (choice != nullptr && choice->getThen() == &statement && choice->getElse() != nullptr) {
+      // The other branch, under the opposite condition.
+      const auto condition = piece_of(context_, choice->getCond()->getSourceRange());
+      const auto other = piece_of(context_, choice->getElse()->getSourceRange());
+      if (condition && other) {
+        negate(*choice->getCond(), *condition, legacy);
+        return edit({all.file, all.offset, other->offset - all.offset}, "", kind, legacy);
+      }
+    }
+    edit(all, isa<CompoundStmt>(statement) ? "{ }" : ";", kind, legacy);
+  }
+
+  void negate(const Expr &condition, const Piece &piece, const std::string &legacy) {
+    const Expr *inner = condition.IgnoreImpCasts();
+    const bool simple =
+        isa<DeclRefExpr, MemberExpr, ArraySubscriptExpr, ParenExpr, CallExpr>(inner);
+    edit({piece.file, piece.offset, 0}, simple ? "!" : "!(", Kind::layout, legacy);
+    if (!simple) edit({piece.file, piece.offset + piece.length, 0}, ")", Kind::layout, legacy);
+  }
+
+  // A condition that is always the same: the branch alone.
+  void unwrap(const IfStmt &choice, bool value, const std::string &legacy) {
+    const Stmt *stays = value ? choice.getThen() : choice.getElse();
+    const auto whole = piece_of(context_, choice.getSourceRange());
+    const auto end = end_of_statement(choice);
+    const auto branch = piece_of(context_, stays->getSourceRange());
+    const auto branch_end = end_of_statement(*stays);
+    if (!whole || !end || !branch || !branch_end) return;
+    const Stmt *parent = parent_of(context_, choice);
+    const auto *block = dyn_cast<CompoundStmt>(stays);
+    if (parent != nullptr && isa<CompoundStmt>(parent) && block != nullptr && !declares(*block) &&
+        unwrap_lines(*whole, *branch, end->offset, legacy))
+      return;
+    edit({whole->file, whole->offset, branch->offset - whole->offset}, "", Kind::test, legacy);
+    edit({whole->file, branch_end->offset, end->offset - branch_end->offset}, "", Kind::layout,
+         legacy);
+  }
+
+  static bool declares(const CompoundStmt &block) {
+    return std::any_of(block.body_begin(), block.body_end(),
+                       [](const Stmt *inner) { return isa<DeclStmt>(inner); });
+  }
+
+  // Braces on lines of their own, as all styles of the time have them: the lines between
+  // move to the left.
+  bool unwrap_lines(const Piece &whole, const Piece &branch, std::size_t end,
+                    const std::string &legacy) {
+    const std::string &text = file_of(whole)->text;
+    const std::size_t first = text.find_first_not_of(" \t", branch.offset + 1);
+    const std::size_t brace = branch.offset + branch.length - 1;
+    const std::size_t last = text.rfind('\n', brace);
+    const std::size_t start = text.rfind('\n', whole.offset) + 1;
+    if (first == std::string::npos || text[first] != '\n' || last == std::string::npos ||
+        last < first || text.find_first_not_of(" \t", last + 1) != brace ||
+        text.find_first_not_of(" \t", start) != whole.offset)
+      return false;
+    const std::size_t depth = whole.offset - start;
+    const std::size_t inner = text.find_first_not_of(" \t", first + 1) - first - 1;
+    if (inner <= depth) return false;
+    edit({whole.file, start, first + 1 - start}, "", Kind::test, legacy);
+    for (std::size_t line = first + 1; line < last + 1; line = text.find('\n', line) + 1)
+      if (text.find_first_not_of(" \t", line) >= line + inner)
+        edit({whole.file, line, inner - depth}, "", Kind::layout, legacy);
+    std::size_t after = text.find_first_not_of(" \t", end);
+    after = after != std::string::npos && text[after] == '\n' ? after + 1 : end;
+    edit({whole.file, last + 1, after - last - 1}, "", Kind::layout, legacy);
     return true;
+  }
+
+  // A piece, and its lines if nothing else stands there.
+  Piece whole_lines(const Piece &piece) {
+    const std::string &text = file_of(piece)->text;
+    std::size_t begin = piece.offset, end = begin + piece.length;
+    const std::size_t line_end = text.find_first_not_of(" \t", end);
+    const std::size_t before =
+        begin == 0 ? std::string::npos : text.find_last_not_of(" \t", begin - 1);
+    if (line_end != std::string::npos && text[line_end] == '\n' &&
+        (before == std::string::npos || text[before] == '\n')) {
+      begin = before == std::string::npos ? 0 : before + 1;
+      end = line_end + 1;
+    }
+    return {piece.file, begin, end - begin};
   }
 
   void remove_initializer(const DesignatedInitExpr &init, const std::string &legacy) {
@@ -403,9 +597,48 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     const bool set =
         op != nullptr && op->isAssignmentOp() && op->getLHS()->IgnoreParenImpCasts() == &member;
     if (!set || has_side_effects(context_, *op->getRHS()) || !may_go(*op->getRHS(), chain.path()) ||
-        !is_statement(*op) || !remove_statement(*op, Kind::gone, legacy))
+        !is_statement(*op))
+      return leave(at, Kind::form, legacy);
+    // The member that says which others count has to say "none" where rdma-core has it, too.
+    const TypeRule *type = rules_.type(chain.type);
+    const bool same = type != nullptr && !type->modern.empty() && chain.path() == "comp_mask" &&
+                      place_in(*type, "comp_mask");
+    note_losses(*op->getRHS());
+    if (same && op->getOpcode() == BO_Assign && !initialise(*chain.steps.front().expression)) {
+      for (const DeclRefExpr *name : constants_in(*op->getRHS())) seen_.insert(name);
+      if (!replace(*op->getRHS(), "0", Kind::gone, legacy)) leave(at, Kind::form, legacy);
+    } else if (!remove_statement(*op, Kind::gone, legacy)) {
       leave(at, Kind::form, legacy);
+    }
   }
+
+  // A variable of which a member is no longer set is handed on all the same: false if it is
+  // not seen where it comes from.
+  bool initialise(const MemberExpr &member) {
+    const auto *name = dyn_cast<DeclRefExpr>(member.getBase()->IgnoreParenImpCasts());
+    const auto *variable = name == nullptr ? nullptr : dyn_cast<VarDecl>(name->getDecl());
+    if (variable == nullptr || member.isArrow() || isa<ParmVarDecl>(variable) ||
+        variable->getType()->isReferenceType())
+      return false;
+    if (!variable->hasLocalStorage() || is_unneeded(*variable)) return true;
+    // In C++ a structure without constructor is still not initialised.
+    const Expr *value = variable->getInit();
+    if ((value != nullptr && !isa<CXXConstructExpr>(value)) || is_cleared(*variable)) return true;
+    const auto at = piece_of(context_, {variable->getLocation(), variable->getEndLoc()});
+    if (!at) return false;
+    edit({at->file, at->offset + at->length, 0}, nothing(), Kind::layout, type_of(*variable));
+    return true;
+  }
+
+  bool is_cleared(const VarDecl &variable) {
+    const auto *function = dyn_cast<FunctionDecl>(variable.getDeclContext());
+    if (function == nullptr) return false;
+    const auto [found, fresh] = cleared_.try_emplace(function);
+    if (fresh) found->second.TraverseStmt(function->getBody());
+    return found->second.variables.count(&variable) != 0;
+  }
+
+  const char *nothing() const { return context_.getLangOpts().CPlusPlus ? " = {}" : " = {0}"; }
 
   // What a member is set to goes with it if it only says which members count, or
   // what is done anyway.
@@ -507,7 +740,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     return replace(op, text_of(context_, *object) + *path + text.substr(end), Kind::test, legacy);
   }
 
-  // A condition that always holds leaves the && or || that it is part of.
+  // A condition that always holds leaves the && or || that it is part of, or decides it.
   bool always(const BinaryOperator &test, const std::string &legacy) {
     const Expr *at = &test;
     bool value = true;
@@ -516,20 +749,34 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       const auto *parent = parents.empty() ? nullptr : parents[0].get<Expr>();
       if (parent == nullptr) break;
       const auto *negation = dyn_cast<UnaryOperator>(parent);
+      const auto *op = dyn_cast<BinaryOperator>(parent);
       if (negation != nullptr && negation->getOpcode() == UO_LNot) {
         value = !value;
-      } else if (const auto *op = dyn_cast<BinaryOperator>(parent);
-                 op != nullptr && op->getOpcode() == (value ? BO_LAnd : BO_LOr)) {
+      } else if (op != nullptr && op->isLogicalOp()) {
         const bool left = op->getLHS() == at;
-        const auto piece = left ? between(context_, op->getBeginLoc(), op->getRHS()->getBeginLoc())
-                                : between(context_, end_of(*op->getLHS()), end_of(*op->getRHS()));
-        if (!piece) return false;
-        edit(*piece, "", Kind::test, legacy);
-        return true;
+        const Expr &other = left ? *op->getRHS() : *op->getLHS();
+        if (op->getOpcode() == (value ? BO_LAnd : BO_LOr)) {
+          const auto piece = left
+                                 ? between(context_, op->getBeginLoc(), op->getRHS()->getBeginLoc())
+                                 : between(context_, end_of(*op->getLHS()), end_of(*op->getRHS()));
+          if (!piece) return false;
+          edit(*piece, "", Kind::test, legacy);
+          return true;
+        }
+        if (has_side_effects(context_, other)) break;
       } else if (!isa<ParenExpr>(parent) && !isa<CastExpr>(parent)) {
         break;
       }
       at = parent;
+    }
+    if (const auto *choice = dyn_cast_or_null<IfStmt>(parent_of(context_, *at));
+        choice != nullptr && !choice->hasInitStorage() && !choice->hasVarStorage() &&
+        choice->getCond()->IgnoreParenImpCasts() == at->IgnoreParenImpCasts()) {
+      const auto piece = piece_of(context_, choice->getSourceRange());
+      if (piece && file_of(*piece) != nullptr && end_of_statement(*choice)) {
+        folded_.emplace(choice, std::pair(value, legacy));
+        return true;
+      }
     }
     return replace(*at, value ? "1" : "0", Kind::test, legacy);
   }
@@ -649,6 +896,9 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   const FindFile &find_;
   const Rules &rules_;
   std::set<const void *> seen_;
+  std::map<const Stmt *, std::pair<Kind, std::string>> removed_;  // with the legacy name
+  std::map<const IfStmt *, std::pair<bool, std::string>> folded_;
+  std::map<const FunctionDecl *, Cleared> cleared_;
 };
 
 // Names that the program's other headers declare: the legacy interface is declared in
@@ -687,6 +937,7 @@ void rewrite_macro(File &file, std::size_t offset, const std::string &legacy, co
 void rewrite(ASTContext &context, const FindFile &find, const Rules &rules) {
   Rewriter rewriter(context, find, rules);
   visit_files(context, find, rewriter);
+  rewriter.finish();
 }
 
 }  // namespace ibvexp::migrate

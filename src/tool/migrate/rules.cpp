@@ -65,6 +65,14 @@ constexpr auto no_compare = std::to_array<std::string_view>({
 #include "tool/migrate/rules.def"
 });
 
+struct Loss {
+  std::string_view what, sentence;
+};
+constexpr auto losses = std::to_array<Loss>({
+#define MIGRATE_LOST(what, sentence) {what, sentence},
+#include "tool/migrate/rules.def"
+});
+
 struct Need {
   std::string_view type, what;
 };
@@ -158,6 +166,11 @@ std::string_view row_of(std::string_view legacy) {
   if (const Entry *row = find_entry(legacy)) return row->name;
   if (const Feature *row = find_feature(legacy)) return row->name;
   return {};
+}
+
+std::string_view loss(std::string_view legacy) {
+  const Loss *found = find(losses, [&](const Loss &l) { return l.what == legacy; });
+  return found == nullptr ? std::string_view() : found->sentence;
 }
 
 std::string advice(std::string_view legacy) {

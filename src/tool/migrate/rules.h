@@ -75,6 +75,9 @@ class Rules {
   bool helper_;
 };
 
+// What a program loses with a name, or type.member, that is removed; "" where that is nothing.
+std::string_view loss(std::string_view legacy);
+
 // What to do by hand: what the table says of a name, or a sentence that points to the guide.
 std::string advice(std::string_view legacy);
 
