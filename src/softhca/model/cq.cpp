@@ -102,7 +102,10 @@ void write_block(Cq &cq, const Cqe *held, u32 n) {
 
 }  // namespace
 
-void cq_start(Cq &cq) { __atomic_store_n(&cq.dbrec[1], not_armed, __ATOMIC_RELEASE); }
+void cq_start(Cq &cq) {
+  if (cq.arm == nullptr) cq.arm = &cq.dbrec[1];
+  __atomic_store_n(cq.arm, not_armed, __ATOMIC_RELEASE);
+}
 
 int cq_resize(Cq &cq, u8 *buffer, u32 entries, u32 cqe_size) {
   cq_flush_compressed(cq);
@@ -185,7 +188,7 @@ bool cq_check_arm(Cq &cq, u64 now_ns) {
     cq.moderation_start = 0;
     return false;
   }
-  u32 raw = __atomic_load_n(&cq.dbrec[1], __ATOMIC_ACQUIRE);
+  u32 raw = __atomic_load_n(cq.arm, __ATOMIC_ACQUIRE);
   if (raw == not_armed || !cq.completion.heard()) return true;
 
   const u32 armed = swap32(raw);
@@ -208,7 +211,7 @@ bool cq_check_arm(Cq &cq, u64 now_ns) {
     if (cq.moderation_start == 0) cq.moderation_start = now_ns;
     if (now_ns - cq.moderation_start < u64{cq.moderation_period} * 1000) return true;
   }
-  if (!__atomic_compare_exchange_n(&cq.dbrec[1], &raw, not_armed, false, __ATOMIC_ACQ_REL,
+  if (!__atomic_compare_exchange_n(cq.arm, &raw, not_armed, false, __ATOMIC_ACQ_REL,
                                    __ATOMIC_RELAXED))
     return true;  // the application is arming right now: look again
   cq.moderation_start = 0;

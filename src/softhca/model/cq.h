@@ -17,7 +17,9 @@ struct Cq {
   u32 cqn = 0;
   u64 user_handle = 0;
   u8 *buffer = nullptr;
-  u32 *dbrec = nullptr;  // [0] consumer index, [1] arm
+  u32 *dbrec = nullptr;  // [0] consumer index, [1] what it is armed for
+  u32 *arm = nullptr;    // where the device looks for that: a PCI function keeps what its
+                         // doorbell said, for software initializes the record as if armed
   u32 entries = 0;       // power of two
   u32 cqe_size = 64;     // 64 or 128
   bool ignore_overrun = false;

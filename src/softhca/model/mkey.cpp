@@ -66,6 +66,7 @@ class Walk {
       case Mkey::Kind::direct:
         append(out_, Span::Kind::application, k->host_base + offset, length);
         return true;
+      case Mkey::Kind::pages: return through_pages(*k, offset, length);
       case Mkey::Kind::device:
         append(out_, Span::Kind::direct, k->host_base + offset, length);
         return true;
@@ -105,6 +106,20 @@ class Walk {
     if (depth != 0 && indirect_kind(k)) return true;
     const bool granted = need == 0 ? k.local_read : (k.access & need) == need;
     return granted || refuse(key, "access");
+  }
+
+  // The first page holds `start` where its low bits say.
+  bool through_pages(const Mkey &k, u64 offset, u64 length) {
+    const u64 page = u64{1} << k.log_page;
+    offset += k.start & (page - 1);
+    u64 within = offset & (page - 1);
+    for (u64 i = offset >> k.log_page; length != 0; ++i, within = 0) {
+      if (i >= k.page_addresses.size()) return refuse(k.key(), "beyond its translations");
+      const u64 here = std::min(page - within, length);
+      append(out_, Span::Kind::application, k.page_addresses[i] + within, here);
+      length -= here;
+    }
+    return true;
   }
 
   bool through_ksm(const Mkey &k, u64 offset, u64 length, u32 need, u32 depth) {

@@ -38,6 +38,7 @@ struct Mkey {
   };
   enum class Kind : u8 {
     direct,    // application memory at host_base
+    pages,     // the same, a page at a time
     device,    // device memory at host_base (our own mapping)
     implicit,  // whole address space, on demand
     null,      // reads zero, swallows writes
@@ -56,7 +57,9 @@ struct Mkey {
   u32 qpn = 0xffffff;              // type-2 windows: bound to this QP
   u64 start = 0;                   // first valid virtual address
   u64 length = 0;
-  u64 host_base = 0;    // address of `start` for direct and device
+  u64 host_base = 0;  // address of `start` for direct and device
+  u32 log_page = 0;   // kind pages
+  std::vector<u64> page_addresses;
   u64 ksm_bytes = 0;    // indirect: fixed entity size, 0 for KLM; rules over Entry::bytes
   u32 max_entries = 0;  // room for translations (16-byte units)
   u64 repeat_count = 0;

@@ -79,6 +79,7 @@ struct Qp {
   bool dc_key_armed = false;    // the next one is an event
   u32 max_errored_streams = 0;  // DCI with streams: so many stop the QP
   u32 xrcd = 0;                 // XRC_TGT
+  bool for_keys = false;        // of a kernel's driver, for UMR alone: connected to nothing
   QpAttributes attr;
   u32 max_message_bytes = ~0u;  // beside what the device can do
   u32 cap_max_send_wr = 0, cap_max_send_sge = 0, cap_max_inline = 0;
