@@ -175,6 +175,11 @@ TEST_CASE("A completion queue has a format and moderation", "[devx_test]") {
     const Object with(c, changed(compressed, cqc + 18, 2, format));
     CHECK(with.object != nullptr);
   }
+  // The offset in the umem counts in parts of the page size that the context names: here 4096
+  // and 4224 bytes, of which the second leaves no room.
+  const Box large = changed(changed(in, cqc + 99, 5, 7), cqc + 195, 5, 1);
+  CHECK(Object(c, changed(large, cqc + 84, 6, 32)).object != nullptr);
+  CHECK(refused(c, changed(large, cqc + 84, 6, 33)) == bad_param);
   // Entries of 128 bytes take twice the room.
   for (const uint32_t wide : {1u, 2u}) {
     Object fits(c, changed(in, size, 3, wide));

@@ -39,12 +39,17 @@ PARTS = {
         "wire": ["base", "config"],
         "model": ["base", "config", "fault", "wire"],
         "engine": ["base", "config", "fault", "wire", "model"],
-        "uverbs": ["base", "config", "fault", "wire", "model", "engine"],
-        "umad": ["base", "config", "fault", "wire", "model", "engine", "uverbs"],
-        "cm": ["base", "config", "fault", "wire", "model", "engine", "uverbs", "umad"],
-        "nldev": ["base", "config", "fault", "wire", "model", "engine", "uverbs", "umad", "cm"],
-        "preload": ["base", "config", "fault", "wire", "model", "engine", "uverbs", "umad", "cm",
-                    "nldev"],
+        "firmware": ["base", "config", "fault", "wire", "model", "engine"],
+        "uverbs": ["base", "config", "fault", "wire", "model", "engine", "firmware"],
+        "umad": ["base", "config", "fault", "wire", "model", "engine", "firmware", "uverbs"],
+        "cm": ["base", "config", "fault", "wire", "model", "engine", "firmware", "uverbs",
+               "umad"],
+        "nldev": ["base", "config", "fault", "wire", "model", "engine", "firmware", "uverbs",
+                  "umad", "cm"],
+        "preload": ["base", "config", "fault", "wire", "model", "engine", "firmware", "uverbs",
+                    "umad", "cm", "nldev"],
+        # The other body: a process of its own, with a kernel in a virtual machine above.
+        "pci": ["base", "config", "fault", "wire", "model", "engine", "firmware"],
     },
 }
 

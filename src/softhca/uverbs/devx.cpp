@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
+#include "firmware/hca_caps.h"
 #include "uverbs/context.h"
 #include "uverbs/devx_queue.h"
 #include "uverbs/devx_vport.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/general_object.h"
-#include "uverbs/hca_caps.h"
 #include "uverbs/psv.h"
 #include "uverbs/schedule_object.h"
 #include "uverbs/tis.h"

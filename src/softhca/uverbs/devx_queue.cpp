@@ -60,12 +60,6 @@ DevxSrq::~DevxSrq() {
   file.srqs.remove(srq.srqn, this);
 }
 
-bool uar_exists(const File &file, u32 page) {
-  if (!file.bfregs.in_use()) return file.uars.count(page) != 0;
-  return page < file.bfregs.pages() ||
-         (page >= thread_uar_page && page < thread_uar_page + Bfregs::dynamic / Bfregs::per_page);
-}
-
 int created_with(File &file, Attrs &attrs, Command &c, u32 number,
                  std::unique_ptr<DevxObject> object) {
   store_be32(c.out.data() + number_at, number);

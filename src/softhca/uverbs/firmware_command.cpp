@@ -1,9 +1,6 @@
 #include "uverbs/firmware_command.h"
 
-#include <algorithm>
 #include <cerrno>
-
-#include "base/log.h"
 
 namespace softhca::uverbs {
 
@@ -17,14 +14,7 @@ int read_command(const File &file, const Attrs &attrs, u16 in_id, u16 out_id, Co
 }
 
 int reply(const Attrs &attrs, Command &c, Status status) {
-  c.out[0] = static_cast<u8>(status);
-  if (status != Status::ok) {
-    std::fill(c.out.begin() + 1, c.out.end(), u8{0});
-    // Firmware's syndromes are opaque; ours names the opcode.
-    store_be32(c.out.data() + 4, 0x534800u << 8 | c.opcode());
-    SOFTHCA_LOG(info, "firmware command %#x, op_mod %#x: status %u", c.opcode(), c.op_mod(),
-                static_cast<u32>(status));
-  }
+  answer(c, status);
   const int error = attrs.write(c.out_id, c.out.data(), static_cast<u32>(c.out.size()));
   return error != 0 ? error : status != Status::ok ? EREMOTEIO : 0;
 }

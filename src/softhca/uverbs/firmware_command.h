@@ -1,34 +1,17 @@
-// The boxes of a firmware command.
-//
-// A command that firmware does not know or refuses fails with EREMOTEIO, and
-// the output box says why: status in byte 0, syndrome in bytes 4-7.
+// The commands of user space (mlx5dv_devx_*): how they come and how the answers go. One that
+// firmware does not know or refuses fails with EREMOTEIO.
 #pragma once
 
-#include <vector>
-
+#include "firmware/command.h"
 #include "uverbs/attrs.h"
 #include "uverbs/state.h"
 
 namespace softhca::uverbs {
 
-enum class Status : u8 {
-  ok = 0x0,
-  bad_op = 0x2,
-  bad_param = 0x3,
-  bad_resource = 0x5,
-  no_resources = 0xf,
-  bad_qp_state = 0x10,
-  bad_input_length = 0x50,
-};
+using namespace firmware;
 
-constexpr u16 header_bytes = 16;  // of every input and output box
-
-struct Command {
-  std::vector<u8> in;
-  std::vector<u8> out;
+struct Command : firmware::Command {
   u16 out_id = 0;
-  u16 opcode() const { return load_be16(in.data()); }
-  u32 op_mod() const { return load_be16(in.data() + 6); }
 };
 
 // Reads the input box of attribute `in_id` and makes room for the output box.

@@ -115,6 +115,7 @@ class Hold {
   ~Hold() { reset(nullptr); }
   Hold(const Hold &) = delete;
   Hold &operator=(const Hold &) = delete;
+  void swap(Hold &other) { std::swap(to_, other.to_); }
   void reset(Object *to) {
     if (to != nullptr) ++to->held;
     if (to_ != nullptr) --to_->held;

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "config/identity.h"
+#include "firmware/hca_caps.h"
 #include "model/tag_matching.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/uverbs_limits.h"
@@ -148,11 +149,11 @@ int query_device_ex(File &file, Attrs &attrs) {
   r.base = describe_device(file.device());
   r.response_length = response_length(attrs, sizeof r);
   if (caps.odp) {
-    const u32 atomic = caps.atomics ? odp_atomic : 0u;
+    const u32 atomic = caps.atomics ? firmware::odp_atomic : 0u;
     r.odp_caps.general_caps = 3;  // explicit and implicit
-    r.odp_caps.per_transport_caps.rc_odp_caps = odp_connected | atomic;
-    r.odp_caps.per_transport_caps.ud_odp_caps = odp_datagram;
-    if (caps.xrc) r.xrc_odp_caps = odp_connected | atomic;
+    r.odp_caps.per_transport_caps.rc_odp_caps = firmware::odp_connected | atomic;
+    r.odp_caps.per_transport_caps.ud_odp_caps = firmware::odp_datagram;
+    if (caps.xrc) r.xrc_odp_caps = firmware::odp_connected | atomic;
   }
   if (caps.timestamps) {
     r.timestamp_mask = ~u64{0} >> 1;

@@ -1,10 +1,10 @@
-#include "uverbs/qp_context.h"
+#include "firmware/qp_context.h"
 
 #include <algorithm>
 
 #include "model/device.h"
 
-namespace softhca::uverbs {
+namespace softhca::firmware {
 
 namespace {
 
@@ -104,4 +104,4 @@ void describe_qp(const Qp &qp, u8 *context) {
   describe_rings(qp, context);
 }
 
-}  // namespace softhca::uverbs
+}  // namespace softhca::firmware

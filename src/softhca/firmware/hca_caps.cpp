@@ -1,11 +1,10 @@
-#include "uverbs/hca_caps.h"
+#include "firmware/hca_caps.h"
 
 #include "base/fields.h"
 #include "config/identity.h"
-#include "uverbs/general_object.h"
-#include "uverbs/uverbs_limits.h"
+#include "firmware/command.h"
 
-namespace softhca::uverbs {
+namespace softhca::firmware {
 
 namespace {
 
@@ -238,4 +237,4 @@ std::vector<u8> hca_caps(const Device &device, u32 type) {
   return Page().take();
 }
 
-}  // namespace softhca::uverbs
+}  // namespace softhca::firmware

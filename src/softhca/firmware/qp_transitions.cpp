@@ -1,21 +1,17 @@
-// The commands that move a queue pair from state to state, whoever made it, and
-// MODIFY_SQ.
+// The commands that move a queue pair from state to state, whoever made it.
 #include <algorithm>
 
 #include "config/identity.h"
-#include "uverbs/address.h"
-#include "uverbs/devx_queue.h"
-#include "uverbs/dispatch.h"
-#include "uverbs/pacing.h"
-#include "uverbs/qp_context.h"
-#include "uverbs/schedule_object.h"
+#include "firmware/qp_context.h"
+#include "firmware/queues.h"
 
-namespace softhca::uverbs {
+namespace softhca::firmware {
 
 namespace {
 
 // The box: opt_param_mask, qpc, opt_param_mask_95_32 and qpc_data_ext.
-constexpr u32 mask_31_at = 16, context_at = 24, context_end = context_at + qp_context_bytes;
+constexpr u32 mask_31_at = 16, context_at = qp_context_at,
+              context_end = context_at + qp_context_bytes;
 constexpr u32 mask_at = 264, context_ext_at = 272;
 
 // opt_param_mask: what is changed beside what a transition is about.
@@ -43,22 +39,22 @@ constexpr u64 stream_bit = 1 << 0, schedule_bit = 1 << 1, udp_sport_bit = 1 << 2
 
 // A queue pair with its new attributes, which are checked before they are its own.
 struct Move {
-  const File &file;
+  Scope &scope;
   const Command &c;
-  Object *object;
   Qp &qp;
   QpAttributes attr;
   u32 optional;
+  bool accessed = false;
   const u8 *context() const { return c.in.data() + context_at; }
   const u8 *path() const { return context() + qpc::primary_path_at; }
-  bool connected() const { return qp.type != QpType::ud && qp.type != QpType::dci; }
+  bool connected() const { return qp.type != QpType::ud && qp.type != QpType::dci && !qp.for_keys; }
   bool has(u32 bit) const { return (optional & bit) != 0; }
 };
 
 Status read_port(Move &m) {
   const u32 port = path::port.in(m.path()), pkey = path::pkey_index.in(m.path());
-  if (!m.file.valid_port(port)) return Status::bad_param;
-  if (pkey >= pkey_table_size(m.file.device().port(port).link)) return Status::bad_param;
+  if ((port < 1 || port > m.scope.device.port_count())) return Status::bad_param;
+  if (pkey >= pkey_table_size(m.scope.device.port(port).link)) return Status::bad_param;
   m.attr.port = static_cast<u8>(port);
   m.attr.pkey_index = static_cast<u16>(pkey);
   return Status::ok;
@@ -66,7 +62,7 @@ Status read_port(Move &m) {
 
 Status read_pkey(Move &m) {
   const u32 pkey = path::pkey_index.in(m.path());
-  if (pkey >= pkey_table_size(m.file.device().port(m.attr.port).link)) return Status::bad_param;
+  if (pkey >= pkey_table_size(m.scope.device.port(m.attr.port).link)) return Status::bad_param;
   m.attr.pkey_index = static_cast<u16>(pkey);
   return Status::ok;
 }
@@ -87,9 +83,9 @@ void read_access(Move &m, u32 which) {
 Status read_route(Move &m) {
   const u32 port = path::port.in(m.path());
   if (port != 0 && port != m.attr.port) return Status::bad_param;
-  m.attr.av = read_path(m.file.device(), m.attr.port, m.path());
-  if (check_address(m.file, m.attr.av) != 0) return Status::bad_param;
-  m.attr.udp_sport = m.file.device().ethernet(m.attr.port)
+  m.attr.av = read_path(m.scope.device, m.attr.port, m.path());
+  if (check_route(m.scope.device, m.attr.av) != 0) return Status::bad_param;
+  m.attr.udp_sport = m.scope.device.ethernet(m.attr.port)
                          ? static_cast<u16>(path::udp_sport.in(m.path()))
                          : u16{0};
   return Status::ok;
@@ -98,7 +94,7 @@ Status read_route(Move &m) {
 // Depths are logarithms.
 Status read_depth(const Move &m, QpField field, u8 &depth) {
   const u32 n = 1u << field.in(m.context());
-  if (n > m.file.caps().max_rd_atomic) return Status::bad_param;
+  if (n > m.scope.caps().max_rd_atomic) return Status::bad_param;
   depth = static_cast<u8>(n);
   return Status::ok;
 }
@@ -153,7 +149,7 @@ Status to_rtr(Move &m) {
       return s;
   } else if (m.qp.type == QpType::dci) {
     // The way is in the work requests; how packets are marked is not.
-    m.attr.av = read_path(m.file.device(), m.attr.port, m.path());
+    m.attr.av = read_path(m.scope.device, m.attr.port, m.path());
   }
   return read_optional(m);
 }
@@ -190,19 +186,14 @@ constexpr Transition transitions[] = {
     {Opcode::to_rst_qp, any, QpState::reset, 0, nullptr},
 };
 
-// The bits of verbs' modify_qp are those of its last one.
-void keep_attributes(const Move &m) {
+void keep_attributes(Move &m) {
   m.qp.attr = m.attr;
-  if (m.object->object_class == ObjectClass::qp)
-    static_cast<QpObject *>(m.object)->requested_access() = m.attr.access;
+  m.accessed = true;
 }
 
 Status move(Move &m, const Transition &t) {
   if (t.from != any && m.qp.state != t.from) return Status::bad_qp_state;
   if ((m.optional & ~t.optional) != 0) return Status::bad_param;
-  // As in verbs: what was posted and what has come are settled before.
-  const bool works = m.qp.state >= QpState::rtr && m.qp.state != QpState::err;
-  if (works && t.from == any) settle(*m.object);
   if (t.to == QpState::reset) m.attr = {};
   if (t.read != nullptr)
     if (const Status s = t.read(m); s != Status::ok) return s;
@@ -233,12 +224,12 @@ Status reset_stream(const Command &c, Qp &qp) {
 }
 
 // mlx5dv_modify_qp_sched_elem.
-Status modify_schedule(const File &file, const Command &c, Qp &qp) {
+Status modify_schedule(const Scope &scope, const Command &c, Qp &qp) {
   if (c.in.size() < context_ext_at + 12 || !qp.device->caps.qp_scheduling) return Status::bad_param;
   std::shared_ptr<ScheduleElement> request, response;
   const u8 *ids = c.in.data() + context_ext_at + 4;
-  if (!find_schedule(file, load_be32(ids), request) ||
-      !find_schedule(file, load_be32(ids + 4), response))
+  if (!scope.find_schedule(load_be32(ids), request) ||
+      !scope.find_schedule(load_be32(ids + 4), response))
     return Status::bad_resource;
   qp.request_schedule = std::move(request);
   qp.response_schedule = std::move(response);
@@ -253,7 +244,7 @@ Status modify_rts(Move &m, u64 extended) {
     case 0: break;
     case stream_bit: return reset_stream(m.c, qp);
     case schedule_bit:
-      return qp.state == QpState::rts ? modify_schedule(m.file, m.c, qp) : Status::bad_qp_state;
+      return qp.state == QpState::rts ? modify_schedule(m.scope, m.c, qp) : Status::bad_qp_state;
     case udp_sport_bit: return modify_udp_sport(m.c, qp);
     default: return Status::bad_param;
   }
@@ -270,7 +261,7 @@ Status modify_init(Move &m, u64 extended) {
   constexpr u32 of_state = opt_access | opt_pkey | opt_qkey | opt_port;
   Qp &qp = m.qp;
   if (qp.state != QpState::init) return Status::bad_qp_state;
-  if (m.optional == 0 && extended == schedule_bit) return modify_schedule(m.file, m.c, qp);
+  if (m.optional == 0 && extended == schedule_bit) return modify_schedule(m.scope, m.c, qp);
   if (m.optional == 0 || extended != 0) return Status::bad_param;
   if (m.optional == opt_drain_sigerr && qp.device->caps.signature) {
     qp.drain_sigerr = qpc::drain_sigerr.in(m.context()) != 0;
@@ -286,34 +277,32 @@ Status modify_init(Move &m, u64 extended) {
 
 }  // namespace
 
-int devx_qp_modify(File &file, const Attrs &attrs, Command &c, Object *o) {
-  Qp *const qp = qp_of(o, c);
-  if (qp == nullptr || qp->type == QpType::raw_packet) return EINVAL;
+bool ends_qp(u16 opcode) {
+  return opcode == static_cast<u16>(Opcode::to_err_qp) ||
+         opcode == static_cast<u16>(Opcode::to_rst_qp);
+}
+
+bool modifies_qp(u16 opcode) {
+  const auto o = static_cast<Opcode>(opcode);
+  return o == Opcode::rts2rts_qp || o == Opcode::init2init_qp ||
+         std::any_of(std::begin(transitions), std::end(transitions),
+                     [&](const Transition &row) { return row.command == o; });
+}
+
+Status modify_qp(Scope &scope, const Command &c, Qp &qp, bool &accessed) {
   const auto opcode = static_cast<Opcode>(c.opcode());
-  const bool ends = opcode == Opcode::to_err_qp || opcode == Opcode::to_rst_qp;
-  if (!ends && c.in.size() < context_end) return reply(attrs, c, Status::bad_input_length);
-  Move m{file, c, o, *qp, qp->attr, ends ? 0 : load_be32(c.in.data() + mask_31_at)};
+  const bool ends = ends_qp(c.opcode());
+  if (!ends && c.in.size() < context_end) return Status::bad_input_length;
+  Move m{scope, c, qp, qp.attr, ends ? 0 : load_be32(c.in.data() + mask_31_at)};
   const u64 extended = c.in.size() >= mask_at + 8 ? load_be64(c.in.data() + mask_at) : 0;
-  if (opcode == Opcode::rts2rts_qp) return reply(attrs, c, modify_rts(m, extended));
-  if (opcode == Opcode::init2init_qp) return reply(attrs, c, modify_init(m, extended));
   const auto *t = std::find_if(std::begin(transitions), std::end(transitions),
                                [&](const Transition &row) { return row.command == opcode; });
-  return reply(attrs, c, t == std::end(transitions) ? Status::bad_op : move(m, *t));
+  const Status status = opcode == Opcode::rts2rts_qp     ? modify_rts(m, extended)
+                        : opcode == Opcode::init2init_qp ? modify_init(m, extended)
+                        : t == std::end(transitions)     ? Status::bad_op
+                                                         : move(m, *t);
+  accessed = m.accessed;
+  return status;
 }
 
-// The scheduling element of a raw packet QP, whose send queue has its number.
-int devx_sq_modify(const File &file, const Attrs &attrs, Command &c, Object *o) {
-  constexpr u32 select_at = 16, group_at = 66, end = 68;
-  constexpr u64 select_group = 1 << 2;
-  constexpr u8 ready = 1;
-  Qp *qp = qp_of(o, c);
-  if (qp == nullptr || qp->type != QpType::raw_packet || c.in.size() < end) return EINVAL;
-  if (load_be64(c.in.data() + select_at) != select_group || !qp->device->caps.qp_scheduling)
-    return reply(attrs, c, Status::bad_param);
-  if (qp->state != QpState::rts || c.in[8] >> 4 != ready)
-    return reply(attrs, c, Status::bad_qp_state);
-  const bool found = find_schedule(file, load_be16(c.in.data() + group_at), qp->request_schedule);
-  return reply(attrs, c, found ? Status::ok : Status::bad_resource);
-}
-
-}  // namespace softhca::uverbs
+}  // namespace softhca::firmware
