@@ -1,0 +1,182 @@
+// The firmware of one PCI function: executes the commands of the driver above it, and keeps
+// what they made. The same objects of the model stand behind it as behind a preloaded device.
+//
+// Every word of a command is a guest's: whatever it says, nothing but memory of the guest is
+// touched. Device lock held.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "firmware/guest_memory.h"
+#include "firmware/queues.h"
+
+namespace softhca::firmware {
+
+class Interrupts {
+ public:
+  virtual void interrupt(u32 vector) = 0;
+
+ protected:
+  ~Interrupts() = default;
+};
+
+enum class Kind : u8 {
+  pd,
+  uar,
+  xrcd,
+  transport_domain,
+  counter,
+  eq,
+  cq,
+  qp,
+  dct,
+  srq,
+  mkey,
+  psv,
+  uctx,
+  umem,
+};
+
+// Whose objects all may name, as the driver's own.
+constexpr u16 shared_uid = 0xffff;
+
+// What a command made. It may not be destroyed before what needs it.
+struct Resource {
+  Resource(Kind k, u32 n, u16 u) : kind(k), number(n), uid(u) {}
+  virtual ~Resource();
+  Resource(const Resource &) = delete;
+  Resource &operator=(const Resource &) = delete;
+  void need(Resource *);
+
+  const Kind kind;
+  u32 number;
+  const u16 uid;  // whose it is
+  u32 users = 0;
+  std::vector<Resource *> needs;
+};
+
+// The entry of an event queue, from its type on.
+struct EventEntry {
+  u8 type = 0, subtype = 0;
+  std::array<u8, 28> data{};
+};
+
+class Hca {
+ public:
+  Hca(Device &, GuestMemory &, Interrupts &);
+  ~Hca();
+
+  // Executes `c` and puts the answer into its output box.
+  void execute(Command &c);
+  // Commands of these slots are done: an event, once there is a queue for it.
+  void commands_done(u32 slots);
+  // Whether there is one: software polls for the command that makes the queue.
+  bool commands_have_events() const;
+
+  // Doorbells.
+  void ring_queue(u32 number);
+  void arm_cq(u32 cqn, u32 word);  // as it stands in the register
+  void consume_events(u32 eqn, u32 consumer, bool arm);
+
+  // Events of the device, for the queue that takes them.
+  void raise(const EventEntry &);
+  void raise_completion(u32 eqn, u32 cqn);
+
+  // As after power-on.
+  void reset();
+
+  Device &device;
+  GuestMemory &memory;
+
+  template <class T>
+  T *find(Kind kind, u32 number) const {
+    const auto it = resources_.find({kind, number});
+    return it == resources_.end() ? nullptr : static_cast<T *>(it->second.get());
+  }
+  // One that a command of `uid` may name.
+  template <class T>
+  T *find(Kind kind, u32 number, u16 uid) const {
+    T *r = find<T>(kind, number);
+    const bool common = r != nullptr && (r->uid == 0 || r->uid == shared_uid);
+    return r != nullptr && (common || uid == 0 || r->uid == uid) ? r : nullptr;
+  }
+
+ private:
+  struct Eq;
+  struct Handler;
+  static const Handler *handler_of(u16 opcode);
+
+  Status setup_issi(Command &);
+  Status query_issi(Command &);
+  Status query_pages(Command &);
+  Status manage_pages(Command &);
+  Status query_cap(Command &);
+  Status set_cap(Command &);
+  Status query_adapter(Command &);
+  Status nothing(Command &);
+  Status special_contexts(Command &);
+
+  Status alloc(Command &);
+  Status alloc_counter(Command &);
+  Status query_counter(Command &);
+  Status destroy(Command &);
+
+  Status eq_create(Command &);
+  Status eq_query(Command &);
+  Status cq_create(Command &);
+  Status cq_modify(Command &);
+  Status cq_query(Command &);
+  Status qp_create(Command &);
+  Status qp_modify(Command &);
+  Status qp_query(Command &);
+  Status dct_create(Command &);
+  Status dct_drain(Command &);
+  Status dct_query(Command &);
+  Status dct_arm(Command &);
+  Status rmp_create(Command &);
+  Status rmp_modify(Command &);
+  Status rmp_query(Command &);
+  Status xrq_create(Command &);
+  Status xrq_query(Command &);
+  Status xrq_arm(Command &);
+  Status xrc_srq_create(Command &);
+  Status xrc_srq_query(Command &);
+  Status xrc_srq_arm(Command &);
+
+  Status mkey_create(Command &);
+  Status mkey_query(Command &);
+  Status psv_create(Command &);
+  Status uctx_create(Command &);
+  Status uctx_destroy(Command &);
+  Status umem_create(Command &);
+
+  Status vport_context(Command &);
+  Status vport_gid(Command &);
+  Status vport_pkey(Command &);
+  Status vport_state(Command &);
+  Status vport_counter(Command &);
+  Status access_register(Command &);
+  Status mad_interface(Command &);
+  Status roce_address(Command &);
+  Status multicast(Command &);
+  void count_multicast();
+
+  // Enters what was made and answers with its number.
+  template <class T>
+  T *enter(std::unique_ptr<T>);
+  u32 fresh(Kind);
+  void post(Eq &, const EventEntry &);
+  void flush(Eq &);
+
+  using Key = std::pair<Kind, u32>;
+  std::map<Key, std::unique_ptr<Resource>> resources_;
+  std::map<Kind, u32> next_;
+  std::vector<u64> pages_;                       // that the driver lent us
+  std::map<u32, std::vector<u8>> capabilities_;  // as the driver set them, by page
+  Interrupts &interrupts_;
+};
+
+}  // namespace softhca::firmware

@@ -1,0 +1,90 @@
+// What the commands of a PCI function make.
+#pragma once
+
+#include "firmware/hca.h"
+#include "firmware/qp_context.h"
+
+namespace softhca::firmware {
+
+// A queue, whose events go to an event queue.
+struct Queue : Resource, EventListener {
+  Queue(Hca &h, Kind k, u32 n, u16 u) : Resource(k, n, u), hca(h) {}
+  void raise(QueueEvent) override;
+  Hca &hca;
+  std::shared_ptr<View> ring, record;
+};
+
+struct CqResource final : Queue {
+  CqResource(Hca &, u32 number, u16 uid);
+  ~CqResource() override;
+  void raise(QueueEvent) override;
+  Cq cq;
+  u32 armed = 0;  // what the doorbell said last, see Cq::arm
+  u32 eqn = 0;
+  std::array<u8, cq_context_bytes> context{};
+};
+
+struct QpResource final : Queue {
+  QpResource(Hca &h, Kind k, u16 u) : Queue(h, k, 0, u) {}
+  ~QpResource() override;
+  Qp *qp = nullptr;
+  std::array<u8, qp_context_bytes> context{};
+};
+
+struct SrqResource final : Queue {
+  SrqResource(Hca &h, u16 u) : Queue(h, Kind::srq, 0, u) {}
+  ~SrqResource() override;
+  Srq srq;
+  WorkQueue work_queue{};
+  std::array<u8, 64> xrc_context{};
+};
+
+struct MkeyResource final : Resource {
+  MkeyResource(Mkey *k, u16 u) : Resource(Kind::mkey, k->index, u), key(k) {}
+  ~MkeyResource() override { process().mkeys.destroy(key); }
+  Mkey *key;
+  std::array<u8, 64> context{};
+};
+
+struct UmemResource final : Resource {
+  UmemResource(u32 n, u16 u) : Resource(Kind::umem, n, u) {}
+  std::shared_ptr<View> view;
+  u64 offset = 0, bytes = 0;  // of what it spans, in the view
+};
+
+// What numbers and addresses in a command of the driver stand for.
+class GuestScope : public Scope {
+ public:
+  GuestScope(Hca &h, u16 uid, Resource &user, std::shared_ptr<View> &ring,
+             std::shared_ptr<View> &record)
+      : Scope(h.device), hca_(h), uid_(uid), user_(user), ring_(ring), record_(record) {}
+  explicit GuestScope(Hca &h, u16 uid, Queue &q) : GuestScope(h, uid, q, q.ring, q.record) {}
+  bool of_driver() const override { return true; }
+  bool use_pd(u32 number) override { return use<Resource>(Kind::pd, number) != nullptr; }
+  Cq *use_cq(u32 number) override;
+  Srq *use_srq(u32 number) override;
+  bool use_xrcd(u32 number) override { return use<Resource>(Kind::xrcd, number) != nullptr; }
+  bool uar_exists(u32 page) const override {
+    return hca_.find<Resource>(Kind::uar, page) != nullptr;
+  }
+  bool eq_exists(u32 number) const override {
+    return hca_.find<Resource>(Kind::eq, number) != nullptr;
+  }
+  bool find_schedule(u32, std::shared_ptr<ScheduleElement> &) const override;
+  Status use_ring(const RingPlace &, u64 bytes, RingUse, u8 *&at) override;
+  Status use_record(const RecordPlace &, u32 *&record) override;
+
+ private:
+  template <class T>
+  T *use(Kind kind, u32 number) {
+    T *r = hca_.find<T>(kind, number, uid_);
+    if (r != nullptr) user_.need(r);
+    return r;
+  }
+  Hca &hca_;
+  const u16 uid_;
+  Resource &user_;
+  std::shared_ptr<View> &ring_, &record_;
+};
+
+}  // namespace softhca::firmware
