@@ -1,0 +1,180 @@
+// Ports, as the driver above a PCI function asks for them.
+#include <algorithm>
+
+#include "base/fields.h"
+#include "base/log.h"
+#include "config/identity.h"
+#include "firmware/resources.h"
+#include "firmware/vport.h"
+
+namespace softhca::firmware {
+
+namespace {
+
+// Functions have one port.
+constexpr u32 port_number = 1;
+
+u32 named_port(const Command &c) { return get_field(c.in.data(), 76, 4); }
+bool other_vport(const Command &c) { return get_field(c.in.data(), 64, 1) != 0; }
+
+}  // namespace
+
+Status Hca::vport_context(Command &c) {
+  if (named_port(c) > port_number || other_vport(c)) return Status::bad_param;
+  if (device.ethernet(port_number)) return Status::bad_op;
+  std::array<u8, vport_context_bytes> context{};
+  describe_port(device, port_number, context.data());
+  fill(c, header_bytes, context);
+  return Status::ok;
+}
+
+Status Hca::vport_gid(Command &c) {
+  constexpr u32 index_at = 14, count_at = 12;
+  if (named_port(c) > port_number || other_vport(c)) return Status::bad_param;
+  const u32 index = load_be16(c.in.data() + index_at);
+  const std::vector<GidEntry> &gids = device.gids[port_number - 1];
+  if (index >= gid_table_size(device.port(port_number).link)) return Status::bad_param;
+  store_be16(c.out.data() + count_at, 1);
+  if (index < gids.size() && gids[index].valid) fill(c, header_bytes, gids[index].gid);
+  return Status::ok;
+}
+
+Status Hca::vport_pkey(Command &c) {
+  constexpr u32 index_at = 14, all = 0xffff;
+  constexpr u16 full_member = 0xffff;
+  if (named_port(c) > port_number || other_vport(c)) return Status::bad_param;
+  const u32 index = load_be16(c.in.data() + index_at);
+  if (index != all && index >= pkey_table_size(device.port(port_number).link))
+    return Status::bad_param;
+  std::array<u8, 4> entry{};
+  store_be16(entry.data() + 2, full_member);
+  if (index == 0 || index == all) fill(c, header_bytes, entry);
+  return Status::ok;
+}
+
+Status Hca::vport_state(Command &c) {
+  const u32 up = device.port(port_number).active ? 1 : 0;
+  set_field(c.out.data(), 120, 4, 1);
+  set_field(c.out.data(), 124, 4, up);
+  return Status::ok;
+}
+
+// Nothing is counted.
+Status Hca::vport_counter(Command &) { return Status::ok; }
+
+Status Hca::access_register(Command &c) {
+  enum : u16 {
+    port_mtu = 0x5003,
+    port_type_and_speed = 0x5004,
+    port_status = 0x5006,
+    port_counters = 0x5008,
+    port_lanes = 0x500f,
+    node_description = 0x6001,
+    time_outs = 0x7004,
+  };
+  constexpr u32 register_at = 10, data_at = 16;
+  const u16 which = load_be16(c.in.data() + register_at);
+  const bool read = c.op_mod() == 1, ethernet = device.ethernet(port_number);
+  // What is not set below is as it was asked.
+  std::array<u8, 256> data{};
+  std::copy_n(c.in.begin() + data_at, std::min(c.in.size() - data_at, data.size()), data.begin());
+  const auto set = [&](u32 offset, u32 width, u32 value) {
+    set_field(data.data(), offset, width, value);
+  };
+  switch (which) {
+    case port_type_and_speed: {
+      constexpr u32 widths = 7, width_4x = active_width_4x, speeds = 63, edr = active_speed_edr,
+                    base_cr4_100g = 1 << 20;
+      if (ethernet) {
+        for (const u32 offset : {96u, 192u, 288u}) set(offset, 32, base_cr4_100g);
+      } else {
+        set(128, 16, widths);
+        set(224, 16, widths);
+        set(320, 16, width_4x);
+        set(144, 16, speeds);
+        set(240, 16, speeds);
+        set(336, 16, edr);
+      }
+      break;
+    }
+    case port_mtu: {
+      constexpr u32 largest_frame = 9978, ordinary_frame = 1522;
+      const u32 mtu = device.port(port_number).active_mtu;
+      set(32, 16, ethernet ? largest_frame : 4096);
+      if (read || ethernet) set(64, 16, ethernet ? ordinary_frame : mtu);
+      set(96, 16, ethernet ? ordinary_frame : mtu);
+      break;
+    }
+    case port_lanes:
+      for (const u32 offset : {60u, 92u, 124u}) set(offset, 4, 4);  // VL 0 to 7
+      break;
+    case port_status:
+      set(20, 4, 1);
+      set(28, 4, device.port(port_number).active ? 1 : 2);
+      break;
+    case port_counters: std::fill(data.begin() + 8, data.end(), u8{0}); break;
+    case node_description:
+      if (read) std::copy_n("softhca-pci", 11, data.begin());
+      break;
+    case time_outs: data.fill(0); break;  // the driver's own
+    default: SOFTHCA_LOG(info, "no register %#x", which); return Status::bad_param;
+  }
+  fill(c, data_at, data);
+  return Status::ok;
+}
+
+// Management datagrams of the port itself. There is no agent behind them: what drivers need
+// they learn by commands.
+Status Hca::mad_interface(Command &c) {
+  constexpr u32 mad_at = 16, mad_bytes = 256, method_at = 3, status_at = 4;
+  constexpr u8 get_response = 0x81;
+  constexpr u16 unsupported = 0x000c;
+  std::array<u8, mad_bytes> mad;
+  std::copy_n(c.in.begin() + mad_at, mad_bytes, mad.begin());
+  mad[method_at] = get_response;
+  store_be16(mad.data() + status_at, unsupported);
+  fill(c, mad_at, mad);
+  return Status::ok;
+}
+
+Status Hca::roce_address(Command &c) {
+  constexpr u32 index_at = 8, address_at = 16, version_at = 43;
+  constexpr u8 version_2 = 2;
+  const u32 index = load_be16(c.in.data() + index_at);
+  if (!device.ethernet(port_number)) return Status::bad_op;
+  if (index >= gid_table_size(LinkLayer::ethernet)) return Status::bad_param;
+  std::vector<GidEntry> &gids = device.gids[port_number - 1];
+  if (gids.size() <= index) gids.resize(index + 1);
+  GidEntry &entry = gids[index];
+  std::copy_n(c.in.begin() + address_at, entry.gid.size(), entry.gid.begin());
+  entry.valid = entry.gid != Gid{};
+  entry.type = c.in[version_at] == version_2 ? GidType::roce_v2 : GidType::roce_v1;
+  return Status::ok;
+}
+
+Status Hca::multicast(Command &c) {
+  constexpr u32 gid_at = 16;
+  constexpr u16 attach = 0x806;
+  auto *r = find<QpResource>(Kind::qp, number_in(c), c.uid());
+  if (r == nullptr) return Status::bad_resource;
+  if (r->qp->type != QpType::ud) return Status::bad_param;
+  const std::string group(c.in.begin() + gid_at, c.in.begin() + gid_at + 16);
+  std::set<std::string> &groups = r->qp->multicast;
+  if (c.opcode() == attach && groups.size() >= device.caps.max_mcast_group)
+    return Status::no_resources;
+  const bool changed =
+      c.opcode() == attach ? groups.insert(group).second : groups.erase(group) != 0;
+  count_multicast();
+  return changed || c.opcode() == attach ? Status::ok : Status::bad_resource;
+}
+
+// The fabric asks whether anything here wants datagrams to groups.
+void Hca::count_multicast() {
+  u32 groups = 0;
+  for (const auto &[key, resource] : resources_)
+    if (key.first == Kind::qp)
+      groups += static_cast<u32>(static_cast<QpResource &>(*resource).qp->multicast.size());
+  process().fabric->set_multicast_groups(groups);
+}
+
+}  // namespace softhca::firmware
