@@ -94,10 +94,18 @@ Error invalid(EntryId entry, const char *field, std::uint64_t value, const char 
   return {EINVAL};
 }
 
-Result<void> check_bits(EntryId entry, const char *field, std::uint64_t word, FeatureBits known) {
+void ignored(EntryId entry, const char *field, std::uint64_t value, const char *why) {
+  const Entry &e = row(entry);
+  log(LogLevel::info, "%.*s: %s 0x%llx: ignored: %s", length(e.name), e.name.data(), field,
+      static_cast<unsigned long long>(value), why);
+}
+
+Result<void> check_bits(EntryId entry, const char *field, std::uint64_t word, FeatureBits known,
+                        std::uint64_t ignorable) {
   std::uint64_t unknown = word;
   for (const FeatureBit &b : known) unknown &= ~b.bit;
-  if (unknown != 0) return invalid(entry, field, word, "unknown bits");
+  if ((unknown & ~ignorable) != 0) return invalid(entry, field, word, "unknown bits");
+  if (unknown != 0) ignored(entry, field, unknown, "unknown bits");
   for (const FeatureBit &b : known) {
     if ((word & b.bit) == 0) continue;
     const Effective now = effective_now(row(b.id).answer);

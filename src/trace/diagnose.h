@@ -23,8 +23,13 @@ Error unsupported(EntryId entry, const char *field, std::uint64_t value, const c
 // EINVAL. Warns every time: it is the caller's mistake.
 Error invalid(EntryId entry, const char *field, std::uint64_t value, const char *why);
 
-// Judges a word of flags: EINVAL for a bit that no row knows, the row's refusal
-// for a bit that is not served.
-Result<void> check_bits(EntryId entry, const char *field, std::uint64_t word, FeatureBits known);
+// Part of a request that means nothing, and that the legacy provider did not look at: the
+// request is served without it.
+void ignored(EntryId entry, const char *field, std::uint64_t value, const char *why);
+
+// Judges a word of flags: EINVAL for a bit that no row knows, unless it may be ignored, the
+// row's refusal for a bit that is not served.
+Result<void> check_bits(EntryId entry, const char *field, std::uint64_t word, FeatureBits known,
+                        std::uint64_t ignorable = 0);
 
 }  // namespace ibvexp

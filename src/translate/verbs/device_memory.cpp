@@ -17,17 +17,6 @@ constexpr EntryId allocating = EntryId::ibv_exp_alloc_dm;
 constexpr EntryId freeing = EntryId::ibv_exp_free_dm;
 constexpr EntryId copying = EntryId::ibv_exp_memcpy_dm;
 
-struct Whole {
-  ibv_dm *dm;  // null: not ours
-  std::size_t length;
-};
-
-Whole find_whole(ContextState &state, const ibv_exp_dm *dm) {
-  const MutexGuard guard(state.mutex);
-  const DeviceMemory *known = state.device_memory.find(dm);
-  return known != nullptr ? Whole{known->dm, known->length} : Whole{};
-}
-
 std::uint32_t handle_of(const ibv_dm *dm) {
   if (shows_memory_handle()) return dm->handle;
   // Older releases keep it behind the public structure (verbs_dm of their driver.h).
@@ -47,14 +36,21 @@ void *mapping_of(ibv_dm *dm) {
 
 }  // namespace
 
-ibv_dm *find_dm(ContextState &state, const ibv_exp_dm *dm) { return find_whole(state, dm).dm; }
+FoundMemory find_dm(ContextState &state, const ibv_exp_dm *dm) {
+  const MutexGuard guard(state.mutex);
+  const DeviceMemory *known = state.device_memory.find(dm);
+  return known != nullptr ? FoundMemory{known->dm, known->length} : FoundMemory{};
+}
 
 Result<ibv_exp_dm *> alloc_dm(ContextState &state, ibv_context *context,
                               ibv_exp_alloc_dm_attr *attr) {
   if (attr == nullptr) return invalid(allocating, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0)
     return invalid(allocating, "comp_mask", attr->comp_mask, "unknown bits");
-  if (attr->length == 0) return invalid(allocating, "length", 0, "must not be 0");
+  if (attr->length == 0) {
+    static_cast<void>(invalid(allocating, "length", 0, "must not be 0"));
+    return Error{ENOMEM};  // the legacy provider's number
+  }
 
   auto made = std::make_unique<DeviceMemory>();
   ibv_alloc_dm_attr modern{};
@@ -85,16 +81,13 @@ Result<void> free_dm(ContextState &state, ibv_exp_dm *dm) {
 Result<void> memcpy_dm(ContextState &state, ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr) {
   if (attr == nullptr) return invalid(copying, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0) return invalid(copying, "comp_mask", attr->comp_mask, "unknown bits");
-  const Whole whole = find_whole(state, dm);
+  const FoundMemory whole = find_dm(state, dm);
   ibv_dm *modern = whole.dm;
   if (modern == nullptr) return invalid(copying, "dm", 0, "not allocated here, or freed");
   if (attr->host_addr == nullptr) return invalid(copying, "host_addr", 0, "must not be null");
-  // libmlx5 compares the sum, which may wrap; the answer is its own.
-  if (attr->length > whole.length || attr->dm_offset > whole.length - attr->length) {
-    static_cast<void>(
-        invalid(copying, "dm_offset", attr->dm_offset, "the end is beyond the memory"));
-    return Error{EFAULT};
-  }
+  // libmlx5 compares the sum, which may wrap.
+  if (!whole.holds(attr->dm_offset, attr->length))
+    return invalid(copying, "dm_offset", attr->dm_offset, "the end is beyond the memory");
 
   KeepErrno keep;
   int error;

@@ -13,7 +13,15 @@ Result<ibv_exp_dm *> alloc_dm(ContextState &state, ibv_context *context,
 Result<void> free_dm(ContextState &state, ibv_exp_dm *dm);
 Result<void> memcpy_dm(ContextState &state, ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr);
 
-// The rdma-core object behind a handle, or null.
-ibv_dm *find_dm(ContextState &state, const ibv_exp_dm *dm);
+struct FoundMemory {
+  ibv_dm *dm;  // null: not ours
+  std::size_t length;
+
+  bool holds(std::uint64_t offset, std::size_t bytes) const {
+    return bytes <= length && offset <= length - bytes;
+  }
+};
+// What is behind a handle.
+FoundMemory find_dm(ContextState &state, const ibv_exp_dm *dm);
 
 }  // namespace ibvexp::translate

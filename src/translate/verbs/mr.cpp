@@ -21,6 +21,11 @@ constexpr EntryId registering = EntryId::ibv_exp_reg_mr;
 constexpr EntryId changing = EntryId::ibv_exp_rereg_mr;
 constexpr EntryId prefetching = EntryId::ibv_exp_prefetch_mr;
 
+// Bits without a meaning that the legacy provider did not look at. The one between them and
+// those above it refused.
+constexpr std::uint64_t ignorable_access =
+    (std::uint64_t{IBV_EXP_ACCESS_RESERVED} - 1) & ~std::uint64_t{1 << 6};
+
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 // Pages of our own: unmapped unless kept.
@@ -80,20 +85,19 @@ Result<void> check(const ibv_exp_reg_mr_in &in) {
                                    bits_of<"ibv_exp_reg_mr_in_comp_mask">());
       !bits)
     return bits;
-  if (const auto access =
-          check_bits(registering, "exp_access", in.exp_access, bits_of<"ibv_exp_access_flags">());
+  if (const auto access = check_bits(registering, "exp_access", in.exp_access,
+                                     bits_of<"ibv_exp_access_flags">(), ignorable_access);
       !access)
     return access;
   if ((in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0) {
     if (const auto flags = check_bits(registering, "create_flags", in.create_flags,
-                                      bits_of<"ibv_exp_reg_mr_create_flags">());
+                                      bits_of<"ibv_exp_reg_mr_create_flags">(), ~std::uint64_t{0});
         !flags)
       return flags;
   }
-  // Rules of the legacy manual page.
   if ((in.exp_access & IBV_EXP_ACCESS_RELAXED) != 0 &&
       (in.exp_access & IBV_EXP_ACCESS_ON_DEMAND) == 0)
-    return invalid(registering, "exp_access", in.exp_access, "RELAXED needs ON_DEMAND");
+    ignored(registering, "exp_access", in.exp_access, "RELAXED without ON_DEMAND");
   if ((in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0) {
     if (in.addr != nullptr)
       return invalid(registering, "addr", reinterpret_cast<std::uintptr_t>(in.addr),
@@ -118,10 +122,15 @@ Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
 
 Result<ibv_mr *> register_on_device(ContextState &state, const ibv_exp_reg_mr_in &in) {
   if (const auto checked = check_on_device(in); !checked) return checked.failure();
-  ibv_dm *dm = find_dm(state, in.dm);
-  if (dm == nullptr) return invalid(registering, "dm", 0, "of another context, or freed");
+  const FoundMemory found = find_dm(state, in.dm);
+  if (found.dm == nullptr) return invalid(registering, "dm", 0, "of another context, or freed");
+  const auto offset = reinterpret_cast<std::uintptr_t>(in.addr);
+  if (!found.holds(offset, in.length)) {
+    static_cast<void>(invalid(registering, "addr", offset, "the end is beyond the memory"));
+    return Error{EFAULT};  // the legacy provider's number
+  }
   KeepErrno keep;
-  ibv_mr *mr = ibv_reg_dm_mr(in.pd, dm, reinterpret_cast<std::uintptr_t>(in.addr), in.length,
+  ibv_mr *mr = ibv_reg_dm_mr(in.pd, found.dm, offset, in.length,
                              to_modern_access(in.exp_access) | IBV_ACCESS_ZERO_BASED);
   if (mr == nullptr) return keep.reason();
   return mr;
@@ -129,20 +138,18 @@ Result<ibv_mr *> register_on_device(ContextState &state, const ibv_exp_reg_mr_in
 
 // The memory that the request asks for, none if it brings its own.
 Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
-  const bool contiguous_there = (in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 &&
-                                (in.create_flags & IBV_EXP_REG_MR_CREATE_CONTIG) != 0;
+  const bool contiguous = (in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 &&
+                          (in.create_flags & IBV_EXP_REG_MR_CREATE_CONTIG) != 0;
   const bool allocates = (in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0;
-  if (!contiguous_there && !allocates) return {};
-  if (contiguous_there && in.addr != nullptr) {
+  if (!contiguous && !allocates) return {};
+  if (in.addr != nullptr) {
+    // What lies there stays; nothing is mapped then.
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     memory = map(in.addr, round_up(in.length, page), MAP_FIXED_NOREPLACE);
-    if (memory.address() == nullptr)
-      return unsupported(registering, "addr", reinterpret_cast<std::uintptr_t>(in.addr),
-                         "CREATE_CONTIG where memory lies already");
-  } else {
-    memory = allocate(in.length);
-    if (memory.address() == nullptr) return Error{ENOMEM};
+    return {};
   }
+  memory = allocate(in.length);
+  if (memory.address() == nullptr) return Error{ENOMEM};
   return {};
 }
 
@@ -171,6 +178,8 @@ Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
       real().ibv_dereg_mr(mr);
       throw;
     }
+    // Programs read it there, too.
+    in->addr = start;
   }
   return mr;
 }
