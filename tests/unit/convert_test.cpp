@@ -99,6 +99,8 @@ TEST_CASE("completions of sends have no receive members [row:IBV_EXP_WC_SEND]") 
   CHECK(wc.vendor_err == 0);
   CHECK(wc.exp_wc_flags == 0);
   CHECK(to_legacy(dirty(IBV_WC_RDMA_READ), {}, false).byte_len == 0xeeeeeeee);
+  CHECK(to_legacy(dirty(IBV_WC_SEND, IBV_WC_WITH_IMM), {}, false).exp_wc_flags ==
+        IBV_EXP_WC_WITH_IMM);
 }
 
 TEST_CASE("opcodes of completions keep their numbers but for one [row:IBV_EXP_WC_LOCAL_INV]") {
@@ -115,8 +117,9 @@ TEST_CASE("flags of receives [row:IBV_EXP_WC_WITH_INV]") {
   ibv_qp qp{};
   ibv_srq srq{};
   const auto plain = to_legacy(dirty(IBV_WC_RECV), {&qp, &srq}, false);
-  CHECK(plain.exp_wc_flags ==
-        (IBV_EXP_WC_QP | IBV_EXP_WC_SRQ | IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID));
+  CHECK(plain.exp_wc_flags == (IBV_EXP_WC_QP | IBV_EXP_WC_SRQ));
+  CHECK(plain.sl == 0xee);
+  CHECK(plain.slid == 0xeeee);
   CHECK(plain.qp == &qp);
   CHECK(plain.srq == &srq);
   CHECK(plain.imm_data == 0);

@@ -130,7 +130,11 @@ struct PollRig {
 };
 
 // In every size that a release had, and one that none had; nothing is written
-// beyond.
+// beyond. What a field has that means nothing for the completion: what was there.
+constexpr std::uint8_t before = 0xa5;
+constexpr std::uint32_t kept = 0xa5a5a5a5;
+constexpr std::uint64_t kept_word = 0xa5a5a5a5a5a5a5a5;
+
 template <class Check>
 void each_size(const PollRig::Fields &fields, bool receive, Check check) {
   for (const std::uint32_t size : {88u, 104u, 96u, 48u}) {
@@ -139,15 +143,23 @@ void each_size(const PollRig::Fields &fields, bool receive, Check check) {
     rig.post_sends(1);
     rig.post_receives(1);
     rig.add(fields);
-    Bytes memory(2 * size + 64, 0xa5);
+    Bytes memory(2 * size + 64, before);
     auto *wc = reinterpret_cast<ibv_exp_wc *>(memory.data());
     REQUIRE(poll(rig.queue, 2, wc, size) == 1);
-    CHECK(Bytes(memory.begin() + size, memory.end()) == Bytes(size + 64, 0xa5));
+    CHECK(Bytes(memory.begin() + size, memory.end()) == Bytes(size + 64, before));
     ibv_exp_wc whole{};
     std::memcpy(static_cast<void *>(&whole), wc, std::min<std::size_t>(size, sizeof(whole)));
     CHECK(whole.wr_id == (receive ? 200 : 100));
     CHECK(whole.qp_num == number);
-    if (size > 80) CHECK(whole.qp == &rig.qp);
+    if (size > 80) {
+      CHECK(whole.qp == &rig.qp);
+      CHECK(whole.timestamp == kept_word);
+    }
+    if (size > 80) {
+      CHECK(reinterpret_cast<std::uintptr_t>(whole.srq) == kept_word);
+      CHECK(reinterpret_cast<std::uintptr_t>(whole.dct) == kept_word);
+    }
+    if (size == sizeof(whole)) CHECK(whole.tm_info.tag == kept_word);
     check(whole, size);
     CHECK(rig.consumed() == 1);
   }
@@ -163,12 +175,14 @@ TEST_CASE("engine: completions of requests") {
     int wc;
     std::uint32_t bytes;
   };
-  const Row rows[] = {{0x0a, IBV_WC_SEND, 0},       {0x0b, IBV_WC_SEND, 0},
-                      {0x01, IBV_WC_SEND, 0},       {0x08, IBV_WC_RDMA_WRITE, 0},
-                      {0x09, IBV_WC_RDMA_WRITE, 0}, {0x10, IBV_WC_RDMA_READ, 77},
-                      {0x11, IBV_WC_COMP_SWAP, 8},  {0x12, IBV_WC_FETCH_ADD, 8}};
+  const Row rows[] = {{0x0a, IBV_WC_SEND, kept},       {0x0b, IBV_WC_SEND, kept},
+                      {0x01, IBV_WC_SEND, kept},       {0x08, IBV_WC_RDMA_WRITE, kept},
+                      {0x09, IBV_WC_RDMA_WRITE, kept}, {0x10, IBV_WC_RDMA_READ, 77},
+                      {0x11, IBV_WC_COMP_SWAP, 8},     {0x12, IBV_WC_FETCH_ADD, 8},
+                      {0x00, int(kept), kept}};
   for (const Row &row : rows) {
     CAPTURE(int{row.opcode});
+    const unsigned immediate = row.opcode == 0x0b || row.opcode == 0x09 ? IBV_WC_WITH_IMM : 0;
     PollRig::Fields fields;
     fields.send_opcode = row.opcode;
     fields.bytes = 77;
@@ -176,18 +190,25 @@ TEST_CASE("engine: completions of requests") {
       CHECK(wc.status == IBV_WC_SUCCESS);
       CHECK(int{wc.exp_opcode} == row.wc);
       CHECK(wc.byte_len == row.bytes);
-      if (size > 80) CHECK(wc.exp_wc_flags == qp_flag());
+      CHECK(wc.vendor_err == kept);
+      CHECK(wc.imm_data == kept);
+      CHECK(wc.src_qp == kept);
+      CHECK(wc.pkey_index == std::uint16_t(kept));
+      CHECK(wc.sl == before);
+      if (size > 80) CHECK(wc.exp_wc_flags == (qp_flag() | immediate));
     });
     PollRig rig;
     rig.post_sends(1);
     rig.add(fields);
-    ibv_wc wc{};
+    ibv_wc wc;
+    std::memset(&wc, before, sizeof(wc));
     REQUIRE(poll(rig.queue, 1, &wc) == 1);
     CHECK(wc.wr_id == 100);
     CHECK(int{wc.opcode} == row.wc);
-    if (row.bytes != 0) CHECK(wc.byte_len == row.bytes);
-    const bool immediate = row.opcode == 0x0b || row.opcode == 0x09;
-    CHECK(wc.wc_flags == (immediate ? unsigned{IBV_WC_WITH_IMM} : 0u));
+    CHECK(wc.byte_len == row.bytes);
+    CHECK(wc.imm_data == kept);
+    CHECK(wc.slid == std::uint16_t(kept));
+    CHECK(wc.wc_flags == immediate);
     CHECK(wc.qp_num == number);
     CHECK(rig.endpoint.send.done == 1);
   }
@@ -203,7 +224,7 @@ TEST_CASE("engine: completions of messages") {
   };
   const Row rows[] = {
       {1, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM, IBV_EXP_WC_WITH_IMM, be(0x01020304u)},
-      {2, IBV_WC_RECV, 0, 0, 0},
+      {2, IBV_WC_RECV, 0, 0, kept},
       {3, IBV_WC_RECV, IBV_WC_WITH_IMM, IBV_EXP_WC_WITH_IMM, be(0x01020304u)},
       {4, IBV_WC_RECV, IBV_WC_WITH_INV, IBV_EXP_WC_WITH_INV, 0x01020304},
   };
@@ -223,8 +244,7 @@ TEST_CASE("engine: completions of messages") {
       CHECK(wc.slid == 0x1234);
       CHECK(wc.dlid_path_bits == 5);
       CHECK(wc.pkey_index == 0x0304);
-      std::uint64_t flags = row.exp_flags | IBV_EXP_WC_QP | IBV_EXP_WC_GRH | IBV_EXP_WC_WITH_SL |
-                            IBV_EXP_WC_WITH_SLID;
+      std::uint64_t flags = row.exp_flags | IBV_EXP_WC_QP | IBV_EXP_WC_GRH;
       // 3.x and 4.0 have another bit for it.
       if (size == 88 && row.opcode == 4) flags |= std::uint64_t{IBV_EXP_START_FLAG} << 2;
       if (size > 80) CHECK(wc.exp_wc_flags == flags);
@@ -232,12 +252,13 @@ TEST_CASE("engine: completions of messages") {
     PollRig rig;
     rig.post_receives(1);
     rig.add(fields);
-    ibv_wc wc{};
+    ibv_wc wc;
+    std::memset(&wc, before, sizeof(wc));
     REQUIRE(poll(rig.queue, 1, &wc) == 1);
     CHECK(wc.wr_id == 200);
     CHECK(wc.wc_flags == (row.flags | IBV_WC_GRH));
     CHECK(wc.byte_len == 99);
-    if (row.flags != 0) CHECK(wc.imm_data == row.imm);
+    CHECK(wc.imm_data == row.imm);
     CHECK(rig.endpoint.receive.counters->tail == 1);
   }
 }
@@ -276,6 +297,8 @@ TEST_CASE("engine: there is no completion in less than the base structure") {
   ibv_exp_wc wc;
   CHECK(poll(rig.queue, 1, &wc, 47) == -EINVAL);
   CHECK(rig.consumed() == 0);
+  PollRig empty;
+  CHECK(poll(empty.queue, 1, &wc, 47) == 0);
 }
 
 TEST_CASE("engine: an empty queue, and one that goes round") {
@@ -351,7 +374,7 @@ TEST_CASE("engine: failed and flushed requests") {
   PollRig::Fields send, receive;
   send.opcode = 13;
   send.counter = 1;  // the first was silent
-  send.send_opcode = 0x0a;
+  send.send_opcode = 0x08;
   send.syndrome = 0x13;
   send.vendor = 0x88;
   receive.opcode = 14;
@@ -359,16 +382,44 @@ TEST_CASE("engine: failed and flushed requests") {
   rig.add(send);
   rig.add(receive);
   ibv_exp_wc wc[2];
+  std::memset(static_cast<void *>(wc), before, sizeof(wc));
   REQUIRE(poll(rig.queue, 2, wc, sizeof(wc[0])) == 2);
   CHECK(wc[0].wr_id == 101);
   CHECK(wc[0].status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(wc[0].exp_opcode == IBV_EXP_WC_RDMA_WRITE);
   CHECK(wc[0].vendor_err == 0x88);
   CHECK(wc[0].qp == &rig.qp);
   CHECK(wc[0].qp_num == number);
   CHECK(rig.endpoint.send.done == 2);
   CHECK(wc[1].wr_id == 200);
   CHECK(wc[1].status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(wc[1].exp_opcode == kept);
+  for (const ibv_exp_wc &each : wc) {
+    CHECK(each.exp_wc_flags == IBV_EXP_WC_QP);
+    CHECK(each.byte_len == kept);
+    CHECK(each.imm_data == kept);
+    CHECK(each.timestamp == kept_word);
+  }
   CHECK(rig.endpoint.receive.limit() - rig.endpoint.receive.counters->head == 4);
+}
+
+TEST_CASE("engine: failed requests of a queue with time stamps") {
+  for (const std::uint32_t size : {88u, 104u, 96u}) {
+    CAPTURE(size);
+    PollRig rig;
+    rig.queue.stamps = Stamps::cycles;
+    rig.post_sends(1);
+    PollRig::Fields send;
+    send.opcode = 13;
+    send.syndrome = 0x13;
+    send.vendor = 0x88;
+    rig.add(send);
+    ibv_exp_wc wc{};
+    REQUIRE(poll(rig.queue, 1, &wc, size) == 1);
+    CHECK(wc.status == IBV_WC_REM_ACCESS_ERR);
+    CHECK(wc.exp_wc_flags == (IBV_EXP_WC_QP | IBV_EXP_WC_WITH_TIMESTAMP));
+    CHECK(wc.timestamp == 0x8813);  // the word of the entry
+  }
 }
 
 TEST_CASE("engine: failed requests by the base verb") {
@@ -383,11 +434,17 @@ TEST_CASE("engine: failed requests by the base verb") {
   rig.add(send);
   rig.add(receive);
   ibv_wc wc[2];
+  std::memset(wc, before, sizeof(wc));
   REQUIRE(poll(rig.queue, 2, wc) == 2);
-  CHECK(wc[0].opcode == IBV_WC_SEND);
-  CHECK(wc[1].opcode == IBV_WC_RECV);
+  CHECK(wc[0].status == IBV_WC_REM_ACCESS_ERR);
   CHECK(wc[1].wr_id == 200);
   CHECK(wc[1].status == IBV_WC_WR_FLUSH_ERR);
+  // As libmlx5 has it.
+  for (const ibv_wc &each : wc) {
+    CHECK(each.opcode == kept);
+    CHECK(each.byte_len == kept);
+    CHECK(each.wc_flags == 0);
+  }
 }
 
 TEST_CASE("engine: data inside completions") {
@@ -616,7 +673,6 @@ TEST_CASE("engine: a shared receive queue") {
   failed.syndrome = 0x13;
   rig.add(failed);
   REQUIRE(poll(rig.queue, 1, wc, sizeof(wc[0])) == 1);
-  CHECK(wc[0].srq == nullptr);
   CHECK((wc[0].exp_wc_flags & IBV_EXP_WC_SRQ) == 0);
 
   // Unread completions of a queue pair that is reset give their entries back, but
@@ -711,6 +767,7 @@ TEST_CASE("engine: messages of a shared queue, one after the other and among oth
   REQUIRE(post_receive(shared, wr, nullptr) == 0);
   rig.post_sends(1);
   PollRig::Fields sent;
+  sent.send_opcode = 0x0a;
   std::uint16_t next = 0;
   const auto add_message = [&] {
     PollRig::Fields message;

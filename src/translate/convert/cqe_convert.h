@@ -25,6 +25,12 @@ inline std::uint32_t queue_number(const mlx5_cqe64 &cqe) {
   return be32toh(cqe.sop_drop_qpn) & 0xffffff;
 }
 
+// Of a request.
+inline bool has_immediate(const mlx5_cqe64 &cqe) {
+  const std::uint32_t opcode = be32toh(cqe.sop_drop_qpn) >> 24;
+  return opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
+}
+
 inline std::uint64_t timestamp(const mlx5_cqe64 &cqe) { return be64toh(cqe.timestamp); }
 
 // Network and transport checksum good, in an IPv4 packet.
@@ -41,7 +47,10 @@ inline bool checksum_ok(const mlx5_cqe64 &cqe) {
 inline void to_modern(const mlx5_cqe64 &from, ibv_wc &to) {
   to.qp_num = cqe::queue_number(from);
   switch (mlx5dv_get_cqe_opcode(const_cast<mlx5_cqe64 *>(&from))) {
-    case MLX5_CQE_REQ: to.byte_len = be32toh(from.byte_cnt); return;
+    case MLX5_CQE_REQ:
+      to.byte_len = be32toh(from.byte_cnt);
+      if (cqe::has_immediate(from)) to.wc_flags |= IBV_WC_WITH_IMM;
+      return;
     case MLX5_CQE_REQ_ERR:
     case MLX5_CQE_RESP_ERR: to.vendor_err = cqe::vendor_syndrome(from); return;
     case MLX5_CQE_RESP_WR_IMM:

@@ -33,9 +33,10 @@ constexpr bool brings_data(ibv_exp_wc_opcode opcode) {
 
 constexpr bool is_receive(ibv_wc_opcode opcode) { return (opcode & IBV_WC_RECV) != 0; }
 
-// (exp <- modern) What a receive reports.
+// (exp <- modern) What a receive reports. Service level and source LID are there, but the
+// legacy provider never said so by flags.
 constexpr std::uint64_t receive_flags(unsigned wc_flags, bool to_3x_or_4_0) {
-  std::uint64_t to = IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID;
+  std::uint64_t to = 0;
   // One flag for network and transport checksum of IPv4 packets.
   if ((wc_flags & IBV_WC_IP_CSUM_OK) != 0)
     to |= IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK | IBV_EXP_WC_RX_IPV4_PACKET;
@@ -78,6 +79,7 @@ inline ibv_exp_wc to_legacy(const ibv_wc &from, const Origin &origin, bool to_3x
   to.exp_opcode = to_legacy(from.opcode);
   if (!is_receive(from.opcode)) {
     if (brings_data(to.exp_opcode)) to.byte_len = from.byte_len;
+    if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) to.exp_wc_flags |= IBV_EXP_WC_WITH_IMM;
     return to;
   }
 

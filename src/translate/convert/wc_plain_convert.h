@@ -53,6 +53,8 @@ template <std::uint32_t wc_size>
   const auto opcode = static_cast<std::uint64_t>(from.opcode);
   const bool brought = opcode - IBV_WC_RDMA_READ <= IBV_WC_FETCH_ADD - IBV_WC_RDMA_READ;
   const std::uint64_t bytes = brought ? from.byte_len : 0;
+  static_assert(int{IBV_EXP_WC_WITH_IMM} == int{IBV_WC_WITH_IMM});
+  const std::uint64_t flags = IBV_EXP_WC_QP | (from.wc_flags & IBV_WC_WITH_IMM);
   auto *to = static_cast<words::Word *>(at);
   to[0] = wr_id;
   to[1] = opcode << 32;
@@ -60,7 +62,7 @@ template <std::uint32_t wc_size>
   to[3] = number << 32;
   std::memset(to + 4, 0, wc_size - 4 * sizeof(*to));
   to[7] = reinterpret_cast<std::uintptr_t>(qp);
-  to[10] = IBV_EXP_WC_QP;
+  to[10] = flags;
 }
 
 template <std::uint32_t wc_size>

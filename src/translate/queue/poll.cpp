@@ -45,7 +45,10 @@ int move_all_plain(const ContextState &state, const CqState *own, int count, ibv
 
 }  // namespace
 
-Error refuse_room(const ibv_exp_wc *wc, std::uint32_t wc_size) {
+Result<int> refuse_room(ibv_cq *cq, int num_entries, const ibv_exp_wc *wc, std::uint32_t wc_size) {
+  if (num_entries < 1) return 0;
+  if (const queue::CqFront *front = queue::front_of(cq))
+    if (front->own.engine != nullptr && front->own.engine->is_empty()) return 0;
   const Error error = wc == nullptr ? invalid(EntryId::ibv_exp_poll_cq, "wc", 0, "must not be null")
                                     : invalid(EntryId::ibv_exp_poll_cq, "wc_size", wc_size,
                                               "less than struct ibv_wc has");

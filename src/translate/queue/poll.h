@@ -48,8 +48,8 @@ template <std::uint32_t wc_size>
 void move_completions(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
                       std::uint32_t wc_size);
 
-// Why there is nowhere to put completions.
-Error refuse_room(const ibv_exp_wc *wc, std::uint32_t wc_size);
+// There is nowhere to put completions: an error, unless there are none.
+Result<int> refuse_room(ibv_cq *cq, int num_entries, const ibv_exp_wc *wc, std::uint32_t wc_size);
 
 // What most calls come to: the engine's queue, or null, and its answer, which is
 // negative for an errno value.
@@ -71,7 +71,7 @@ inline Error refuse(int error, const ibv_cq *) { return {-error}; }
                                                   std::uint32_t wc_size) {
   // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
   if (wc_size < sizeof(ibv_wc) || wc == nullptr) [[unlikely]]
-    return refuse_room(wc, wc_size);
+    return refuse_room(cq, num_entries, wc, wc_size);
 
   if (queue::CqFront *front = queue::front_of(cq)) [[likely]] {
     if (engine::CompletionQueue *queue = front->own.engine) [[likely]] {

@@ -14,15 +14,14 @@ class Stamps {
  public:
   Stamps(ibv_context *context, CqRing::Stamps kind) : context_(context), kind_(kind) {}
 
-  // cycles: as the device wrote them; 0 for none. Completions with an error have
-  // none, expanded ones have lost theirs.
+  // cycles: as the device wrote them; 0 for none. Expanded completions have lost theirs. Of
+  // those with an error the word is no time, but the legacy provider reported it.
   void put(std::uint64_t cycles, ibv_exp_wc &wc) {
     if (kind_ == CqRing::Stamps::none) [[likely]]
       return;
-    wc.exp_wc_flags &= ~std::uint64_t{IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID};
-    if (wc.status != IBV_WC_SUCCESS || cycles == 0) return;
+    if (cycles == 0) return;
     if (kind_ == CqRing::Stamps::system_time) {
-      if (!read_clock()) return;
+      if (wc.status != IBV_WC_SUCCESS || !read_clock()) return;
       cycles = cycles_to_ns(clock_, cycles);
     }
     wc.timestamp = cycles;

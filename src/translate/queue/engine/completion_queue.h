@@ -51,6 +51,12 @@ struct CompletionQueue {
     return (op_own & 1) == owner(index) && op_own >> 4 != MLX5_CQE_INVALID;
   }
 
+  bool is_empty() {
+    const Guard guard(lock);
+    std::uint8_t op_own;
+    return !has(*consumed, op_own);
+  }
+
   // What was read may be overwritten.
   [[gnu::always_inline]] void release(std::uint32_t index) {
     set_relaxed(*consumed, index);

@@ -1,5 +1,6 @@
 // Completions that succeeded and have nothing special, as most are, straight from
-// the device's entry into the caller's structure: in a few stores of whole words.
+// the device's entry into the caller's structure: in a few stores. Fields that mean
+// nothing for a completion are not written, as in libmlx5 and in the legacy provider.
 // Everything else goes through take_other() in poll.cpp.
 #pragma once
 
@@ -15,7 +16,10 @@ struct SendMeaning {
   std::uint8_t wc = IBV_WC_SEND;
   std::uint8_t exp = IBV_EXP_WC_SEND;
   std::uint8_t wc_flags = 0;
-  enum : std::uint8_t { nothing, counted, eight, in_sent, masked } bytes = nothing;
+  // unnamed: its completion has no opcode.
+  enum : std::uint8_t { nothing, counted, eight, in_sent, masked, unnamed } bytes = nothing;
+
+  constexpr bool has_bytes() const { return bytes == counted || bytes == eight || bytes == masked; }
 };
 
 inline constexpr auto send_meanings = [] {
@@ -36,7 +40,7 @@ inline constexpr auto send_meanings = [] {
   all[MLX5_OPCODE_ATOMIC_MASKED_FA] = {IBV_EXP_WC_MASKED_FETCH_ADD, IBV_EXP_WC_MASKED_FETCH_ADD, 0,
                                        SendMeaning::masked};
   both(MLX5_OPCODE_UMR, IBV_WC_SEND, SendMeaning::in_sent);
-  both(MLX5_OPCODE_NOP, IBV_WC_SEND, SendMeaning::in_sent);
+  both(MLX5_OPCODE_NOP, IBV_WC_SEND, SendMeaning::unnamed);
   return all;
 }();
 
@@ -46,7 +50,7 @@ struct ReceiveMeaning {
   std::uint64_t opcode = 0;     // with the status in front
   std::uint64_t exp_flags = 0;  // IBV_EXP_WC_*
   std::uint64_t wc_flags = 0;   // IBV_WC_*, with room for a source in front
-  std::uint32_t immediate = 0;  // mask
+  bool immediate = false;       // there is some, or a key
 };
 
 constexpr std::uint32_t receive_index(std::uint32_t kind, bool checksum, bool grh) {
@@ -66,7 +70,7 @@ inline constexpr auto receive_meanings = [] {
     std::uint32_t flags = 0;
     if (kind == MLX5_CQE_RESP_WR_IMM || kind == MLX5_CQE_RESP_SEND_IMM) flags |= IBV_WC_WITH_IMM;
     if (kind == MLX5_CQE_RESP_SEND_INV) flags |= IBV_WC_WITH_INV;
-    m.immediate = flags != 0 ? ~0u : 0;
+    m.immediate = flags != 0;
     if ((index & 2) != 0) flags |= IBV_WC_IP_CSUM_OK;
     if ((index & 1) != 0) flags |= IBV_WC_GRH;
     m.wc_flags = std::uint64_t{flags} << 32;
@@ -98,42 +102,52 @@ inline std::uint32_t masked_bytes(const SendQueue &queue, Cqe cqe) {
   return 4u << (modifier & 3);
 }
 
-[[gnu::always_inline]] inline std::uint64_t bytes_of(const SendMeaning &meaning,
+[[gnu::always_inline]] inline std::uint32_t bytes_of(const SendMeaning &meaning,
                                                      const SendQueue &queue, Cqe cqe) {
-  std::uint64_t bytes = 0;
   switch (meaning.bytes) {
-    case SendMeaning::counted: bytes = cqe.byte_count(); break;
-    case SendMeaning::eight: bytes = 8; break;
-    case SendMeaning::masked: bytes = masked_bytes(queue, cqe); break;
-    default: break;
+    case SendMeaning::counted: return cqe.byte_count();
+    case SendMeaning::masked: return masked_bytes(queue, cqe);
+    default: return 8;
   }
-  return bytes;
+}
+
+[[gnu::always_inline]] inline void write_half(void *at, std::size_t offset, std::uint32_t value) {
+  store(static_cast<std::uint8_t *>(at) + offset, value);
+}
+
+// Of a request, whether it succeeded or failed.
+template <bool exp>
+[[gnu::always_inline]] inline void write_opcode(const SendMeaning &meaning, const Sent &sent,
+                                                void *at) {
+  if (meaning.bytes == SendMeaning::unnamed) return;
+  std::uint32_t opcode = exp ? meaning.exp : meaning.wc;
+  if (meaning.bytes == SendMeaning::in_sent) opcode = sent.meaning();
+  write_half(at, offsetof(ibv_wc, opcode), opcode);
 }
 
 // wc_size 0: ibv_wc.
 template <std::uint32_t wc_size>
 [[gnu::always_inline]] inline void write_send(Endpoint &of, Cqe cqe, void *at) {
   constexpr bool exp = wc_size != 0;
+  static_assert(int{IBV_WC_WITH_IMM} == int{IBV_EXP_WC_WITH_IMM});
   const Sent &sent = complete_send(of.send, cqe);
   const SendMeaning &meaning = send_meanings[cqe.send_opcode()];
-  std::uint64_t opcode = exp ? meaning.exp : meaning.wc;
-  std::uint64_t bytes = 0;
-  if (meaning.bytes != SendMeaning::nothing) [[unlikely]] {
-    if (meaning.bytes == SendMeaning::in_sent) opcode = sent.meaning();
-    else bytes = bytes_of(meaning, of.send, cqe);
-  }
   auto *to = static_cast<Word *>(at);
   to[0] = sent.wr_id;
-  to[1] = opcode << 32;
-  to[2] = bytes << 32;
-  to[3] = std::uint64_t{cqe.number()} << 32;
-  if constexpr (exp) {
-    to[4] = to[5] = to[6] = to[8] = to[9] = 0;
-    if constexpr (wc_size > 88) std::memset(to + 11, 0, wc_size - 88);
-    to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
-    to[10] = of.send_flags;
+  if (meaning.bytes == SendMeaning::nothing) [[likely]] {
+    to[1] = std::uint64_t{exp ? meaning.exp : meaning.wc} << 32;
   } else {
-    to[4] = std::uint64_t{meaning.wc_flags} << 32;
+    write_half(at, offsetof(ibv_wc, status), IBV_WC_SUCCESS);
+    write_opcode<exp>(meaning, sent, at);
+    if (meaning.has_bytes())
+      write_half(at, offsetof(ibv_wc, byte_len), bytes_of(meaning, of.send, cqe));
+  }
+  write_half(at, offsetof(ibv_wc, qp_num), cqe.number());
+  if constexpr (exp) {
+    to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
+    to[10] = of.send_flags | meaning.wc_flags;
+  } else {
+    write_half(at, offsetof(ibv_wc, wc_flags), meaning.wc_flags);
   }
 }
 
@@ -153,7 +167,7 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
     to[0] = complete_own_receive(of.receive);
   else
     to[0] = known == Known::shared ? complete_shared(*of.shared, cqe) : complete_receive(of, cqe);
-  to[2] = std::uint64_t{cqe.byte_count()} << 32;
+  write_half(at, offsetof(ibv_wc, byte_len), cqe.byte_count());
   const std::uint32_t source = cqe.flags_and_source();
   std::uint32_t index = receive_index(kind, false, (source >> 28 & 3) != 0);
   if ((known == Known::frame || (known == Known::nothing && of.frames)) &&
@@ -164,18 +178,20 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
   to[4] = meaning.wc_flags | (source & 0xffffff);
   if constexpr (exp) to[10] = meaning.exp_flags | of.receive_flags;
   const std::uint32_t raw = cqe.immediate();
-  std::uint32_t immediate = exp ? raw & meaning.immediate : raw;
-  if (known < Known::keeping && kind == MLX5_CQE_RESP_SEND_INV) [[unlikely]]
-    immediate = be(raw);
-  to[3] = std::uint64_t{known == Known::plain ? of.number : cqe.number()} << 32 | immediate;
+  write_half(at, offsetof(ibv_wc, qp_num), known == Known::plain ? of.number : cqe.number());
+  if (meaning.immediate) {
+    const bool turned = known < Known::keeping && kind == MLX5_CQE_RESP_SEND_INV;
+    write_half(at, offsetof(ibv_wc, imm_data), turned ? be(raw) : raw);
+  }
   to[5] = be(static_cast<std::uint16_t>(raw >> 16)) | std::uint32_t{cqe.slid()} << 16 |
           std::uint64_t{source >> 24 & 0xf} << 32 | std::uint64_t{cqe.path_bits()} << 40;
   if constexpr (exp) {
-    to[6] = 0;
     static_assert(offsetof(Endpoint, srq) == offsetof(Endpoint, qp) + 8 &&
                   offsetof(Endpoint, dct) == offsetof(Endpoint, qp) + 16);
-    std::memcpy(to + 7, &of.qp, 24);
-    if constexpr (wc_size > 88) std::memset(to + 11, 0, wc_size - 88);
+    // Most receive from a queue of their own.
+    if (known == Known::plain || known == Known::frame || (known != Known::shared && !of.special))
+      to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
+    else std::memcpy(to + 7, &of.qp, 24);
   }
 }
 
@@ -187,20 +203,23 @@ inline constexpr auto statuses = [] {
   return table;
 }();
 
-// kind: MLX5_CQE_REQ_ERR or RESP_ERR. What did not happen has no meaning.
+// kind: MLX5_CQE_REQ_ERR or RESP_ERR.
 template <std::uint32_t wc_size>
 [[gnu::always_inline]] inline void write_error(Endpoint &of, Cqe cqe, std::uint32_t kind,
                                                void *at) {
   constexpr bool exp = wc_size != 0;
-  const bool receive = kind == MLX5_CQE_RESP_ERR;
   auto *to = static_cast<Word *>(at);
-  to[0] = receive ? complete_receive(of, cqe) : complete_send(of.send, cqe).wr_id;
-  to[1] = statuses[cqe.syndrome()] |
-          (receive && !exp ? std::uint64_t{IBV_WC_RECV} << 32 : std::uint64_t{0});
-  to[2] = cqe.vendor_syndrome();
-  to[3] = std::uint64_t{cqe.number()} << 32;
+  write_half(at, offsetof(ibv_wc, status), statuses[cqe.syndrome()]);
+  if (kind == MLX5_CQE_RESP_ERR) {
+    to[0] = complete_receive(of, cqe);
+  } else {
+    const Sent &sent = complete_send(of.send, cqe);
+    to[0] = sent.wr_id;
+    if constexpr (exp) write_opcode<exp>(send_meanings[cqe.send_opcode()], sent, at);
+  }
+  write_half(at, offsetof(ibv_wc, vendor_err), cqe.vendor_syndrome());
+  write_half(at, offsetof(ibv_wc, qp_num), cqe.number());
   if constexpr (exp) {
-    std::memset(to + 4, 0, wc_size - 4 * sizeof(*to));
     to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
     to[10] = of.send_flags;
     if (of.dct != nullptr) {
@@ -208,7 +227,7 @@ template <std::uint32_t wc_size>
       to[10] |= IBV_EXP_WC_DCT | IBV_EXP_WC_SRQ;
     }
   } else {
-    to[4] = to[5] = 0;
+    write_half(at, offsetof(ibv_wc, wc_flags), 0);
   }
 }
 

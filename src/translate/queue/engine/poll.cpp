@@ -4,6 +4,7 @@
 #include "translate/queue/stamps.h"
 #include "translate/queue/engine/take.h"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace ibvexp::engine {
@@ -255,7 +256,8 @@ struct ExpSink {
   }
 };
 
-// The same with the device's clock.
+// The same with the device's clock. In completions with an error their reasons lie over the
+// end of it; the legacy provider reported the word all the same.
 template <std::uint32_t size>
 struct StampSink : ExpSink<size> {
   using Base = ExpSink<size>;
@@ -264,8 +266,7 @@ struct StampSink : ExpSink<size> {
     const std::uint64_t cycles = cqe.timestamp();
     auto *to = reinterpret_cast<Word *>(this->at);
     to[6] = cycles;
-    to[10] = (to[10] & ~std::uint64_t{IBV_EXP_WC_WITH_SL | IBV_EXP_WC_WITH_SLID}) |
-             (cycles != 0 ? std::uint64_t{IBV_EXP_WC_WITH_TIMESTAMP} : 0);
+    to[10] |= cycles != 0 ? std::uint64_t{IBV_EXP_WC_WITH_TIMESTAMP} : 0;
   }
   [[gnu::always_inline]] void send(Endpoint &of, Cqe cqe) const {
     Base::send(of, cqe);
@@ -274,6 +275,10 @@ struct StampSink : ExpSink<size> {
   template <Known known>
   [[gnu::always_inline]] void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
     Base::template receive<known>(of, cqe, kind);
+    stamp(cqe);
+  }
+  [[gnu::always_inline]] void error(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
+    Base::error(of, cqe, kind);
     stamp(cqe);
   }
   [[gnu::noinline, gnu::cold]] Take other(CompletionQueue &queue, std::uint32_t index) const {
@@ -288,27 +293,33 @@ struct SlowSink {
   std::uint32_t size;
   translate::Stamps *stamps;
 
+  // What is there already, since not all of it is written.
+  ibv_exp_wc load() const {
+    ibv_exp_wc wc{};
+    std::memcpy(static_cast<void *>(&wc), at, std::min<std::size_t>(size, sizeof(wc)));
+    return wc;
+  }
   void finish(Cqe cqe, ibv_exp_wc &wc) const {
     stamps->put(cqe.timestamp(), wc);
     translate::store(wc, at, size);
   }
   void send(Endpoint &of, Cqe cqe) const {
-    ibv_exp_wc wc;
+    ibv_exp_wc wc = load();
     write_send<sizeof(wc)>(of, cqe, &wc);
     finish(cqe, wc);
   }
   template <Known known>
   void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    ibv_exp_wc wc;
+    ibv_exp_wc wc = load();
     write_receive<sizeof(wc), known>(of, cqe, kind, &wc);
     if (size == translate::wc_size_4_0 && (wc.exp_wc_flags & IBV_EXP_WC_WITH_INV) != 0)
       wc.exp_wc_flags |= translate::with_inv_3x;
     finish(cqe, wc);
   }
   void error(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    ibv_exp_wc wc;
+    ibv_exp_wc wc = load();
     write_error<sizeof(wc)>(of, cqe, kind, &wc);
-    translate::store(wc, at, size);
+    finish(cqe, wc);
   }
   void next() { at += size; }
   static int refuse(const CompletionQueue &queue) { return refuse_strides(queue); }
@@ -488,6 +499,14 @@ template <std::uint32_t size>
   return take_first(queue, count, ExpSink<translate::wc_size_4_0>{at});
 }
 
+// There is no room for a completion, which does not matter where there is none.
+[[gnu::noinline, gnu::cold]] int refuse_size(CompletionQueue &queue, int count,
+                                             std::uint32_t wc_size) {
+  if (count < 1 || queue.is_empty()) return 0;
+  errno = invalid(EntryId::ibv_exp_poll_cq, "wc_size", wc_size, "less than struct ibv_wc has").code;
+  return -errno;
+}
+
 // Another structure than the usual one, or time stamps.
 [[gnu::noinline]] int take_otherwise(CompletionQueue &queue, int count, std::uint8_t *at,
                                      std::uint32_t wc_size) {
@@ -500,11 +519,7 @@ template <std::uint32_t size>
   if (queue.stamps == Stamps::none && wc_size == translate::wc_size_4_0)
     return take_smaller(queue, count, at);
   // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
-  if (wc_size < sizeof(ibv_wc)) {
-    errno =
-        invalid(EntryId::ibv_exp_poll_cq, "wc_size", wc_size, "less than struct ibv_wc has").code;
-    return -errno;
-  }
+  if (wc_size < sizeof(ibv_wc)) return refuse_size(queue, count, wc_size);
   return take_slowly(queue, count, at, wc_size);
 }
 

@@ -36,7 +36,7 @@ int append_address(const Poster &poster, const ibv_exp_send_wr &wr, RawWqe &wqe)
 
 int write_nop(const Poster &, const ibv_exp_send_wr &, Special &special) {
   special.wqe.begin(MLX5_OPCODE_NOP, 0);
-  // There is no opcode for its completion; the legacy provider left 0.
+  // There is no opcode for its completion.
   special.meaning = {IBV_EXP_WC_SEND, 0};
   return 0;
 }
