@@ -123,7 +123,9 @@ TEST_CASE("empty pieces are no units [row:umr_ext_op_mem_reg_list]") {
   const auto units = units_of(list.umr);
   CHECK(be32(units, 0) == 64);
   CHECK(be32(units, 16) == 32);
-  CHECK(measure(List({0, 0}).umr, &context, layout) == EINVAL);
+  REQUIRE(measure(List({0, 0}).umr, &context, layout) == 0);
+  CHECK(layout.length == 0);
+  CHECK(layout.bytes() == 0);
 }
 
 TEST_CASE("a pattern has a header and a unit per block [row:IBV_EXP_UMR_REPEAT]") {
@@ -169,7 +171,6 @@ TEST_CASE("lists that no key can have [row:umr_ext_op_num_mrs]") {
   List list({64, 64});
   ibv_context other{};
   UmrLayout layout;
-  SECTION("none") { list.umr.num_mrs = 0; }
   SECTION("too many") { list.umr.num_mrs = 65536; }
   SECTION("no list") { list.umr.mem_list.mem_reg_list = nullptr; }
   SECTION("no region") { list.pieces[1].mr = nullptr; }

@@ -151,6 +151,7 @@ struct IndirectKey {
   std::uint64_t unused[4];
   mlx5dv_mkey *mkey;
   std::uint32_t entries;  // granted
+  std::uint32_t listed;   // of them, for lists: as asked, in fours
 };
 // From calloc(), as a region of rdma-core.
 using OwnedKey = std::unique_ptr<IndirectKey, Destroys<std::free>>;

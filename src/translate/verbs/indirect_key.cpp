@@ -5,6 +5,7 @@
 #include "base/real.h"
 #include "trace/diagnose.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -21,6 +22,9 @@ constexpr EntryId freeing = EntryId::ibv_exp_dealloc_mkey_list_memory;
 // What rdma-core's ibv_dereg_mr() looks at, see objects.h.
 static_assert(offsetof(IndirectKey, mr_type) == sizeof(ibv_mr));
 constexpr int null_mr = 1;  // IBV_MR_TYPE_NULL_MR
+
+// The legacy provider counted entries in fours.
+constexpr std::uint32_t in_fours(std::uint32_t entries) { return (entries + 3) / 4 * 4; }
 
 constexpr std::size_t entry_size = 16;
 constexpr std::size_t list_alignment = 2048;  // of what the device reads entries from
@@ -40,17 +44,16 @@ int deregister(ibv_mr *mr) { return real().ibv_dereg_mr(mr); }
 Result<void> check(const ibv_exp_create_mr_in &in) {
   if (in.comp_mask != 0) return invalid(creating, "comp_mask", in.comp_mask, "unknown bits");
   if (const auto flags = check_bits(creating, "create_flags", in.attr.create_flags,
-                                    bits_of<"ibv_exp_mr_create_flags">());
+                                    bits_of<"ibv_exp_mr_create_flags">(), ~std::uint64_t{0});
       !flags)
     return flags;
-  if ((in.attr.create_flags & IBV_EXP_MR_INDIRECT_KLMS) == 0)
-    return invalid(creating, "create_flags", in.attr.create_flags, "no kind of key named");
   if (const auto access = check_bits(creating, "exp_access_flags", in.attr.exp_access_flags,
                                      bits_of<"ibv_exp_access_flags">());
       !access)
     return access;
-  if (in.attr.max_klm_list_size == 0 || in.attr.max_klm_list_size > max_key_entries)
-    return invalid(creating, "max_klm_list_size", in.attr.max_klm_list_size, "1 to 65531 entries");
+  if (in.attr.max_klm_list_size > max_key_entries)
+    return invalid(creating, "max_klm_list_size", in.attr.max_klm_list_size,
+                   "more than 65531 entries");
   if (!mlx5dv_is_supported(in.pd->context->device))
     return unsupported(creating, "pd", 0, "indirect keys are for mlx5 only");
   return {};
@@ -65,7 +68,9 @@ Result<ibv_mr *> create_mr(ContextState &state, ibv_exp_create_mr_in *in) {
   // Not by new: rdma-core may be the one to free it.
   OwnedKey key(static_cast<IndirectKey *>(std::calloc(1, sizeof(IndirectKey))));
   if (!key) return Error{ENOMEM};
-  key->entries = in->attr.max_klm_list_size + 1;
+  key->listed = in_fours(in->attr.max_klm_list_size);
+  // One more, for the header of a pattern.
+  key->entries = std::min(key->listed + 1, largest_key);
   Owned<mlx5dv_mkey, mlx5dv_destroy_mkey> mkey(make_mkey(in->pd, key->entries));
   if (!mkey) return keep.reason();
   key->mkey = mkey.get();
@@ -103,10 +108,9 @@ int destroy_key(ContextState &state, IndirectKey &key) {
 Result<void> query_mkey(ContextState &state, ibv_mr *mr, ibv_exp_mkey_attr *attr) {
   if (attr == nullptr) return invalid(querying, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0) return invalid(querying, "comp_mask", attr->comp_mask, "unknown bits");
+  // A region with memory has none.
   const IndirectKey *key = find_key(&state, mr);
-  if (key == nullptr) return invalid(querying, "mr", mr->lkey, "not made by ibv_exp_create_mr");
-  // Good for a repeating pattern too, whose header takes one.
-  attr->max_klm_list_size = key->entries - 1;
+  attr->max_klm_list_size = key != nullptr ? key->listed : 0;
   return {};
 }
 
@@ -114,8 +118,10 @@ Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
     ContextState &state, ibv_exp_mkey_list_container_attr *attr) {
   if (attr->comp_mask != 0)
     return invalid(allocating, "comp_mask", attr->comp_mask, "unknown bits");
-  if (attr->mkey_list_type != IBV_EXP_MKEY_LIST_TYPE_INDIRECT_MR)
-    return invalid(allocating, "mkey_list_type", attr->mkey_list_type, "no such type");
+  if (attr->mkey_list_type != IBV_EXP_MKEY_LIST_TYPE_INDIRECT_MR) {
+    static_cast<void>(invalid(allocating, "mkey_list_type", attr->mkey_list_type, "no such type"));
+    return Error{ENOMEM};  // the legacy provider's number
+  }
   if (attr->max_klm_list_size == 0 || attr->max_klm_list_size > largest_key)
     return invalid(allocating, "max_klm_list_size", attr->max_klm_list_size, "1 to 65532 entries");
 

@@ -46,7 +46,7 @@ inline bool usable(const ibv_mr *mr, const ibv_context *context) {
 
 inline int measure_list(const Umr &umr, const ibv_context *context, UmrLayout &layout) {
   const ibv_exp_mem_region *pieces = umr.mem_list.mem_reg_list;
-  if (pieces == nullptr) return EINVAL;
+  if (pieces == nullptr && umr.num_mrs != 0) return EINVAL;
   for (std::uint32_t i = 0; i < umr.num_mrs; ++i) {
     // Not a unit: its count of 0 would mean 2 GiB.
     if (pieces[i].length == 0) continue;
@@ -60,7 +60,7 @@ inline int measure_list(const Umr &umr, const ibv_context *context, UmrLayout &l
 inline int measure_pattern(const Umr &umr, const ibv_context *context, UmrLayout &layout) {
   const auto &pattern = umr.mem_list.rb;
   if (pattern.stride_dim != 1 || pattern.repeat_count == nullptr ||
-      pattern.mem_repeat_block_list == nullptr)
+      pattern.mem_repeat_block_list == nullptr || umr.num_mrs == 0)
     return EINVAL;
   const std::size_t repetitions = pattern.repeat_count[0];
   if (repetitions == 0 || repetitions > UINT32_MAX) return EINVAL;
@@ -84,13 +84,13 @@ inline int measure_pattern(const Umr &umr, const ibv_context *context, UmrLayout
 // Judges a list or pattern. 0 or EINVAL; not for other types.
 inline int measure(const Umr &umr, const ibv_context *context, UmrLayout &layout) {
   layout = {};
-  if (umr.num_mrs == 0 || umr.num_mrs > most_pieces_of_key) return EINVAL;
+  if (umr.num_mrs > most_pieces_of_key) return EINVAL;
   const int fault = umr.umr_type == IBV_EXP_UMR_REPEAT
                         ? detail::measure_pattern(umr, context, layout)
                         : detail::measure_list(umr, context, layout);
   if (fault != 0) return fault;
-  // An empty key, or one over the end of the address space.
-  if (layout.length == 0 || umr.base_addr + (layout.length - 1) < umr.base_addr) return EINVAL;
+  // Over the end of the address space. A list may be empty, and so its key.
+  if (layout.length != 0 && umr.base_addr + (layout.length - 1) < umr.base_addr) return EINVAL;
   return 0;
 }
 
