@@ -181,8 +181,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "interface families, scope by scope and flag by flag "
-    "[rows:owner=ibv_exp_intf_scope,refused]"
+    "interface families, flag by flag "
     "[rows:owner=ibv_exp_qp_burst_family_create_flags,refused]") {
   Rig rig;
   Qp qp = rig.create_qp(IBV_QPT_RC);
@@ -196,9 +195,6 @@ TEST_CASE(
     CHECK(status != IBV_EXP_INTF_STAT_OK);
     return answer;
   };
-  each_refused("ibv_exp_intf_scope", [&](std::uint64_t scope) {
-    return query([&](auto &params) { params.intf_scope = static_cast<ibv_exp_intf_scope>(scope); });
-  });
   each_refused("ibv_exp_qp_burst_family_create_flags", [&](std::uint64_t flag) {
     return query([&](auto &params) { params.family_flags = static_cast<std::uint32_t>(flag); });
   });

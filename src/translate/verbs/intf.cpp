@@ -38,23 +38,6 @@ Refusal refuse(ibv_exp_query_intf_status status, FeatureId feature, const char *
 
 constexpr Refusal fine{IBV_EXP_INTF_STAT_OK, 0};
 
-Refusal check_scope(ibv_exp_intf_scope scope) {
-  switch (scope) {
-    case IBV_EXP_INTF_GLOBAL: return fine;
-    case IBV_EXP_INTF_EXPERIMENTAL:
-      return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, FeatureId::IBV_EXP_INTF_EXPERIMENTAL,
-                    "intf_scope", scope);
-    case IBV_EXP_INTF_VENDOR:
-      return refuse(IBV_EXP_INTF_STAT_VENDOR_NOT_SUPPORTED, FeatureId::IBV_EXP_INTF_VENDOR,
-                    "intf_scope", scope);
-    case IBV_EXP_INTF_VENDOR_EXPERIMENTAL:
-      return refuse(IBV_EXP_INTF_STAT_VENDOR_NOT_SUPPORTED,
-                    FeatureId::IBV_EXP_INTF_VENDOR_EXPERIMENTAL, "intf_scope", scope);
-  }
-  return refuse(IBV_EXP_INTF_STAT_INVAL_PARARM, "intf_scope", static_cast<unsigned>(scope),
-                "no such scope");
-}
-
 Refusal check_family_flags(const ibv_exp_query_intf_params &params) {
   std::uint32_t flags = params.family_flags;
   if (params.intf == IBV_EXP_INTF_QP_BURST) {
@@ -76,7 +59,9 @@ Refusal check(const ibv_context *context, const ibv_exp_query_intf_params *param
     return refuse(IBV_EXP_INTF_STAT_INVAL_PARARM, "params", 0, "must not be null");
   if (params->comp_mask != 0)
     return refuse(IBV_EXP_INTF_STAT_INVAL_PARARM, "comp_mask", params->comp_mask, "unknown bits");
-  if (const Refusal scope = check_scope(params->intf_scope); scope.error != 0) return scope;
+  if (params->intf_scope != IBV_EXP_INTF_GLOBAL)
+    ignored(querying, "intf_scope", static_cast<unsigned>(params->intf_scope),
+            "all families are global");
   if (params->intf >= IBV_EXP_INTF_RESERVED)
     return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, "intf", params->intf, "no such family");
   const std::uint32_t last_version = params->intf == IBV_EXP_INTF_WQ ? 0 : 1;
