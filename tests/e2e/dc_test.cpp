@@ -317,7 +317,7 @@ TEST_CASE(
   int reason = EINVAL;
   std::vector<ibv_sge> many(200, piece);
   SECTION("no destination") { wrong.dc.ah = nullptr; }
-  SECTION("unknown opcode") { wrong.exp_opcode = static_cast<ibv_exp_wr_opcode>(0x33); }
+  SECTION("unknown opcode") { wrong.exp_opcode = static_cast<ibv_exp_wr_opcode>(0x7f); }
   SECTION("too many pieces") {
     wrong.sg_list = many.data();
     wrong.num_sge = 200;

@@ -114,7 +114,7 @@ TEST_CASE("the device fills in checksums [row:IBV_EXP_SEND_IP_CSUM]") {
   CHECK(!frames::checksums_good(receiver.at(wc.wr_id)));
 }
 
-TEST_CASE("checksums of connected messages are refused") {
+TEST_CASE("checksums of connected messages mean nothing") {
   Rig rig;
   const Qp left = rig.create_qp(IBV_QPT_RC), right = rig.create_qp(IBV_QPT_RC);
   rig.connect(left.get(), right->qp_num);
@@ -127,10 +127,9 @@ TEST_CASE("checksums of connected messages are refused") {
   second.exp_send_flags |= IBV_EXP_SEND_IP_CSUM;
   first.next = &second;
   ibv_exp_send_wr *bad = nullptr;
-  CHECK(ibv_exp_post_send(left.get(), &first, &bad) == EINVAL);
-  CHECK(bad == &second);
-  // What came before was posted.
-  for (const auto &wc : rig.completions(2)) CHECK(wc.wr_id == 1);
+  post_receive(right.get(), 2, buffer.piece(64, 64));
+  CHECK(ibv_exp_post_send(left.get(), &first, &bad) == 0);
+  for (const auto &wc : rig.completions(4)) CHECK(wc.status == IBV_WC_SUCCESS);
 }
 
 TEST_CASE("a large send is cut into segments [row:IBV_EXP_WR_TSO]") {
@@ -221,12 +220,6 @@ TEST_CASE("bad segmentation is refused before it begins [row:tso_post_send]") {
   errno = 0;
   CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
   CHECK(errno == EINVAL);
-  const Qp rc = rig.create_qp(IBV_QPT_RC);
-  rig.connect(rc.get(), rc->qp_num);
-  auto wr = request(1, IBV_EXP_WR_TSO, &piece);
-  ibv_exp_send_wr *bad = nullptr;
-  CHECK(ibv_exp_post_send(rc.get(), &wr, &bad) == EINVAL);
-  CHECK(bad == &wr);
 }
 
 TEST_CASE("the check sequence is delivered on request [row:IBV_EXP_QP_CREATE_SCATTER_FCS]") {

@@ -107,11 +107,6 @@ constexpr unsigned to_modern_send_flags(std::uint64_t exp_flags) {
   return flags;
 }
 
-// The types whose messages have checksums that the device can fill in.
-constexpr bool has_checksums(ibv_qp_type type) {
-  return type == IBV_QPT_RAW_PACKET || type == IBV_QPT_UD;
-}
-
 // (modern <- exp) Bits 0 to 4 coincide; zero-based is bit 45 there, 5 here.
 constexpr unsigned to_modern_window_access(std::uint64_t exp_access) {
   unsigned access = static_cast<unsigned>(exp_access & 0x1f);

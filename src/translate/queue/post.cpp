@@ -80,8 +80,6 @@ int judge_frame(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode)
 // Whether the provider accepts the request once it has begun. known: null for a queue
 // pair that nobody has noted.
 int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opcode &opcode) {
-  if ((wr.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 && !has_checksums(type)) [[unlikely]]
-    return EINVAL;
   if (has_data(opcode.modern)) {
     if (const int fault = judge_pieces(wr); fault != 0) [[unlikely]]
       return fault;

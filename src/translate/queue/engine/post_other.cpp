@@ -35,8 +35,6 @@ std::uint32_t legacy_opcode(const ibv_exp_send_wr &wr) {
   }
 }
 
-bool has_checksums(Transport t) { return t == Transport::raw_packet || t == Transport::ud; }
-
 // A base request about windows in the legacy layout.
 ibv_exp_send_wr as_exp(const ibv_send_wr &wr) {
   ibv_exp_send_wr exp{};
@@ -113,6 +111,40 @@ int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &w
   return 0;
 }
 
+// A request of a kind that its transport does not have. Both providers post it, and the
+// device answers IBV_WC_LOC_QP_OP_ERR, whatever else is in the entry.
+struct Foreign {
+  bool is_one = false;
+  std::uint8_t opcode = 0;    // for the device
+  std::uint32_t meaning = 0;  // where that says less than the request
+};
+
+Foreign foreign_of(Transport transport, std::uint32_t opcode) {
+  if (transport == Transport::raw_packet) return {};
+  // Kinds with data come here only where there are none of them.
+  switch (opcode) {
+    case IBV_EXP_WR_RDMA_WRITE: return {true, MLX5_OPCODE_RDMA_WRITE};
+    case IBV_EXP_WR_RDMA_WRITE_WITH_IMM: return {true, MLX5_OPCODE_RDMA_WRITE_IMM};
+    case IBV_EXP_WR_SEND_WITH_INV: return {true, MLX5_OPCODE_SEND_INVAL};
+    case IBV_EXP_WR_RDMA_READ: return {true, MLX5_OPCODE_RDMA_READ};
+    case IBV_EXP_WR_ATOMIC_CMP_AND_SWP: return {true, MLX5_OPCODE_ATOMIC_CS};
+    case IBV_EXP_WR_ATOMIC_FETCH_AND_ADD: return {true, MLX5_OPCODE_ATOMIC_FA};
+    case IBV_EXP_WR_TSO: return {true, MLX5_OPCODE_TSO};
+    default: break;
+  }
+  const bool datagrams = transport == Transport::ud;
+  if (opcode == IBV_EXP_WR_LOCAL_INV && datagrams)
+    return {true, MLX5_OPCODE_UMR, IBV_EXP_WC_LOCAL_INV};
+  if (opcode == IBV_EXP_WR_BIND_MW && datagrams) return {true, MLX5_OPCODE_UMR, IBV_EXP_WC_BIND_MW};
+  if ((opcode == IBV_EXP_WR_UMR_FILL || opcode == IBV_EXP_WR_UMR_INVALIDATE) &&
+      (datagrams || transport == Transport::uc))
+    return {true, MLX5_OPCODE_UMR, IBV_EXP_WC_UMR};
+  // Numbers between those that mean something: the legacy provider made a no-operation of them.
+  if (opcode > IBV_EXP_WR_SEND_WITH_INV && opcode < IBV_EXP_WR_SEND_ENABLE)
+    return {true, MLX5_OPCODE_NOP};
+  return {};
+}
+
 // Not by the base verb's requests.
 bool is_legacy_only(std::uint32_t opcode) { return opcode > IBV_EXP_WR_SEND_WITH_INV; }
 
@@ -121,20 +153,19 @@ Other put(SendQueue &queue, const Wr &wr) {
   const std::uint64_t flags = flags_of(wr);
   if (const std::uint64_t refused = refused_flags(queue, wr); refused != 0)
     return {translate::refuse_send_flags(flags, queue.refused_flags)};
-  if ((flags & checksum_flag(&wr)) != 0 && !has_checksums(queue.transport)) return {EINVAL};
-
   const std::uint32_t opcode = legacy_opcode(wr);
   if (is_ordinary(queue.transport, opcode)) {
     if (queue.transport == Transport::raw_packet) return {put_frame(queue, wr)};
     return {0, true, opcode};
   }
-  switch (opcode) {
-    case IBV_EXP_WR_TSO:
-      return {queue.transport == Transport::raw_packet ? put_segmented(queue, wr) : EINVAL};
-    default:
-      if (std::is_same_v<Wr, ibv_send_wr> && is_legacy_only(opcode)) return {EINVAL};
-      return {put_special(queue, opcode, as_exp(wr))};
+  if (opcode == IBV_EXP_WR_TSO && queue.transport == Transport::raw_packet)
+    return {put_segmented(queue, wr)};
+  if (std::is_same_v<Wr, ibv_send_wr> && is_legacy_only(opcode)) return {EINVAL};
+  if (const Foreign kind = foreign_of(queue.transport, opcode); kind.is_one) {
+    EntryWriter(queue).commit(kind.opcode, 0, flags, 0, wr.wr_id, kind.meaning);
+    return {};
   }
+  return {put_special(queue, opcode, as_exp(wr))};
 }
 
 }  // namespace

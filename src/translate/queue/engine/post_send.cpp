@@ -35,7 +35,7 @@ inline constexpr std::uint32_t head_segments = transport == Transport::raw_packe
 [[gnu::always_inline]] inline std::uint64_t put_pieces(const SendQueue &queue, std::uint8_t *at,
                                                        const ibv_sge *piece, int count,
                                                        std::uint32_t skip, std::uint64_t so_far) {
-  for (; count != 0; --count, ++piece) {
+  for (; count > 0; --count, ++piece) {
     const std::uint64_t sizes = size_and_key(*piece) - skip;
     const auto length = static_cast<std::uint32_t>(sizes);
     if (!is_length(length)) [[unlikely]] {
@@ -87,8 +87,11 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
         (wr->sg_list == nullptr && wr->num_sge != 0)) [[unlikely]] {
       // Others have their data elsewhere, and anything in these places.
       if (!has_list(opcode)) goto other;
-      error = wr->num_sge > 0 && wr->sg_list != nullptr ? ENOMEM : EINVAL;
-      break;
+      if (wr->num_sge > 0 || frames) {
+        error = wr->num_sge > 0 && wr->sg_list != nullptr ? ENOMEM : EINVAL;
+        break;
+      }
+      // Less than none are none, as in libmlx5 and in the legacy provider.
     }
     if ((flags & ~plain) != 0) [[unlikely]] {
     other:
@@ -330,7 +333,7 @@ std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge
       return segments_of(bytes + sizeof(std::uint32_t));
     }
   }
-  for (const ibv_sge *last = list + count; list != last; ++list) {
+  for (; count > 0; --count, ++list) {
     const auto *from = reinterpret_cast<const std::uint8_t *>(list->addr + skip);
     std::size_t bytes = list->length - skip;
     skip = 0;

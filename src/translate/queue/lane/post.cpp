@@ -132,9 +132,6 @@ int post_chain(Lane &lane, Wr *wr, std::uint64_t refused, Wr *&bad) {
     int fault = 0;
     if ((exp.exp_send_flags & refused) != 0) [[unlikely]] {
       fault = translate::refuse_send_flags(exp.exp_send_flags, refused);
-    } else if ((exp.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 && !translate::has_checksums(type))
-        [[unlikely]] {
-      fault = EINVAL;
     } else if (opcode.lane == translate::Lane::other && std::is_same_v<Wr, ibv_send_wr>) {
       fault = EINVAL;
     } else if (opcode.lane == translate::Lane::other || binds_type_1(exp)) {
