@@ -3,7 +3,7 @@ _ibvexp() {
 	local cur prev words cword
 	_init_completion || return
 	local i
-	if [[ ${words[1]} == run ]]; then
+	if [[ ${words[1]} =~ ^(run|vm)$ ]]; then
 		# The program begins at the first word that is no option of ours.
 		for ((i = 2; i <= cword; i++)); do
 			case ${words[i]} in
@@ -15,7 +15,7 @@ _ibvexp() {
 		done
 	fi
 	if ((cword == 1)); then
-		COMPREPLY=($(compgen -W 'run audit migrate doctor verify fabric matrix --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run audit migrate doctor verify fabric vm matrix --help --version' -- "$cur"))
 		return
 	fi
 	case ${words[1]}$prev in
@@ -27,6 +27,9 @@ _ibvexp() {
 		run--trace | run--report | verify--json | verify--junit | verify--report | audit--json | audit--sarif | audit--html | audit--baseline | audit--config | audit--diff | migrate--report) _filedir; return ;;
 		migrate-p) _filedir -d; return ;;
 		verify--link) COMPREPLY=($(compgen -W "ib eth" -- "$cur")); return ;;
+		vm--kernel) COMPREPLY=($(compgen -W '6.1 6.12 newest' -- "$cur")); [[ ${COMPREPLY[0]-} ]] || _filedir; return ;;
+		vm--link) COMPREPLY=($(compgen -W "ib eth" -- "$cur")); return ;;
+		vm--write | vm--modules | vm--logs | vm--cache) _filedir -d; return ;;
 		audit--fail-on)
 			COMPREPLY=($(compgen -W 'refused switch private any' -- "$cur"))
 			return ;;

@@ -32,5 +32,6 @@ void add_matrix(CLI::App &app, Action &action);
 void add_migrate(CLI::App &app, Action &action, const Words &arguments);
 void add_run(CLI::App &app, Action &action, const Words &program);
 void add_verify(CLI::App &app, Action &action);
+void add_vm(CLI::App &app, Action &action, const Words &arguments);
 
 }  // namespace ibvexp::tool

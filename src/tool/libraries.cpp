@@ -53,6 +53,8 @@ fs::path find_pairs() {
   return find("ibvexp-pairs.txt", {"../../tests/samples", LIBEXEC_FROM_BIN});
 }
 
+fs::path find_vm() { return find("ibvexp-vm", {"vm", LIBEXEC_FROM_BIN "/vm"}); }
+
 fs::path find_migrate() { return find("ibvexp-migrate", {"migrate", "."}); }
 
 }  // namespace ibvexp::tool

@@ -16,6 +16,8 @@ std::filesystem::path find_follow();
 std::filesystem::path find_checks();
 // The list of the programs that talk between two hosts; they lie beside it.
 std::filesystem::path find_pairs();
+// The program that runs virtual machines.
+std::filesystem::path find_vm();
 // The program that rewrites sources. Throws when it was not built or installed.
 std::filesystem::path find_migrate();
 

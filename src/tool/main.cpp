@@ -24,10 +24,10 @@ void take_back_environment() {
 
 // Where in argv the words of another program begin; argc if there are none. As with
 // env and nice that is the first word after the subcommand that is neither an option
-// nor the value of one; all words after "migrate" are ibvexp-migrate's.
+// nor the value of one; all words after "migrate" and "vm" are for other programs.
 int begin_of_program(const CLI::App &app, int argc, char **argv) {
   const std::string_view subcommand = argc > 1 ? argv[1] : "";
-  if (subcommand == "migrate") return 2;
+  if (subcommand == "migrate" || subcommand == "vm") return 2;
   if (subcommand != "run") return argc;
   const CLI::App *run = app.get_subcommand("run");
   for (int i = 2; i < argc; ++i) {
@@ -54,6 +54,7 @@ int run(int argc, char **argv) {
   add_matrix(app, action);
   add_migrate(app, action, program);
   add_verify(app, action);
+  add_vm(app, action, program);
 
   // CLI11 takes lists in brackets apart and options out of any place, so it never
   // sees these.
