@@ -39,14 +39,15 @@ __extension__ enum ibv_exp_start_values {
  * Additions to base enumerations.
  *
  * The originals are members of rdma-core's own enumerations, which cannot be
- * extended from outside. Values that a program stores into a member or passes
- * to a call are casts to the right type, because C++ does not convert; values
- * that are only compared are plain integers, because some lie outside the
- * range that C++ grants the enumeration. Compilers warn about case labels and,
- * in C++, comparisons outside the enumeration: switch on an integer, compare
- * integers.
+ * extended from outside. A program whose <infiniband/verbs.h> is that of
+ * include/legacy has them there nevertheless. For others, values that a program
+ * stores into a member or passes to a call are casts to the right type, because
+ * C++ does not convert; values that are only compared are plain integers,
+ * because some lie outside the range that C++ grants the enumeration. Compilers
+ * warn about case labels and, in C++, comparisons outside the enumeration:
+ * switch on an integer, compare integers.
  */
-
+#ifndef IBVEXP_LEGACY_ENUMERATORS
 /* enum ibv_qp_type; 5 is the old XRC initiator, see ofa_verbs.h. */
 #define IBV_EXP_QP_TYPE_START ((enum ibv_qp_type)32)
 #define IBV_EXP_QPT_DC_INI ((enum ibv_qp_type)32)
@@ -64,11 +65,6 @@ __extension__ enum ibv_exp_start_values {
 #define IBV_EXP_EVENT_DCT_ACCESS_ERR 33
 #define IBV_EXP_EVENT_DCT_REQ_ERR 34
 
-/* Or-ed to the event type when the QP is an XRC receive QP. */
-__extension__ enum ibv_event_flags {
-	IBV_XRC_QP_EVENT_FLAG = 0x80000000U,
-};
-
 /* enum ibv_node_type, enum ibv_transport_type and link layers: Xeon Phi. */
 #define IBV_EXP_NODE_TYPE_START 32
 #define IBV_EXP_NODE_MIC 32
@@ -85,6 +81,13 @@ __extension__ enum ibv_event_flags {
 
 /* enum ibv_flow_flags; no current kernel accepts it. */
 #define IBV_FLOW_ATTR_FLAGS_ALLOW_LOOP_BACK 1
+
+#endif /* IBVEXP_LEGACY_ENUMERATORS */
+
+/* Or-ed to the event type when the QP is an XRC receive QP. */
+__extension__ enum ibv_event_flags {
+	IBV_XRC_QP_EVENT_FLAG = 0x80000000U,
+};
 
 /*
  * The feature word of a legacy verbs_context, 16 bytes in front of the
