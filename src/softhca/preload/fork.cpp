@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "model/device.h"
 #include "preload/calls.h"
+#include "preload/heap.h"
 #include "preload/real.h"
 #include "uverbs/file.h"
 #include "wire/directory.h"
@@ -26,18 +27,22 @@ thread_local bool g_holds = false;
 // A thread that is inside the device (an allocator's hook that forks, say)
 // holds the lock already.
 void before() {
-  if (g_pid.load(std::memory_order_relaxed) == 0 || inside_device()) return;
-  process().mutex.lock();
-  g_holds = true;
+  if (g_pid.load(std::memory_order_relaxed) != 0 && !inside_device()) {
+    process().mutex.lock();
+    g_holds = true;
+  }
+  heap_stop();
 }
 
 void in_parent() {
+  heap_go_on();
   if (!g_holds) return;
   g_holds = false;
   process().mutex.unlock();
 }
 
 void in_child() {
+  heap_go_on();
   if (g_pid.load(std::memory_order_relaxed) == 0) return;
   g_holds = false;
   // Only the forking thread exists here, so nobody else can hold the lock; a
@@ -50,9 +55,6 @@ void in_child() {
     cm_forked();
   });
 }
-
-// Before main(), see leave_fabrics_at_exit().
-[[gnu::constructor]] void prepare_for_exit() { leave_fabrics_at_exit(); }
 
 }  // namespace
 
@@ -78,6 +80,13 @@ UNINSTRUMENTED void register_first() {
   if (__atomic_compare_exchange_n(&g_register, &none, found, false, __ATOMIC_ACQ_REL,
                                   __ATOMIC_ACQUIRE))
     found(before, in_parent, in_child, nullptr);
+}
+
+// Before main(), see leave_fabrics_at_exit(). Any thread may be in the heap when another one
+// forks, with a device or without.
+[[gnu::constructor]] void prepare() {
+  leave_fabrics_at_exit();
+  register_first();
 }
 
 }  // namespace
