@@ -108,7 +108,8 @@ void print_text(const System &system, const Conclusion &conclusion,
   print_conclusion(conclusion);
   fmt::print("\nrdma-core\n");
   for (const Library &l : system.libraries) {
-    if (l.file.empty())
+    if (!l.error.empty()) fmt::print("  !!  {} does not load: {}\n", l.name, l.error);
+    else if (l.file.empty())
       fmt::print("  !!  {} is not installed\n       apt-get install ibverbs-providers librdmacm1\n",
                  l.name);
     else if (l.has_experimental) fmt::print("  !!  {}: MLNX_OFED's own ({})\n", l.name, l.file);
@@ -146,7 +147,7 @@ void print_json(const System &system, const Conclusion &conclusion,
   out["usable"] = system.usable();
   out["libraries"] = nlohmann::ordered_json::array();
   for (const Library &l : system.libraries) {
-    nlohmann::ordered_json library{{"name", l.name}, {"file", l.file}};
+    nlohmann::ordered_json library{{"name", l.name}, {"file", l.file}, {"error", l.error}};
     library["release"] = l.release ? nlohmann::ordered_json(*l.release) : nlohmann::ordered_json();
     out["libraries"].push_back(std::move(library));
   }

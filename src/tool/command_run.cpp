@@ -2,9 +2,10 @@
 #include "table/compat.h"
 #include "tool/afterword.h"
 #include "tool/audit/audit.h"
-#include "tool/audit/binary/elf_image.h"
 #include "tool/child.h"
 #include "tool/command.h"
+#include "tool/doctor.h"
+#include "tool/elf_head.h"
 #include "tool/libraries.h"
 #include "tool/program.h"
 #include "trace/trace_document.h"
@@ -34,13 +35,9 @@ struct RunOptions {
 
 // The runtime of a program compiled with -fsanitize=address ends it unless it is the
 // first library of all. Empty for others; scripts and what they start are not known.
-std::string sanitizer_of(const std::string &program) {
-  try {
-    const audit::ElfImage image(program);
-    for (const std::string &name : image.needed())
-      if (name.starts_with("libasan.so.")) return name;
-  } catch (const audit::InputError &) {
-  }
+std::string sanitizer_of(const ElfHead &program) {
+  for (const std::string &name : program.needed())
+    if (name.starts_with("libasan.so.")) return name;
   return {};
 }
 
@@ -105,6 +102,21 @@ void choose_layout(const std::string &file) {
   }
 }
 
+// libibverbs_exp needs libibverbs and libmlx5 of rdma-core: those that the program gets.
+void check_libraries(const ElfHead &program) {
+  std::vector<fs::path> folders;
+  const auto add = [&](std::string_view folder) { folders.emplace_back(folder); };
+  if (const char *path = std::getenv("LD_LIBRARY_PATH")) for_each_word(path, ':', add);
+  if (program.run_path().find('$') == std::string::npos)
+    for_each_word(program.run_path(), ':', add);
+  std::vector<doctor::Library> libraries;
+  for (const char *name : {"libibverbs.so.1", "libmlx5.so.1"})
+    libraries.push_back(doctor::find_library(name, folders));
+  if (const auto trouble = doctor::trouble_with(libraries))
+    throw CannotRun(exit_cannot_run,
+                    fmt::format("{}. Way out: {}", trouble->what, trouble->advice));
+}
+
 // The file that processes append to, checked before the program starts.
 fs::path open_trace(const RunOptions &o) {
   fs::path file = o.trace;
@@ -164,8 +176,11 @@ int run(const RunOptions &o) {
   const std::string file = find_program(o.command.front()).string();
   check_preloadable(file);
   check_beyond(o.beyond);
+  const ElfHead program(file);
+  check_libraries(program);
   std::vector<fs::path> libraries;
-  if (const std::string first = sanitizer_of(file); !first.empty()) libraries.emplace_back(first);
+  if (const std::string first = sanitizer_of(program); !first.empty())
+    libraries.emplace_back(first);
   libraries.push_back(find_libibverbs_exp());
   choose_device(o.device, libraries);
   if (!o.no_follow) libraries.push_back(find_follow());

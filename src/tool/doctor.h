@@ -4,6 +4,7 @@
 #include "table/compat.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +14,8 @@ namespace ibvexp::tool::doctor {
 // A library as the dynamic linker finds it.
 struct Library {
   std::string name;
-  std::string file;            // empty: not installed
+  std::string file;            // empty: not there, or it does not load
+  std::string error;           // why it does not load; empty: it is not installed
   std::optional<int> release;  // of rdma-core, where the file name has it
   bool has_experimental;       // MLNX_OFED's own, of 4.9 or before
 };
@@ -70,6 +72,10 @@ struct System {
 
 System examine();
 
+// As a program finds it: in folders, and where the dynamic linker looks then.
+Library find_library(const std::string &name,
+                     const std::vector<std::filesystem::path> &folders = {});
+
 // The answer in one line. The numbers are the exit statuses of the command.
 enum class Outcome {
   works = 0,
@@ -92,6 +98,9 @@ struct Conclusion {
 };
 
 Conclusion conclude(const System &system);
+
+// Why libibverbs_exp does not load beside these libraries; nothing if it does.
+std::optional<Conclusion> trouble_with(const std::vector<Library> &libraries);
 
 // What becomes of a row here.
 enum class Here {

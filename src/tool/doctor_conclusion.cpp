@@ -13,28 +13,6 @@ namespace {
 
 constexpr const char *packages = "apt-get install ibverbs-providers, dnf install libibverbs";
 
-// Of the libraries that libibverbs_exp is linked with; nothing if they will do.
-std::optional<Conclusion> trouble_with_libraries(const System &system) {
-  for (const Library &l : system.libraries) {
-    const bool provider = l.name == "libmlx5.so.1";
-    if (l.name == "librdmacm.so.1") continue;  // only programs of the connection manager need it
-    if (l.file.empty())
-      return Conclusion{provider ? Outcome::no_provider : Outcome::no_rdma_core,
-                        fmt::format("{} is not installed", l.name), packages};
-    if (l.has_experimental)
-      return Conclusion{
-          Outcome::legacy_libibverbs,
-          fmt::format("{} is MLNX_OFED's own library and comes before rdma-core's", l.file),
-          "take its folder out of LD_LIBRARY_PATH or /etc/ld.so.conf.d, or uninstall "
-          "MLNX_OFED; programs find its experimental verbs there, not these"};
-    if (l.release && *l.release < oldest_rdma_core)
-      return Conclusion{Outcome::old_rdma_core,
-                        fmt::format("{} is of rdma-core {}, which is too old", l.file, *l.release),
-                        fmt::format("install rdma-core {} or newer", oldest_rdma_core)};
-  }
-  return {};
-}
-
 std::string summary(const System &system) {
   std::string devices;
   for (const Device &d : system.devices)
@@ -61,8 +39,30 @@ const char *Conclusion::name() const {
   return "";
 }
 
+std::optional<Conclusion> trouble_with(const std::vector<Library> &libraries) {
+  for (const Library &l : libraries) {
+    const Outcome none = l.name == "libmlx5.so.1" ? Outcome::no_provider : Outcome::no_rdma_core;
+    if (l.name == "librdmacm.so.1") continue;  // only programs of the connection manager need it
+    if (!l.error.empty())
+      return Conclusion{none, fmt::format("{} does not load: {}", l.name, l.error),
+                        "remove that file or its folder from LD_LIBRARY_PATH, or reinstall it"};
+    if (l.file.empty()) return Conclusion{none, l.name + " is not installed", packages};
+    if (l.has_experimental)
+      return Conclusion{
+          Outcome::legacy_libibverbs,
+          fmt::format("{} is MLNX_OFED's own library and comes before rdma-core's", l.file),
+          "take its folder out of LD_LIBRARY_PATH or /etc/ld.so.conf.d, or uninstall "
+          "MLNX_OFED; programs find its experimental verbs there, not these"};
+    if (l.release && *l.release < oldest_rdma_core)
+      return Conclusion{Outcome::old_rdma_core,
+                        fmt::format("{} is of rdma-core {}, which is too old", l.file, *l.release),
+                        fmt::format("install rdma-core {} or newer", oldest_rdma_core)};
+  }
+  return {};
+}
+
 Conclusion conclude(const System &system) {
-  if (auto trouble = trouble_with_libraries(system)) return *trouble;
+  if (auto trouble = trouble_with(system.libraries)) return *trouble;
   if (system.usable()) return {Outcome::works, summary(system), ""};
   for (const Node &n : system.nodes)
     if (!n.error.empty())

@@ -1,5 +1,7 @@
 #include "tool/doctor.h"
+#include "tool/elf_head.h"
 #include "tool/libraries.h"
+#include "tool/own_machine.h"
 
 #include <dlfcn.h>
 #include <endian.h>
@@ -32,20 +34,6 @@ std::optional<int> release_of(const std::string &file) {
   int abi, minor, release;
   if (std::sscanf(file.c_str() + at, ".so.%d.%d.%d", &abi, &minor, &release) != 3) return {};
   return release;
-}
-
-Library find_library(const char *name) {
-  Library found{name, "", {}, false};
-  void *handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-  link_map *map = nullptr;
-  if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) return found;
-  std::error_code error;
-  found.file = fs::canonical(map->l_name, error).string();
-  if (error) found.file = map->l_name;
-  found.release = release_of(found.file);
-  // Exported by libibverbs itself in those days.
-  found.has_experimental = dlsym(handle, "ibv_exp_get_device_list") != nullptr;
-  return found;
 }
 
 std::string read_line(const fs::path &file) {
@@ -301,6 +289,35 @@ bool System::usable() const {
   for (const Device &d : devices)
     if (d.error.empty()) return true;
   return false;
+}
+
+Library find_library(const std::string &name, const std::vector<fs::path> &folders) {
+  Library found{name, "", "", {}, false};
+  std::error_code error;
+  for (const fs::path &folder : folders) {
+    // The dynamic linker goes on behind those of another machine, too.
+    const ElfHead file(folder / name);
+    if (file.machine() != own_machine.elf) continue;
+    found.file = fs::canonical(folder / name, error).string();
+    found.has_experimental = file.has_name_with("ibv_exp_get_device_list");
+    found.release = release_of(found.file);
+    return found;
+  }
+  void *handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  link_map *map = nullptr;
+  if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) {
+    // Not found is what the C library says of this name alone.
+    const std::string why = dlerror();
+    if (!why.starts_with(name + ": cannot open shared object file: No such file"))
+      found.error = why;
+    return found;
+  }
+  found.file = fs::canonical(map->l_name, error).string();
+  if (error) found.file = map->l_name;
+  found.release = release_of(found.file);
+  // Exported by libibverbs itself in those days.
+  found.has_experimental = dlsym(handle, "ibv_exp_get_device_list") != nullptr;
+  return found;
 }
 
 System examine() {

@@ -137,17 +137,35 @@ class Doctor(Base):
         self.concluded(5, "legacy libibverbs", "is MLNX_OFED's own library", "LD_LIBRARY_PATH",
                        "--device", "soft", **env)
 
+    def test_run_asks_before_it_starts(self):
+        """One line of ours, and none of the dynamic linker's."""
+        env = self.library_of_another_age("libibverbs.so.1.0.0", FAKE_MLNX_OFED)
+        done = self.ibvexp("run", "--device", "soft", "--", "ibv_devices", env=dict(ENV, **env))
+        self.assertEqual((done.returncode, done.stdout), (126, ""))
+        (line,) = done.stderr.splitlines()
+        self.assertIn("is MLNX_OFED's own library and comes before rdma-core's", line)
+        self.assertIn("Way out: take its folder out of LD_LIBRARY_PATH", line)
+
+    def test_run_asks_for_the_path_in_the_program(self):
+        self.library_of_another_age("libibverbs.so.1.0.0", FAKE_MLNX_OFED)
+        program = os.path.join(self.folder.name, "program")
+        subprocess.run(["cc", "-xc", "-o", program, "-", f"-Wl,-rpath,{self.folder.name}"],
+                       input="int main(void) { return 0; }", text=True, check=True)
+        done = self.ibvexp("run", "--", program)
+        self.assertEqual(done.returncode, 126, done.stderr)
+        self.assertIn("is MLNX_OFED's own library", done.stderr)
+
     def test_no_rdma_core(self):
         # A name that cannot be loaded, found before the one that can.
         self.file("libibverbs.so.1", b"no library\n")
-        self.concluded(3, "no rdma-core", "libibverbs.so.1 is not installed", "ibverbs-providers",
+        self.concluded(3, "no rdma-core", "libibverbs.so.1 does not load: ", "LD_LIBRARY_PATH",
                        "--device", "soft", LD_LIBRARY_PATH=self.folder.name)
 
     def test_no_provider(self):
         self.concluded(6, "no provider", "no provider for mlx5_0", "ibverbs-providers",
                        "--device", "soft", LD_PRELOAD=f"{FAULTS}:{SOFTHCA}", FAULT="unknown")
         self.file("libmlx5.so.1", b"no library\n")
-        self.concluded(6, "no provider", "libmlx5.so.1 is not installed", "ibverbs-providers",
+        self.concluded(6, "no provider", "libmlx5.so.1 does not load: ", "LD_LIBRARY_PATH",
                        "--device", "soft", LD_LIBRARY_PATH=self.folder.name)
 
     def test_nodes_may_not_be_opened(self):

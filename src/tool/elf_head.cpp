@@ -1,0 +1,141 @@
+#include "tool/elf_head.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace ibvexp::tool {
+
+namespace {
+
+bool contains(std::span<const char> bytes, std::string_view text) {
+  return memmem(bytes.data(), bytes.size(), text.data(), text.size()) != nullptr;
+}
+
+}  // namespace
+
+ElfHead::ElfHead(const std::filesystem::path &file) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return;
+  struct stat status;
+  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+      status.st_size >= static_cast<off_t>(sizeof(Elf64_Ehdr))) {
+    size_ = static_cast<std::size_t>(status.st_size);
+    void *at = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at != MAP_FAILED) data_ = static_cast<const char *>(at);
+  }
+  close(fd);
+  if (data_ == nullptr) return;
+  Elf64_Ehdr head;
+  std::memcpy(&head, data_, sizeof(head));
+  if (std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64 ||
+      head.e_ident[EI_DATA] != ELFDATA2LSB)
+    return;
+  machine_ = head.e_machine;
+  std::uint64_t dynamic = 0, dynamic_size = 0;
+  for (unsigned i = 0; i < head.e_phnum; ++i) {
+    const auto raw =
+        bytes(head.e_phoff + std::uint64_t{i} * sizeof(Elf64_Phdr), sizeof(Elf64_Phdr));
+    if (raw.empty()) {
+      damaged_ = true;
+      return;
+    }
+    Elf64_Phdr p;
+    std::memcpy(&p, raw.data(), sizeof(p));
+    if (p.p_type == PT_LOAD)
+      segments_.push_back({p.p_vaddr, p.p_offset, p.p_filesz, (p.p_flags & (PF_W | PF_X)) == 0});
+    if (p.p_type == PT_INTERP) {
+      interpreter_ = text(p.p_offset);
+      damaged_ = damaged_ || interpreter_.empty();
+    }
+    if (p.p_type == PT_NOTE) read_notes(p.p_offset, p.p_filesz);
+    if (p.p_type == PT_DYNAMIC) {
+      dynamic = p.p_offset;
+      dynamic_size = p.p_filesz;
+    }
+  }
+  read_dynamic(dynamic, dynamic_size);
+}
+
+ElfHead::~ElfHead() {
+  if (data_ != nullptr) munmap(const_cast<char *>(data_), size_);
+}
+
+std::span<const char> ElfHead::bytes(std::uint64_t offset, std::uint64_t size) const {
+  if (offset > size_ || size > size_ - offset) return {};
+  return {data_ + offset, size};
+}
+
+std::string ElfHead::text(std::uint64_t offset) const {
+  if (offset >= size_) return {};
+  return {data_ + offset, strnlen(data_ + offset, size_ - offset)};
+}
+
+std::uint64_t ElfHead::offset_of(std::uint64_t address) const {
+  for (const Segment &s : segments_)
+    if (address >= s.address && address - s.address < s.size) return address - s.address + s.offset;
+  return size_;
+}
+
+void ElfHead::read_dynamic(std::uint64_t offset, std::uint64_t size) {
+  std::uint64_t strings = 0, strings_size = 0;
+  std::vector<std::uint64_t> needed;
+  std::uint64_t path = 0;
+  const auto raw = bytes(offset, size);
+  for (std::size_t at = 0; at + sizeof(Elf64_Dyn) <= raw.size(); at += sizeof(Elf64_Dyn)) {
+    Elf64_Dyn d;
+    std::memcpy(&d, raw.data() + at, sizeof(d));
+    if (d.d_tag == DT_NULL) break;
+    if (d.d_tag == DT_NEEDED) needed.push_back(d.d_un.d_val);
+    if (d.d_tag == DT_STRTAB) strings = d.d_un.d_ptr;
+    if (d.d_tag == DT_STRSZ) strings_size = d.d_un.d_val;
+    if (d.d_tag == DT_RPATH || d.d_tag == DT_RUNPATH) path = d.d_un.d_val;
+  }
+  const std::uint64_t start = offset_of(strings);
+  names_ = bytes(start, strings_size);
+  for (const std::uint64_t n : needed) needed_.push_back(text(start + n));
+  if (path != 0) run_path_ = text(start + path);
+}
+
+void ElfHead::read_notes(std::uint64_t offset, std::uint64_t size) {
+  const auto raw = bytes(offset, size);
+  for (std::size_t at = 0; at + sizeof(Elf64_Nhdr) <= raw.size();) {
+    Elf64_Nhdr note;
+    std::memcpy(&note, raw.data() + at, sizeof(note));
+    const std::size_t name = at + sizeof(note);
+    const std::size_t content = name + ((note.n_namesz + std::size_t{3}) & ~std::size_t{3});
+    const std::size_t end = content + ((note.n_descsz + std::size_t{3}) & ~std::size_t{3});
+    if (end > raw.size() || end <= at) return;
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+        std::memcmp(raw.data() + name, "GNU", 4) == 0)
+      for (std::size_t i = 0; i < note.n_descsz; ++i)
+        build_id_ += fmt::format("{:02x}", static_cast<unsigned char>(raw[content + i]));
+    at = end;
+  }
+}
+
+bool ElfHead::needs(std::string_view library) const {
+  return std::find(needed_.begin(), needed_.end(), library) != needed_.end();
+}
+
+bool ElfHead::has_name_with(std::string_view text) const { return contains(names_, text); }
+
+bool ElfHead::has_constant_with(std::string_view text) const {
+  return std::any_of(segments_.begin(), segments_.end(), [&](const Segment &s) {
+    return s.constant && contains(bytes(s.offset, s.size), text);
+  });
+}
+
+bool has_own_libibverbs(const ElfHead &program) {
+  // Texts of its messages and paths, in all releases.
+  return !program.needs("libibverbs.so.1") && program.has_constant_with("libibverbs: Warning: ") &&
+         program.has_constant_with("/class/infiniband_verbs");
+}
+
+}  // namespace ibvexp::tool

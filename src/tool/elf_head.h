@@ -1,0 +1,63 @@
+// What the dynamic linker reads of an ELF file, and what can be asked of its constants:
+// from the mapped file, of which only the pages that are asked for are read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ibvexp::tool {
+
+class ElfHead {
+ public:
+  // Of a file that is no 64-bit little-endian ELF, or cannot be read, nothing is there.
+  explicit ElfHead(const std::filesystem::path &file);
+  ~ElfHead();
+  ElfHead(const ElfHead &) = delete;
+  ElfHead &operator=(const ElfHead &) = delete;
+
+  bool is_elf() const { return machine_ != 0; }
+  bool is_damaged() const { return damaged_; }
+  unsigned machine() const { return machine_; }
+  // The dynamic linker that it names; empty in libraries and static programs.
+  const std::string &interpreter() const { return interpreter_; }
+  const std::vector<std::string> &needed() const { return needed_; }
+  const std::string &run_path() const { return run_path_; }
+  // In hexadecimal digits; empty if there is none.
+  const std::string &build_id() const { return build_id_; }
+
+  bool needs(std::string_view library) const;
+  // Whether a text occurs among the names of symbols and libraries, or in read-only data.
+  bool has_name_with(std::string_view text) const;
+  bool has_constant_with(std::string_view text) const;
+
+ private:
+  std::span<const char> bytes(std::uint64_t offset, std::uint64_t size) const;
+  std::string text(std::uint64_t offset) const;
+  std::uint64_t offset_of(std::uint64_t address) const;
+  void read_dynamic(std::uint64_t offset, std::uint64_t size);
+  void read_notes(std::uint64_t offset, std::uint64_t size);
+
+  struct Segment {
+    std::uint64_t address, offset, size;
+    bool constant;  // neither writable nor executable
+  };
+
+  const char *data_ = nullptr;
+  std::size_t size_ = 0;
+  unsigned machine_ = 0;
+  bool damaged_ = false;
+  std::vector<Segment> segments_;
+  std::string interpreter_, run_path_, build_id_;
+  std::vector<std::string> needed_;
+  std::span<const char> names_;
+};
+
+// A copy of libibverbs that was linked into a program: nothing that is preloaded replaces
+// it. Reads all constants of a program without the shared libibverbs.
+bool has_own_libibverbs(const ElfHead &program);
+
+}  // namespace ibvexp::tool
