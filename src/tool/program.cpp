@@ -1,5 +1,6 @@
 #include "tool/program.h"
 
+#include "tool/elf_head.h"
 #include "tool/own_machine.h"
 
 #include <elf.h>
@@ -8,9 +9,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -59,29 +58,22 @@ void check_linker(const fs::path &program, const std::string &linker) {
                                 linker));
 }
 
-void check_elf(const fs::path &program, std::ifstream &file) {
-  Elf64_Ehdr head;
-  file.seekg(0);
-  file.read(reinterpret_cast<char *>(&head), sizeof(head));
-  if (!file || head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_machine != own_machine.elf)
+void check_elf(const fs::path &program, const ElfHead &elf) {
+  if (elf.machine() != own_machine.elf)
     refuse(program, fmt::format("is no {} program, the library is", own_machine.name));
-  for (unsigned i = 0; i < head.e_phnum; ++i) {
-    Elf64_Phdr segment;
-    file.seekg(static_cast<std::streamoff>(head.e_phoff + std::uint64_t{i} * head.e_phentsize));
-    file.read(reinterpret_cast<char *>(&segment), sizeof(segment));
-    if (!file) refuse(program, "is a damaged ELF file");
-    if (segment.p_type != PT_INTERP) continue;
-    std::string linker(std::min<std::size_t>(segment.p_filesz, PATH_MAX), '\0');
-    file.seekg(static_cast<std::streamoff>(segment.p_offset));
-    file.read(linker.data(), static_cast<std::streamsize>(linker.size()));
-    if (!file) refuse(program, "is a damaged ELF file");
-    linker.resize(std::strlen(linker.c_str()));
-    return check_linker(program, linker);
-  }
-  refuse(program,
-         "is statically linked: nothing can be preloaded into it; link it anew, "
-         "dynamically or with libibverbs_exp");
+  if (elf.is_damaged()) refuse(program, "is a damaged ELF file");
+  if (elf.interpreter().empty())
+    refuse(program,
+           "is statically linked: nothing can be preloaded into it; link it anew, "
+           "dynamically or with libibverbs_exp");
+  check_linker(program, elf.interpreter());
+  if (has_own_libibverbs(elf))
+    refuse(program,
+           "contains its own copy of libibverbs (linked statically), which a preloaded library "
+           "cannot replace; link it anew with the shared libibverbs or with -libverbs_exp");
 }
+
+bool is_elf(const char (&magic)[4]) { return std::memcmp(magic, ELFMAG, SELFMAG) == 0; }
 
 }  // namespace
 
@@ -108,7 +100,7 @@ void check_preloadable(const fs::path &program) {
   char magic[4] = {};
   file.read(magic, sizeof(magic));
   if (!file) return;  // not readable, or tiny: the kernel decides
-  if (std::memcmp(magic, ELFMAG, SELFMAG) == 0) return check_elf(program, file);
+  if (is_elf(magic)) return check_elf(program, ElfHead(program));
   if (magic[0] != '#' || magic[1] != '!') return;
   // A script: what counts is its interpreter.
   std::string line, interpreter;
@@ -121,7 +113,7 @@ void check_preloadable(const fs::path &program) {
   if (is_executable(interpreter)) check_privileges(interpreter);
   std::ifstream binary(interpreter, std::ios::binary);
   binary.read(magic, sizeof(magic));
-  if (binary && std::memcmp(magic, ELFMAG, SELFMAG) == 0) check_elf(interpreter, binary);
+  if (binary && is_elf(magic)) check_elf(interpreter, ElfHead(interpreter));
 }
 
 }  // namespace ibvexp::tool

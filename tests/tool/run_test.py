@@ -270,6 +270,27 @@ class Run(Base):
         elf[4] = 2
         self.refused(126, "damaged", "--", self.file("cut", bytes(elf[:80])))
 
+    def test_static_libibverbs_in_a_dynamic_program(self):
+        """Also to the audit: whatever of the inlines it has, nothing answers them."""
+        source = self.file("p.c", b"""
+            #include <infiniband/verbs_exp.h>
+            int main(void) {
+              struct ibv_exp_device_attr attr = {.comp_mask = 0};
+              struct ibv_device **list = ibv_get_device_list(0);
+              return ibv_exp_query_device(ibv_open_device(list[0]), &attr);
+            }""")
+        include = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../include")
+        program = os.path.join(self.folder.name, "own")
+        built = subprocess.run(["cc", "-I", include, "-o", program, source, "-Wl,-Bstatic", "-libverbs",
+                                "-Wl,-Bdynamic", "-lnl-route-3", "-lnl-3", "-lpthread", "-ldl"],
+                               capture_output=True, text=True, check=False)
+        if built.returncode != 0:
+            self.skipTest("no static libibverbs here: " + built.stderr)
+        self.refused(126, "contains its own copy of libibverbs", "--", program)
+        done = self.ibvexp("audit", program)
+        self.assertIn("cannot run, because it contains its own copy of libibverbs",
+                      " ".join(done.stdout.split()))
+
     def linked_with(self, name, linker):
         """A program that names another dynamic linker."""
         program = os.path.join(self.folder.name, name)

@@ -5,6 +5,7 @@
 #include "tool/audit/binary/hints.h"
 #include "tool/audit/binary/releases.h"
 #include "tool/audit/subjects.h"
+#include "tool/elf_head.h"
 #include "tool/own_machine.h"
 
 #include <sys/stat.h>
@@ -229,6 +230,9 @@ std::string obstacle(const std::string &path, const ElfImage &image) {
   if (std::string machine = obstacle_of_machine(image); !machine.empty()) return machine;
   if (image.is_static())
     return "it is statically linked: nothing can be preloaded into it; link it dynamically";
+  if (image.is_program() && tool::has_own_libibverbs(tool::ElfHead(path)))
+    return "it contains its own copy of libibverbs (linked statically), which a preloaded library "
+           "cannot replace; link it with the shared libibverbs";
   struct stat st {};
   if (stat(path.c_str(), &st) != 0) return {};
   const char *gains = (st.st_mode & S_ISUID) != 0   ? "is set-user-ID"
