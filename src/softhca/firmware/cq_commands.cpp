@@ -59,7 +59,6 @@ constexpr u32 select_period = 1 << 0, select_count = 1 << 1, select_overrun = 1 
               select_eqn = 1 << 3;
 // And with op_mod 1, of which the first changes the number of completions.
 constexpr u32 select_size = 1 << 0, select_offset = 1 << 1, select_page_size = 1 << 2;
-constexpr u32 op_resize = 1;
 
 }  // namespace
 

@@ -14,7 +14,7 @@ constexpr u32 context_at = 16, mask_at = 88, pages_at = 272;
 constexpr u32 log_size_bit = 99, uar_page_bit = 104, vector_bit = 180, log_page_bit = 195,
               consumer_bit = 328, producer_bit = 360;
 constexpr u32 entry_bytes = 64, data_at = 32, owner_at = 63;
-constexpr u8 command_event = 0x0a, port_change = 0x09;
+constexpr u8 command_event = 0x0a;
 
 }  // namespace
 
