@@ -116,9 +116,10 @@ static void be_refused_in_all_shapes(void) {
   need(!query_intf(context, &params, &status) && status == IBV_EXP_INTF_STAT_INVAL_OBJ &&
            errno == EINVAL,
        "null_status");
-  params.intf_scope = IBV_EXP_INTF_VENDOR;
-  need(!query_intf(context, &params, &status) && status == IBV_EXP_INTF_STAT_VENDOR_NOT_SUPPORTED &&
-           errno == ENOTSUP,
+  params.intf = IBV_EXP_INTF_QP_BURST;
+  params.family_flags = IBV_EXP_QP_BURST_CREATE_DISABLE_ETH_LOOPBACK;
+  need(!query_intf(context, &params, &status) &&
+           status == IBV_EXP_INTF_STAT_FAMILY_FLAGS_NOT_SUPPORTED && errno == ENOTSUP,
        "null_status, refused");
   need(!query_intf(context, NULL, NULL) && errno == EINVAL, "null_status, unwanted");
 
