@@ -43,12 +43,23 @@ TEST_CASE("Headers are found behind VLAN tags and extension headers", "[eth]") {
   CHECK(f.outer.l4 == 18 + 40);
   CHECK(f.outer.l4_type == L4::udp);
 
-  // A fragment has no ports, not even its first one.
+  // Of the fragments the first one has ports, by which it is steered. Its layer 4 is none, since
+  // the checksum is not its own.
   auto fragment = plain;
   fragment[20] = 0x20;
   CHECK(parse(fragment).outer.fragment);
   CHECK(parse(fragment).outer.l4_type == L4::none);
   CHECK(parse(fragment).outer.protocol == 6);
+  const auto key = [](const auto &frame) { return flow_key(parse(frame)).outer; };
+  CHECK(std::memcmp(key(fragment).dst_port, key(plain).dst_port, 2) == 0);
+  CHECK(std::memcmp(key(fragment).src_port, key(plain).src_port, 2) == 0);
+  CHECK(load_be16(key(plain).dst_port) != 0);
+  fragment[21] = 1;  // not the first
+  CHECK(parse(fragment).outer.fragment);
+  CHECK(load_be16(key(fragment).dst_port) == 0);
+  fragment[20] = 0;  // the last
+  CHECK(parse(fragment).outer.fragment);
+  CHECK(load_be16(key(fragment).dst_port) == 0);
 }
 
 TEST_CASE("A tunnel is known by its port alone", "[eth]") {

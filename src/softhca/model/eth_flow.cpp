@@ -138,7 +138,7 @@ void fill_layer(const EthFrame &f, const EthLayers &l, FlowLayerKey &k) {
     std::memcpy(k.src_ip, ip + 8, 16);
     std::memcpy(k.dst_ip, ip + 24, 16);
   }
-  if (l.l4_type != L4::none) {
+  if (l.has_ports) {
     std::memcpy(k.src_port, d + l.l4, 2);
     std::memcpy(k.dst_port, d + l.l4 + 2, 2);
   }

@@ -33,7 +33,10 @@ bool parse_ipv4(const u8 *data, u32 limit, EthLayers &l) {
   if (ip[0] >> 4 != 4 || header < ipv4_header || limit - l.l3 < header) return false;
   l.l3_type = L3::ipv4;
   l.protocol = ip[9];
-  l.fragment = (load_be16(ip + 6) & 0x3fff) != 0;  // more fragments, or an offset
+  constexpr u16 more_fragments = 0x2000, offset = 0x1fff;
+  const u16 word = load_be16(ip + 6);
+  l.fragment = (word & (more_fragments | offset)) != 0;
+  l.first = (word & offset) == 0;
   l.end = std::min<u32>(limit, l.l3 + std::max<u32>(load_be16(ip + 2), header));
   l.l4 = l.l3 + header;
   return true;
@@ -53,7 +56,10 @@ bool parse_ipv6(const u8 *data, u32 limit, EthLayers &l) {
         l.protocol == hop_by_hop || l.protocol == routing || l.protocol == destination_options;
     if ((!options && l.protocol != fragment) || l.end < l.l4 + 8) return true;
     const u8 *header = data + l.l4;
-    if (l.protocol == fragment) l.fragment = true;
+    if (l.protocol == fragment) {
+      l.fragment = true;
+      l.first = load_be16(header + 2) >> 3 == 0;
+    }
     l.protocol = header[0];
     l.l4 += options ? (header[1] + 1u) * 8 : 8;
     if (l.l4 > l.end) {
@@ -84,10 +90,14 @@ EthLayers parse_layers(const u8 *data, u32 l2, u32 limit) {
   l.l4 = limit;
   const bool ip = (l.ether_type == ethertype_ipv4 && parse_ipv4(data, limit, l)) ||
                   (l.ether_type == ethertype_ipv6 && parse_ipv6(data, limit, l));
-  if (!ip || l.fragment) return l;
+  if (!ip || !l.first) return l;
   const u32 room = l.end - std::min(l.l4, l.end);
-  if (l.protocol == protocol_tcp && room >= tcp_header) l.l4_type = L4::tcp;
-  if (l.protocol == protocol_udp && room >= udp_header) l.l4_type = L4::udp;
+  const L4 type = l.protocol == protocol_tcp && room >= tcp_header   ? L4::tcp
+                  : l.protocol == protocol_udp && room >= udp_header ? L4::udp
+                                                                     : L4::none;
+  l.has_ports = type != L4::none;
+  // What is known of the whole segment, such as its checksum, is not known of a part.
+  if (!l.fragment) l.l4_type = type;
   return l;
 }
 

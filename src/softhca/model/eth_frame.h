@@ -27,7 +27,9 @@ struct EthLayers {
   u16 vlan_tci = 0;
   bool cvlan = false;  // a customer VLAN tag is present
   bool fragment = false;
-  u8 protocol = 0;  // behind IPv6 extension headers
+  bool first = true;       // of the fragments
+  bool has_ports = false;  // behind l4; the first fragment of a packet has them, too
+  u8 protocol = 0;         // behind IPv6 extension headers
   L3 l3_type = L3::none;
   L4 l4_type = L4::none;  // with its header complete, and no fragment
 };
