@@ -11,10 +11,13 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <mutex>
+#include <pthread.h>
+#include <sched.h>
 #include <string_view>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/limits.h"
@@ -178,6 +181,20 @@ bool any_live_slot(const std::string &path) {
   return false;
 }
 
+std::vector<std::string> names_in(const std::string &path, std::error_code &ec) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry &entry : fs::directory_iterator(path, ec))
+    names.push_back(entry.path().filename());
+  return names;
+}
+
+// Takes one descriptor at a time, however deep it goes.
+void remove_tree(const std::string &path, std::error_code &ec) {
+  if (unlink(path.c_str()) == 0) return;
+  for (const std::string &name : names_in(path, ec)) remove_tree(path + '/' + name, ec);
+  if (!ec && rmdir(path.c_str()) != 0) ec = std::error_code(errno, std::generic_category());
+}
+
 // Removes all of a directory whose file of users is locked as `fd`; 0 or errno.
 // It gives up its name first: a process can end in the middle, and what it
 // leaves must not be taken for a fabric.
@@ -191,9 +208,10 @@ int remove_directory(const std::string &path, int fd) {
   }
   const std::string users = gone + users_file;
   std::error_code ec;
-  for (const fs::directory_entry &entry : fs::directory_iterator(gone, ec))
-    if (entry.path() != users) fs::remove_all(entry.path(), ec);
-  // Last: with it the directory is known for what it is.
+  for (const std::string &name : names_in(gone, ec))
+    if (const std::string entry = gone + '/' + name; entry != users) remove_tree(entry, ec);
+  if (ec) return ec.value();
+  // Last: with it the directory is known for what it is, and somebody else can remove the rest.
   return unlink(users.c_str()) == 0 && rmdir(gone.c_str()) == 0 ? 0 : errno;
 }
 
@@ -282,6 +300,32 @@ void leave_fabrics() {
   }
 }
 
+namespace {
+
+// Leaving takes a few descriptors at a time.
+bool has_descriptors() {
+  int fds[3];
+  size_t count = 0;
+  while (count < std::size(fds) && (fds[count] = open("/", O_PATH | O_CLOEXEC)) >= 0) ++count;
+  for (size_t i = 0; i < count; ++i) close(fds[i]);
+  return count == std::size(fds);
+}
+
+// Where the program has used them up: by a thread with a table of its own, which closes its
+// copies of the first ones. The program's stay open: its streams are flushed after this.
+void leave_by_thread() {
+  const auto leave = [](void *) -> void * {
+    if (syscall(SYS_unshare, CLONE_FILES) == 0)
+      for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) syscall(SYS_close, fd);
+    leave_fabrics();
+    return nullptr;
+  };
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, leave, nullptr) == 0) pthread_join(thread, nullptr);
+}
+
+}  // namespace
+
 void leave_fabrics_at_exit() {
   static std::atomic<bool> once{false};
   if (once.exchange(true)) return;
@@ -298,7 +342,8 @@ void leave_fabrics_at_exit() {
       nullptr);
   on_exit(
       [](int, void *) {
-        leave_fabrics();
+        if (has_descriptors()) leave_fabrics();
+        else leave_by_thread();
         left.store(true);
       },
       nullptr);
