@@ -19,6 +19,7 @@
 #include "translate/verbs/qp.h"
 #include "translate/verbs/xrc_srq.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -195,6 +196,8 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
   init->send_cq = qp->send_cq;
   init->recv_cq = qp->recv_cq;
   init->srq = qp->srq;
+  init->qp_type = qp->qp_type;
+  translate::show_grants(find_state(qp->context), front->own.back, *attr, *init);
   return 0;
 }
 
@@ -291,8 +294,13 @@ IBVEXP_INTERPOSED int ibv_modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int attr_
 }
 
 IBVEXP_INTERPOSED int ibv_query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
-  return on_behind("ibv_query_srq", srq,
-                   [&](ibv_srq *back) { return translate::query_srq(back, attr); });
+  const int error = on_behind("ibv_query_srq", srq,
+                              [&](ibv_srq *back) { return translate::query_srq(back, attr); });
+  // What was granted: libmlx5 makes the queue twice as large.
+  const queue::SrqFront *front = queue::front_of(srq);
+  if (error == 0 && front != nullptr && front->legacy.max > 1)
+    attr->max_wr = std::min(attr->max_wr, static_cast<std::uint32_t>(front->legacy.max) - 1);
+  return error;
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) {

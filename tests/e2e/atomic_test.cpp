@@ -349,7 +349,7 @@ TEST_CASE("room for wide arguments is granted [row:ibv_exp_qp_init_attr.max_atom
   attr.max_atomic_arg = 64;
   const Qp wide(ibv_exp_create_qp(rig.context.get(), &attr));
   REQUIRE(wide);
-  CHECK(attr.max_atomic_arg == 32);
+  CHECK(attr.max_atomic_arg == 64);
 }
 
 TEST_CASE(

@@ -93,7 +93,7 @@ TEST_CASE("unknown bits are refused and change nothing [row:ibv_exp_create_qp]")
     CHECK(table.lib_exp_create_qp(rig.context.get(), &qp) == nullptr);
   }
   SECTION("modify_qp: mask") {
-    const std::uint64_t bit = 1ull << GENERATE(21, 31, 40, 63);
+    const std::uint64_t bit = 1ull << GENERATE(21, 31);
     CHECK(table.lib_exp_modify_qp(objects.qp.get(), &qp_attr, bit) == EINVAL);
     errno = EINVAL;
   }
@@ -102,11 +102,9 @@ TEST_CASE("unknown bits are refused and change nothing [row:ibv_exp_create_qp]")
     CHECK(table.lib_exp_modify_qp(objects.qp.get(), &qp_attr, IBV_EXP_QP_STATE) == EINVAL);
     errno = EINVAL;
   }
-  SECTION("modify_cq: mask and comp_mask") {
+  SECTION("modify_cq: comp_mask") {
     cq_attr.comp_mask = 1u << 31;
     CHECK(table.lib_exp_modify_cq(objects.cq.get(), &cq_attr, IBV_EXP_CQ_MODERATION) == EINVAL);
-    cq_attr.comp_mask = 0;
-    CHECK(table.lib_exp_modify_cq(objects.cq.get(), &cq_attr, 1 << 20) == EINVAL);
     errno = EINVAL;
   }
   SECTION("reg_mr: comp_mask") {

@@ -30,9 +30,10 @@ constexpr ibv_qp_type to_modern_type(ibv_qp_type type) {
 // kernel refuses it; the completion queue it wants.
 constexpr void set_type(ModernQpInit &to, ibv_qp_type type) {
   to.attr.qp_type = to_modern_type(type);
-  if (to.attr.qp_type != IBV_QPT_DRIVER) return;
+  if (to.attr.qp_type != IBV_QPT_DRIVER && to.attr.qp_type != IBV_QPT_XRC_SEND) return;
   to.attr.srq = nullptr;
   to.attr.cap.max_recv_wr = to.attr.cap.max_recv_sge = 0;
+  if (to.attr.qp_type != IBV_QPT_DRIVER) return;
   if (to.attr.recv_cq == nullptr) to.attr.recv_cq = to.attr.send_cq;
   to.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DC;
   to.dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;

@@ -4,7 +4,7 @@
 #include "base/real.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
-#include "translate/convert/legacy_inline.h"
+#include "translate/convert/legacy_grants.h"
 #include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/open.h"
 
@@ -303,17 +303,18 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   fresh->set_user_index(resource_of(front).number);
   fresh->qp = &front.shown;
   fresh->srq = shown.srq;
-  fresh->frames = shown.qp_type == IBV_QPT_RAW_PACKET;
+  const ibv_qp_type type = front.own.back->qp_type;
+  fresh->frames = type == IBV_QPT_RAW_PACKET;
   const bool sends = made.by.send == By::engine, receives = made.by.receive == By::engine;
   if (shown.srq != nullptr && receives) fresh->shared = queue_of(shown.srq);
   fresh->set_flags();
 
   const ibv_device_attr &device = state.device();
   engine::QpFacts facts;
-  facts.transport = transport_of(shown.qp_type);
+  facts.transport = transport_of(type);
   facts.granted = made.granted;
   facts.granted.max_inline_data =
-      std::min(made.granted.max_inline_data, translate::largest_inline_data(shown.qp_type));
+      std::min(made.granted.max_inline_data, translate::largest_inline_data(type));
   facts.number = shown.qp_num;
   facts.all_signaled = made.signal_all;
   facts.single_threaded = made.single_threaded;

@@ -11,6 +11,7 @@ namespace ibvexp::queue {
 
 // What else is known about a queue pair.
 struct QpMade {
+  ibv_qp_type type{};  // as the program named it; 0: as rdma-core does
   ibv_qp_cap granted{};
   bool signal_all = false;
   bool single_threaded = false;  // and with a doorbell register that no other has

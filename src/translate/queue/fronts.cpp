@@ -93,6 +93,7 @@ ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &m
   if (state == nullptr || state->behind == nullptr) return back;
   QpFront &front = take_block<QpFront>();
   show(front.shown, *back);
+  if (made.type != ibv_qp_type{}) front.shown.qp_type = made.type;
   front.shown.send_cq = shown(back->send_cq);
   front.shown.recv_cq = shown(back->recv_cq);
   front.shown.srq = shown(back->srq);

@@ -5,7 +5,7 @@
 #include "base/real.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
-#include "translate/convert/legacy_inline.h"
+#include "translate/convert/legacy_grants.h"
 #include "translate/convert/qp_convert.h"
 #include "translate/convert/room.h"
 #include "translate/convert/wr_convert.h"
@@ -177,13 +177,12 @@ Result<void> check_rx_hash(ContextState &state, const ibv_exp_qp_init_attr &attr
 Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
   const bool flag = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
                     (attr.exp_create_flags & IBV_EXP_QP_CREATE_UMR) != 0;
-  const std::uint32_t pieces =
-      (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) != 0 ? attr.max_inl_send_klms : 0;
-  if (!flag && pieces == 0) return {};
-  if (!flag) return invalid(creating, "max_inl_send_klms", pieces, "without IBV_EXP_QP_CREATE_UMR");
-  if (pieces == 0)
+  const bool has_pieces = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) != 0;
+  const std::uint32_t pieces = attr.max_inl_send_klms;
+  if (flag != has_pieces)
     return invalid(creating, "exp_create_flags", attr.exp_create_flags,
-                   "IBV_EXP_QP_CREATE_UMR without max_inl_send_klms");
+                   "IBV_EXP_QP_CREATE_UMR and IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS come together");
+  if (!flag) return {};
   if (pieces > lane::most_inline_entries)
     return invalid(creating, "max_inl_send_klms", pieces, "at most 52");
   const ibv_qp_type type = to_modern_type(attr.qp_type);
@@ -221,9 +220,6 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
     return invalid(creating, "qpg.qpg_type", attr.qpg.qpg_type, "no such group type");
   }
   if (const auto asked = ask_device(state); !asked) return asked;
-  if (has(IBV_EXP_QP_INIT_ATTR_PORT) &&
-      (attr.port_num == 0 || attr.port_num > state.device().phys_port_cnt))
-    return invalid(creating, "port_num", attr.port_num, "no such port");
   if (const auto type = check_type(attr.qp_type); !type) return type;
   if (const auto umr = check_umr(attr); !umr) return umr;
 
@@ -270,19 +266,23 @@ std::uint32_t raw_bytes(const ibv_exp_qp_init_attr &attr) {
   return lane::umr_bytes(to_modern_type(attr.qp_type), entries);
 }
 
-// Bytes.
-std::uint32_t largest_atomic() {
-  const Answer &masked = row(FeatureId::IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP).answer;
-  return effective_now(masked).verdict == Verdict::unsupported ? 8 : 32;
+// Sizes of an entry. The argument of an atomic stays what was asked: its limit is checked
+// when a request is posted.
+LegacyExtra extra_of(const ibv_exp_qp_init_attr &attr) {
+  const auto has = [&](ibv_exp_qp_init_attr_comp_mask bit) { return (attr.comp_mask & bit) != 0; };
+  return {.atomic_bytes = has(IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) ? attr.max_atomic_arg : 0,
+          .key_pieces = has(IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) ? attr.max_inl_send_klms : 0,
+          .tso_header = has(IBV_EXP_QP_INIT_ATTR_MAX_TSO_HEADER) ? attr.max_tso_header : 0u};
 }
 
-// Bytes of an atomic's argument; every queue pair type of the lane has room for 32.
-// The legacy provider sized the queue by what was asked, and refused nothing: programs
-// ask for 8 or 64 on every queue pair, whatever the capabilities said.
-std::uint32_t granted_atomic_size(ContextState &state, const ibv_qp &qp, std::uint32_t asked) {
-  if (state.device().atomic_cap == IBV_ATOMIC_NONE) return 0;
-  if (qp.qp_type != IBV_QPT_RC && qp.qp_type != IBV_QPT_DRIVER) return 8;
-  return std::clamp(asked, 8u, largest_atomic());
+// Offloads that the device lacks were no invalid request.
+Error failed_with(const ibv_exp_qp_init_attr &attr, Error error) {
+  constexpr std::uint32_t offloads =
+      IBV_EXP_QP_CREATE_RX_END_PADDING | IBV_EXP_QP_CREATE_SCATTER_FCS |
+      IBV_EXP_QP_CREATE_TUNNEL_OFFLOADS | IBV_EXP_QP_CREATE_PACKET_BASED_CREDIT_MODE;
+  const bool asked = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+                     (attr.exp_create_flags & offloads) != 0;
+  return asked && error.code == EINVAL ? Error{EOPNOTSUPP} : error;
 }
 
 // Receive-side scaling.
@@ -318,38 +318,56 @@ ibv_qp *create(ContextState &state, ModernQpInit &modern, std::uint32_t raw_byte
   return queue::create_native(context, modern.attr);
 }
 
-// The same, with as much room for inline data as the legacy provider granted. First
-// in entries of the usual size; then in entries that are large enough for anything;
-// then, where larger entries are too many, with the room that was asked for.
-ibv_qp *create_roomy(ContextState &state, ModernQpInit &modern, std::uint32_t raw_bytes) {
+// What the legacy provider granted. The engine takes as many requests as that, which
+// libmlx5's entries, no smaller, have room for.
+void grant(ibv_qp_cap &cap, const LegacyGrants &legacy) {
+  cap.max_send_wr = legacy.requests;
+  cap.max_send_sge = legacy.pieces;
+  cap.max_inline_data = legacy.inline_data;
+}
+
+// The same, with as much room for data as the legacy provider granted. First in entries
+// of the usual size; then in entries that are large enough for anything; then, where
+// larger entries are too many, with the room that was asked for.
+ibv_qp *create_roomy(ContextState &state, ModernQpInit &modern, std::uint32_t raw_bytes,
+                     const LegacyExtra &extra, By by) {
   using lane::Operations;
   const ibv_qp_type type = modern.attr.qp_type;
-  const std::uint32_t granted = scales(modern) || !mlx5dv_is_supported(state.context->device)
-                                    ? 0
-                                    : legacy_inline_data(type, modern.attr.cap);
-  if (granted < modern.attr.cap.max_inline_data)
-    return create(state, modern, raw_bytes, Operations::all);
+  const auto legacy = scales(modern) || !mlx5dv_is_supported(state.context->device)
+                          ? std::nullopt
+                          : legacy_grants(type, modern.attr.cap, extra);
+  if (!legacy) return create(state, modern, raw_bytes, Operations::all);
+  if (legacy->blocks > static_cast<std::uint32_t>(state.device().max_qp_wr)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
 
-  const auto attempt = [&](std::uint32_t inline_data, Operations reckoned) {
+  const auto attempt = [&](bool roomy, Operations reckoned) {
     ModernQpInit asked = modern;
-    asked.attr.cap.max_inline_data = inline_data;
+    if (roomy) {
+      asked.attr.cap.max_inline_data = legacy->inline_data;
+      asked.attr.cap.max_send_sge = legacy->pieces;
+    }
     ibv_qp *qp = create(state, asked, raw_bytes, reckoned);
-    if (qp != nullptr) modern = asked;
+    if (qp == nullptr) return qp;
+    modern = asked;
+    if (roomy && by == By::engine) grant(modern.attr.cap, *legacy);
     return qp;
   };
   // Room in bytes that makes an entry of the lean set large enough for all others.
-  constexpr std::uint32_t roomy = 512;
-  ibv_qp *qp = attempt(granted, Operations::all);
-  if (qp == nullptr && errno == EINVAL && granted >= roomy && raw_bytes == 0 &&
+  constexpr std::uint32_t enough = 512;
+  ibv_qp *qp = attempt(true, Operations::all);
+  if (qp == nullptr && errno == EINVAL && legacy->inline_data >= enough && raw_bytes == 0 &&
       lane::lean_operations(type) != 0)
-    qp = attempt(granted, Operations::lean);
-  if (qp == nullptr && errno == EINVAL && granted != modern.attr.cap.max_inline_data)
-    qp = attempt(modern.attr.cap.max_inline_data, Operations::all);
+    qp = attempt(true, Operations::lean);
+  if (qp == nullptr && errno == EINVAL) qp = attempt(false, Operations::all);
   return qp;
 }
 
-Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
-                                     std::uint32_t raw_bytes, bool single_threaded = false) {
+// type: the program's number.
+Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, ibv_qp_type type,
+                                     std::uint32_t raw_bytes, const LegacyExtra &extra,
+                                     bool single_threaded = false) {
   if (modern.needs_dv && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "qp_type or exp_create_flags",
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
@@ -363,11 +381,13 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                                queue::is_underlay(modern.attr) ? By::libmlx5 : By::engine);
   if (!joining) return joining.failure();
   const KeepErrno keep;
-  Owned<ibv_qp, destroy_real> made(create_roomy(state, modern, raw_bytes));
+  Owned<ibv_qp, destroy_real> made(
+      create_roomy(state, modern, raw_bytes, extra, joining.by().send));
   if (!made) return keep.reason();
   const auto queues = scales(modern) ? queue::Queues::scaling : queue::Queues::own;
   queue::put_before(&state, made.get(), queues,
-                    {.granted = modern.attr.cap,
+                    {.type = type,
+                     .granted = modern.attr.cap,
                      .signal_all = modern.attr.sq_sig_all != 0,
                      .single_threaded = single_threaded,
                      .by = joining.by(),
@@ -420,21 +440,23 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
     modern.attr.pd = domain.pd();
   }
   const bool single_threaded = domain && domain.share().domain->td != nullptr;
-  const auto made = create_and_remember(state, modern, raw_bytes(*attr), single_threaded);
-  if (!made) return made;
+  const auto made = create_and_remember(state, modern, attr->qp_type, raw_bytes(*attr),
+                                        extra_of(*attr), single_threaded);
+  if (!made) return failed_with(*attr, made.failure());
 
   ibv_qp *qp = made.value();
   if (domain) keep_domain(state, domain, qp);
   attr->cap = modern.attr.cap;
-  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_INL_RECV) != 0)
+  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_INL_RECV) != 0 && attr->max_inl_recv != 0)
     attr->max_inl_recv = granted_inline_receive(state, qp, modern);
-  if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG) != 0)
-    attr->max_atomic_arg = granted_atomic_size(state, *qp, attr->max_atomic_arg);
   return as_shown(qp);
 }
 
 Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  // rdma-core's number of a DC initiator, without what it needs beside it there.
+  if (attr->qp_type == IBV_QPT_DRIVER)
+    return invalid(creating, "qp_type", IBV_QPT_DRIVER, "no such type of queue pair");
   const queue::Unwrapped send_cq(attr->send_cq), recv_cq(attr->recv_cq);
   const queue::Unwrapped srq(attr->srq);
   if (attr->srq != nullptr && is_legacy(attr->srq))
@@ -452,10 +474,19 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
     return queues.failure();
   if (const auto asked = ask_device(*state); !asked) return asked.failure();
   ModernQpInit modern = to_modern(*attr, pd);
-  const auto made = create_and_remember(*state, modern, 0);
+  const auto made = create_and_remember(*state, modern, attr->qp_type, 0, {});
   if (!made) return made;
   attr->cap = modern.attr.cap;
   return as_shown(made.value());
+}
+
+void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init_attr &init) {
+  const QpState *known = find_qp(state, qp);
+  if (known == nullptr || known->granted.max_send_wr == 0) return;
+  init.cap.max_send_wr = known->granted.max_send_wr;
+  init.cap.max_send_sge = known->granted.max_send_sge;
+  init.cap.max_inline_data = known->granted.max_inline_data;
+  attr.cap = init.cap;
 }
 
 int destroy_qp(ContextState *state, ibv_qp *qp) {
@@ -570,8 +601,10 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
   // argument is refused for what cannot be done.
   if ((attr->comp_mask & ~std::uint32_t{IBV_EXP_QP_ATTR_RESERVED - 1}) != 0)
     return invalid(modifying, "comp_mask", attr->comp_mask, "unknown bits");
-  if (const auto bits =
-          check_bits(modifying, "exp_attr_mask", mask, bits_of<"ibv_exp_qp_attr_mask">());
+  // Above those of the base verb, the legacy provider did not look at unknown bits.
+  constexpr std::uint64_t ignorable = ~std::uint64_t{0} << 32;
+  if (const auto bits = check_bits(modifying, "exp_attr_mask", mask,
+                                   bits_of<"ibv_exp_qp_attr_mask">(), ignorable);
       !bits)
     return bits;
   const bool burst = (attr->comp_mask & IBV_EXP_QP_ATTR_BURST_INFO) != 0;

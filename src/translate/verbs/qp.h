@@ -19,6 +19,10 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
 // ibv_modify_qp as programs call it. Returns what that returns.
 int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask);
 
+// (legacy <- modern) What ibv_query_qp() says of sizes: what was granted, not what
+// rdma-core's queue has. qp: rdma-core's.
+void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init_attr &init);
+
 // Returns what ibv_destroy_qp() returns.
 int destroy_qp(ContextState *state, ibv_qp *qp);
 

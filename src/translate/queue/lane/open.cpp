@@ -2,7 +2,7 @@
 
 #include "base/real.h"
 #include "table/options.h"
-#include "translate/convert/legacy_inline.h"
+#include "translate/convert/legacy_grants.h"
 #include "translate/convert/room.h"
 
 #include <algorithm>
