@@ -120,8 +120,10 @@ bool fill_rx_hash(const ibv_rss_caps &from, ibv_exp_rx_hash_caps &to) {
 bool fill_mp_rq(const mlx5dv_context &from, ibv_exp_mp_rq_caps &to) {
   const mlx5dv_striding_rq_caps &caps = from.striding_rq_caps;
   if ((from.comp_mask & MLX5DV_CONTEXT_MASK_STRIDING_RQ) == 0 ||
-      (caps.supported_qpts & 1u << IBV_QPT_RAW_PACKET) == 0)
+      (caps.supported_qpts & 1u << IBV_QPT_RAW_PACKET) == 0) {
+    to = {};
     return false;
+  }
   to.supported_qps = IBV_EXP_MP_RQ_SUP_TYPE_WQ_RQ;
   to.allowed_shifts = IBV_EXP_MP_RQ_2BYTES_SHIFT;
   to.min_single_wqe_log_num_of_strides =
@@ -141,8 +143,8 @@ int dc_limit(std::uint64_t of_dc, int of_queue_pairs) {
   return of_dc != 0 ? static_cast<int>(of_dc) : of_queue_pairs;
 }
 
-// One answer: a bit of a mask, its row, and what fills it. fill returns whether
-// the device has it.
+// One answer: a bit of a mask, its row, and what fills it. fill returns whether the bit
+// comes back: for some the legacy provider let it, with zeros, though the device had none.
 struct Part {
   std::uint64_t bit;
   FeatureId id;
@@ -158,12 +160,6 @@ struct Part {
 constexpr Part parts[] = {
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS)
       to.exp_device_cap_flags = exp_capabilities(from, reportable);
-      return true;
-    IBVEXP_END
-    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_CALC_CAP)
-      // Asked, and none of it. Programs that want to see their mask again ask for
-      // this among others, and read nothing of it.
-      to.calc_cap = {};
       return true;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_WITH_TIMESTAMP_MASK)
@@ -221,7 +217,7 @@ constexpr Part parts[] = {
       to.max_ctx_res_domain = (from.dv.comp_mask & MLX5DV_CONTEXT_MASK_DYN_BFREGS) != 0 &&
                                       from.dv.max_dynamic_bfregs != 0
                                   ? static_cast<int>(from.dv.max_dynamic_bfregs)
-                                  : 256;
+                                  : 512;
       return from.is_mlx5;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_DCT)
@@ -239,17 +235,17 @@ constexpr Part parts[] = {
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_WQ_TYPE_RQ)
       to.max_wq_type_rq = from.attr.max_wq_type_rq;
-      return to.max_wq_type_rq != 0;
+      return from.is_mlx5 || to.max_wq_type_rq != 0;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_RSS_TBL_SZ)
       to.max_rss_tbl_sz = from.attr.rss_caps.max_rwq_indirection_table_size;
       return to.max_rss_tbl_sz != 0;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_RX_HASH)
-      return fill_rx_hash(from.attr.rss_caps, to.rx_hash_caps);
+      return fill_rx_hash(from.attr.rss_caps, to.rx_hash_caps) || from.is_mlx5;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MP_RQ)
-      return fill_mp_rq(from.dv, to.mp_rq_caps);
+      return fill_mp_rq(from.dv, to.mp_rq_caps) || from.is_mlx5;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_VLAN_OFFLOADS)
       to.wq_vlan_offloads_cap =
@@ -277,17 +273,16 @@ constexpr Part parts[] = {
              to.sw_parsing_caps.sw_parsing_offloads != 0;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_TUNNEL_OFFLOADS_CAPS)
-      to.tunnel_offloads_caps =
+      to.tunnel_offloads_caps = (from.dv.comp_mask & MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS) == 0 ? 0 :
           from.dv.tunnel_offloads_caps & (IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN |
                                           IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GRE |
                                           IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE);
-      return (from.dv.comp_mask & MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS) != 0 &&
-             to.tunnel_offloads_caps != 0;
+      return from.is_mlx5;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_RX_PAD_END_ALIGN)
       to.rx_pad_end_addr_align =
           (from.attr.device_cap_flags_ex & IBV_DEVICE_PCI_WRITE_END_PADDING) != 0 ? 64 : 0;
-      return true;
+      return to.rx_pad_end_addr_align != 0;
     IBVEXP_END
 };
 
@@ -373,6 +368,15 @@ void to_legacy(const DeviceFacts &from, Reportable reportable, ibv_exp_device_at
   constexpr auto gate = detail::plain(IBV_EXP_DEVICE_ATTR_COMP_MASK_2);
   fill_head(from.attr.orig_attr, to);
   std::uint64_t filled = fill_parts(parts, asked, from, reportable, to);
+  // The legacy provider set one more bit of either mask than it was asked for. Programs that
+  // compare the first with what they asked read nothing of it.
+  constexpr auto flags = detail::plain(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS);
+  if ((filled & flags) != 0) {
+    to.calc_cap = {};
+    filled |= detail::plain(IBV_EXP_DEVICE_ATTR_CALC_CAP);
+  }
+  if (reportable(FeatureId::IBV_EXP_DEVICE_MR_ALLOCATE))
+    to.exp_device_cap_flags |= IBV_EXP_DEVICE_MR_ALLOCATE;
   if ((asked & gate) != 0) {
     // Bits that we do not know are cleared, like those of what the device lacks.
     to.comp_mask_2 = fill_parts(parts_2, to.comp_mask_2, from, reportable, to);

@@ -102,6 +102,9 @@ Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_por
     wanted = attr->mask1;
     if ((wanted & ~std::uint32_t{IBV_EXP_QUERY_PORT_MASK}) != 0)
       return invalid(querying_port, "mask1", wanted, "unknown bits");
+    // Of the members of ibv_query_port, the legacy library filled all or none.
+    if ((wanted & ~std::uint32_t{IBV_EXP_QUERY_PORT_LINK_LAYER}) != 0)
+      wanted = IBV_EXP_QUERY_PORT_STD_MASK;
   }
   const KeepErrno keep;
   ibv_port_attr port{};

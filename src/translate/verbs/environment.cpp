@@ -4,6 +4,7 @@
 #include "trace/diagnose.h"
 #include "translate/state/context_state.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,13 +13,12 @@ namespace ibvexp::translate {
 Result<void> setenv(ContextState &state, ibv_context *, const char *name, const char *value,
                     int overwrite) {
   constexpr EntryId id = EntryId::ibv_exp_setenv;
-  if (name == nullptr || *name == '\0' || std::strchr(name, '=') != nullptr)
-    return invalid(id, "name", 0, "null, empty or with '='");
+  if (name == nullptr) return invalid(id, "name", 0, "must not be null");
   if (value == nullptr) return invalid(id, "value", 0, "must not be null");
   {
     const MutexGuard guard(state.mutex);
     if (overwrite != 0) state.environment.insert_or_assign(name, value);
-    else state.environment.try_emplace(name, value);
+    else if (!state.environment.try_emplace(name, value).second) return Error{EEXIST};
   }
   log(LogLevel::info, "ibv_exp_setenv: %s=%s kept in the context; rdma-core does not see it", name,
       value);

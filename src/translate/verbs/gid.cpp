@@ -57,13 +57,18 @@ Result<void> query_gid_attr(ibv_context *context, std::uint8_t port_num, unsigne
                                    bits_of<"ibv_exp_query_gid_attr">());
       !bits)
     return bits;
+  if (attr->comp_mask == 0) return {};
   const KeepErrno keep;
   Entry entry{};
   const int error = query(context, port_num, index, entry);
   // An entry of the table that holds no GID: sysfs, the source of the legacy
   // library, shows it as zeros of the first type. Programs walk the whole table
   // and take any other answer for a broken device.
-  if (error != 0 && error != ENODATA) return Error{error};
+  if (error != 0 && error != ENODATA) {
+    // The legacy library read a file for the GID, and another one for the type first.
+    const bool no_entry = error == EINVAL && (attr->comp_mask & IBV_EXP_QUERY_GID_ATTR_TYPE) == 0;
+    return Error{no_entry ? ENOENT : error};
+  }
   if ((attr->comp_mask & IBV_EXP_QUERY_GID_ATTR_TYPE) != 0)
     attr->type = to_legacy_gid_type(entry.type);
   if ((attr->comp_mask & IBV_EXP_QUERY_GID_ATTR_GID) != 0) attr->gid = entry.gid;
