@@ -4,6 +4,7 @@
 #include "../support/refused.h"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <string>
 
 namespace {
@@ -113,11 +114,22 @@ TEST_CASE(
     "[rows:owner=ibv_exp_create_srq_comp_mask,refused]"
     "[rows:owner=ibv_exp_srq_type,refused]") {
   Rig rig;
+  ibv_xrcd_init_attr nobody{};
+  nobody.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  nobody.fd = -1;
+  nobody.oflags = O_CREAT;
+  const Owned<ibv_xrcd, ibv_close_xrcd> domain(ibv_open_xrcd(rig.context.get(), &nobody));
+  REQUIRE(domain);
   each_refused("ibv_exp_create_srq_comp_mask", [&](std::uint64_t bit) {
     ibv_exp_create_srq_attr attr{};
     attr.pd = rig.pd.get();
     attr.base.attr = {16, 1, 0};
-    attr.comp_mask = static_cast<std::uint32_t>(bit);
+    // A basic queue has none of it, and ignores it.
+    attr.srq_type = IBV_EXP_SRQT_XRC;
+    attr.cq = rig.cq.get();
+    attr.xrcd = domain.get();
+    attr.comp_mask =
+        static_cast<std::uint32_t>(bit) | IBV_EXP_CREATE_SRQ_CQ | IBV_EXP_CREATE_SRQ_XRCD;
     return null_or_errno(ibv_exp_create_srq(rig.context.get(), &attr));
   });
   each_refused("ibv_exp_srq_type", [&](std::uint64_t type) {

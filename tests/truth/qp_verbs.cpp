@@ -6,7 +6,7 @@ namespace {
 
 void create_qp(Rig &rig, const Call &call, Answer &answer) {
   ibv_exp_qp_init_attr attr{};
-  attr.send_cq = attr.recv_cq = rig.cqs.contains("polled") ? rig.cqs["polled"] : rig.cq;
+  attr.send_cq = attr.recv_cq = rig.polled();
   attr.qp_type = static_cast<ibv_qp_type>(call.integer("type", 2));
   const auto [send_wr, recv_wr] = two(call, "wr", 10, 10);
   const auto [send_sge, recv_sge] = two(call, "sge", 1, 1);

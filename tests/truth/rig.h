@@ -56,6 +56,11 @@ struct Rig {
     const auto found = qps.find(call.text("qp", "qp"));
     return found == qps.end() ? nullptr : found->second;
   }
+  // A call may have made another one.
+  ibv_cq *polled() const {
+    const auto own = cqs.find("polled");
+    return own != cqs.end() && own->second != nullptr ? own->second : cq;
+  }
   std::uint64_t address(std::size_t offset = 0) const {
     return reinterpret_cast<std::uintptr_t>(memory) + offset;
   }

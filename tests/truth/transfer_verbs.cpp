@@ -10,11 +10,6 @@ using Clock = std::chrono::steady_clock;
 // For a loaded machine; only what never comes costs it.
 constexpr auto PATIENCE = std::chrono::seconds(2);
 
-ibv_cq *polled(Rig &rig) {
-  ibv_cq *own = rig.cqs.contains("polled") ? rig.cqs["polled"] : nullptr;
-  return own != nullptr ? own : rig.cq;
-}
-
 void create_ah(Rig &rig, const Call &, Answer &answer) {
   ibv_ah_attr path{};
   rig.fill_path(path);
@@ -183,7 +178,7 @@ void poll(Rig &rig, const Call &, Answer &answer) {
   do {
     std::memset(&wc, 0xee, sizeof(wc));
     wc.exp_wc_flags = 0;
-    found = ibv_exp_poll_cq(polled(rig), 1, &wc, sizeof(wc));
+    found = ibv_exp_poll_cq(rig.polled(), 1, &wc, sizeof(wc));
   } while (found == 0 && Clock::now() < end);
   if (found == 0) rig.nothing_comes = true;
   answer.outcome = found == 1 ? "ok" : found == 0 ? "none" : name_of(found);
@@ -208,7 +203,7 @@ void poll(Rig &rig, const Call &, Answer &answer) {
 // Polls once, an empty queue.
 void poll_empty(Rig &rig, const Call &call, Answer &answer) {
   ibv_exp_wc wcs[4];
-  const int found = ibv_exp_poll_cq(polled(rig), call.integer("entries", 1), wcs,
+  const int found = ibv_exp_poll_cq(rig.polled(), call.integer("entries", 1), wcs,
                                     static_cast<std::uint32_t>(call.number("size", sizeof(*wcs))));
   answer.outcome = "ok";
   set(answer, "found", found);

@@ -13,6 +13,9 @@ namespace ibvexp::translate {
 namespace {
 
 constexpr EntryId creating = EntryId::ibv_exp_create_flow;
+// ENOTSUPP of the legacy kernel, for InfiniBand and for kinds of rules that it did not know.
+// It got to programs as it was, though user space has no such number.
+constexpr int not_supported_by_kernel = 524;
 constexpr EntryId destroying = EntryId::ibv_exp_destroy_flow;
 
 Result<void> check_spec(const decltype(ibv_exp_flow_spec::hdr) &header) {
@@ -38,8 +41,10 @@ Result<void> check(const ibv_exp_flow_attr *attr) {
           check_bits(creating, "flags", attr->flags, bits_of<"ibv_exp_flow_flags">());
       !flags)
     return flags;
-  if (attr->type < IBV_EXP_FLOW_ATTR_NORMAL || attr->type > IBV_EXP_FLOW_ATTR_SNIFFER)
-    return invalid(creating, "type", static_cast<unsigned>(attr->type), "no such type");
+  if (attr->type < IBV_EXP_FLOW_ATTR_NORMAL || attr->type > IBV_EXP_FLOW_ATTR_SNIFFER) {
+    static_cast<void>(invalid(creating, "type", static_cast<unsigned>(attr->type), "no such type"));
+    return Error{not_supported_by_kernel};
+  }
   const auto *at = reinterpret_cast<const char *>(attr + 1);
   for (int i = 0; i < attr->num_of_specs; ++i) {
     const auto header = flow_spec_header(at);
@@ -52,6 +57,12 @@ Result<void> check(const ibv_exp_flow_attr *attr) {
   return {};
 }
 
+bool is_infiniband(ibv_context *context, std::uint8_t port_num) {
+  ibv_port_attr port{};
+  return ibv_query_port(context, port_num, &port) == 0 &&
+         port.link_layer == IBV_LINK_LAYER_INFINIBAND;
+}
+
 }  // namespace
 
 Result<ibv_exp_flow *> create_flow(ContextState &state, ibv_qp *qp, ibv_exp_flow_attr *attr) {
@@ -62,7 +73,12 @@ Result<ibv_exp_flow *> create_flow(ContextState &state, ibv_qp *qp, ibv_exp_flow
   const KeepErrno keep;
   Owned<ibv_flow, ibv_destroy_flow> rule(
       ibv_create_flow(qp, reinterpret_cast<ibv_flow_attr *>(modern.data())));
-  if (!rule) return keep.reason();
+  if (!rule) {
+    const Error reason = keep.reason();
+    return reason.code == EOPNOTSUPP && is_infiniband(qp->context, attr->port)
+               ? Error{not_supported_by_kernel}
+               : reason;
+  }
   fresh->real = rule.get();
   fresh->context = qp->context;
   fresh->handle = rule->handle;

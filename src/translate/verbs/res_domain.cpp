@@ -46,8 +46,8 @@ Result<ibv_exp_res_domain *> create_res_domain(ContextState &state, ibv_context 
     case IBV_EXP_THREAD_UNSAFE:
     case IBV_EXP_THREAD_SINGLE: break;
     default:
-      return invalid(creating, "thread_model", static_cast<std::uint32_t>(threads),
-                     "no such model");
+      ignored(creating, "thread_model", static_cast<std::uint32_t>(threads), "no such model");
+      threads = IBV_EXP_THREAD_SAFE;
   }
   switch (messages) {
     case IBV_EXP_MSG_DEFAULT:
@@ -55,7 +55,8 @@ Result<ibv_exp_res_domain *> create_res_domain(ContextState &state, ibv_context 
     case IBV_EXP_MSG_HIGH_BW:
     case IBV_EXP_MSG_FORCE_LOW_LATENCY: break;
     default:
-      return invalid(creating, "msg_model", static_cast<std::uint32_t>(messages), "no such model");
+      ignored(creating, "msg_model", static_cast<std::uint32_t>(messages), "no such model");
+      messages = IBV_EXP_MSG_DEFAULT;
   }
 
   auto made = std::make_unique<ResDomain>();

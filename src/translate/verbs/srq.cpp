@@ -11,19 +11,27 @@ namespace {
 
 constexpr EntryId creating = EntryId::ibv_exp_create_srq;
 
+// What is for other types the legacy provider did not look at.
+Result<void> check_basic(const ibv_exp_create_srq_attr &attr) {
+  constexpr std::uint32_t known = IBV_EXP_CREATE_SRQ_RESERVED - 1;
+  constexpr std::uint32_t of_others =
+      IBV_EXP_CREATE_SRQ_TM | IBV_EXP_CREATE_SRQ_DC_OFFLOAD_PARAMS | IBV_EXP_CREATE_SRQ_MP_WR;
+  if ((attr.comp_mask & ~known) != 0)
+    return invalid(creating, "comp_mask", attr.comp_mask, "unknown bits");
+  if ((attr.comp_mask & of_others) != 0)
+    ignored(creating, "comp_mask", attr.comp_mask, "for other types than a basic queue");
+  return {};
+}
+
 Result<void> check(const ibv_context *context, const ibv_exp_create_srq_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
-  if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
-                                   bits_of<"ibv_exp_create_srq_comp_mask">());
-      !bits)
-    return bits;
   if (attr->pd == nullptr)
     return invalid(creating, "pd", 0, "a shared receive queue needs a protection domain");
   if (attr->pd->context != context) return invalid(creating, "pd", 0, "of another context");
 
   const auto type = static_cast<std::uint32_t>(attr->srq_type);
   switch (attr->srq_type) {
-    case IBV_EXP_SRQT_BASIC: return {};
+    case IBV_EXP_SRQT_BASIC: return check_basic(*attr);
     case IBV_EXP_SRQT_TAG_MATCHING:
       return unsupported(creating, FeatureId::IBV_EXP_SRQT_TAG_MATCHING, "srq_type", type);
     case IBV_EXP_SRQT_XRC: break;
@@ -35,6 +43,10 @@ Result<void> check(const ibv_context *context, const ibv_exp_create_srq_attr *at
     return invalid(creating, "cq", attr->comp_mask, "an XRC queue needs one");
   if ((attr->comp_mask & IBV_EXP_CREATE_SRQ_XRCD) == 0 || attr->xrcd == nullptr)
     return invalid(creating, "xrcd", attr->comp_mask, "an XRC queue needs its domain");
+  if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
+                                   bits_of<"ibv_exp_create_srq_comp_mask">());
+      !bits)
+    return bits;
   if (attr->cq->context != context) return invalid(creating, "cq", 0, "of another context");
   if (attr->xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
   return {};

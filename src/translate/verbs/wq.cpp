@@ -78,7 +78,8 @@ Result<void> check(ibv_context *context, const ibv_exp_wq_init_attr *attr) {
   if ((attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0)
     if (const auto strides = check_strides(context, attr->mp_rq); !strides) return strides;
   if ((attr->comp_mask & IBV_EXP_CREATE_WQ_FLAGS) != 0)
-    return check_bits(creating, "flags", attr->flags, bits_of<"ibv_exp_wq_init_attr_flags">());
+    return check_bits(creating, "flags", attr->flags, bits_of<"ibv_exp_wq_init_attr_flags">(),
+                      ~std::uint64_t{0});
   return {};
 }
 
@@ -191,7 +192,6 @@ Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *att
   WorkQueue *ours = find_wq(state, wq);
   if (ours == nullptr) return invalid(modifying, "wq", 0, "no work queue of this library");
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
-  if (attr->attr_mask == 0) return invalid(modifying, "attr_mask", 0, "nothing to change");
   if (const auto bits =
           check_bits(modifying, "attr_mask", attr->attr_mask, bits_of<"ibv_exp_wq_attr_mask">());
       !bits)
@@ -200,6 +200,7 @@ Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *att
   if (has(IBV_EXP_WQ_ATTR_STATE) &&
       (attr->wq_state < IBV_EXP_WQS_RESET || attr->wq_state > IBV_EXP_WQS_ERR))
     return invalid(modifying, "wq_state", static_cast<unsigned>(attr->wq_state), "no such state");
+  if ((attr->attr_mask & ~std::uint32_t{IBV_EXP_WQ_ATTR_CURR_STATE}) == 0) return {};
   if (has(IBV_EXP_WQ_ATTR_CURR_STATE) && attr->curr_wq_state != ours->state)
     return invalid(modifying, "curr_wq_state", static_cast<unsigned>(attr->curr_wq_state),
                    "not the state that the queue is in");
