@@ -87,9 +87,6 @@ void heap_go_on() { heap.mutex.unlock(); }
 
 }  // namespace softhca
 
-// Sanitizers watch the heap of libc.
-#ifdef OWN_HEAP
-
 using namespace softhca;
 
 void *operator new(size_t bytes, std::align_val_t alignment) {
@@ -125,5 +122,3 @@ void operator delete(void *given) noexcept {
 void operator delete(void *given, size_t) noexcept { operator delete(given); }
 void operator delete(void *given, std::align_val_t) noexcept { operator delete(given); }
 void operator delete(void *given, size_t, std::align_val_t) noexcept { operator delete(given); }
-
-#endif
