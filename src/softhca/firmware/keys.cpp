@@ -77,9 +77,8 @@ Status Hca::mkey_create(Command &c) {
              !write_translations(*k, 0, c.in.data() + translations_at, octowords)) {
     return Status::bad_param;
   }
-  Resource *pd = find<Resource>(Kind::pd, k->pdn, c.uid());
-  if (pd == nullptr) return Status::bad_resource;
-  r->need(pd);
+  // Its protection domain may be another one later, by a UMR, and is not needed.
+  if (find<Resource>(Kind::pd, k->pdn, c.uid()) == nullptr) return Status::bad_resource;
   const u32 number = k->index;
   store_be32(c.out.data() + number_at, number);
   resources_[{Kind::mkey, number}] = std::move(r);

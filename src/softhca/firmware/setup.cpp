@@ -34,6 +34,7 @@ constexpr Setting driver_settings[] = {
     {0x210, 2, 0},    // cmdif_checksum
     {0x21b, 1, 0},    // qos
     {0x227, 1, 0},    // pg
+    {0x231, 1, 1},    // imaicl: memory windows
     {0x240, 1, 0},    // uar_4k
     {0x24a, 6, 5},    // uar_sz: of the pages, 32 MiB
     {0x258, 8, 12},   // log_pg_sz
@@ -131,6 +132,11 @@ Status Hca::set_cap(Command &c) {
   const u32 type = c.op_mod() >> 1;
   std::vector<u8> page = hca_caps(device, type);
   if (page.empty()) return Status::bad_param;
+  // Of the atomic page there is one field to set, which has that value already.
+  if (type == type_atomic)
+    return c.in.size() > header_bytes + 8 && c.in[header_bytes + 8] >> 6 == 1 ? Status::ok
+                                                                              : Status::bad_param;
+  if (type != type_general) return Status::bad_param;
   std::copy_n(c.in.begin() + header_bytes, std::min(page.size(), c.in.size() - header_bytes),
               page.begin());
   capabilities_[type] = std::move(page);

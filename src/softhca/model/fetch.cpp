@@ -194,7 +194,7 @@ bool opcode_allowed(const Qp &qp, WqeOpcode op) {
 // Executes a UMR or LOCAL_INV.
 Syndrome change_key(const Qp &qp, WqeOpcode op, const u8 *wqe, u32 ds) {
   MkeyTable &keys = process().mkeys;
-  const Requester who{qp.pdn, qp.qpn};
+  const Requester who{qp.pdn, qp.qpn, qp.for_keys};
   if (op == WqeOpcode::umr) return execute_umr(keys, wqe, ds, who);
   return invalidate(keys, load_be32(wqe + 12), who, false) ? Syndrome::ok : Syndrome::mw_bind;
 }

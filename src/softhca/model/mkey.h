@@ -94,6 +94,7 @@ class MkeyTable {
 struct Requester {
   u32 pdn = 0;
   u32 qpn = 0;
+  bool driver = false;  // of a kernel: changes keys of all protection domains
 };
 
 // Appends the memory behind [address, address + length) under `key` to `out`.

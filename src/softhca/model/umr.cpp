@@ -32,6 +32,7 @@ enum MaskBits : u64 {
   mask_length = 1ull << 0,
   mask_entity_size = 1ull << 1,
   mask_start = 1ull << 6,
+  mask_pd = 1ull << 7,
   mask_en_rinval = 1ull << 8,
   mask_signature_error = 1ull << 9,
   mask_bsf = 1ull << 12,
@@ -43,7 +44,9 @@ enum MaskBits : u64 {
   mask_remote_write = 1ull << 20,
   mask_atomic = 1ull << 21,
   mask_small_fence = 1ull << 23,
+  mask_relaxed_write = 1ull << 25,
   mask_free = 1ull << 29,
+  mask_relaxed_read = 1ull << 47,
 };
 // A user's QP may change these, and the signature fields of keys that have them. Refused
 // are the PD and crypto fields, and relaxed ordering, which these models cannot change by UMR.
@@ -55,6 +58,9 @@ Syndrome refuse(Syndrome s, u32 key, const char *why) {
   SOFTHCA_LOG(debug, "UMR of mkey %#x: %s", key, why);
   return s;
 }
+
+// What the driver of a kernel may change besides, when it registers a region anew.
+constexpr u64 modifiable_by_driver = mask_pd | mask_relaxed_write | mask_relaxed_read;
 
 u64 modifiable_fields(const Mkey &k) {
   if (k.kind == Mkey::Kind::implicit || k.kind == Mkey::Kind::null)
@@ -147,6 +153,7 @@ void apply_context(Mkey &k, const u8 *context, u64 mask) {
     if ((mask & bit) != 0) k.access = (k.access & ~right) | ((access & flag) != 0 ? right : 0);
   };
   if ((mask & mask_free) != 0) k.free = (context[0] & 0x40) != 0;
+  if ((mask & mask_pd) != 0) k.pdn = load_be32(context + 12) & 0xffffff;
   if ((mask & mask_tag) != 0) k.tag = static_cast<u8>(qpn_tag);
   if ((mask & mask_qpn) != 0) k.qpn = qpn_tag >> 8;
   if ((mask & mask_start) != 0) k.start = load_be64(context + 16);
@@ -204,11 +211,12 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
   // hands when the WQE that installs it is written.
   Mkey *k = table.find(key);
   if (k == nullptr) return refuse(Syndrome::local_qp_op, key, "no such key");
-  if (k->pdn != who.pdn) return refuse(Syndrome::local_qp_op, key, "protection domain");
+  if (k->pdn != who.pdn && !who.driver)
+    return refuse(Syndrome::local_qp_op, key, "protection domain");
   if (!k->umr_en) return refuse(Syndrome::local_qp_op, key, "not enabled for UMR");
   if ((flags & ~flags_known) != 0) return refuse(Syndrome::local_qp_op, key, "unknown flags");
-  if ((mask & ~modifiable_fields(*k)) != 0)
-    return refuse(Syndrome::local_qp_op, key, "field cannot be modified");
+  const u64 fields = modifiable_fields(*k) | (who.driver ? modifiable_by_driver : 0);
+  if ((mask & ~fields) != 0) return refuse(Syndrome::local_qp_op, key, "field cannot be modified");
   if ((mask & mask_entity_size) != 0 && (context[59] & 0x1f) == 0)
     return refuse(Syndrome::local_qp_op, key, "entity size");
   const bool memory = k->kind == Mkey::Kind::direct || k->kind == Mkey::Kind::device;
