@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +33,11 @@ bool GuestMemory::reserve() {
 int GuestMemory::map(u64 address, u64 bytes, int fd, u64 offset, bool writable) {
   if (bytes == 0 || (address | bytes | offset) % page_size != 0 || !inside(address, bytes))
     return EINVAL;
+  // Behind the end of a file there is nothing to touch.
+  struct stat file_status;
+  if (fstat(fd, &file_status) != 0) return errno;
+  const u64 length = static_cast<u64>(file_status.st_size);
+  if (S_ISREG(file_status.st_mode) && (offset > length || bytes > length - offset)) return EINVAL;
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return errno;
   std::shared_ptr<int> file(new int(own), [](int *p) {

@@ -97,7 +97,7 @@ SrqResource::~SrqResource() {
 // --- completion queues
 
 Status Hca::cq_create(Command &c) {
-  const u32 number = process().next_cqn++ & 0xffffff;
+  const u32 number = fresh(Kind::cq, process().next_cqn);
   auto r = std::make_unique<CqResource>(*this, number, c.uid());
   GuestScope scope(*this, c.uid(), *r);
   auto *eq = find<Resource>(Kind::eq, cq_event_queue(c));

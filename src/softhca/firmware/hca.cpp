@@ -145,12 +145,14 @@ void Hca::execute(Command &c) {
 Status Hca::nothing(Command &) { return Status::ok; }
 
 u32 Hca::fresh(Kind kind) {
-  // The pages before are registers of the function and its interrupts.
+  // UAR pages stand behind the function's registers; user contexts have 16 bits, event queues
+  // seven, counter sets eight.
   constexpr u32 first_uar = 0x20, uar_limit = 8192, number_limit = 1 << 24;
   const u32 first = kind == Kind::uar ? first_uar : 1;
   const u32 limit = kind == Kind::uar       ? uar_limit
                     : kind == Kind::eq      ? 128
                     : kind == Kind::counter ? 256
+                    : kind == Kind::uctx    ? u32{shared_uid}
                                             : number_limit;
   u32 &next = next_[kind];
   for (u32 tries = 0; tries < limit; ++tries) {
@@ -161,10 +163,18 @@ u32 Hca::fresh(Kind kind) {
   return 0;
 }
 
+u32 Hca::fresh(Kind kind, u32 &counter) const {
+  u32 number;
+  do {
+    number = counter++ & 0xffffff;
+  } while (number == 0 || resources_.contains({kind, number}));
+  return number;
+}
+
 Status Hca::alloc(Command &c) {
   const Kind kind = handler_of(c.opcode())->kind;
   // Protection domains are known to the model, as are those of programs on the host.
-  const u32 number = kind == Kind::pd ? process().next_pdn++ & 0xffffff : fresh(kind);
+  const u32 number = kind == Kind::pd ? fresh(kind, process().next_pdn) : fresh(kind);
   if (number == 0) return Status::no_resources;
   resources_[{kind, number}] = std::make_unique<Resource>(kind, number, c.uid());
   store_be32(c.out.data() + number_at, number);
@@ -198,7 +208,7 @@ Status Hca::destroy(Command &c) {
 
 Status Hca::uctx_create(Command &c) {
   const u32 number = fresh(Kind::uctx);
-  if (number == 0 || number > 0xffff) return Status::no_resources;
+  if (number == 0) return Status::no_resources;
   resources_[{Kind::uctx, number}] = std::make_unique<Resource>(Kind::uctx, number, u16{0});
   store_be16(c.out.data() + 10, static_cast<u16>(number));
   return Status::ok;

@@ -164,10 +164,10 @@ class Hca {
   Status multicast(Command &);
   void count_multicast();
 
-  // Enters what was made and answers with its number.
-  template <class T>
-  T *enter(std::unique_ptr<T>);
+  // A number that no object of that kind has; 0: none is left.
   u32 fresh(Kind);
+  // The same of those that count with the model's, for programs on the host have them too.
+  u32 fresh(Kind, u32 &counter) const;
   void post(Eq &, const EventEntry &);
   void flush(Eq &);
 

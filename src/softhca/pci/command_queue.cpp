@@ -15,7 +15,7 @@ constexpr u32 entry_bytes = 64, in_length_at = 4, in_mailbox_at = 8, in_at = 16,
 constexpr u32 data_bytes = 512, next_at = 560, number_at = 568, mailbox_token_at = 573,
               mailbox_bytes = 576;
 constexpr u32 shortest = 8;       // an opcode, a status
-constexpr u32 longest = 1 << 20;  // of a command: a key of 512 MiB in small pages
+constexpr u32 longest = 1 << 23;  // of a command: a key of 4 GiB in small pages
 
 // Delivery statuses; the owner's bit is the one below.
 enum Delivery : u8 {

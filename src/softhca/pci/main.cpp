@@ -69,7 +69,6 @@ int main(int argc, char **argv) {
   {
     const std::lock_guard lock(process().mutex);
     delete function;
-    process().fabric->leave(false);
   }
   return error != 0 ? fail("the connection", error) : 0;
 }
