@@ -11,7 +11,7 @@ namespace ibvexp {
 
 // What programs hold, and who drives its queues, in the order of IBVEXP_ENGINE's values:
 // rdma-core's objects; ours, driven by libmlx5; ours, driven by us.
-enum class ObjectsOf : std::uint8_t { native, fronts, own };
+enum class ObjectsOf : std::uint8_t { native, own };
 
 // The legacy provider's, in the order of IBVEXP_LAYOUT's values.
 enum class ObjectLayout : std::uint8_t { v3, v4 };

@@ -111,7 +111,7 @@ std::string environment(const char *name, const char *otherwise) {
 
 // What to change for such a program, where we know.
 std::string way_out(const audit::FileReport &reader) {
-  if (environment("IBVEXP_ENGINE", "fronts") == "native")
+  if (environment("IBVEXP_ENGINE", "own") == "native")
     return "with IBVEXP_ENGINE=native there are none: leave it out";
   const std::string had = environment("IBVEXP_LAYOUT", "4.x");
   if (!reader.layout.empty() && reader.layout != had)

@@ -80,7 +80,7 @@ SUBJECTS = [
     Subject("exp_atomic", [], env={"IBVEXP_BEYOND": "masked_atomics"}),
     Subject("exp_memory", []),
     Subject("exp_umr", []),
-    Subject("exp_direct", [], env={"IBVEXP_ENGINE": "fronts"}),
+    Subject("exp_direct", []),
     Subject("exp_dc", ["-n", "40"]),
     Subject("exp_pingpong", ["-n", "5"], pair=True),
     Subject("exp_cm", ["-n", "5"], pair=True, address="10.0.1.1"),

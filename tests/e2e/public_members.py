@@ -44,7 +44,7 @@ def main():
         for member in CHANGING:
             if len(set(re.findall(rf"\.{member}=(\d+)", "\n".join(without)))) < 2:
                 sys.exit(f"{link}: {member} has one value all the time")
-        for engine in ("own", "fronts", "native"):
+        for engine in ("own", "native"):
             found = members(link, engine)
             difference = list(difflib.unified_diff(without, found, "without", engine, n=0,
                                                    lineterm=""))

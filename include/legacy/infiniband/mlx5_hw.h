@@ -3,7 +3,7 @@
  * Direct access to the queues of mlx5 objects, as programs for MLNX_OFED had it: the
  * inlines below show where the queues lie, and the program writes work queue entries
  * and reads completions itself. On the objects that libibverbs_exp hands out on mlx5
- * devices (IBVEXP_ENGINE=fronts, the default).
+ * devices (IBVEXP_ENGINE=own, the default).
  *
  * What stands in the entries is rdma-core's: <infiniband/mlx5dv.h> has the names of
  * segments and opcodes that this header had.

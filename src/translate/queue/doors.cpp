@@ -84,10 +84,9 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
 }
 
 int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
-  if (CqFront *front = front_of(cq)) [[likely]] {
+  if (const CqFront *front = front_of(cq)) [[likely]] {
     if (engine::CompletionQueue *queue = front->own.engine) [[likely]]
       return engine::poll(*queue, num_entries, wc);
-    mark_polled(*front);
     return front->own.inner->poll_cq(front->own.back, num_entries, wc);
   }
   return native(cq->context).data.poll_cq(cq, num_entries, wc);
@@ -97,12 +96,9 @@ int req_notify_cq(ibv_cq *cq, int solicited_only) {
   CqFront *front = front_of(cq);
   if (front == nullptr) return native(cq->context).data.req_notify_cq(cq, solicited_only);
   if (!engine::relaxed(front->own.armed)) engine::set_relaxed(front->own.armed, true);
-  if (front->own.engine != nullptr) [[likely]] {
-    engine::arm(*front->own.engine, solicited_only != 0);
-    return 0;
-  }
-  if (!is_direct(*front)) return front->own.inner->req_notify_cq(front->own.back, solicited_only);
-  arm_direct(*front, solicited_only != 0);
+  if (front->own.engine == nullptr) [[unlikely]]
+    return front->own.inner->req_notify_cq(front->own.back, solicited_only);
+  engine::arm(*front->own.engine, solicited_only != 0);
   return 0;
 }
 
@@ -218,6 +214,11 @@ F *take(F *&operation, F *with) {
 void install_doors(ContextState &state) {
   if (process_options().objects == ObjectsOf::native || state.behind != nullptr) return;
   if (!mlx5dv_is_supported(state.context->device)) return;
+  // Completions of version 0 do not name their queue by a number of libmlx5's.
+  mlx5dv_context device{};
+  if (mlx5dv_query_device(state.context, &device) != 0 ||
+      (device.flags & MLX5DV_CONTEXT_FLAGS_CQE_V1) == 0)
+    return;
   auto natives = std::make_unique<NativeOperations>();
   ibv_context_ops &ops = state.context->ops;
   verbs_context &more = *verbs_get_ctx(state.context);

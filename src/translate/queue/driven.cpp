@@ -202,14 +202,7 @@ void change_ring(CqFront &front, std::uint8_t *ring, std::size_t bytes) {
 
 }  // namespace
 
-void start_driving(ContextState &state) {
-  if (process_options().objects != ObjectsOf::own) return;
-  mlx5dv_context device{};
-  if (mlx5dv_query_device(state.context, &device) != 0 ||
-      (device.flags & MLX5DV_CONTEXT_FLAGS_CQE_V1) == 0)
-    return;
-  state.driver = std::make_shared<Driver>();
-}
+void start_driving(ContextState &state) { state.driver = std::make_shared<Driver>(); }
 
 Joining::Joining(ContextState &state, const ibv_cq *send, const ibv_cq *receive, const ibv_srq *srq,
                  By wanted) noexcept

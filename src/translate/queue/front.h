@@ -76,9 +76,6 @@ struct CqFront {
     engine::CompletionQueue *engine;    // null: as above
     engine::CompletionQueue *released;  // of libmlx5 now; somebody may still be looking at it
     bool joined;                        // something that the engine drives completes here, or did
-    // A verb has taken completions: then the program does not read them itself, and
-    // libmlx5's counters are the true ones.
-    bool polled;
     bool armed, moderated, ignores_overrun;
     int comp_vector;
     std::uint32_t events;   // that the program took
@@ -173,11 +170,6 @@ template <class Object>
 Object *shown(Object *object) noexcept {
   if (auto *front = before(object)) return &front->shown;
   return object;
-}
-
-// A verb takes completions of it.
-inline void mark_polled(CqFront &front) noexcept {
-  if (!front.own.polled) front.own.polled = true;
 }
 
 // A block for an object of that type, all zero. Throws bad_alloc.

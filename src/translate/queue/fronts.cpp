@@ -3,7 +3,6 @@
 #include "base/real.h"
 #include "table/options.h"
 #include "translate/queue/driven.h"
-#include "translate/queue/engine/open.h"
 
 #include <cstring>
 #include <malloc.h>
@@ -33,15 +32,6 @@ void show(Object &shown, const Object &back) {
 const NativeOperations *native_of(ibv_context *context) {
   const ContextState *state = find_state(context);
   return state != nullptr ? state->behind.get() : nullptr;
-}
-
-// As the engine has them; libmlx5's counters are not looked at.
-void set(engine::CompletionQueue &queue, CqFront &front) {
-  queue.number = front.legacy.cqn;
-  queue.consumed = &front.legacy.cons_index;
-  queue.record = front.legacy.dbrec;
-  queue.arm_count = &front.own.events;
-  queue.page = front.own.page;
 }
 
 }  // namespace
@@ -224,45 +214,6 @@ void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexce
   front.own.back = back;
   back->cq_context = &front;
   reopen(front, facts);
-}
-
-void arm_direct(CqFront &front, bool solicited_only) noexcept {
-  engine::CompletionQueue queue;
-  set(queue, front);
-  engine::arm(queue, solicited_only);
-}
-
-Cleaning::Cleaning(const ibv_qp *back) noexcept {
-  CqFront *const fronts[2] = {before(back->send_cq),
-                              back->recv_cq != back->send_cq ? before(back->recv_cq) : nullptr};
-  for (int i = 0; i < 2; ++i) {
-    if (fronts[i] == nullptr || fronts[i]->own.polled || fronts[i]->own.engine != nullptr) continue;
-    if (is_direct(*fronts[i])) {
-      direct_[i] = fronts[i];
-      user_index_ = resource_before(back).number;
-      // The mark is due here: libmlx5 would count from where it has never been.
-      ask(fronts[i]->own.back);
-    } else {
-      unread_[i] = fronts[i];
-    }
-  }
-}
-
-void Cleaning::clean() noexcept {
-  for (CqFront *front : direct_) {
-    if (front == nullptr) continue;
-    const mlx5dv_cq facts = ask(front->own.back);
-    if (facts.buf == nullptr) continue;
-    engine::CompletionQueue queue;
-    set(queue, *front);
-    engine::open(queue, facts);
-    engine::Endpoint of;
-    of.set_user_index(user_index_);
-    engine::clean(queue, of);
-  }
-  for (CqFront *front : unread_)
-    if (front != nullptr && front->legacy.dbrec != nullptr)
-      front->legacy.cons_index = be32toh(*front->legacy.dbrec) & 0xffffff;
 }
 
 }  // namespace ibvexp::queue

@@ -76,28 +76,4 @@ void remove(Front *front) noexcept {
   give_back(*front);
 }
 
-// The program takes entries of a completion queue itself: it writes the counter and
-// calls no verb that would.
-inline bool is_direct(const CqFront &front) noexcept {
-  return front.own.engine == nullptr && !front.own.polled && front.legacy.cons_index != 0;
-}
-
-// Arming where the program counts.
-void arm_direct(CqFront &front, bool solicited_only) noexcept;
-
-// Around the reset or the end of a queue pair: its entries go from completion queues
-// that the program reads itself, as from the others by libmlx5. The program finds in
-// cons_index where to go on.
-class Cleaning {
- public:
-  explicit Cleaning(const ibv_qp *back) noexcept;
-  // After it has succeeded.
-  void clean() noexcept;
-
- private:
-  CqFront *direct_[2] = {};
-  CqFront *unread_[2] = {};
-  std::uint32_t user_index_ = 0;
-};
-
 }  // namespace ibvexp::queue

@@ -73,14 +73,13 @@ inline Error refuse(int error, const ibv_cq *) { return {-error}; }
   if (wc_size < sizeof(ibv_wc) || wc == nullptr) [[unlikely]]
     return refuse_room(cq, num_entries, wc, wc_size);
 
-  if (queue::CqFront *front = queue::front_of(cq)) [[likely]] {
+  if (const queue::CqFront *front = queue::front_of(cq)) [[likely]] {
     if (engine::CompletionQueue *queue = front->own.engine) [[likely]] {
       const int count = engine::poll(*queue, num_entries, wc, wc_size);
       if (count < 0) [[unlikely]]
         return Error{-count};
       return count;
     }
-    queue::mark_polled(*front);
     cq = front->own.back;
   }
   ContextState *state = attached(cq->context);

@@ -298,8 +298,9 @@ Error no_overrun(std::uint32_t flags) {
 Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t flags) {
   queue::CqFront *const front = queue::before(cq);
   const CqState *known = find_cq(&state, cq);
-  if (front == nullptr || front->own.polled || front->own.armed || front->own.moderated ||
-      front->legacy.cons_index != 0 || (known != nullptr && known->poll.load() != nullptr))
+  if (front == nullptr || front->own.engine == nullptr || front->own.armed ||
+      front->own.moderated || front->legacy.cons_index != 0 ||
+      (known != nullptr && known->poll.load() != nullptr))
     return no_overrun(flags);
   Extras extras{static_cast<std::uint32_t>(front->legacy.cqe_sz)};
   extras.ignore_overrun = true;

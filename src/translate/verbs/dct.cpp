@@ -172,9 +172,7 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
   }
   if (!gone) return invalid(destroying, "dct", 0, "not created here, or destroyed");
   const KeepErrno keep;
-  queue::Cleaning cleaning(gone.mapped()->qp);
   const int error = destroy_real(gone.mapped()->qp);
-  if (error == 0) cleaning.clean();
   if (error == 0) gone.mapped()->endpoint.reset();
   if (entry != nullptr) {
     const MutexGuard guard(state.mutex);

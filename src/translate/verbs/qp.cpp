@@ -491,7 +491,6 @@ void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init
 
 int destroy_qp(ContextState *state, ibv_qp *qp) {
   queue::QpFront *const front = queue::before(qp);
-  queue::Cleaning cleaning(qp);
   // Out of the table first: the number may be given out again at once.
   QpState *entry = find_qp(state, qp);
   const std::uint32_t number = qp->qp_num;
@@ -510,7 +509,6 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   const int result = real().ibv_destroy_qp(qp);
   if (result != 0 && domain && *domain) keep_domain(*state, *domain, qp);
   if (result == 0 && state != nullptr) direct::forget(*state, qp, number);
-  if (result == 0) cleaning.clean();
   if (entry != nullptr) {
     const MutexGuard guard(state->mutex);
     if (result == 0) {
@@ -562,17 +560,16 @@ int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int ma
 
 // Any queue pair, by whatever door. Not so for targets.
 int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
-  std::optional<queue::Cleaning> cleaning;
-  if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET) cleaning.emplace(qp);
   const int error = known != nullptr && known->lane.initiator && known->lane.active()
                         ? modify_initiator(*known, qp, attr, mask)
                         : real().ibv_modify_qp(qp, &attr, mask);
   if (error != 0) return error;
-  if (cleaning) cleaning->clean();
   if (queue::QpFront *front = queue::before(qp)) {
     queue::refresh(*front);
-    if (cleaning) queue::restart(*front);
-    if ((mask & IBV_QP_STATE) != 0) queue::follow(*front, attr.qp_state);
+    if ((mask & IBV_QP_STATE) != 0) {
+      if (attr.qp_state == IBV_QPS_RESET) queue::restart(*front);
+      queue::follow(*front, attr.qp_state);
+    }
   }
   if (known != nullptr) {
     if ((mask & IBV_QP_PORT) != 0) known->port = attr.port_num;

@@ -291,7 +291,6 @@ Result<CompletionQueue *> own(ContextState &state, ibv_cq *cq) {
   Context &context = need_context(state);
   const MutexGuard guard(context.mutex);
   if (CompletionQueue *known = find(&context, cq)) return known;
-  if (auto *front = queue::before(cq)) queue::mark_polled(*front);
 
   const auto candidates = candidates_on(state, cq);
   for (const Candidate &c : candidates)
