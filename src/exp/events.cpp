@@ -1,6 +1,6 @@
 #include "exp/events.h"
 
-#include "translate/queue/front.h"
+#include "translate/queue/beside.h"
 #include "translate/verbs/xrc_srq.h"
 
 namespace ibvexp {
@@ -35,7 +35,12 @@ void count(std::uint32_t &events) noexcept { __atomic_fetch_add(&events, 1, __AT
 void show_object(ContextState *state, ibv_async_event &event) noexcept {
   switch (named_by(event.event_type)) {
     case Names::qp: event.element.qp = queue::shown(event.element.qp); break;
-    case Names::cq: event.element.cq = queue::shown(event.element.cq); break;
+    case Names::cq:
+      if (auto *front = queue::before(event.element.cq)) {
+        queue::count_event(*front, event.element.cq, queue::Event::asynchronous);
+        event.element.cq = &front->shown;
+      }
+      break;
     case Names::srq: translate::show_srq(state, event); break;
     case Names::nothing: break;
   }
@@ -52,7 +57,8 @@ void acknowledge_object(ibv_async_event &event) noexcept {
     case Names::cq:
       if (auto *front = queue::front_of(event.element.cq)) {
         count(front->shown.async_events_completed);
-        event.element.cq = front->own.back;
+        const bool beside = queue::take_events(*front, 1, queue::Event::asynchronous) != 0;
+        event.element.cq = beside ? front->own.beside->cq : front->own.back;
       }
       break;
     case Names::srq:

@@ -4,6 +4,7 @@
 //
 // They get their names by .symver, since headers of many ages declare them.
 #include "base/real.h"
+#include "translate/queue/beside.h"
 #include "translate/queue/driven.h"
 #include "translate/queue/unwrapped.h"
 #include "translate/state/context_state.h"
@@ -68,10 +69,18 @@ class Requested {
   Unwrapped<ibv_srq> srq_;
 };
 
-// What the program gets to know: cq is its own pointer.
-void correct(const mlx5dv_obj &of, std::uint64_t kinds, int error) noexcept {
-  if (error != 0 || (kinds & MLX5DV_OBJ_CQ) == 0) return;
-  if (const queue::CqFront *front = queue::front_of(of.cq.in)) queue::correct(*front, *of.cq.out);
+// mlx5dv_init_obj(), with the completion queue that it is to describe.
+template <class Init>
+int init_objects(mlx5dv_obj &of, std::uint64_t kinds, Init init) noexcept {
+  queue::CqFront *const front = (kinds & MLX5DV_OBJ_CQ) != 0 ? queue::front_of(of.cq.in) : nullptr;
+  const Requested requested(of, kinds);
+  if (front == nullptr) return init();
+  ibv_cq *const cq = queue::described(*front);
+  if (cq == nullptr) return errno = ENOTSUP;
+  of.cq.in = cq;
+  const int error = init();
+  if (error == 0 && cq == front->own.back) queue::correct(*front, *of.cq.out);
+  return error;
 }
 
 // What a flow leads to; size: of an element, which newer headers have larger. The
@@ -91,16 +100,6 @@ class Actions {
  private:
   std::unique_ptr<std::uint8_t[]> copy_;
 };
-
-// libmlx5 is to drive what completes there. errno is set if it cannot.
-bool is_free(ibv_context *context, const ibv_cq *send, const ibv_cq *receive,
-             const ibv_srq *srq) noexcept {
-  ContextState *state = find_state(context);
-  if (state == nullptr) return true;
-  const queue::Joining joining(*state, send, receive, srq, queue::By::libmlx5);
-  if (!joining) errno = joining.failure().code;
-  return static_cast<bool>(joining);
-}
 
 template <class Create>
 ibv_flow *create_flow(const void *actions, std::size_t count, std::size_t size,
@@ -160,26 +159,38 @@ IBVEXP_FRONT(int, ibv_query_qp_data_in_order, "IBVERBS_1.14",
 // libmlx5
 
 IBVEXP_FRONT(int, mlx5dv_init_obj, "MLX5_1.2", (mlx5dv_obj * object, std::uint64_t kinds)) {
-  const int error = [&] {
-    const Requested requested(*object, kinds);
-    return IBVEXP_REAL(int, mlx5dv_init_obj, "MLX5_1.2", object, kinds);
-  }();
-  correct(*object, kinds, error);
-  return error;
+  return init_objects(*object, kinds,
+                      [&] { return IBVEXP_REAL(int, mlx5dv_init_obj, "MLX5_1.2", object, kinds); });
 }
 
 IBVEXP_FRONT(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3",
              (ibv_context * context, ibv_qp_init_attr_ex *attr, void *more)) {
   const Unwrapped send_cq(attr->send_cq), recv_cq(attr->recv_cq);
   const Unwrapped srq(attr->srq);
-  if (!is_free(context, attr->send_cq, attr->recv_cq, attr->srq)) return nullptr;
-  return IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, attr, more);
+  ContextState *const state = find_state(context);
+  if (state == nullptr)
+    return IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, attr, more);
+  const queue::Joining joining(*state, &attr->send_cq, &attr->recv_cq, attr->srq,
+                               queue::By::libmlx5);
+  if (!joining) {
+    errno = joining.failure().code;
+    return nullptr;
+  }
+  ibv_qp *made = IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, attr, more);
+  return queue::as_guest(*state, joining, made, attr->recv_cq, attr->srq);
 }
 
 IBVEXP_FRONT(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3",
              (ibv_context * context, ibv_wq_init_attr *attr, void *more)) {
   const Unwrapped cq(attr->cq);
-  if (!is_free(context, attr->cq, nullptr, nullptr)) return nullptr;
+  ContextState *const state = find_state(context);
+  if (state == nullptr)
+    return IBVEXP_REAL(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3", context, attr, more);
+  const queue::Joining joining(*state, &attr->cq, nullptr, queue::By::libmlx5);
+  if (!joining) {
+    errno = joining.failure().code;
+    return nullptr;
+  }
   return IBVEXP_REAL(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3", context, attr, more);
 }
 
@@ -245,10 +256,7 @@ extern "C" [[gnu::visibility("default")]] int ibvexp_1_0_mlx5dv_init_obj(mlx5dv_
                                                                          std::uint64_t kinds);
 asm(".symver ibvexp_1_0_mlx5dv_init_obj,mlx5dv_init_obj@MLX5_1.0");
 int ibvexp_1_0_mlx5dv_init_obj(mlx5dv_obj *object, std::uint64_t kinds) {
-  const int error = [&] {
-    const Requested requested(*object, kinds);
+  return init_objects(*object, kinds, [&] {
     return call<struct init_obj_1_0_tag, int>("mlx5dv_init_obj", "MLX5_1.0", object, kinds);
-  }();
-  correct(*object, kinds, error);
-  return error;
+  });
 }

@@ -11,6 +11,7 @@
 #include "exp/events.h"
 #include "trace/tally.h"
 #include "trace/trace_live.h"
+#include "translate/queue/beside.h"
 #include "translate/queue/direct/ownership.h"
 #include "translate/queue/fronts.h"
 #include "translate/verbs/cq.h"
@@ -252,7 +253,7 @@ IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, v
   if (error != 0) return error;
   direct::count_event(find_state((*cq)->context), *cq);
   if (queue::CqFront *front = queue::before(*cq)) {
-    __atomic_fetch_add(&front->own.events, 1, __ATOMIC_RELAXED);
+    queue::count_event(*front, *cq, queue::Event::completion);
     *cq = &front->shown;
     *cq_context = front->shown.cq_context;
   }
@@ -267,13 +268,17 @@ IBVEXP_INTERPOSED void ibv_ack_cq_events(ibv_cq *cq, unsigned count) {
     gone("ibv_ack_cq_events");
     return;
   }
-  // As rdma-core does it: ibv_destroy_cq() waits for this count and frees the object, so
-  // that nothing is touched after the unlock.
+  const unsigned of_beside = queue::take_events(*front, count, queue::Event::completion);
+  ibv_cq *const beside = of_beside != 0 ? front->own.beside->cq : nullptr;
+  // As rdma-core does it: ibv_destroy_cq() waits for these counts and frees the objects, so
+  // that nothing is touched after the last unlock.
   pthread_mutex_lock(&back->mutex);
-  back->comp_events_completed += count;
-  engine::set_relaxed(front->shown.comp_events_completed, back->comp_events_completed);
+  back->comp_events_completed += count - of_beside;
+  engine::set_relaxed(front->shown.comp_events_completed,
+                      front->shown.comp_events_completed + count);
   pthread_cond_signal(&back->cond);
   pthread_mutex_unlock(&back->mutex);
+  if (beside != nullptr) real().ibv_ack_cq_events(beside, of_beside);
 }
 
 IBVEXP_INTERPOSED ibv_srq *ibv_create_srq(ibv_pd *pd, ibv_srq_init_attr *attr) {

@@ -55,7 +55,7 @@ bool same(const Buffer &a, const Buffer &b, std::size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("the first on a completion queue decides who drives it") {
+TEST_CASE("a completion queue is shared by queues of legacy and of modern interfaces") {
   Rig rig;
   Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
   std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{0x5a});
@@ -83,32 +83,93 @@ TEST_CASE("the first on a completion queue decides who drives it") {
   REQUIRE(ibv_exp_post_send(joined.get(), &wr, &bad) == 0);
   CHECK(base_completion(modern.get()).wr_id == 2);
 
-  // A legacy one: no builder may join, and nothing of the attempt stays.
+  // A legacy one, which has been used.
   Pair pair(IBV_QPT_RC);
-  CHECK(create_with_builders(pair, pair.cq.get()) == nullptr);
-  CHECK(errno == ENOTSUP);
-  auto again = pair.write(3, &piece);
   piece = pair.out.piece(0, 64);
+  auto again = pair.write(3, &piece);
   pair.post(again);
   pair.complete(3);
+  Qp later(create_with_builders(pair, pair.cq.get()));
+  REQUIRE(later);
+  pair.connect(later.get(), later->qp_num);
+  for (std::uint64_t id = 4; id < 40; id += 2) {
+    again = pair.write(id, &piece);
+    pair.post(again);
+    write_by_builders(later.get(), id + 1, pair.out, pair.in);
+    std::uint64_t seen[] = {base_completion(pair.cq.get()).wr_id, pair.take().wr_id};
+    std::sort(std::begin(seen), std::end(seen));
+    CHECK(seen[0] == id);
+    CHECK(seen[1] == id + 1);
+  }
 }
 
-TEST_CASE("a shared receive queue is in one hand, too") {
-  Rig rig;
-  ibv_srq_init_attr init{nullptr, {8, 1, 0}};
-  Srq unused(ibv_create_srq(rig.pd.get(), &init)), used(ibv_create_srq(rig.pd.get(), &init));
-  Cq modern = rig.create_cq();
-  Qp builder(create_with_builders(rig, modern.get(), unused.get()));
-  CHECK(builder);
-
-  Buffer in(rig.pd.get(), 64);
-  auto piece = in.piece(0, 64);
-  ibv_recv_wr wr{}, *bad = nullptr;
-  wr.sg_list = &piece;
-  wr.num_sge = 1;
-  REQUIRE(ibv_post_srq_recv(used.get(), &wr, &bad) == 0);
-  CHECK(create_with_builders(rig, modern.get(), used.get()) == nullptr);
-  CHECK(errno == ENOTSUP);
+TEST_CASE("a shared receive queue is shared by queue pairs of both kinds of interfaces") {
+  // Which of them came first, and whether receives were posted before.
+  for (const unsigned way : {0u, 1u, 2u, 3u}) {
+    CAPTURE(way);
+    Rig rig;
+    ibv_srq_init_attr init{nullptr, {32, 1, 0}};
+    Srq srq(ibv_create_srq(rig.pd.get(), &init));
+    Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 32 * 64);
+    std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{0x5a});
+    std::uint64_t posted = 0;
+    const auto post = [&] {
+      auto piece = in.piece(posted % 32 * 64, 64);
+      ibv_recv_wr wr{posted++, nullptr, &piece, 1}, *bad = nullptr;
+      REQUIRE(ibv_post_srq_recv(srq.get(), &wr, &bad) == 0);
+    };
+    if ((way & 1) != 0)
+      while (posted < 16) post();
+    Cq sent = rig.create_cq();
+    Qp receivers[2], senders[2];
+    auto attr = rig.qp_attr(IBV_QPT_RC);
+    attr.srq = srq.get();
+    for (const unsigned kind : {way >> 1, 1 - (way >> 1)}) {
+      receivers[kind].reset(kind == 0 ? ibv_exp_create_qp(rig.context.get(), &attr)
+                                      : create_with_builders(rig, rig.cq.get(), srq.get()));
+      REQUIRE(receivers[kind]);
+    }
+    for (unsigned kind = 0; kind < 2; ++kind) {
+      auto sender = rig.qp_attr(IBV_QPT_RC);
+      sender.send_cq = sender.recv_cq = sent.get();
+      senders[kind].reset(ibv_exp_create_qp(rig.context.get(), &sender));
+      REQUIRE(senders[kind]);
+      rig.connect(senders[kind].get(), receivers[kind]->qp_num);
+      rig.connect(receivers[kind].get(), senders[kind]->qp_num);
+    }
+    while (posted < 16) post();
+    std::vector<bool> seen(300);
+    for (unsigned i = 0; i < 200; ++i) {
+      auto piece = out.piece(0, 64);
+      auto wr = request(i, IBV_EXP_WR_SEND, &piece);
+      ibv_exp_send_wr *bad = nullptr;
+      const unsigned kind = i / 3 % 2;
+      REQUIRE(ibv_exp_post_send(senders[kind].get(), &wr, &bad) == 0);
+      CHECK(base_completion(sent.get()).wr_id == i);
+      const ibv_wc wc = base_completion(rig.cq.get());
+      CHECK(wc.opcode == IBV_WC_RECV);
+      CHECK(wc.byte_len == 64);
+      CHECK(wc.qp_num == receivers[kind]->qp_num);
+      REQUIRE(wc.wr_id < posted);
+      CHECK_FALSE(seen[wc.wr_id]);
+      seen[wc.wr_id] = true;
+      CHECK(in.bytes[wc.wr_id % 32 * 64] == 0x5a);
+      in.bytes[wc.wr_id % 32 * 64] = 0;
+      post();
+    }
+    // Unread completions of one go with it, those of the other stay.
+    auto piece = out.piece(0, 64);
+    for (const auto &sender : senders) {
+      auto wr = request(1000, IBV_EXP_WR_SEND, &piece);
+      ibv_exp_send_wr *bad = nullptr;
+      REQUIRE(ibv_exp_post_send(sender.get(), &wr, &bad) == 0);
+      base_completion(sent.get());
+    }
+    receivers[1].reset();
+    CHECK(base_completion(rig.cq.get()).qp_num == receivers[0]->qp_num);
+    ibv_wc wc{};
+    CHECK(ibv_poll_cq(rig.cq.get(), 1, &wc) == 0);
+  }
 }
 
 TEST_CASE("who receives from a queue of another hand is in that hand on both sides") {

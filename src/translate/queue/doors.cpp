@@ -1,5 +1,6 @@
 // The operations of a context whose programs hold fronts: each finds the object
 // behind, before any other hook, and calls what would serve it without fronts.
+#include "translate/queue/beside.h"
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/operation.h"
@@ -83,11 +84,22 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
   return native(srq->context).data.post_srq_recv(srq, wr, bad_wr);
 }
 
+[[gnu::noinline]] int poll_both(CqFront &front, int num_entries, ibv_wc *wc) {
+  return take_from_both(
+      front, num_entries,
+      [&](int wanted, int done) { return engine::poll(*front.own.engine, wanted, wc + done); },
+      [&](ibv_cq *cq, int wanted, int done) {
+        return front.own.inner->poll_cq(cq, wanted, wc + done);
+      });
+}
+
 int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
-  if (const CqFront *front = front_of(cq)) [[likely]] {
-    if (engine::CompletionQueue *queue = front->own.engine) [[likely]]
+  if (CqFront *front = front_of(cq)) [[likely]] {
+    if (engine::CompletionQueue *queue = front->own.alone) [[likely]]
       return engine::poll(*queue, num_entries, wc);
-    return front->own.inner->poll_cq(front->own.back, num_entries, wc);
+    ibv_cq *const back = ring_of_libmlx5_alone(*front);
+    if (back == nullptr) return poll_both(*front, num_entries, wc);
+    return front->own.inner->poll_cq(back, num_entries, wc);
   }
   return native(cq->context).data.poll_cq(cq, num_entries, wc);
 }
@@ -95,10 +107,13 @@ int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
 int req_notify_cq(ibv_cq *cq, int solicited_only) {
   CqFront *front = front_of(cq);
   if (front == nullptr) return native(cq->context).data.req_notify_cq(cq, solicited_only);
-  if (!engine::relaxed(front->own.armed)) engine::set_relaxed(front->own.armed, true);
-  if (front->own.engine == nullptr) [[unlikely]]
-    return front->own.inner->req_notify_cq(front->own.back, solicited_only);
-  engine::arm(*front->own.engine, solicited_only != 0);
+  // Before anything else: a queue that comes to stand beside the engine's is armed by it.
+  const std::uint8_t kind = solicited_only != 0 ? armed_for_solicited : armed_for_all;
+  if ((engine::relaxed(front->own.armed) & kind) == 0) [[unlikely]]
+    __atomic_fetch_or(&front->own.armed, kind, __ATOMIC_SEQ_CST);
+  if (front->own.alone == nullptr) [[unlikely]]
+    return arm_all(*front, solicited_only);
+  engine::arm(*front->own.alone, solicited_only != 0);
   return 0;
 }
 
@@ -137,13 +152,14 @@ ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *attr) {
   // Who asks for builders is newer than the layouts, and casts what it gets.
   const bool builders = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   const bool underlay = is_underlay(*attr);
-  const Joining joining(*attached(context), attr->send_cq, attr->recv_cq, attr->srq,
+  const Joining joining(*attached(context), &attr->send_cq, &attr->recv_cq, attr->srq,
                         builders || underlay ? By::libmlx5 : By::engine);
   if (!may_join(joining)) return nullptr;
   QpMade made;
   made.by = joining.by();
   ibv_qp *back = native(context).create_qp_ex(context, attr);
-  if (back == nullptr || builders) return back;
+  if (back == nullptr) return nullptr;
+  if (builders) return as_guest(*attached(context), joining, back, attr->recv_cq, attr->srq);
   const bool scaling = (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0)
     made.max_tso_header = attr->max_tso_header;
@@ -162,16 +178,17 @@ ibv_qp *open_qp(ibv_context *context, ibv_qp_open_attr *attr) {
 ibv_srq *create_srq_ex(ibv_context *context, ibv_srq_init_attr_ex *attr) {
   const bool has_cq = (attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
   ibv_cq *none = nullptr;
-  const Unwrapped cq(has_cq ? attr->cq : none);
+  ibv_cq *&completes_on = has_cq ? attr->cq : none;
+  const Unwrapped cq(completes_on);
   const bool matches =
       (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type == IBV_SRQT_TM;
-  const Joining joining(*attached(context), has_cq ? attr->cq : nullptr, nullptr,
+  const Joining joining(*attached(context), &completes_on, nullptr,
                         matches ? By::libmlx5 : By::engine);
   if (!may_join(joining)) return nullptr;
   ibv_srq *back = create_native(context, *attr);
   if (back == nullptr) return nullptr;
   return before_or_destroyed(attached(context), back, attr->attr.max_sge, joining.receives(),
-                             has_cq ? attr->cq : nullptr);
+                             completes_on);
 }
 
 int get_srq_num(ibv_srq *srq, std::uint32_t *number) {
@@ -184,14 +201,14 @@ int post_srq_ops(ibv_srq *srq, ibv_ops_wr *op, ibv_ops_wr **bad_op) {
 
 ibv_wq *create_wq(ibv_context *context, ibv_wq_init_attr *attr) {
   const Unwrapped cq(attr->cq);
-  const Joining joining(*attached(context), attr->cq, nullptr, By::libmlx5);
+  const Joining joining(*attached(context), &attr->cq, nullptr, By::libmlx5);
   if (!may_join(joining)) return nullptr;
   return native(context).create_wq(context, attr);
 }
 
 int modify_cq(ibv_cq *cq, ibv_modify_cq_attr *attr) {
-  if (CqFront *front = front_of(cq)) front->own.moderated = true;
-  return native(cq->context).modify_cq(behind(cq), attr);
+  if (CqFront *front = front_of(cq)) return moderate_all(*attached(cq->context), *front, *attr);
+  return native(cq->context).modify_cq(cq, attr);
 }
 
 int modify_qp_rate_limit(ibv_qp *qp, ibv_qp_rate_limit_attr *attr) {

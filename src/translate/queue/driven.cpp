@@ -5,8 +5,10 @@
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/legacy_grants.h"
+#include "translate/queue/beside.h"
 #include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/open.h"
+#include "translate/queue/fronts.h"
 
 #include <algorithm>
 #include <bit>
@@ -63,11 +65,15 @@ engine::Stamps stamps_of(const CqState *known) {
   }
 }
 
-// By something that exists, or that is just being created.
-bool is_used(const CqFront &front) {
+}  // namespace
+
+bool is_used(const CqFront &front) noexcept {
   return engine::relaxed(front.own.joined) || front.own.joining != 0 || front.own.ring != nullptr ||
          engine::relaxed(front.legacy.cons_index) != 0;
 }
+
+namespace {
+
 bool is_used(const SrqFront &front) {
   return front.own.joined || front.own.joining != 0 || front.own.engine->queue.is_used();
 }
@@ -77,27 +83,38 @@ bool is_driven(const Front *front) {
   return front != nullptr && front->own.engine != nullptr;
 }
 
-std::uint32_t number_of(const CqFront &front) { return front.legacy.cqn; }
-std::uint32_t number_of(const SrqFront &front) { return front.legacy.srqn; }
-const char *kind_of(const CqFront &) { return "CQ"; }
-const char *kind_of(const SrqFront &) { return "SRQ"; }
-
-template <class Front>
-bool may_release(const Front *front) {
-  if (!is_driven(front) || !is_used(*front)) return true;
-  log(LogLevel::warn,
-      "%s %#x: in use by queues of legacy interfaces: none of another interface may join",
-      kind_of(*front), number_of(*front));
-  return false;
+// The object is libmlx5's from here on. A thread that is just using it may still see what
+// the engine had.
+void release(SrqFront &front) {
+  front.own.released = front.own.engine;
+  front.own.engine = nullptr;
 }
 
-// The object is libmlx5's from here on. A thread that is just polling it, and finds
-// nothing, may still see what the engine had.
-template <class Front>
-void release(Front *front) {
-  if (!is_driven(front)) return;
-  front->own.released = front->own.engine;
-  front->own.engine = nullptr;
+// Receives were posted, and no queue pair has taken any: libmlx5 gets them again, into the
+// same entries. False: it cannot be done.
+bool hand_over(SrqFront &front) {
+  if (front.own.joined || front.own.joining != 0) return false;
+  engine::SharedQueue &queue = front.own.engine->queue;
+  const Guard guard(queue.lock);
+  if (!queue.posted) return *queue.counter == 0;
+  const auto count = static_cast<std::uint32_t>(queue.counters->head);
+  for (std::uint32_t index = 0; index < count; ++index) {
+    ibv_sge pieces[engine::max_segments];
+    ibv_recv_wr wr{}, *bad = nullptr;
+    wr.wr_id = queue.ids[index];
+    wr.sg_list = pieces;
+    const std::uint8_t *at = queue.scatter(index);
+    for (std::uint32_t i = 0; i < std::min(queue.places(), engine::max_segments);
+         ++i, at += engine::segment_bytes) {
+      const auto length = engine::load_be<std::uint32_t>(at);
+      const auto key = engine::load_be<std::uint32_t>(at + 4);
+      if (length == 0 && key == engine::no_key) break;
+      pieces[wr.num_sge++] = {engine::load_be<std::uint64_t>(at + 8), length, key};
+    }
+    if (front.own.inner->post_srq_recv(front.own.back, &wr, &bad) != 0) return false;
+  }
+  queue.counters->head = queue.counters->tail;  // full, for who is late
+  return true;
 }
 
 // Nobody else may release it while something is created that the engine will drive.
@@ -107,21 +124,9 @@ Front *reserve(Front *front) {
   return front;
 }
 
-// From here on libmlx5 leaves the entries to us: it does so with queues whose memory
-// somebody has asked for.
-mlx5dv_cq claim(CqFront &front) {
-  mlx5dv_cq facts{};
-  mlx5dv_obj object{};
-  object.cq.in = front.own.back;
-  object.cq.out = &facts;
-  mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ);
-  engine::set_relaxed(front.own.joined, true);
-  return facts;
-}
-
 void join(const ibv_cq *cq) {
   CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
-  if (is_driven(front)) claim(*front);
+  if (is_driven(front)) engine::set_relaxed(front->own.joined, true);
 }
 void join(const ibv_srq *srq) {
   if (srq != nullptr) front_of(srq)->own.joined = true;
@@ -204,34 +209,56 @@ void change_ring(CqFront &front, std::uint8_t *ring, std::size_t bytes) {
 
 void start_driving(ContextState &state) { state.driver = std::make_shared<Driver>(); }
 
-Joining::Joining(ContextState &state, const ibv_cq *send, const ibv_cq *receive, const ibv_srq *srq,
+Joining::Joining(ContextState &state, ibv_cq **send, ibv_cq **receive, const ibv_srq *srq,
                  By wanted) noexcept
     : driver_(state.driver.get()) {
   if (driver_ == nullptr) return;
   const MutexGuard guard(driver_->mutex);
-  CqFront *const sending = before(send), *const receiving = before(receive);
+  const auto queue_at = [](ibv_cq **at) { return at != nullptr ? *at : nullptr; };
+  CqFront *const sending = before(queue_at(send)), *const receiving = before(queue_at(receive));
   SrqFront *const shared = before(srq);
+  // Completions that the engine is to have, although libmlx5 has those of others.
+  const auto share = [&](CqFront *front) {
+    if (front != nullptr && !is_driven(front)) bring_engine(state, *front);
+  };
+  if (wanted == By::engine && (shared == nullptr || is_driven(shared))) share(sending);
+  if (wanted == By::engine ? shared == nullptr || is_driven(shared)
+                           : is_driven(shared) && is_used(*shared))
+    share(receiving);
   const auto fits = [](const void *object, bool driven) { return object == nullptr || driven; };
-  const bool receives =
-      wanted == By::engine && fits(receive, is_driven(receiving)) && fits(srq, is_driven(shared));
-  const bool sends =
-      wanted == By::engine && fits(send, is_driven(sending)) && (send != receive || receives);
-  if ((!sends && !may_release(sending)) ||
-      (!receives && !(may_release(receiving) && may_release(shared)))) {
-    error_ = ENOTSUP;
-    return;
+  bool receives = wanted == By::engine && fits(queue_at(receive), is_driven(receiving)) &&
+                  fits(srq, is_driven(shared));
+  const bool sends = wanted == By::engine && fits(queue_at(send), is_driven(sending)) &&
+                     (queue_at(send) != queue_at(receive) || receives);
+  if (!receives && is_driven(shared)) {
+    const bool unused = !is_used(*shared);
+    if (!unused && is_driven(receiving)) {
+      receives = true;
+    } else if (unused || hand_over(*shared)) {
+      release(*shared);
+    } else {
+      log(LogLevel::warn,
+          "SRQ %#x: QPs of ibv_create_qp() receive from it: a QP that completes on an ibv_cq_ex "
+          "cannot",
+          shared->legacy.srqn);
+      error_ = ENOTSUP;
+      return;
+    }
   }
-  if (!sends) release(sending);
-  if (!receives) {
-    release(receiving);
-    release(shared);
-  }
+  by_ = {sends ? By::engine : By::libmlx5, receives ? By::engine : By::libmlx5};
   if (sends) reserved_[0] = reserve(sending);
   if (receives) {
     reserved_[1] = reserve(receiving);
     reserved_srq_ = reserve(shared);
   }
-  by_ = {sends ? By::engine : By::libmlx5, receives ? By::engine : By::libmlx5};
+  const auto find_ring = [&](ibv_cq **at, CqFront *front, bool engine) {
+    if (front == nullptr || error_ != 0) return;
+    ibv_cq *const ring = engine ? front->own.back : ring_of_libmlx5(state, *front);
+    if (ring != nullptr) *at = ring;
+    else error_ = errno != 0 ? errno : ENOMEM;
+  };
+  find_ring(send, sending, sends);
+  find_ring(receive, receiving, receives);
 }
 
 Joining::~Joining() {
@@ -254,7 +281,7 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   fresh->cq = &front.shown;
   fresh->consumed = &front.legacy.cons_index;
   fresh->arm_count = &front.own.events;
-  front.own.engine = fresh.release();
+  front.own.engine = front.own.alone = fresh.release();
   reopen(front, of);
 }
 
@@ -385,6 +412,31 @@ std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, 
   return fresh;
 }
 
+ibv_qp *as_guest(ContextState &state, const Joining &joining, ibv_qp *made,
+                 const ibv_cq *receives_on, const ibv_srq *srq) noexcept {
+  if (made == nullptr || joining.receives() != By::engine) return made;
+  try {
+    auto fresh = std::make_unique<Endpoint>();
+    fresh->set_user_index(resource_before(made).number);
+    fresh->qp = made;
+    fresh->srq = &before(srq)->shown;
+    fresh->shared = queue_of(fresh->srq);
+    fresh->set_flags();
+    const MutexGuard guard(state.driver->mutex);
+    fresh->completes_on[1] = queue_of(shown(receives_on));
+    std::unique_ptr<Endpoint> &place = state.driver->guests[made];
+    enter(*state.driver, *fresh);
+    place = std::move(fresh);
+    join(shown(receives_on));
+    join(place->srq);
+    return made;
+  } catch (const std::bad_alloc &) {
+    real().ibv_destroy_qp(made);
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
 int resize(CqFront &front, int cqe) noexcept {
   constexpr std::int64_t most_bytes = std::numeric_limits<int>::max();
   if (cqe < 0 || std::int64_t{cqe} * 64 > most_bytes) return EINVAL;
@@ -405,7 +457,7 @@ int resize(CqFront &front, int cqe) noexcept {
         front.legacy.cqn);
   change_ring(front, ring, bytes);
   front.shown.cqe = static_cast<int>(entries - 1);
-  mlx5dv_cq facts = claim(front);
+  mlx5dv_cq facts = facts_of(front.own.back);
   correct(front, facts);
   fill(front, facts);
   return 0;
@@ -438,6 +490,13 @@ void follow(QpFront &front, ibv_qp_state to) noexcept {
   if (front.own.send != nullptr) endpoint.send.select(to >= IBV_QPS_RTS);
 }
 
+void follow(ContextState &state, const ibv_qp *guest, ibv_qp_state to) noexcept {
+  if (state.driver == nullptr || to != IBV_QPS_RESET) return;
+  const MutexGuard guard(state.driver->mutex);
+  const auto found = state.driver->guests.find(guest);
+  if (found != state.driver->guests.end()) clean(*found->second);
+}
+
 void follow(WqFront &front, ibv_exp_wq_state to) noexcept {
   if (!is_driven(&front)) return;
   Endpoint &endpoint = *front.own.engine;
@@ -464,11 +523,24 @@ void let_go(WqFront &front) noexcept {
   forget(driver_of(front.shown.context), *gone);
 }
 
+void let_go(ContextState &state, const ibv_qp *guest) noexcept {
+  if (state.driver == nullptr) return;
+  std::unique_ptr<Endpoint> gone;
+  {
+    const MutexGuard guard(state.driver->mutex);
+    auto node = state.driver->guests.extract(guest);
+    if (node) gone = std::move(node.mapped());
+  }
+  if (gone != nullptr) forget(*state.driver, *gone);
+}
+
 void let_go(CqFront &front) noexcept {
   change_ring(front, nullptr, 0);
   delete front.own.engine;
   delete front.own.released;
-  front.own.engine = front.own.released = nullptr;
+  delete front.own.beside;
+  front.own.engine = front.own.alone = front.own.released = nullptr;
+  front.own.beside = nullptr;
 }
 
 void let_go(SrqFront &front) noexcept {

@@ -1,11 +1,14 @@
 // Who drives what: the engine, or libmlx5.
 //
-// A completion queue and everything that completes on it are in one hand, since either
-// side counts by itself. They are the engine's, unless one of them has an interface
-// that posts or polls past us: queue pairs with builders or of mlx5dv_create_qp(),
-// ibv_wq, tag matching, ibv_cq_ex. What completes on a queue first decides; until then
-// it is the engine's on trial, and so is a shared receive queue. The two sides of a
-// queue pair may be in different hands.
+// Queues are the engine's, unless they have an interface that posts or polls past us: queue
+// pairs with builders or of mlx5dv_create_qp(), ibv_wq, tag matching, ibv_cq_ex. A ring of
+// completions is read by one of the two, since either counts by itself. Where a queue of
+// libmlx5's joins a completion queue that the engine has used, it completes beside
+// (beside.h); one that nothing has used becomes libmlx5's.
+//
+// A shared receive queue is in one hand, too. Queue pairs of modern interfaces that receive
+// from one of the engine's are guests there: they receive through the engine, and send by
+// libmlx5. The two sides of a queue pair may be in different hands.
 //
 // Objects of programs are driven where they are fronts, and only on devices whose
 // completions name their queue by a number of libmlx5's.
@@ -17,6 +20,8 @@
 #include "translate/queue/engine/completion_queue.h"
 #include "translate/queue/fill.h"
 #include "translate/state/context_state.h"
+
+#include <unordered_map>
 
 namespace ibvexp::engine {
 
@@ -35,27 +40,29 @@ namespace ibvexp::queue {
 struct Driver {
   NumberTable<engine::Endpoint> endpoints;  // by user index
   Mutex mutex;                              // changes, and who drives what
+  std::unordered_map<const ibv_qp *, std::unique_ptr<engine::Endpoint>> guests;
 };
 
 // Throws bad_alloc.
 void start_driving(ContextState &state);
 
 // Who is to drive what is going to complete on these objects of rdma-core's, of which
-// any may be null. wanted: the engine, if it can. While it lives, nobody else decides
-// otherwise; what was created meanwhile has joined them, and what failed leaves no
-// trace.
+// any may be null. wanted: the engine, if it can. The completion queues become those where
+// it has to complete. While it lives, nobody else decides otherwise; what was created
+// meanwhile has joined them, and what failed leaves no trace.
 class Joining {
  public:
-  Joining(ContextState &state, const ibv_cq *send, const ibv_cq *receive, const ibv_srq *srq,
+  Joining(ContextState &state, ibv_cq **send, ibv_cq **receive, const ibv_srq *srq,
           By wanted) noexcept;
   // Of what only receives.
-  Joining(ContextState &state, const ibv_cq *cq, const ibv_srq *srq, By wanted) noexcept
+  Joining(ContextState &state, ibv_cq **cq, const ibv_srq *srq, By wanted) noexcept
       : Joining(state, nullptr, cq, srq, wanted) {}
   ~Joining();
   Joining(const Joining &) = delete;
   Joining &operator=(const Joining &) = delete;
 
-  // ENOTSUP, logged: the engine cannot, and has one of them already.
+  // ENOTSUP, logged: a shared receive queue of the engine's, whose completions nobody would
+  // hand to it. Or what making a completion queue failed for.
   explicit operator bool() const { return error_ == 0; }
   Error failure() const { return {error_}; }
   Sides by() const { return by_; }
@@ -68,6 +75,15 @@ class Joining {
   Sides by_;
   int error_ = 0;
 };
+
+// Whether something that the engine drives completes on the queue, or did. With the
+// driver's mutex.
+bool is_used(const CqFront &front) noexcept;
+
+// A queue pair without a front has been made: of a modern interface, which may be a guest.
+// Null if that fails; it is destroyed then.
+ibv_qp *as_guest(ContextState &state, const Joining &joining, ibv_qp *made,
+                 const ibv_cq *receives_on, const ibv_srq *srq) noexcept;
 
 // A queue pair of an underlay network: its requests have segments of their own.
 inline bool is_underlay(const ibv_qp_init_attr_ex &attr) noexcept {
@@ -103,11 +119,13 @@ int resize(CqFront &front, int cqe) noexcept;
 // of that ring.
 void correct(const CqFront &front, mlx5dv_cq &facts) noexcept;
 
-// After a change of state.
+// After a change of state. guest: may be one.
+void follow(ContextState &state, const ibv_qp *guest, ibv_qp_state to) noexcept;
 void follow(QpFront &front, ibv_qp_state to) noexcept;
 void follow(WqFront &front, ibv_exp_wq_state to) noexcept;
 
 // The object behind is gone: its unread completions go with it.
+void let_go(ContextState &state, const ibv_qp *guest) noexcept;
 void let_go(QpFront &front) noexcept;
 void let_go(CqFront &front) noexcept;
 void let_go(SrqFront &front) noexcept;

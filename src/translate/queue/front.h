@@ -22,6 +22,7 @@
 #pragma once
 
 #include "translate/queue/block_range.h"
+#include "translate/queue/engine/lock.h"
 #include "translate/queue/legacy_layout.h"
 
 #include <infiniband/verbs.h>
@@ -67,6 +68,16 @@ struct QpFront {
   } own;
 };
 
+// Of rdma-core's own, for queues that libmlx5 drives (beside.h).
+struct Beside {
+  engine::Lock lock;  // cq may go while others poll it
+  ibv_cq *cq = nullptr;
+  unsigned polls = 0;  // of both
+};
+
+// How a front was armed.
+constexpr std::uint8_t armed_for_solicited = 1, armed_for_all = 2;
+
 struct CqFront {
   ibv_cq shown;
   legacy::Cq legacy;
@@ -74,14 +85,21 @@ struct CqFront {
     ibv_cq *back;
     const ibv_context_ops *inner;
     engine::CompletionQueue *engine;    // null: as above
+    engine::CompletionQueue *alone;     // the same, unless there is another queue beside it
+    Beside *beside;                     // null: there never was one
     engine::CompletionQueue *released;  // of libmlx5 now; somebody may still be looking at it
     bool joined;                        // something that the engine drives completes here, or did
-    bool armed, moderated, ignores_overrun;
+    bool plain;                         // of ibv_create_cq(), and nothing but that
+    bool described;                     // the program called mlx5dv_init_obj()
+    std::uint8_t armed;
+    bool moderated, ignores_overrun;
+    ibv_modify_cq_attr moderation;
     int comp_vector;
-    std::uint32_t events;   // that the program took
-    std::uint32_t joining;  // creations under way of what it is going to drive
-    std::uint8_t *page;     // where it is armed
-    std::uint8_t *ring;     // that a resize has given it; null: libmlx5's
+    std::uint32_t events;        // of the engine's that the program took
+    unsigned unacknowledged[2];  // events of libmlx5's, by Event
+    std::uint32_t joining;       // creations under way of what it is going to drive
+    std::uint8_t *page;          // where it is armed
+    std::uint8_t *ring;          // that a resize has given it; null: libmlx5's
     std::size_t ring_bytes;
     CqFront *next_free;
   } own;
@@ -157,7 +175,8 @@ inline QpFront *before(const ibv_qp *qp) noexcept {
 inline CqFront *before(const ibv_cq *cq) noexcept {
   if (cq == nullptr || !blocks.contain(cq->cq_context)) return nullptr;
   auto *front = static_cast<CqFront *>(cq->cq_context);
-  return front->own.back == cq ? front : nullptr;
+  if (front->own.back == cq) return front;
+  return front->own.beside != nullptr && front->own.beside->cq == cq ? front : nullptr;
 }
 inline SrqFront *before(const ibv_srq *srq) noexcept {
   if (srq == nullptr || !blocks.contain(srq->srq_context)) return nullptr;

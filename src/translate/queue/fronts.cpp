@@ -5,23 +5,12 @@
 #include "translate/queue/driven.h"
 
 #include <cstring>
-#include <malloc.h>
-#include <memory>
 
 namespace ibvexp::queue {
 
 namespace {
 
 ObjectLayout layout() { return process_options().layout; }
-
-mlx5dv_cq ask(ibv_cq *cq) {
-  mlx5dv_cq facts{};
-  mlx5dv_obj object{};
-  object.cq.in = cq;
-  object.cq.out = &facts;
-  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) != 0) facts = {};
-  return facts;
-}
 
 // A copy of the public part, which rdma-core's object has in common with ours.
 template <class Object>
@@ -36,14 +25,13 @@ const NativeOperations *native_of(ibv_context *context) {
 
 }  // namespace
 
-// mlx5dv_init_obj() marks a completion queue as somebody else's, and libmlx5 no longer
-// takes out the entries of queue pairs that go. It is shown a copy, which gets the
-// mark: what comes back are numbers and addresses.
-mlx5dv_cq facts_of(ibv_cq *back) {
-  const std::size_t bytes = malloc_usable_size(back);
-  const auto copy = std::make_unique<std::max_align_t[]>(bytes / sizeof(std::max_align_t) + 1);
-  std::memcpy(static_cast<void *>(copy.get()), static_cast<const void *>(back), bytes);
-  return ask(reinterpret_cast<ibv_cq *>(copy.get()));
+mlx5dv_cq facts_of(ibv_cq *back) noexcept {
+  mlx5dv_cq facts{};
+  mlx5dv_obj object{};
+  object.cq.in = back;
+  object.cq.out = &facts;
+  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) != 0) facts = {};
+  return facts;
 }
 
 ibv_qp *create_native(ibv_context *context, ibv_qp_init_attr_ex &attr) noexcept {
@@ -196,15 +184,6 @@ void restart(QpFront &front) noexcept {
   };
   if (layout() == ObjectLayout::v4) begin(front.legacy.v4);
   else begin(front.legacy.v3);
-}
-
-void refresh(CqFront &front) noexcept {
-  front.shown.cqe = front.own.back->cqe;
-  try {
-    fill(front, facts_of(front.own.back));
-  } catch (const std::bad_alloc &) {
-    // The program's copy of the buffer's address is old; verbs do not need it.
-  }
 }
 
 void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexcept {

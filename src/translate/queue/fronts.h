@@ -57,12 +57,9 @@ void refresh(QpFront &front) noexcept;
 // After a reset: counters that a direct program has moved begin again.
 void restart(QpFront &front) noexcept;
 
-// After a resize.
-void refresh(CqFront &front) noexcept;
-
-// Where a completion queue is, without libmlx5's noticing that it was asked. Throws
-// bad_alloc.
-mlx5dv_cq facts_of(ibv_cq *back);
+// Where a completion queue is. From then on libmlx5 leaves its entries to us: it does not
+// take out those of queue pairs that go.
+mlx5dv_cq facts_of(ibv_cq *back) noexcept;
 
 // Another completion queue, of which these are the facts, takes the place behind a
 // front.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "translate/queue/beside.h"
 #include "translate/queue/engine/completion_queue.h"
 #include "translate/queue/front.h"
 #include "translate/convert/wc_plain_convert.h"
@@ -57,7 +58,7 @@ Result<int> refuse_room(ibv_cq *cq, int num_entries, const ibv_exp_wc *wc, std::
                                                                     const ibv_exp_wc *wc,
                                                                     std::uint32_t) {
   const queue::CqFront *front = queue::front_of(cq);
-  return front != nullptr && wc != nullptr ? front->own.engine : nullptr;
+  return front != nullptr && wc != nullptr ? front->own.alone : nullptr;
 }
 [[gnu::always_inline]] inline int run(engine::CompletionQueue &queue, ibv_cq *, int num_entries,
                                       ibv_exp_wc *wc, std::uint32_t wc_size) {
@@ -65,23 +66,10 @@ Result<int> refuse_room(ibv_cq *cq, int num_entries, const ibv_exp_wc *wc, std::
 }
 inline Error refuse(int error, const ibv_cq *) { return {-error}; }
 
-// cq: the program's. Otherwise than by the engine: through the provider's own poll_cq.
-// One plain completion stays where it is.
-[[gnu::always_inline]] inline Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc,
-                                                  std::uint32_t wc_size) {
-  // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
-  if (wc_size < sizeof(ibv_wc) || wc == nullptr) [[unlikely]]
-    return refuse_room(cq, num_entries, wc, wc_size);
-
-  if (const queue::CqFront *front = queue::front_of(cq)) [[likely]] {
-    if (engine::CompletionQueue *queue = front->own.engine) [[likely]] {
-      const int count = engine::poll(*queue, num_entries, wc, wc_size);
-      if (count < 0) [[unlikely]]
-        return Error{-count};
-      return count;
-    }
-    cq = front->own.back;
-  }
+// Of rdma-core's queue: through the provider's own poll_cq. One plain completion stays
+// where it is.
+[[gnu::always_inline]] inline Result<int> poll_native(ibv_cq *cq, int num_entries, ibv_exp_wc *wc,
+                                                      std::uint32_t wc_size) {
   ContextState *state = attached(cq->context);
   CqState *own = find_cq(state, cq);
   if (own != nullptr) {
@@ -98,6 +86,30 @@ inline Error refuse(int error, const ibv_cq *) { return {-error}; }
   if (count > 0) move_completions(*state, own, count, wc, wc_size);
   if (count < 0) return Error{EIO};
   return count;
+}
+
+// Of a queue with another one beside the engine's.
+Result<int> poll_both(queue::CqFront &front, int num_entries, ibv_exp_wc *wc,
+                      std::uint32_t wc_size);
+
+// cq: the program's.
+[[gnu::always_inline]] inline Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc,
+                                                  std::uint32_t wc_size) {
+  // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
+  if (wc_size < sizeof(ibv_wc) || wc == nullptr) [[unlikely]]
+    return refuse_room(cq, num_entries, wc, wc_size);
+
+  if (queue::CqFront *front = queue::front_of(cq)) [[likely]] {
+    if (engine::CompletionQueue *queue = front->own.alone) [[likely]] {
+      const int count = engine::poll(*queue, num_entries, wc, wc_size);
+      if (count < 0) [[unlikely]]
+        return Error{-count};
+      return count;
+    }
+    cq = queue::ring_of_libmlx5_alone(*front);
+    if (cq == nullptr) return poll_both(*front, num_entries, wc, wc_size);
+  }
+  return poll_native(cq, num_entries, wc, wc_size);
 }
 
 }  // namespace ibvexp::translate

@@ -6,6 +6,7 @@
 #include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/convert/cq_convert.h"
+#include "translate/queue/beside.h"
 #include "translate/queue/direct/ownership.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/lane/hooks.h"
@@ -298,7 +299,7 @@ Error no_overrun(std::uint32_t flags) {
 Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t flags) {
   queue::CqFront *const front = queue::before(cq);
   const CqState *known = find_cq(&state, cq);
-  if (front == nullptr || front->own.engine == nullptr || front->own.armed ||
+  if (front == nullptr || front->own.alone == nullptr || front->own.armed != 0 ||
       front->own.moderated || front->legacy.cons_index != 0 ||
       (known != nullptr && known->poll.load() != nullptr))
     return no_overrun(flags);
@@ -361,9 +362,7 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
   if ((asked & IBV_EXP_CQ_MODERATION) == 0) return {};
 
   ibv_modify_cq_attr modern = to_modern(*attr);
-  if (const auto changed = outcome(ibv_modify_cq(cq, &modern)); !changed) return changed;
-  if (queue::CqFront *front = queue::before(cq)) front->own.moderated = true;
-  return {};
+  return outcome(ibv_modify_cq(queue::shown(cq), &modern));
 }
 
 Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int cqe,
@@ -381,10 +380,13 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
     if (made || cqe <= 0) return made;
     extras.ignore_overrun = false;
   }
-  return in_front(extras.any()
-                      ? make_extended(*state, cqe, cq_context, channel, comp_vector, extras)
-                      : make_plain(state, context, cqe, cq_context, channel, comp_vector),
-                  comp_vector);
+  const auto made =
+      in_front(extras.any() ? make_extended(*state, cqe, cq_context, channel, comp_vector, extras)
+                            : make_plain(state, context, cqe, cq_context, channel, comp_vector),
+               comp_vector);
+  queue::CqFront *const front = made ? queue::front_of(made.value()) : nullptr;
+  if (front != nullptr) front->own.plain = !extras.any();
+  return made;
 }
 
 int resize_cq(ContextState *state, ibv_cq *cq, int cqe) {
@@ -395,17 +397,19 @@ int resize_cq(ContextState *state, ibv_cq *cq, int cqe) {
   queue::CqFront *front = queue::before(cq);
   if (front != nullptr && front->own.engine != nullptr) {
     const int kept = errno;
-    const int error = queue::resize(*front, cqe);
+    const int error = queue::resize_all(*front, cqe);
     errno = error != 0 ? error : kept;
     return error;
   }
   const int result = real().ibv_resize_cq(cq, cqe);
-  if (front != nullptr && result == 0) queue::refresh(*front);
+  if (front != nullptr && result == 0) front->shown.cqe = cq->cqe;
   return result;
 }
 
 int destroy_cq(ContextState *state, ibv_cq *cq) {
   queue::CqFront *const front = queue::before(cq);
+  if (front != nullptr)
+    if (const int error = queue::destroy_beside(*front); error != 0) return error;
   // Out of the table first: the handle may be given out again at once.
   CqState *entry = find_cq(state, cq);
   const std::uint32_t handle = cq->handle;

@@ -52,10 +52,10 @@ Result<bool> names_gid(ibv_context *context, const ibv_exp_dct_init_attr &attr) 
   return port.link_layer == IBV_LINK_LAYER_ETHERNET || attr.gid_index < port.gid_tbl_len;
 }
 
-ibv_qp *make(ibv_context *context, const ibv_exp_dct_init_attr &attr) {
+ibv_qp *make(ibv_context *context, const ibv_exp_dct_init_attr &attr, ibv_cq *cq) {
   ibv_qp_init_attr_ex modern{};
   modern.qp_type = IBV_QPT_DRIVER;
-  modern.send_cq = modern.recv_cq = queue::behind(attr.cq);
+  modern.send_cq = modern.recv_cq = cq;
   modern.srq = queue::behind(attr.srq);
   modern.comp_mask = IBV_QP_INIT_ATTR_PD;
   modern.pd = attr.pd;
@@ -121,11 +121,11 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   const auto global = names_gid(context, *attr);
   if (!global) return global.failure();
 
-  const queue::Joining joining(state, queue::behind(attr->cq), queue::behind(attr->srq),
-                               queue::By::engine);
+  ibv_cq *cq = queue::behind(attr->cq);
+  const queue::Joining joining(state, &cq, queue::behind(attr->srq), queue::By::engine);
   if (!joining) return joining.failure();
   auto made = std::make_unique<DcTarget>();
-  Owned<ibv_qp, destroy_real> qp(make(context, *attr));
+  Owned<ibv_qp, destroy_real> qp(make(context, *attr, cq));
   if (!qp) return keep.reason();
   if (const auto alive = bring_to_life(state, qp.get(), to_modern(*attr, global.value())); !alive)
     return alive.failure();

@@ -146,7 +146,8 @@ Refusal query_qp(ContextState &state, void *object, direct::FamilyChoice choice,
 Refusal query_cq(ContextState &state, ibv_cq *cq, direct::FamilyChoice choice, void *&family) {
   if (!is_cq(state, cq))
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no completion queue of this context");
-  if (const queue::CqFront *front = queue::before(cq); front != nullptr && front->own.engine) {
+  if (queue::CqFront *front = queue::before(cq); front != nullptr && front->own.engine) {
+    front->own.plain = false;  // it stays the engine's
     family = const_cast<ibv_exp_cq_family_v1 *>(queue::cq_face({.checked = choice.checked}));
     return fine;
   }

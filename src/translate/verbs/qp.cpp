@@ -377,7 +377,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
   if (modern.attr.cap.max_inline_data > inline_limit)
     return invalid(creating, "cap.max_inline_data", modern.attr.cap.max_inline_data,
                    "more than any entry holds");
-  const queue::Joining joining(state, modern.attr.send_cq, modern.attr.recv_cq, modern.attr.srq,
+  const queue::Joining joining(state, &modern.attr.send_cq, &modern.attr.recv_cq, modern.attr.srq,
                                queue::is_underlay(modern.attr) ? By::libmlx5 : By::engine);
   if (!joining) return joining.failure();
   const KeepErrno keep;
@@ -520,7 +520,10 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
         cq->add_raw(queue::shown(qp));
     }
   }
-  if (result == 0) queue::remove(front);
+  if (result == 0) {
+    if (front != nullptr) queue::remove(front);
+    else if (state != nullptr) queue::let_go(*state, qp);
+  }
   return result;
 }
 
@@ -570,6 +573,8 @@ int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &a
       if (attr.qp_state == IBV_QPS_RESET) queue::restart(*front);
       queue::follow(*front, attr.qp_state);
     }
+  } else if (state != nullptr && (mask & IBV_QP_STATE) != 0) {
+    queue::follow(*state, qp, attr.qp_state);
   }
   if (known != nullptr) {
     if ((mask & IBV_QP_PORT) != 0) known->port = attr.port_num;

@@ -59,10 +59,10 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   ibv_srq_init_attr_ex modern = to_modern(*attr);
   modern.cq = queue::behind(modern.cq);
   const bool xrc = (modern.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
-  const ibv_cq *cq = xrc ? modern.cq : nullptr;
   ContextState *state = attached(context);
-  const queue::Joining joining(*state, cq, nullptr, queue::By::engine);
+  const queue::Joining joining(*state, xrc ? &modern.cq : nullptr, nullptr, queue::By::engine);
   if (!joining) return joining.failure();
+  const ibv_cq *cq = xrc ? modern.cq : nullptr;
   const KeepErrno keep;
   ibv_srq *srq = queue::create_native(context, modern);
   if (srq == nullptr) return keep.reason();

@@ -135,7 +135,7 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
   const queue::Unwrapped cq(attr != nullptr ? attr->cq : none);
   if (const auto checked = check(context, attr); !checked) return checked.failure();
 
-  const queue::Joining joining(state, attr->cq, nullptr, queue::By::engine);
+  const queue::Joining joining(state, &attr->cq, nullptr, queue::By::engine);
   if (!joining) return joining.failure();
   auto fresh = std::make_unique<WorkQueue>();
   DomainUse domain(state);

@@ -126,7 +126,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   wanted.xrcd = reinterpret_cast<ibv_xrcd *>(domain);
   wanted.cq = cq;
 
-  const queue::Joining joining(state, cq, nullptr, queue::By::engine);
+  const queue::Joining joining(state, &wanted.cq, nullptr, queue::By::engine);
   if (!joining) return joining.failure();
   KeepErrno keep;
   auto legacy = std::make_unique<LegacySrq>();
@@ -135,7 +135,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   std::uint32_t number = 0;
   if (const auto named = outcome(ibv_get_srq_num(made.get(), &number)); !named)
     return named.failure();
-  queue::put_before(&state, made.get(), wanted.attr.max_sge, joining.receives(), cq);
+  queue::put_before(&state, made.get(), wanted.attr.max_sge, joining.receives(), wanted.cq);
   fill(*legacy, made.get(), number, domain, wanted);
 
   const MutexGuard guard(state.mutex);

@@ -83,4 +83,19 @@ void open(CompletionQueue &queue, const mlx5dv_cq &of) {
   queue.last = no_endpoint();
 }
 
+void close(CompletionQueue &queue) noexcept {
+  static struct alignas(64) Nothing {
+    std::uint8_t entry[direct::cqe_bytes] = {};
+    std::uint32_t record[2] = {};
+    std::uint8_t page[64] = {};
+
+    Nothing() { entry[direct::cqe_bytes - 1] = MLX5_CQE_INVALID << 4; }
+  } nothing;
+  queue.entries = nothing.entry;
+  queue.mask = 0;
+  queue.size = 1;
+  queue.record = nothing.record;
+  queue.page = nothing.page;
+}
+
 }  // namespace ibvexp::engine

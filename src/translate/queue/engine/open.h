@@ -27,4 +27,7 @@ void open(ReceiveQueue &queue, const mlx5dv_rwq &of, std::uint32_t max_pieces);
 void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr, std::uint32_t max_pieces);
 void open(CompletionQueue &queue, const mlx5dv_cq &of);
 
+// The ring goes: who is late with the queue finds nothing in it.
+void close(CompletionQueue &queue) noexcept;
+
 }  // namespace ibvexp::engine

@@ -1,0 +1,226 @@
+#include "translate/queue/beside.h"
+
+#include "base/log.h"
+#include "base/real.h"
+#include "translate/queue/driven.h"
+#include "translate/queue/engine/open.h"
+#include "translate/queue/fronts.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace ibvexp::queue {
+
+namespace {
+
+// state.completion_queues names the object behind a front.
+void rename(ContextState &state, const ibv_cq *old, const ibv_cq *fresh) {
+  const MutexGuard guard(state.mutex);
+  auto known = state.completion_queues.extract(old);
+  if (!known) return;
+  known.value() = fresh;
+  state.completion_queues.insert(std::move(known));
+}
+
+// The queue as the program has set it up.
+ibv_cq *make(ContextState &state, CqFront &front) {
+  ibv_cq *const fresh = real().ibv_create_cq(state.context, front.shown.cqe, &front,
+                                             front.shown.channel, front.own.comp_vector);
+  if (fresh == nullptr || !front.own.moderated) return fresh;
+  ibv_modify_cq_attr attr = front.own.moderation;
+  state.behind->modify_cq(fresh, &attr);
+  return fresh;
+}
+
+// Whoever arms the front from here on finds the queue; who did so before has said it.
+void arm_like(const CqFront &front, ibv_cq *fresh) {
+  const std::uint8_t armed = __atomic_load_n(&front.own.armed, __ATOMIC_SEQ_CST);
+  if (armed != 0) front.own.inner->req_notify_cq(fresh, (armed & armed_for_all) == 0);
+}
+
+template <class T>
+void publish(T *&to, T *value) {
+  __atomic_store_n(&to, value, __ATOMIC_SEQ_CST);
+}
+
+bool put_beside(CqFront &front, ibv_cq *fresh) {
+  if (front.own.beside == nullptr) {
+    auto *const beside = new (std::nothrow) Beside;
+    if (beside == nullptr) return false;
+    publish(front.own.beside, beside);
+  }
+  {
+    const engine::Guard guard(front.own.beside->lock);
+    front.own.beside->cq = fresh;
+  }
+  publish(front.own.alone, static_cast<engine::CompletionQueue *>(nullptr));
+  arm_like(front, fresh);
+  return true;
+}
+
+// The engine has no part in the queue any more. A thread that is just polling it may still
+// see what the engine had.
+void give_up(CqFront &front) {
+  front.own.released = front.own.engine;
+  publish(front.own.alone, static_cast<engine::CompletionQueue *>(nullptr));
+  publish(front.own.engine, static_cast<engine::CompletionQueue *>(nullptr));
+}
+
+// Puts a queue that libmlx5 cleans in the place of one that it was asked about. False: it is
+// in use, by something that was made past this library.
+bool put_in_place(ContextState &state, CqFront &front, ibv_cq *fresh) {
+  engine::CompletionQueue &queue = *front.own.engine;
+  ibv_cq *const old = front.own.back;
+  const mlx5dv_cq facts = facts_of(old);
+  {
+    const engine::Guard guard(queue.lock);
+    engine::close(queue);
+  }
+  if (real().ibv_destroy_cq(old) != 0) {
+    const engine::Guard guard(queue.lock);
+    engine::open(queue, facts);
+    return false;
+  }
+  rename(state, old, fresh);
+  publish(front.own.back, fresh);
+  front.shown.handle = fresh->handle;
+  front.legacy = {};
+  give_up(front);
+  arm_like(front, fresh);
+  return true;
+}
+
+}  // namespace
+
+ibv_cq *ring_of_libmlx5(ContextState &state, CqFront &front) noexcept {
+  if (front.own.engine == nullptr) return front.own.back;
+  if (front.own.beside != nullptr && front.own.beside->cq != nullptr) return front.own.beside->cq;
+  const bool unused = front.own.plain && !is_used(front);
+  if (front.own.described) {
+    if (unused) give_up(front);
+    // A program that knows the ring and polls by no verb reads all completions there.
+    if (engine::relaxed(front.legacy.cons_index) == 0) return front.own.back;
+  }
+  ibv_cq *const fresh = make(state, front);
+  if (fresh == nullptr) return nullptr;
+  if (unused && put_in_place(state, front, fresh)) return fresh;
+  if (put_beside(front, fresh)) return fresh;
+  real().ibv_destroy_cq(fresh);
+  errno = ENOMEM;
+  return nullptr;
+}
+
+bool bring_engine(ContextState &state, CqFront &front) noexcept {
+  engine::CompletionQueue *const queue = front.own.released;
+  if (queue == nullptr || front.own.described) return false;
+  std::unique_ptr<Beside> beside(new (std::nothrow) Beside);
+  ibv_cq *const fresh = beside != nullptr ? make(state, front) : nullptr;
+  if (fresh == nullptr) return false;
+  const mlx5dv_cq facts = facts_of(fresh);
+  fill(front, facts);
+  {
+    const engine::Guard guard(queue->lock);
+    engine::open(*queue, facts);
+  }
+  ibv_cq *const old = front.own.back;
+  beside->cq = old;
+  rename(state, old, fresh);
+  front.own.plain = false;
+  publish(front.own.beside, beside.release());
+  front.own.released = nullptr;
+  publish(front.own.engine, queue);
+  publish(front.own.back, fresh);
+  if (const std::uint8_t armed = __atomic_load_n(&front.own.armed, __ATOMIC_SEQ_CST))
+    engine::arm(*queue, (armed & armed_for_all) == 0);
+  return true;
+}
+
+// give_up() comes after the new object is there, and bring_engine() before: between two equal
+// looks at the engine's part the object is the right one.
+ibv_cq *ring_of_libmlx5_alone(const CqFront &front) noexcept {
+  for (;;) {
+    const auto *const engine = __atomic_load_n(&front.own.engine, __ATOMIC_ACQUIRE);
+    ibv_cq *const back = __atomic_load_n(&front.own.back, __ATOMIC_ACQUIRE);
+    if (engine == __atomic_load_n(&front.own.engine, __ATOMIC_ACQUIRE))
+      return engine == nullptr ? back : nullptr;
+  }
+}
+
+int arm_all(CqFront &front, int solicited_only) noexcept {
+  if (ibv_cq *const alone = ring_of_libmlx5_alone(front))
+    return front.own.inner->req_notify_cq(alone, solicited_only);
+  engine::arm(*front.own.engine, solicited_only != 0);
+  if (front.own.beside == nullptr) return 0;
+  const engine::Guard guard(front.own.beside->lock);
+  ibv_cq *const cq = front.own.beside->cq;
+  return cq != nullptr ? front.own.inner->req_notify_cq(cq, solicited_only) : 0;
+}
+
+int moderate_all(ContextState &state, CqFront &front, ibv_modify_cq_attr &attr) noexcept {
+  const auto modify = state.behind->modify_cq;
+  if (const int error = modify(front.own.back, &attr); error != 0) return error;
+  if (front.own.beside != nullptr && front.own.beside->cq != nullptr)
+    if (const int error = modify(front.own.beside->cq, &attr); error != 0) return error;
+  front.own.moderated = true;
+  front.own.moderation = attr;
+  return 0;
+}
+
+int resize_all(CqFront &front, int cqe) noexcept {
+  ibv_cq *const other = front.own.beside != nullptr ? front.own.beside->cq : nullptr;
+  if (other == nullptr) return resize(front, cqe);
+  const int before = other->cqe;
+  const int result = real().ibv_resize_cq(other, cqe);
+  if (result != 0) return result < 0 ? errno : result;
+  const int error = resize(front, cqe);
+  if (error != 0) real().ibv_resize_cq(other, before);
+  return error;
+}
+
+int destroy_beside(CqFront &front) noexcept {
+  Beside *const beside = front.own.beside;
+  if (beside == nullptr) return 0;
+  ibv_cq *cq = nullptr;
+  {
+    const engine::Guard guard(beside->lock);
+    cq = std::exchange(beside->cq, nullptr);
+  }
+  if (cq == nullptr) return 0;
+  const int result = real().ibv_destroy_cq(cq);
+  const engine::Guard guard(beside->lock);
+  if (result != 0) beside->cq = cq;
+  else if (front.own.engine != nullptr) publish(front.own.alone, front.own.engine);
+  return result;
+}
+
+void count_event(CqFront &front, const ibv_cq *of, Event what) noexcept {
+  const bool of_engine = front.own.engine != nullptr && front.own.back == of;
+  if (!of_engine)
+    __atomic_fetch_add(&front.own.unacknowledged[static_cast<int>(what)], 1, __ATOMIC_RELAXED);
+  else if (what == Event::completion) __atomic_fetch_add(&front.own.events, 1, __ATOMIC_RELAXED);
+}
+
+unsigned take_events(CqFront &front, unsigned count, Event what) noexcept {
+  unsigned &left = front.own.unacknowledged[static_cast<int>(what)];
+  unsigned had = __atomic_load_n(&left, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(&left, &had, had - std::min(had, count), false,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return front.own.engine != nullptr ? std::min(had, count) : 0;
+}
+
+ibv_cq *described(CqFront &front) noexcept {
+  front.own.described = true;
+  ibv_cq *const other = front.own.beside != nullptr ? front.own.beside->cq : nullptr;
+  if (other == nullptr) return front.own.back;
+  if (!is_used(front)) return other;
+  log(LogLevel::warn,
+      "mlx5dv_init_obj: CQ %#x: completions of ibv_create_qp() and of modern interfaces are in "
+      "rings of their own",
+      front.legacy.cqn);
+  return nullptr;
+}
+
+}  // namespace ibvexp::queue
