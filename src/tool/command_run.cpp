@@ -172,9 +172,16 @@ bool was_refused(const TallyFile &tally) {
   return !rows.empty();
 }
 
+// The program; of ibvexp itself what its launcher starts, since that one is static.
+fs::path file_of(const std::string &name) {
+  const fs::path found = find_program(name);
+  std::error_code error;
+  return fs::equivalent(found, own_path(), error) ? running_file() : found;
+}
+
 int run(const RunOptions &o) {
-  const std::string file = find_program(o.command.front()).string();
-  check_preloadable(file);
+  const std::string file = file_of(o.command.front()).string();
+  if (file != running_file()) check_preloadable(file);
   check_beyond(o.beyond);
   const ElfHead program(file);
   check_libraries(program);

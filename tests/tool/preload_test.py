@@ -166,6 +166,11 @@ class Children(Base):
             done = self.ibvexp("run", "--no-follow", *words)
             self.assertEqual(done.stdout, alone.stdout, way)
 
+    def test_runs_itself(self):
+        done = subprocess.run([IBVEXP, "run", IBVEXP, "run", *OUTPUT], env=ENV, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("libibverbs_exp", done.stdout)
+
     def test_errors_stay_the_programs(self):
         starter = self.build("starter", STARTER)
         for way in "execve-other", "spawn-clear", "vfork-other":

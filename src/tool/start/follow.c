@@ -7,23 +7,19 @@
 // a lock or allocates once the library is loaded.
 #include <alloca.h>
 #include <dlfcn.h>
-#include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
 // The list that `ibvexp run` put in front of LD_PRELOAD; empty: nothing is done.
 static char list[8 * PATH_MAX];
-// Where programs are named that nothing can be preloaded into.
-static char lost_file[PATH_MAX];
 // The variables of the libraries in that list, which env -i clears with it.
 static char texts[1 << 14];
 static const char *ours[128];
@@ -65,7 +61,6 @@ __attribute__((constructor)) static void begin(void) {
   *(void **)&next_posix_spawn = dlsym(RTLD_NEXT, "posix_spawn");
   *(void **)&next_posix_spawnp = dlsym(RTLD_NEXT, "posix_spawnp");
   copy(list, sizeof(list), "IBVEXP_FOLLOW");
-  copy(lost_file, sizeof(lost_file), "IBVEXP_LOST");
   keep_variables();
 }
 
@@ -118,79 +113,13 @@ static char **complete(char *const environment[], void *space) {
     bytes != 0 ? complete(environment, alloca(bytes)) : (char **)(uintptr_t)(environment); \
   })
 
-// Whether the dynamic linker preloads into the file: not into static programs, nor those
-// that gain privileges.
-static int takes_preload(int fd) {
-  struct stat status;
-  Elf64_Ehdr head;
-  if (fstat(fd, &status) != 0) return 1;
-  if ((status.st_mode & (S_ISUID | S_ISGID)) != 0) return 0;
-  if (pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
-      memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
-    return 1;  // a script: its interpreter is exec'ed by the kernel
-  if (head.e_ident[EI_CLASS] != ELFCLASS64) return 0;
-  for (unsigned i = 0; i < head.e_phnum; i++) {
-    Elf64_Phdr segment;
-    if (pread(fd, &segment, sizeof(segment), (off_t)(head.e_phoff + i * sizeof(segment))) !=
-        (ssize_t)sizeof(segment))
-      return 1;
-    if (segment.p_type == PT_INTERP) return 1;
-  }
-  return 0;
-}
-
-static void note_if_lost(const char *path) {
-  const int kept = errno;
-  const int fd = *lost_file != '\0' ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-  if (fd >= 0 && !takes_preload(fd)) {
-    char line[PATH_MAX + 1];
-    const size_t n = strlen(path);
-    const int out = open(lost_file, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (out >= 0 && n < sizeof(line) - 1) {
-      memcpy(line, path, n);
-      line[n] = '\n';
-      // The program goes on either way.
-      if (write(out, line, n + 1) < 0) errno = kept;
-    }
-    if (out >= 0) close(out);
-  }
-  if (fd >= 0) close(fd);
-  errno = kept;
-}
-
-// As execvp() finds it.
-static void note_if_lost_in_path(const char *name) {
-  if (strchr(name, '/') != NULL) {
-    note_if_lost(name);
-    return;
-  }
-  const char *path = getenv("PATH");
-  const size_t n = strlen(name);
-  while (path != NULL && *path != '\0' && *lost_file != '\0') {
-    char file[PATH_MAX];
-    const size_t folder = strcspn(path, ":");
-    if (folder + n + 2 <= sizeof(file)) {
-      memcpy(file, path, folder);
-      file[folder] = '/';
-      strcpy(file + folder + 1, name);
-      if (access(file, X_OK) == 0) {
-        note_if_lost(file);
-        return;
-      }
-    }
-    path += folder + (path[folder] == ':');
-  }
-}
-
 EXPORT int execve(const char *path, char *const argv[], char *const envp[]) {
-  note_if_lost(path);
   return next_execve(path, argv, COMPLETED(envp));
 }
 
 EXPORT int execv(const char *path, char *const argv[]) { return execve(path, argv, environ); }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const envp[]) {
-  note_if_lost_in_path(file);
   return next_execvpe(file, argv, COMPLETED(envp));
 }
 
@@ -211,14 +140,12 @@ EXPORT int execveat(int fd, const char *path, char *const argv[], char *const en
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                        const posix_spawnattr_t *attributes, char *const argv[],
                        char *const envp[]) {
-  note_if_lost(path);
   return next_posix_spawn(pid, path, actions, attributes, argv, COMPLETED(envp));
 }
 
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
                         const posix_spawnattr_t *attributes, char *const argv[],
                         char *const envp[]) {
-  note_if_lost_in_path(file);
   return next_posix_spawnp(pid, file, actions, attributes, argv, COMPLETED(envp));
 }
 
