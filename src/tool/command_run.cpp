@@ -172,16 +172,15 @@ bool was_refused(const TallyFile &tally) {
   return !rows.empty();
 }
 
-// The program; of ibvexp itself what its launcher starts, since that one is static.
-fs::path file_of(const std::string &name) {
-  const fs::path found = find_program(name);
+// ibvexp's launcher is static, and what it starts is not what runs legacy programs.
+bool is_ibvexp(const fs::path &program) {
   std::error_code error;
-  return fs::equivalent(found, own_path(), error) ? running_file() : found;
+  return fs::equivalent(program, own_path(), error);
 }
 
 int run(const RunOptions &o) {
-  const std::string file = file_of(o.command.front()).string();
-  if (file != running_file()) check_preloadable(file);
+  const std::string file = find_program(o.command.front()).string();
+  if (!is_ibvexp(file)) check_preloadable(file);
   check_beyond(o.beyond);
   const ElfHead program(file);
   check_libraries(program);
@@ -209,7 +208,8 @@ int run(const RunOptions &o) {
   {
     const TallyFile tally;
     status = run_program(file, o.command);
-    if (tally.get() != nullptr)
+    // Another ibvexp counts by itself.
+    if (tally.get() != nullptr && !is_ibvexp(file))
       for (const std::string &line : afterword(*tally.get(), command_of(o), status))
         fmt::print(stderr, "ibvexp: {}\n", line);
     if (o.fail_on_refused && status == 0) refused = was_refused(tally);
