@@ -217,6 +217,22 @@ struct Verbs {
   }
 };
 
+// Bits that come back as those of MLNX_OFED 4.9 do, on devices without the feature as well: there
+// the value says that.
+std::uint32_t without_empty(const ibv_exp_device_attr &attr) {
+  std::uint32_t bits = attr.comp_mask;
+  const auto needs = [&](std::uint32_t bit, std::uint64_t value) {
+    if (value == 0) bits &= ~bit;
+  };
+  needs(IBV_EXP_DEVICE_ATTR_UMR, attr.umr_caps.max_klm_list_size);
+  needs(IBV_EXP_DEVICE_ATTR_ODP, attr.odp_caps.general_odp_caps);
+  needs(IBV_EXP_DEVICE_ATTR_RX_HASH, attr.rx_hash_caps.max_rwq_indirection_tables);
+  needs(IBV_EXP_DEVICE_ATTR_MAX_WQ_TYPE_RQ, attr.max_wq_type_rq);
+  needs(IBV_EXP_DEVICE_ATTR_MP_RQ, attr.mp_rq_caps.supported_qps);
+  needs(IBV_EXP_DEVICE_ATTR_TUNNEL_OFFLOADS_CAPS, attr.tunnel_offloads_caps);
+  return bits;
+}
+
 void look_at_ports(const Verbs &verbs, ibv_context *context, int count, Device &out) {
   static constexpr const char *states[] = {"NOP",   "DOWN",   "INIT",
                                            "ARMED", "ACTIVE", "ACTIVE_DEFER"};
@@ -261,7 +277,7 @@ Device look_at_device(const Verbs &verbs, ibv_device *device) {
     if (const int error = verbs.exp_query_device(context, &exp); error != 0)
       out.error = fmt::format("no experimental verbs: {}", std::strerror(error));
     out.capabilities = exp.exp_device_cap_flags;
-    out.answered = exp.comp_mask;
+    out.answered = without_empty(exp);
     out.answered_2 = exp.comp_mask_2;
     if (out.error.empty() && !out.mlx5) out.warning = "not a ConnectX: base verbs only";
   }

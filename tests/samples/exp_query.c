@@ -45,11 +45,12 @@ static void show_limits(const struct ibv_exp_device_attr *attr) {
     printf("  memory on demand: %" PRIx64 "\n", (uint64_t)attr->odp_caps.general_odp_caps);
   if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_TSO_CAPS)
     printf("  segmentation of %u bytes\n", (unsigned)attr->tso_caps.max_tso);
-  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_RX_HASH)
+  if ((attr->comp_mask & IBV_EXP_DEVICE_ATTR_RX_HASH) &&
+      attr->rx_hash_caps.max_rwq_indirection_tables)
     printf("  %u tables of %u receive queues\n",
            (unsigned)attr->rx_hash_caps.max_rwq_indirection_tables,
            (unsigned)attr->rx_hash_caps.max_rwq_indirection_table_size);
-  if (attr->comp_mask & IBV_EXP_DEVICE_ATTR_MP_RQ)
+  if ((attr->comp_mask & IBV_EXP_DEVICE_ATTR_MP_RQ) && attr->mp_rq_caps.supported_qps)
     printf("  receives of 2^%u to 2^%u strides of 2^%u to 2^%u bytes\n",
            attr->mp_rq_caps.min_single_wqe_log_num_of_strides,
            attr->mp_rq_caps.max_single_wqe_log_num_of_strides,
