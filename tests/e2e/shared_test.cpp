@@ -2,6 +2,7 @@
 #include "rig.h"
 
 #include <fcntl.h>
+#include <infiniband/mlx5dv.h>
 #include <numeric>
 
 namespace {
@@ -152,7 +153,8 @@ TEST_CASE("a basic queue ignores what is for other types [row:ibv_exp_create_srq
   // What was granted, and not what the kernel's queue has.
   ibv_srq_attr now{};
   REQUIRE(ibv_query_srq(srq.get(), &now) == 0);
-  if (engine_drives()) CHECK(now.max_wr == attr.base.attr.max_wr);
+  if (engine_drives() && mlx5dv_is_supported(rig.context->device))
+    CHECK(now.max_wr == attr.base.attr.max_wr);
 }
 
 TEST_CASE("XRC: a target is of the domain's context [row:IBV_EXP_QP_INIT_ATTR_XRCD]") {

@@ -77,7 +77,7 @@ static void *symbol(const char *name) {
 static void be_refused_in_all_shapes(void) {
   int (*query_gid_attr)(struct ibv_context *, uint8_t, unsigned, struct ibv_exp_gid_attr *);
   int (*post_task)(struct ibv_context *, struct ibv_exp_task *, struct ibv_exp_task **);
-  int (*query_port)(struct ibv_context *, uint8_t, struct ibv_exp_port_attr *);
+  int (*query_values)(struct ibv_context *, int, struct ibv_exp_values *);
   int (*set)(struct ibv_context *, const char *, const char *, int);
   struct ibv_exp_res_domain *(*create_res_domain)(struct ibv_context *,
                                                   struct ibv_exp_res_domain_init_attr *);
@@ -87,14 +87,13 @@ static void be_refused_in_all_shapes(void) {
   void (*dealloc_ec_calc)(struct ibv_exp_ec_calc *);
   struct ibv_exp_query_intf_params params = {0};
   enum ibv_exp_query_intf_status status = IBV_EXP_INTF_STAT_OK;
-  struct ibv_exp_port_attr port = {0};
   struct ibv_exp_gid_attr gid = {0};
   struct ibv_exp_task task = {0}, *bad = NULL;
   struct ibv_exp_res_domain_init_attr domain = {0};
 
   *(void **)&query_gid_attr = symbol("ibv_exp_query_gid_attr");
   *(void **)&post_task = symbol("ibv_exp_post_task");
-  *(void **)&query_port = symbol("ibv_exp_query_port");
+  *(void **)&query_values = symbol("ibv_exp_query_values");
   *(void **)&set = symbol("ibv_exp_setenv");
   *(void **)&create_res_domain = symbol("ibv_exp_create_res_domain");
   *(void **)&query_intf = symbol("ibv_exp_query_intf");
@@ -104,8 +103,7 @@ static void be_refused_in_all_shapes(void) {
   gid.comp_mask = 1u << 31;
   need(query_gid_attr(context, 1, 0, &gid) == EINVAL, "positive");
   need(post_task(context, &task, &bad) == ENOTSUP && bad == &task, "positive_bad");
-  port.comp_mask = 1u << 31;
-  need(query_port(context, 1, &port) == -EINVAL, "negative");
+  need(query_values(context, IBV_EXP_VALUES_HW_CLOCK, NULL) == -EINVAL, "negative");
   need(set(context, NULL, "", 1) == -1 && errno == EINVAL, "minus_one");
   domain.comp_mask = 1u << 31;
   need(!create_res_domain(context, &domain) && errno == EINVAL, "null_errno");

@@ -101,7 +101,7 @@ class Trace(unittest.TestCase):
         for shape, name, expected in [
                 ("positive", "ibv_exp_query_gid_attr", (1, 0, 0, 1)),
                 ("positive_bad", "ibv_exp_post_task", (1, 0, 1, 0)),
-                ("negative", "ibv_exp_query_port", (1, 0, 0, 1)),
+                ("negative", "ibv_exp_query_values", (1, 0, 0, 1)),
                 ("minus_one", "ibv_exp_setenv", (1, 0, 0, 1)),
                 ("null_errno", "ibv_exp_create_res_domain", (1, 0, 0, 1)),
                 ("null_status", "ibv_exp_query_intf", (3, 0, 1, 2)),

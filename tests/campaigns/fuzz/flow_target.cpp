@@ -39,6 +39,10 @@ ibv_flow *create_flow(ibv_qp *qp, ibv_flow_attr *attr) {
   made.context = qp->context;
   return &made;
 }
+int query_port(ibv_context *, std::uint8_t port_num, ibv_port_attr *port, std::size_t) {
+  port->link_layer = port_num % 2 == 0 ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+  return 0;
+}
 int destroy_flow(ibv_flow *flow) {
   PROMISE(flow == &made);
   return refusal;
@@ -53,6 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
   device.context.abi_compat = reinterpret_cast<void *>(~std::uintptr_t{0});
   device.ibv_create_flow = create_flow;
   device.ibv_destroy_flow = destroy_flow;
+  device.query_port = query_port;
   ContextState state(&device.context);
   ibv_qp qp{};
   qp.context = &device.context;
