@@ -222,8 +222,8 @@ TEST_CASE("checksums are computed on request, and reported layer by layer") {
 
 TEST_CASE("a full queue says so and keeps what it has") {
   Lane t;
-  // One block per frame: as many as the queue has, which may be more than asked. They are for
-  // nobody, so that no receive is done.
+  // One block per frame: as many as the queue has, which may be more than asked. They go to a MAC
+  // address without a receiver, so that no receive completes.
   const Frame frame = make_frame(64, 9, 7);
   const ibv_sge piece = t.load(0, frame);
   unsigned n = 0;

@@ -27,7 +27,7 @@ void engine_nudge();
 void engine_forget();
 
 // Called by the preload layer around spin locks with the address of the code that takes
-// them: runs one step if its locks are the device's (callers.h) and nobody else is stepping.
+// them: runs one step if its locks are the device's (callers.h) and no other thread is stepping.
 void engine_hook(const void *caller);
 
 // True while the calling thread is inside the device: interposed functions

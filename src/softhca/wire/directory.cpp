@@ -211,7 +211,7 @@ int remove_directory(const std::string &path, int fd) {
   for (const std::string &name : names_in(gone, ec))
     if (const std::string entry = gone + '/' + name; entry != users) remove_tree(entry, ec);
   if (ec) return ec.value();
-  // Last: with it the directory is known for what it is, and somebody else can remove the rest.
+  // Last: it marks the directory as a fabric, so that another process can remove the rest.
   return unlink(users.c_str()) == 0 && rmdir(gone.c_str()) == 0 ? 0 : errno;
 }
 

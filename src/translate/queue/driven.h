@@ -48,7 +48,7 @@ void start_driving(ContextState &state);
 
 // Who is to drive what is going to complete on these objects of rdma-core's, of which
 // any may be null. wanted: the engine, if it can. The completion queues become those where
-// it has to complete. While it lives, nobody else decides otherwise; what was created
+// it has to complete. While it exists, this choice does not change; what was created
 // meanwhile has joined them, and what failed leaves no trace.
 class Joining {
  public:
@@ -61,8 +61,8 @@ class Joining {
   Joining(const Joining &) = delete;
   Joining &operator=(const Joining &) = delete;
 
-  // ENOTSUP, logged: a shared receive queue of the engine's, whose completions nobody would
-  // hand to it. Or what making a completion queue failed for.
+  // ENOTSUP, logged: the SRQ is the engine's, and its completions would never reach the engine.
+  // Otherwise the error of making a completion queue.
   explicit operator bool() const { return error_ == 0; }
   Error failure() const { return {error_}; }
   Sides by() const { return by_; }
