@@ -12,7 +12,6 @@
 #include "trace/tally.h"
 #include "trace/trace_live.h"
 #include "translate/queue/beside.h"
-#include "translate/queue/direct/ownership.h"
 #include "translate/queue/fronts.h"
 #include "translate/verbs/cq.h"
 #include "translate/verbs/cq_memory.h"
@@ -251,7 +250,6 @@ IBVEXP_INTERPOSED int ibv_resize_cq(ibv_cq *cq, int cqe) {
 IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, void **cq_context) {
   const int error = real().ibv_get_cq_event(channel, cq, cq_context);
   if (error != 0) return error;
-  direct::count_event(find_state((*cq)->context), *cq);
   if (queue::CqFront *front = queue::before(*cq)) {
     queue::count_event(*front, *cq, queue::Event::completion);
     *cq = &front->shown;

@@ -442,3 +442,67 @@ TEST_CASE("the CQ family hands on data of completions") {
   CHECK(copied == 0);
   CHECK(arrived(3, slot));
 }
+
+// [row:IBV_EXP_INTF_STAT_FAMILY_FLAGS_NOT_SUPPORTED][row:IBV_EXP_INTF_STAT_FLAGS_NOT_SUPPORTED]
+// [row:IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED][row:IBV_EXP_INTF_STAT_INVAL_OBJ_STATE]
+// [row:IBV_EXP_INTF_STAT_INVAL_PARARM]
+// [row:IBV_EXP_INTF_STAT_VERSION_NOT_SUPPORTED]
+TEST_CASE("what has no family is refused with its status") {
+  FamilyRig t;
+  ibv_exp_query_intf_params params{};
+  params.intf = IBV_EXP_INTF_CQ;
+  params.obj = t.cq.get();
+  const auto outcome = [&](const ibv_exp_query_intf_params &asked) {
+    auto copy = asked;
+    ibv_exp_query_intf_status status = IBV_EXP_INTF_STAT_OK;
+    errno = 0;
+    void *family = ibv_exp_query_intf(t.context.get(), &copy, &status);
+    CHECK(family == nullptr);
+    CHECK(errno != 0);
+    return status;
+  };
+  auto bad = params;
+  bad.intf = IBV_EXP_INTF_RESERVED;
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED);
+  bad = params;
+  bad.intf_version = 2;
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_VERSION_NOT_SUPPORTED);
+  bad = params;
+  bad.flags = 1 << 4;
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_FLAGS_NOT_SUPPORTED);
+  bad = params;
+  bad.family_flags = 1;
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_FAMILY_FLAGS_NOT_SUPPORTED);
+  bad = params;
+  bad.obj = nullptr;
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_INVAL_OBJ);
+  Context other = open_first();
+  ibv_cq *stranger = ibv_create_cq(other.get(), 8, nullptr, nullptr, 0);
+  REQUIRE(stranger != nullptr);
+  bad.obj = stranger;
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_INVAL_OBJ);
+  REQUIRE(ibv_destroy_cq(stranger) == 0);
+
+  // A queue pair in RESET, one of another type, and family flags of its own.
+  Qp qp = t.create_qp(IBV_QPT_RC);
+  bad = params;
+  bad.intf = IBV_EXP_INTF_QP_BURST;
+  bad.obj = qp.get();
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_INVAL_OBJ_STATE);
+  bad.family_flags = IBV_EXP_QP_BURST_CREATE_DISABLE_ETH_LOOPBACK;
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_FAMILY_FLAGS_NOT_SUPPORTED);
+  bad.family_flags = 0;
+  Qp datagram = t.create_qp(IBV_QPT_UD);
+  bad.obj = datagram.get();
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_INVAL_OBJ);
+  to_init(qp.get());
+  bad.obj = qp.get();
+  bad.family_flags = IBV_EXP_QP_BURST_CREATE_ENABLE_MULTI_PACKET_SEND_WR;
+  ibv_exp_query_intf_status status = IBV_EXP_INTF_STAT_INVAL_OBJ;
+  CHECK(ibv_exp_query_intf(t.context.get(), &bad, &status) != nullptr);
+  CHECK(status == IBV_EXP_INTF_STAT_OK);
+
+  CHECK(ibv_exp_release_intf(t.context.get(), nullptr, nullptr) == 0);
+  ibv_exp_release_intf_params release{};
+  CHECK(ibv_exp_release_intf(t.context.get(), nullptr, &release) == 0);
+}

@@ -265,7 +265,6 @@ void exchange_a_frame(Receiver &t) {
 }  // namespace
 
 TEST_CASE("what was posted before the queue is ready counts") {
-  if (!engine_drives()) return;
   Receiver t;
   t.set_state(IBV_EXP_WQS_RESET);
   t.posted = 0;
@@ -332,11 +331,11 @@ TEST_CASE(
   CHECK_FALSE(attempt(0, most_count + 1, least_bytes));
   CHECK_FALSE(attempt(0, least_count, least_bytes - 1));
   CHECK_FALSE(attempt(0, least_count, most_bytes + 1));
-  // Not on a completion queue that libmlx5 has to keep; the engine shares.
+  // On a completion queue that others share, too.
   Cq shared = t.create_cq();
   Qp datagram = t.create_on(IBV_QPT_UD, shared.get(), shared.get());
   REQUIRE(datagram);
-  CHECK(attempt(0, least_count, least_bytes, shared.get()) == engine_drives());
+  CHECK(attempt(0, least_count, least_bytes, shared.get()));
 }
 
 // [row:IBV_EXP_WQT_RQ]

@@ -116,7 +116,7 @@ TEST_CASE("completions carry the time of day [row:IBV_EXP_CQ_TIMESTAMP_TO_SYS_TI
   }
 }
 
-TEST_CASE("completions carry the time when a family drives their queue", "[rdma-core-29]") {
+TEST_CASE("completions carry the time when a family drives their queue", "[engine][rdma-core-29]") {
   const std::uint32_t flag = GENERATE(std::uint32_t{IBV_EXP_CQ_TIMESTAMP},
                                       std::uint32_t{IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME});
   TimeRig rig(flag);

@@ -3,6 +3,8 @@
 
 #include "translate/convert/wr_convert.h"
 #include "translate/queue/engine/frames.h"
+#include "translate/queue/faces.h"
+#include "translate/queue/front.h"
 #include "translate/queue/lane/special.h"
 
 #include <cerrno>
@@ -504,7 +506,7 @@ TEST_CASE("engine: messages of the families") {
   const ibv_sge piece = piece_of(data);
   const auto address = piece.addr;
   const auto message = [&](unsigned flags, const std::uint16_t *tag = nullptr) {
-    Message m{.data = ibvexp::direct::Gather(&piece, 1)};
+    Message m{.data = ibvexp::engine::Gather(&piece, 1)};
     m.flags = flags;
     m.tag = tag;
     return m;
@@ -662,4 +664,23 @@ TEST_CASE("engine: masked atomics bring as many bytes as they have") {
   lane::Special more;
   wr.num_sge = 3;
   CHECK(lane::write_masked_atomic(poster, wr, more) == ENOMEM);
+}
+
+// [row:IBV_EXP_QP_BURST_SIGNALED][row:IBV_EXP_QP_BURST_FENCE][row:IBV_EXP_QP_BURST_SOLICITED]
+TEST_CASE("flags of the burst family are those of the control segment") {
+  SendRig rig(Transport::rc);
+  rig.queue.refused_burst = 0;
+  ibvexp::queue::QpFront front{};
+  front.own.send = &rig.queue;
+  const auto *family = ibvexp::queue::burst_face({});
+  const auto [flag, control_bits] =
+      GENERATE(std::pair{int{IBV_EXP_QP_BURST_SIGNALED}, std::uint8_t{0x08}},
+               std::pair{int{IBV_EXP_QP_BURST_SOLICITED}, std::uint8_t{0x02}},
+               std::pair{int{IBV_EXP_QP_BURST_FENCE}, std::uint8_t{0x80}});
+  REQUIRE(family->send_pending(&front.shown, 0x1122334455667788, 5, 7,
+                               static_cast<std::uint32_t>(flag)) == 0);
+  CHECK(rig.at(0, 32) == control(0, 0x0a, 2, control_bits) + pointer(0x1122334455667788, 5, 7));
+  CHECK(rig.record() == 0);
+  CHECK(family->send_flush(&front.shown) == 0);
+  CHECK(rig.record() == 1);
 }

@@ -9,7 +9,6 @@
 #include "translate/queue/post.h"
 
 #include "translate/convert/wr_convert.h"
-#include "translate/queue/direct/dispatch.h"
 #include "translate/queue/lane/post.h"
 #include "translate/queue/send_refusal.h"
 #include "translate/state/context_state.h"
@@ -194,10 +193,7 @@ Result<void> post_any(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr)
   QpState *known = find_qp(state, qp);
   if (known != nullptr && known->lane.active())
     return post_in_lane(known->lane, wr, bad_wr, state->refused_send_flags);
-  NativePost provider = state->native.post_send;
-  if (state->direct != nullptr && direct::owns_send(*state, qp)) [[unlikely]]
-    provider = direct::post_send;
-  return post_chain(qp, wr, bad_wr, known, state->refused_send_flags, provider);
+  return post_chain(qp, wr, bad_wr, known, state->refused_send_flags, state->native.post_send);
 }
 
 }  // namespace ibvexp::translate

@@ -43,11 +43,6 @@ bool takes_receives(const ContextState &state, const QpState &known) {
 
 }  // namespace
 
-void serve_receives(ContextState &state, NativePostReceive with) noexcept {
-  state.post_recv.store(with, std::memory_order_release);
-  if (state.in_reset == 0) replace(state.operations().post_recv, with);
-}
-
 void enter_reset(ContextState &state, QpState &known) noexcept {
   if (known.in_reset || !takes_receives(state, known)) return;
   known.in_reset = true;

@@ -7,10 +7,6 @@
 
 namespace ibvexp::translate {
 
-// Puts a function under the context's operation, for queue pairs that are ready. The
-// caller holds the mutex.
-void serve_receives(ContextState &state, NativePostReceive with) noexcept;
-
 // A queue pair that comes to exist. The caller holds the mutex.
 void enter_reset(ContextState &state, QpState &known) noexcept;
 

@@ -8,7 +8,6 @@
 #include "base/keep_errno.h"
 #include "base/lock.h"
 #include "base/number_table.h"
-#include "base/once_pointer.h"
 #include "translate/state/cq_state.h"
 #include "translate/state/native.h"
 #include "translate/state/objects.h"
@@ -26,9 +25,6 @@
 
 namespace ibvexp {
 
-namespace direct {
-struct Context;
-}
 namespace queue {
 struct Driver;
 }
@@ -157,9 +153,6 @@ struct ContextState {
     else objects.put_back(std::move(object));
     return outcome(error);
   }
-
-  // Queues that we drive past libmlx5; null until there is one.
-  OncePointer<direct::Context> direct;
 
   // Distinguishes our tables from those of another copy of the library.
   const void *const owner = &identity;

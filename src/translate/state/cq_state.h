@@ -18,10 +18,6 @@ namespace ibvexp {
 struct ContextState;
 struct CqState;
 
-namespace direct {
-struct CompletionQueue;
-}
-
 // As translate::poll_cq; wc_size has been checked.
 using CqPoll = Result<int> (*)(ContextState &context, CqState &state, ibv_cq *cq, int num_entries,
                                ibv_exp_wc *wc, std::uint32_t wc_size);
@@ -62,8 +58,6 @@ struct CqState {
   CqRing ring;
   ExtendedPoll extended;
   SpinLock polling;  // taken while ring.compressed
-  // The queue as we drive it, if we do.
-  std::atomic<direct::CompletionQueue *> direct{nullptr};
 
   // Receive completions of raw packets carry a flow tag where others have the
   // number of the queue pair. Whether receive queues of raw packets end here,
@@ -91,7 +85,6 @@ struct CqState {
     poll.store(nullptr, std::memory_order_relaxed);
     ring = {};
     extended = {};
-    direct.store(nullptr, std::memory_order_relaxed);
     raw_queues_.clear();
     publish();
   }

@@ -5,9 +5,6 @@
 
 #include <infiniband/verbs_exp.h>
 
-namespace ibvexp::direct {
-struct Endpoint;
-}
 namespace ibvexp::queue {
 struct WqFront;
 }
@@ -19,8 +16,7 @@ struct WorkQueue : ibv_exp_wq {
   ibv_wq *real;
   ibv_exp_wq_mp_rq strides;  // of a multi-packet queue
   bool multi_packet;
-  direct::Endpoint *direct;  // the queue as we drive it, if we do
-  queue::WqFront *front;     // what the program holds instead, if it does
+  queue::WqFront *front;  // what the program holds instead, if it does
 };
 
 struct IndirectionTable : ibv_exp_rwq_ind_table {

@@ -7,7 +7,6 @@
 #include "trace/diagnose.h"
 #include "translate/convert/cq_convert.h"
 #include "translate/queue/beside.h"
-#include "translate/queue/direct/ownership.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/poll_extended.h"
@@ -149,8 +148,6 @@ Result<ibv_cq *> make_plain(ContextState *state, ibv_context *context, int cqe, 
       real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector));
   if (!cq) return keep.reason();
   enter_created(state, cq.get());
-  // One of this address may have been destroyed without our seeing it.
-  if (state != nullptr) direct::forget_cq(*state, cq.get(), cq->handle);
   return cq.release();
 }
 
@@ -390,10 +387,6 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
 }
 
 int resize_cq(ContextState *state, ibv_cq *cq, int cqe) {
-  if (direct::is_owned(state, cq)) {
-    log(LogLevel::warn, "ibv_resize_cq: the queue is driven by an interface family");
-    return errno = ENOTSUP;
-  }
   queue::CqFront *front = queue::before(cq);
   if (front != nullptr && front->own.engine != nullptr) {
     const int kept = errno;
@@ -423,7 +416,6 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   if (state != nullptr) domain.emplace(*state).take(cq);
   const int result = real().ibv_destroy_cq(cq);
   if (result != 0 && domain && *domain) domain->keep(cq);
-  if (result == 0 && state != nullptr) direct::forget_cq(*state, cq, handle);
   if (state != nullptr) {
     const MutexGuard guard(state->mutex);
     if (entry != nullptr && result == 0) state->cq_pool.give_back(*entry);

@@ -2,8 +2,6 @@
 
 #include "base/keep_errno.h"
 #include "trace/diagnose.h"
-#include "translate/queue/direct/families.h"
-#include "translate/queue/direct/ownership.h"
 #include "translate/queue/faces.h"
 #include "translate/queue/front.h"
 #include "translate/state/context_state.h"
@@ -78,10 +76,12 @@ Refusal check(const ibv_context *context, const ibv_exp_query_intf_params *param
   return fine;
 }
 
-// Why a queue did not change hands; it has been said.
-Refusal to_refusal(Error error) {
-  return {error.code == EBUSY ? IBV_EXP_INTF_STAT_INVAL_OBJ_STATE : IBV_EXP_INTF_STAT_INVAL_OBJ,
-          error.code};
+// The object is on rdma-core's data path.
+Refusal no_engine(const ibv_exp_query_intf_params &params) {
+  return {IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED,
+          unsupported(querying, "intf", params.intf,
+                      "the object is on rdma-core's data path, which has no interface families")
+              .code};
 }
 
 // What a program passes as object may be anything: it is not looked into unless its
@@ -115,8 +115,9 @@ const WorkQueue *wq_of(ContextState &state, const void *object) {
   return state.work_queues.find(object);
 }
 
-Refusal query_qp(ContextState &state, void *object, direct::FamilyChoice choice, void *&family) {
-  ibv_qp *const qp = find_qp(state, object);
+Refusal query_qp(ContextState &state, const ibv_exp_query_intf_params &params, bool checked,
+                 void *&family) {
+  ibv_qp *const qp = find_qp(state, params.obj);
   if (qp == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no queue pair of this context");
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_RAW_PACKET)
@@ -125,61 +126,47 @@ Refusal query_qp(ContextState &state, void *object, direct::FamilyChoice choice,
   if (qp->state < IBV_QPS_INIT || qp->state > IBV_QPS_RTS)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ_STATE, "obj: state", qp->state,
                   "must be INIT, RTR or RTS");
-  if (const queue::QpFront *front = queue::before(qp); front != nullptr && front->own.send) {
-    if (qp->srq != nullptr)
-      return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: srq", 0, "it receives from an SRQ");
-    family = const_cast<ibv_exp_qp_burst_family_v1 *>(
-        queue::burst_face({.frames = qp->qp_type == IBV_QPT_RAW_PACKET,
-                           .own_receive = front->own.receive != nullptr,
-                           .checked = choice.checked}));
-    return fine;
-  }
-  if (const auto owned = direct::own(state, qp->send_cq); !owned)
-    return to_refusal(owned.failure());
-  choice.raw_packet = qp->qp_type == IBV_QPT_RAW_PACKET;
-  // The receive side may stay with libmlx5, if it has its own completion queue.
-  choice.own_receive = static_cast<bool>(direct::own(state, qp->recv_cq));
-  family = const_cast<ibv_exp_qp_burst_family_v1 *>(direct::qp_burst_family(choice));
+  const queue::QpFront *front = queue::before(qp);
+  if (front == nullptr || front->own.send == nullptr) return no_engine(params);
+  if (qp->srq != nullptr)
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: srq", 0, "it receives from an SRQ");
+  family = const_cast<ibv_exp_qp_burst_family_v1 *>(
+      queue::burst_face({.frames = qp->qp_type == IBV_QPT_RAW_PACKET,
+                         .own_receive = front->own.receive != nullptr,
+                         .checked = checked}));
   return fine;
 }
 
-Refusal query_cq(ContextState &state, ibv_cq *cq, direct::FamilyChoice choice, void *&family) {
+Refusal query_cq(ContextState &state, const ibv_exp_query_intf_params &params, bool checked,
+                 void *&family) {
+  ibv_cq *const cq = queue::behind_any<ibv_cq>(params.obj);
   if (!is_cq(state, cq))
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no completion queue of this context");
-  if (queue::CqFront *front = queue::before(cq); front != nullptr && front->own.engine) {
-    front->own.plain = false;  // it stays the engine's
-    family = const_cast<ibv_exp_cq_family_v1 *>(queue::cq_face({.checked = choice.checked}));
-    return fine;
-  }
-  if (const auto owned = direct::own(state, cq); !owned) return to_refusal(owned.failure());
-  family = const_cast<ibv_exp_cq_family_v1 *>(direct::cq_family(choice));
+  queue::CqFront *front = queue::before(cq);
+  if (front == nullptr || front->own.engine == nullptr) return no_engine(params);
+  front->own.plain = false;  // it stays the engine's
+  family = const_cast<ibv_exp_cq_family_v1 *>(queue::cq_face({.checked = checked}));
   return fine;
 }
 
-Refusal query_wq(ContextState &state, const void *object, direct::FamilyChoice choice,
+Refusal query_wq(ContextState &state, const ibv_exp_query_intf_params &params, bool checked,
                  void *&family) {
-  const WorkQueue *wq = wq_of(state, object);
+  const WorkQueue *wq = wq_of(state, queue::behind_any<ibv_exp_wq>(params.obj));
   if (wq == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no work queue of this context");
-  if (wq->front != nullptr && wq->front->own.engine != nullptr) {
-    family = const_cast<ibv_exp_wq_family *>(queue::wq_face({.checked = choice.checked}));
-    return fine;
-  }
-  if (const auto owned = direct::own(state, wq->cq); !owned) return to_refusal(owned.failure());
-  family = const_cast<ibv_exp_wq_family *>(direct::wq_family(choice));
+  if (wq->front == nullptr || wq->front->own.engine == nullptr) return no_engine(params);
+  family = const_cast<ibv_exp_wq_family *>(queue::wq_face({.checked = checked}));
   return fine;
 }
 
 Refusal query(ContextState &state, const ibv_exp_query_intf_params *params, void *&family) {
   if (const Refusal checked = check(state.context, params); checked.error != 0) return checked;
-  direct::FamilyChoice choice;
-  choice.checked = (params->flags & IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS) != 0;
+  const bool with_checks = (params->flags & IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS) != 0;
   const Refusal outcome = [&] {
     switch (params->intf) {
-      case IBV_EXP_INTF_QP_BURST: return query_qp(state, params->obj, choice, family);
-      case IBV_EXP_INTF_CQ:
-        return query_cq(state, queue::behind_any<ibv_cq>(params->obj), choice, family);
-      default: return query_wq(state, queue::behind_any<ibv_exp_wq>(params->obj), choice, family);
+      case IBV_EXP_INTF_QP_BURST: return query_qp(state, *params, with_checks, family);
+      case IBV_EXP_INTF_CQ: return query_cq(state, *params, with_checks, family);
+      default: return query_wq(state, *params, with_checks, family);
     }
   }();
   if (family != nullptr) {

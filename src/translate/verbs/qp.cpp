@@ -9,7 +9,6 @@
 #include "translate/convert/qp_convert.h"
 #include "translate/convert/room.h"
 #include "translate/convert/wr_convert.h"
-#include "translate/queue/direct/ownership.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/lane/extended_poll.h"
 #include "translate/queue/lane/hooks.h"
@@ -103,18 +102,6 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, By by
     state.qp_pool.give_back(entry);
     throw;
   }
-}
-
-int destroy_known(ibv_qp *qp) { return destroy_qp(attached(qp->context), qp); }
-
-// A queue pair on completion queues that an interface family drives. Destroyed
-// where that is impossible.
-Result<void> adopt(ContextState &state, ibv_qp *qp) {
-  if (state.direct == nullptr) return {};
-  Owned<ibv_qp, destroy_known> owned(qp);
-  const auto adopted = direct::adopt(state, qp);
-  if (adopted) static_cast<void>(owned.release());
-  return adopted;
 }
 
 // The types whose numbers rdma-core shares.
@@ -397,9 +384,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return made.release();
   remember(state, made.get(), modern, joining.by().send);
-  ibv_qp *qp = made.release();
-  if (const auto adopted = adopt(state, qp); !adopted) return adopted.failure();
-  return qp;
+  return made.release();
 }
 
 // A queue pair shows the program's own protection domain, not the stand-in that
@@ -508,7 +493,6 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   }
   const int result = real().ibv_destroy_qp(qp);
   if (result != 0 && domain && *domain) keep_domain(*state, *domain, qp);
-  if (result == 0 && state != nullptr) direct::forget(*state, qp, number);
   if (entry != nullptr) {
     const MutexGuard guard(state->mutex);
     if (result == 0) {
@@ -528,12 +512,6 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
 }
 
 namespace {
-
-// What libmlx5 has done concerns queues that we drive ourselves.
-void after_modify(ContextState *state, ibv_qp *qp, const ibv_qp_attr &attr, int mask) {
-  if (state != nullptr && (mask & IBV_QP_STATE) != 0)
-    direct::after_modify(*state, qp, attr.qp_state);
-}
 
 // A reset takes all requests away, without completions.
 void forget_requests(QpState &known, const ibv_qp_attr &attr, int mask) {
@@ -581,7 +559,6 @@ int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &a
     forget_requests(*known, attr, mask);
     if ((mask & IBV_QP_STATE) != 0) after_reset(*state, *known, qp, attr.qp_state);
   }
-  after_modify(state, qp, attr, mask);
   return 0;
 }
 

@@ -5,7 +5,6 @@
 #include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/convert/wq_convert.h"
-#include "translate/queue/direct/ownership.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/unwrapped.h"
 #include "translate/verbs/res_domain.h"
@@ -110,16 +109,9 @@ WorkQueue &enter(ContextState &state, std::unique_ptr<WorkQueue> fresh) {
 }
 
 Handles<WorkQueue>::Node leave(ContextState &state, WorkQueue &wq) noexcept {
-  direct::forget(state, wq);
   const MutexGuard guard(state.mutex);
   if (CqState *cq = find_cq(&state, wq.cq)) cq->remove_raw(nullptr);
   return state.work_queues.take(&wq);
-}
-
-Result<void> own_strides(ContextState &state, WorkQueue &wq) {
-  const auto owned = direct::own(state, wq.cq);
-  if (!owned) return owned.failure();
-  return direct::adopt(state, wq);
 }
 
 }  // namespace
@@ -137,6 +129,10 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
 
   const queue::Joining joining(state, &attr->cq, nullptr, queue::By::engine);
   if (!joining) return joining.failure();
+  const bool multi_packet = (attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0;
+  if (multi_packet && joining.receives() == queue::By::libmlx5)
+    return unsupported(creating, "mp_rq", attr->comp_mask,
+                       "rdma-core's data path, which this queue is on, does not report strides");
   auto fresh = std::make_unique<WorkQueue>();
   DomainUse domain(state);
   if ((attr->comp_mask & IBV_EXP_CREATE_WQ_RES_DOMAIN) != 0)
@@ -154,8 +150,8 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
   fresh->wq_num = fresh->real->wq_num;
   fresh->state = static_cast<ibv_exp_wq_state>(fresh->real->state);
   fresh->wq_type = attr->wq_type;
-  fresh->multi_packet = (attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0;
-  if (fresh->multi_packet) fresh->strides = attr->mp_rq;
+  fresh->multi_packet = multi_packet;
+  if (multi_packet) fresh->strides = attr->mp_rq;
 
   WorkQueue *const wq = fresh.get();
   if (domain) domain.keep(wq);
@@ -173,12 +169,6 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
   } entered{state, domain, wq};
   enter(state, std::move(fresh));
   entered.listed = true;
-  // libmlx5 does not know what a completion of a multi-packet queue means, so it
-  // never gets to see one.
-  if (joining.receives() == queue::By::libmlx5) {
-    const auto driven = wq->multi_packet ? own_strides(state, *wq) : direct::adopt(state, *wq);
-    if (!driven) return driven.failure();
-  }
   ibv_exp_wq *const shown =
       queue::put_before(&state, wq, wq->real, attr->max_recv_sge,
                         wq->multi_packet ? &wq->strides : nullptr, joining.receives());
@@ -212,10 +202,8 @@ Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *att
   if (const auto changed = outcome(ibv_modify_wq(ours->real, &modern)); !changed) return changed;
   ours->state = static_cast<ibv_exp_wq_state>(ours->real->state);
   if (ours->front != nullptr) ours->front->shown.state = ours->state;
-  if (has(IBV_EXP_WQ_ATTR_STATE)) {
-    direct::after_modify(state, *ours);
-    if (ours->front != nullptr) queue::follow(*ours->front, ours->state);
-  }
+  if (has(IBV_EXP_WQ_ATTR_STATE) && ours->front != nullptr)
+    queue::follow(*ours->front, ours->state);
   return {};
 }
 

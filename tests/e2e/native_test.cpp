@@ -1,0 +1,40 @@
+// What rdma-core's own data path cannot do is refused (IBVEXP_ENGINE=native).
+#include "families_rig.h"
+
+namespace {
+
+ibv_exp_query_intf_status ask(Rig &rig, ibv_exp_intf_family intf, void *object) {
+  ibv_exp_query_intf_params params{};
+  params.intf = intf;
+  params.obj = object;
+  auto status = IBV_EXP_INTF_STAT_OK;
+  errno = 0;
+  CHECK(ibv_exp_query_intf(rig.context.get(), &params, &status) == nullptr);
+  CHECK(errno == ENOTSUP);
+  return status;
+}
+
+}  // namespace
+
+// [row:IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED]
+TEST_CASE("rdma-core's data path has no interface families") {
+  FamilyRig rig;
+  const Qp qp = rig.create_qp(IBV_QPT_RC);
+  to_init(qp.get());
+  CHECK(ask(rig, IBV_EXP_INTF_QP_BURST, qp.get()) == IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED);
+  CHECK(ask(rig, IBV_EXP_INTF_CQ, rig.cq.get()) == IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED);
+  ibv_exp_wq_init_attr attr{};
+  attr.wq_type = IBV_EXP_WQT_RQ;
+  attr.max_recv_wr = attr.max_recv_sge = 1;
+  attr.pd = rig.pd.get();
+  attr.cq = rig.cq.get();
+  ibv_exp_wq *wq = ibv_exp_create_wq(rig.context.get(), &attr);
+  REQUIRE(wq != nullptr);
+  CHECK(ask(rig, IBV_EXP_INTF_WQ, wq) == IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED);
+  CHECK(ibv_exp_destroy_wq(wq) == 0);
+  attr.comp_mask = IBV_EXP_CREATE_WQ_MP_RQ;
+  attr.mp_rq = {IBV_EXP_MP_RQ_NO_SHIFT, 9, 6};
+  errno = 0;
+  CHECK(ibv_exp_create_wq(rig.context.get(), &attr) == nullptr);
+  CHECK(errno == ENOTSUP);
+}
