@@ -90,7 +90,7 @@ int put_any(SendQueue &queue, const ibv_sge *list, std::uint32_t count, std::uin
   if (queue.count == queue.limit()) return ENOMEM;
   const std::uint32_t slot = *queue.posted & queue.mask;
   const int error = engine::put_message(
-      queue, {.data = direct::Gather(list, count),
+      queue, {.data = engine::Gather(list, count),
               .flags = to_send_flags(flags) | (is_inline ? unsigned{IBV_SEND_INLINE} : 0u),
               .checksums = (flags & IBV_EXP_QP_BURST_IP_CSUM) != 0,
               .tag = tci});

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "translate/state/cq_state.h"
-#include "translate/queue/direct/cqe.h"
+#include "translate/queue/engine/cqe.h"
 #include "translate/queue/engine/barrier.h"
 
 #include <infiniband/mlx5dv.h>
@@ -39,7 +39,7 @@ inline bool is_written(const mlx5_cqe64 &cqe, std::uint32_t n, std::uint32_t siz
 // stamps: there is one for all of them. Returns how many.
 inline std::uint32_t expand_session(const CqRing &ring, std::uint32_t n, std::uint32_t size) {
   const mlx5_cqe64 title = *cqe_at(ring, n, size);
-  const std::uint32_t count = direct::session_length(be32toh(title.byte_cnt), size);
+  const std::uint32_t count = engine::session_length(be32toh(title.byte_cnt), size);
   const std::uint16_t first = be16toh(title.wqe_counter);
   std::uint8_t small[64];
   for (std::uint32_t i = 0; i < count; ++i) {

@@ -23,7 +23,7 @@ CompletionQueue &known_queue(const ibv_cq *cq) {
 // The next completion, made readable; false if there is none.
 inline bool next(CompletionQueue &queue, std::uint32_t index, std::uint8_t &op_own) {
   while (queue.has(index, op_own)) {
-    if (!direct::is_compressed(op_own)) [[likely]]
+    if (!engine::is_compressed(op_own)) [[likely]]
       return true;
     queue.unpack(index);
   }
@@ -54,13 +54,13 @@ inline Endpoint *endpoint_of(CompletionQueue &queue, Cqe cqe) {
   }
 }
 
-inline bool ends_entry(const ReceiveQueue &queue, const direct::Strides &s) {
+inline bool ends_entry(const ReceiveQueue &queue, const engine::Strides &s) {
   return std::uint32_t{s.first} + s.consumed >= queue.strides;
 }
 
 // Accounts for a good completion; false if it is not to be taken this way.
 inline bool account(CompletionQueue &queue, Cqe cqe, std::uint8_t op_own) {
-  const std::uint8_t opcode = direct::opcode_of(op_own);
+  const std::uint8_t opcode = engine::opcode_of(op_own);
   if (opcode > MLX5_CQE_RESP_SEND_INV) [[unlikely]]
     return false;
   Endpoint *of = endpoint_of(queue, cqe);
@@ -74,7 +74,7 @@ inline bool account(CompletionQueue &queue, Cqe cqe, std::uint8_t op_own) {
   } else {
     if (Cqe::is_inline(op_own)) [[unlikely]]
       keep_inline(*of, cqe, nullptr, nullptr);
-    if (of->receive.strides == 0 || ends_entry(of->receive, direct::strides_of(cqe)))
+    if (of->receive.strides == 0 || ends_entry(of->receive, engine::strides_of(cqe)))
       engine::complete_receive(*of, cqe);
   }
   return true;
@@ -114,12 +114,12 @@ template <Wanted wanted, bool usual>
   std::uint8_t op_own = 0;
   if constexpr (usual) {
     if (!queue.has(index, op_own)) return Got::nothing;
-    if (direct::has_format(op_own)) [[unlikely]]
+    if (engine::has_format(op_own)) [[unlikely]]
       return Got::unusual;
   } else {
     if (!next(queue, index, op_own)) return Got::nothing;
   }
-  if (!direct::is_receive(direct::opcode_of(op_own))) [[unlikely]]
+  if (!engine::is_receive(engine::opcode_of(op_own))) [[unlikely]]
     return length = -1, Got::one;
   const Cqe cqe(queue.entry(index));
   Endpoint *of = endpoint_of(queue, cqe);
@@ -134,12 +134,12 @@ template <Wanted wanted, bool usual>
       [[unlikely]]
     return Got::unusual;
   const auto flags = [&] {
-    return usual ? direct::plain_receive_flags(cqe) : direct::receive_flags(cqe);
+    return usual ? engine::plain_receive_flags(cqe) : engine::receive_flags(cqe);
   };
 
   bool ends = true;
   if constexpr (wanted.multi_packet) {
-    const direct::Strides s = direct::strides_of(cqe, receive.shift);
+    const engine::Strides s = engine::strides_of(cqe, receive.shift);
     ends = ends_entry(receive, s);
     length = s.bytes;
     *out.offset =

@@ -63,8 +63,8 @@ inline Error refuse(int error, const ibv_qp *) { return {error}; }
   }
   ContextState *state = attached(qp->context);
   const QpState *known = find_qp(state, qp);
-  if (known == nullptr || wr == nullptr || wr->next != nullptr ||
-      !is_simple(*wr, *known)) [[unlikely]]
+  if (known == nullptr || wr == nullptr || wr->next != nullptr || !is_simple(*wr, *known))
+      [[unlikely]]
     return post_any(qp, wr, bad_wr);
   ibv_send_wr modern;
   copy_simple(*wr, modern);

@@ -10,15 +10,15 @@ namespace {
 // The entry as the device wrote it: of 128 bytes the half in front, too.
 std::uint8_t *whole(const CompletionQueue &queue, std::uint32_t index, std::size_t &bytes) {
   bytes = queue.entry_bytes;
-  return queue.entry(index) + direct::cqe_bytes - bytes;
+  return queue.entry(index) + cqe_bytes - bytes;
 }
 
 // Whether the completion is of the queue; its place in a shared queue is free then.
 // A shared queue that nobody posts to through us is a direct program's own.
 bool takes_out(Endpoint &of, Cqe cqe) {
   if (of.tag != (load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00)) return false;
-  const std::uint8_t opcode = direct::opcode_of(cqe.op_own());
-  const bool receive = direct::is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
+  const std::uint8_t opcode = opcode_of(cqe.op_own());
+  const bool receive = is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
   if (receive && of.shared != nullptr && of.shared->is_used()) of.shared->free_entry(cqe.counter());
   return true;
 }
@@ -33,7 +33,7 @@ void clean(CompletionQueue &queue, Endpoint &endpoint) {
   std::uint8_t op_own = 0;
   // The queue is in RESET: what the device adds from here on is of others.
   for (; end - first <= queue.mask && queue.has(end, op_own); ++end)
-    if (direct::is_compressed(op_own)) queue.unpack(end);
+    if (is_compressed(op_own)) queue.unpack(end);
 
   std::uint32_t freed = 0;
   for (std::uint32_t index = end; index-- != first;) {
@@ -59,8 +59,8 @@ bool move_to(CompletionQueue &queue, std::uint8_t *ring, std::uint32_t entries) 
   for (std::uint32_t index = first; index - first <= queue.mask && !closed; ++index) {
     std::uint8_t op_own = 0;
     if (!queue.has(index, op_own)) break;
-    if (direct::is_compressed(op_own)) queue.unpack(index);
-    closed = direct::opcode_of(op_own) == MLX5_CQE_RESIZE_CQ;
+    if (is_compressed(op_own)) queue.unpack(index);
+    closed = opcode_of(op_own) == MLX5_CQE_RESIZE_CQ;
     if (closed) break;
     // Each moves up by the entry of the device, which counts like a completion.
     std::size_t whole_bytes = 0;
@@ -69,7 +69,7 @@ bool move_to(CompletionQueue &queue, std::uint8_t *ring, std::uint32_t entries) 
     std::uint8_t &last = to[bytes - 1];
     last = static_cast<std::uint8_t>((last & ~1) | (((index + 1) & entries) != 0 ? 1 : 0));
   }
-  queue.entries = ring + (bytes - direct::cqe_bytes);
+  queue.entries = ring + (bytes - cqe_bytes);
   queue.mask = entries - 1;
   queue.size = entries;
   before_record();

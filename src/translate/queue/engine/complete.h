@@ -6,8 +6,6 @@
 
 namespace ibvexp::engine {
 
-using direct::Cqe;
-
 // Data inside a completion (scatter to CQE), to where the request wanted it. False
 // if there is more than that.
 bool scatter_inline(const std::uint8_t *segments, std::uint32_t count, const std::uint8_t *data,

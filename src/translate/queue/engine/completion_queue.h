@@ -3,7 +3,7 @@
 
 #include "translate/queue/engine/endpoint.h"
 
-#include "translate/queue/direct/cqe.h"
+#include "translate/queue/engine/cqe.h"
 #include "base/number_table.h"
 #include "translate/queue/engine/barrier.h"
 

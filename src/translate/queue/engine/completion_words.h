@@ -170,8 +170,7 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
   write_half(at, offsetof(ibv_wc, byte_len), cqe.byte_count());
   const std::uint32_t source = cqe.flags_and_source();
   std::uint32_t index = receive_index(kind, false, (source >> 28 & 3) != 0);
-  if ((known == Known::frame || (known == Known::nothing && of.frames)) &&
-      direct::checksum_flag(cqe) != 0)
+  if ((known == Known::frame || (known == Known::nothing && of.frames)) && checksum_flag(cqe) != 0)
     index |= receive_index(0, true, false);
   const ReceiveMeaning &meaning = receive_meanings<wc_size == translate::wc_size_4_0>[index];
   to[1] = meaning.opcode;
@@ -198,8 +197,7 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
 inline constexpr auto statuses = [] {
   std::array<std::uint8_t, 256> table{};
   for (unsigned syndrome = 0; syndrome < table.size(); ++syndrome)
-    table[syndrome] =
-        static_cast<std::uint8_t>(direct::status_of(static_cast<std::uint8_t>(syndrome)));
+    table[syndrome] = static_cast<std::uint8_t>(status_of(static_cast<std::uint8_t>(syndrome)));
   return table;
 }();
 

@@ -10,9 +10,10 @@ namespace ibvexp::engine {
 
 namespace {
 
-using direct::Gather;
-
 constexpr std::uint32_t shortest_header = 14;
+constexpr std::uint32_t vlan_tag_bytes = 4;
+constexpr std::uint32_t mac_bytes = 12;
+constexpr std::uint32_t ethertype_vlan = 0x8100;
 constexpr std::uint8_t all_checksums = MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM;
 
 // What the data behind the header take. 0 or an errno value.
@@ -50,9 +51,9 @@ int append_data(const SendQueue &queue, bool is_inline, Gather data, EntryWriter
 // that wants the header inline cannot insert one.
 std::uint32_t take_header(Gather &data, const std::uint16_t *tag, std::uint8_t *header) {
   if (tag == nullptr) return data.take(header, eth_inline_bytes);
-  data.take(header, direct::mac_bytes);
-  store(header + direct::mac_bytes, be(direct::ethertype_vlan << 16 | *tag));
-  const std::uint32_t bytes = direct::mac_bytes + direct::vlan_tag_bytes;
+  data.take(header, mac_bytes);
+  store(header + mac_bytes, be(ethertype_vlan << 16 | *tag));
+  const std::uint32_t bytes = mac_bytes + vlan_tag_bytes;
   return bytes + data.take(header + bytes, eth_inline_bytes - bytes);
 }
 

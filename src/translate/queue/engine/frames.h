@@ -2,7 +2,7 @@
 // several pieces, or gets a VLAN tag, or the device cuts the frame into several.
 #pragma once
 
-#include "translate/queue/direct/wqe.h"
+#include "translate/queue/engine/gather.h"
 #include "translate/queue/engine/send_queue.h"
 
 namespace ibvexp::engine {
@@ -19,7 +19,7 @@ int put_segmented(SendQueue &queue, const ibv_exp_send_wr &wr);
 // of no possible length, or checksums that the device does not fill in; ENOMEM for more
 // inline data than was granted.
 struct Message {
-  direct::Gather data;
+  Gather data;
   unsigned flags = 0;                  // IBV_SEND_*
   bool checksums = false;              // of a frame
   const std::uint16_t *tag = nullptr;  // VLAN tag to put into a frame

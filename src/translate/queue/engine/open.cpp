@@ -73,7 +73,7 @@ void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr,
 }
 
 void open(CompletionQueue &queue, const mlx5dv_cq &of) {
-  queue.entries = static_cast<std::uint8_t *>(of.buf) + (of.cqe_size - direct::cqe_bytes);
+  queue.entries = static_cast<std::uint8_t *>(of.buf) + (of.cqe_size - cqe_bytes);
   queue.mask = of.cqe_cnt - 1;
   queue.size = of.cqe_cnt;
   queue.entry_bytes = of.cqe_size;
@@ -85,11 +85,11 @@ void open(CompletionQueue &queue, const mlx5dv_cq &of) {
 
 void close(CompletionQueue &queue) noexcept {
   static struct alignas(64) Nothing {
-    std::uint8_t entry[direct::cqe_bytes] = {};
+    std::uint8_t entry[cqe_bytes] = {};
     std::uint32_t record[2] = {};
     std::uint8_t page[64] = {};
 
-    Nothing() { entry[direct::cqe_bytes - 1] = MLX5_CQE_INVALID << 4; }
+    Nothing() { entry[cqe_bytes - 1] = MLX5_CQE_INVALID << 4; }
   } nothing;
   queue.entries = nothing.entry;
   queue.mask = 0;

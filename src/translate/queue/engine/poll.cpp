@@ -60,7 +60,7 @@ constexpr bool has_data(std::uint32_t mark) {
 template <class Sink>
 [[gnu::noinline]] std::uint32_t take_packed(CompletionQueue &queue, Endpoint &of, Sink sink,
                                             std::uint32_t index, std::uint32_t room) {
-  alignas(direct::cqe_bytes) std::uint8_t full[direct::cqe_bytes];
+  alignas(cqe_bytes) std::uint8_t full[cqe_bytes];
   std::memcpy(full, queue.entry(index), sizeof(full));
   const Cqe cqe(full);
   const std::uint32_t count = cqe.byte_count();

@@ -50,12 +50,10 @@ namespace {
   const Guard guard(completions->lock);
   std::uint16_t most = 0;
   for (std::uint32_t i = 0; i < completions->size; ++i) {
-    const direct::Cqe cqe(completions->entry(i));
-    const std::uint8_t opcode = direct::opcode_of(cqe.op_own());
-    if (cqe.tag() != of.tag || !(direct::is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR))
-      continue;
-    const auto more =
-        static_cast<std::uint16_t>(direct::receives_done(cqe, queue.strides) - queue.done);
+    const Cqe cqe(completions->entry(i));
+    const std::uint8_t opcode = opcode_of(cqe.op_own());
+    if (cqe.tag() != of.tag || !(is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR)) continue;
+    const auto more = static_cast<std::uint16_t>(receives_done(cqe, queue.strides) - queue.done);
     // Otherwise of an earlier time.
     if (more <= head - queue.done) most = std::max(most, more);
   }

@@ -7,8 +7,6 @@ namespace ibvexp::engine {
 
 namespace {
 
-using direct::Strides;
-
 // By whom, if it is known at all.
 void complain_of_stranger(const CompletionQueue &queue, Cqe cqe) {
   log(LogLevel::error,
@@ -24,12 +22,12 @@ bool ends_entry(const ReceiveQueue &queue, const Strides &s) {
 
 void fill_strides(Endpoint &of, Cqe cqe, ibv_wc &wc, MultiPacket &packet) {
   ReceiveQueue &queue = of.receive;
-  const Strides s = direct::strides_of(cqe, queue.shift);
+  const Strides s = strides_of(cqe, queue.shift);
   packet = {true, ends_entry(queue, s), s};
   const std::uint32_t tail = queue.counters->tail;
   // Not before the last packet of an entry does it leave the queue.
   if (!packet.ends_entry) set_relaxed(queue.counters->tail, tail - 1);
-  write_receive<0>(of, cqe, direct::opcode_of(cqe.op_own()), &wc);
+  write_receive<0>(of, cqe, opcode_of(cqe.op_own()), &wc);
   wc.wr_id = queue.ids[tail & queue.mask];
   wc.qp_num = of.number;
   set_relaxed(queue.counters->tail, packet.ends_entry ? tail + 1 : tail);
@@ -41,14 +39,14 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
                 Taken &taken) {
   std::uint8_t op_own = 0;
   if (!queue.has(index, op_own)) return Take::none;
-  if (direct::is_compressed(op_own)) {
+  if (is_compressed(op_own)) {
     queue.unpack(index);
     return Take::again;
   }
   Cqe cqe(queue.entry(index));
-  const std::uint8_t opcode = direct::opcode_of(op_own);
+  const std::uint8_t opcode = opcode_of(op_own);
   const bool error = opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR;
-  const bool receive = direct::is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
+  const bool receive = is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
   // Of a resize, or of a signature: not reported.
   if (!error && !receive && opcode != MLX5_CQE_REQ) return Take::silent;
   Endpoint *of = queue.endpoints->find(cqe.user_index());
@@ -88,9 +86,9 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
 
 void CompletionQueue::unpack(std::uint32_t index) {
   const Endpoint *of = endpoints->find(Cqe(entry(index)).user_index());
-  direct::decompress([this, index](std::uint32_t k) { return entry(index + k); },
-                     [this, index](std::uint32_t k) { return owner(index + k); }, size,
-                     of != nullptr && of->receive.strides != 0);
+  decompress([this, index](std::uint32_t k) { return entry(index + k); },
+             [this, index](std::uint32_t k) { return owner(index + k); }, size,
+             of != nullptr && of->receive.strides != 0);
 }
 
 }  // namespace ibvexp::engine

@@ -9,7 +9,7 @@ namespace ibvexp::engine {
 struct MultiPacket {
   bool is_one = false;
   bool ends_entry = false;
-  direct::Strides strides{};
+  Strides strides{};
 };
 
 struct Taken {

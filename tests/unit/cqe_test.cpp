@@ -1,11 +1,11 @@
 // Completion entries as images: what is read without a device.
-#include "translate/queue/direct/cqe.h"
+#include "translate/queue/engine/cqe.h"
 
 #include <catch.h>
 
 #include <vector>
 
-using namespace ibvexp::direct;
+using namespace ibvexp::engine;
 
 namespace {
 
@@ -17,7 +17,7 @@ using Bytes = std::vector<std::uint8_t>;
 // [row:IBV_EXP_CQ_RX_OUTER_IPV6_PACKET][row:IBV_EXP_CQ_RX_OUTER_IP_CSUM_OK]
 // [row:IBV_EXP_CQ_RX_OUTER_TCP_UDP_CSUM_OK][row:IBV_EXP_CQ_RX_TCP_PACKET]
 // [row:IBV_EXP_CQ_RX_TUNNEL_PACKET]
-TEST_CASE("flags of a frame", "[direct][cqe]") {
+TEST_CASE("flags of a frame", "[cqe]") {
   constexpr std::uint8_t ok = 7, l3 = 2, l4 = 4;
   constexpr std::uint8_t ipv4 = 2 << 2, ipv6 = 1 << 2, tcp = 1 << 4, udp = 2 << 4, tcp_ack = 4 << 4;
   constexpr auto good = IBV_EXP_CQ_RX_IP_CSUM_OK | IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK;
@@ -39,7 +39,7 @@ TEST_CASE("flags of a frame", "[direct][cqe]") {
         (IBV_EXP_CQ_RX_TUNNEL_PACKET | IBV_EXP_CQ_RX_OUTER_IPV4_PACKET));
 }
 
-TEST_CASE("the table of flags says what the rules say", "[direct][cqe]") {
+TEST_CASE("the table of flags says what the rules say", "[cqe]") {
   std::uint8_t raw[64] = {};
   for (unsigned headers = 0; headers < 256; ++headers)
     for (unsigned checks = 0; checks < 8; ++checks)
@@ -51,7 +51,7 @@ TEST_CASE("the table of flags says what the rules say", "[direct][cqe]") {
       }
 }
 
-TEST_CASE("strides of a completion", "[direct][cqe]") {
+TEST_CASE("strides of a completion", "[cqe]") {
   std::uint8_t raw[64] = {};
   store(raw + 60, be(std::uint16_t{300}));
   store(raw + 44, be(std::uint32_t{24u << 16 | 1500}));
@@ -67,7 +67,7 @@ TEST_CASE("strides of a completion", "[direct][cqe]") {
   CHECK(s.bytes == 0);
 }
 
-TEST_CASE("compressed completions are unpacked in their places", "[direct][cqe]") {
+TEST_CASE("compressed completions are unpacked in their places", "[cqe]") {
   for (const std::size_t size : {std::size_t{64}, std::size_t{128}}) {
     for (const std::uint32_t count : {2u, 7u, 8u, 9u, 16u, 20u}) {
       for (const std::uint32_t start : {0u, 20u, 31u}) {
@@ -105,7 +105,7 @@ TEST_CASE("compressed completions are unpacked in their places", "[direct][cqe]"
 }
 
 TEST_CASE("a broken title stands for one completion at least, and for a queue full at most",
-          "[direct][cqe]") {
+          "[cqe]") {
   for (const std::uint32_t written : {0u, 33u, 0xffffffffu}) {
     Bytes ring(32 * 64, 0xee);
     std::uint32_t slots = 0, owners = 0;
@@ -124,7 +124,7 @@ TEST_CASE("a broken title stands for one completion at least, and for a queue fu
   }
 }
 
-TEST_CASE("compressed completions of many packets go on by strides", "[direct][cqe]") {
+TEST_CASE("compressed completions of many packets go on by strides", "[cqe]") {
   constexpr std::uint32_t count = 12;
   Bytes ring(32 * 64, 0xee);
   const auto slot = [&](std::uint32_t k) { return ring.data() + k % 32 * 64; };

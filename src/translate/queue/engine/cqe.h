@@ -2,21 +2,18 @@
 // mlx5_cqe64 in mlx5dv.h; places that it does not name are given here.
 #pragma once
 
-#include "translate/queue/direct/wqe.h"
 #include "translate/queue/engine/barrier.h"
+#include "translate/queue/engine/bytes.h"
 
+#include <infiniband/mlx5dv.h>
 #include <infiniband/verbs_exp.h>
 
 #include <algorithm>
 #include <array>
 
-namespace ibvexp::direct {
+namespace ibvexp::engine {
 
 inline constexpr std::size_t cqe_bytes = 64;
-
-// A completion that was taken out of the queue behind the reader's back. The
-// device never writes this opcode.
-inline constexpr std::uint8_t opcode_dropped = 0x8;
 
 // The 64 bytes that matter; of a 128-byte entry the second half.
 class Cqe {
@@ -24,13 +21,12 @@ class Cqe {
   explicit Cqe(void *at) : at_(static_cast<std::uint8_t *>(at)) {}
 
   // Owner bit, format and opcode. The device writes it last.
-  std::uint8_t op_own() const { return engine::read_owner(at_ + 63); }
+  std::uint8_t op_own() const { return read_owner(at_ + 63); }
 
   std::uint32_t user_index() const { return load_be<std::uint32_t>(at_ + 32) & 0xffffff; }
   // The same in network order, at its place in the word.
   std::uint32_t tag() const { return load<std::uint32_t>(at_ + 32) & be(0xffffffu); }
   std::uint32_t number() const { return load_be<std::uint32_t>(at_ + 56) & 0xffffff; }
-  std::uint32_t flow_tag() const { return number(); }
   std::uint8_t send_opcode() const { return at_[56]; }
   std::uint16_t counter() const { return load_be<std::uint16_t>(at_ + 60); }
   std::uint32_t byte_count() const { return load_be<std::uint32_t>(at_ + 44); }
@@ -182,17 +178,6 @@ constexpr ibv_wc_status status_of(std::uint8_t syndrome) {
   }
 }
 
-constexpr ibv_wc_opcode send_completion(std::uint8_t opcode) {
-  switch (opcode) {
-    case MLX5_OPCODE_RDMA_WRITE:
-    case MLX5_OPCODE_RDMA_WRITE_IMM: return IBV_WC_RDMA_WRITE;
-    case MLX5_OPCODE_RDMA_READ: return IBV_WC_RDMA_READ;
-    case MLX5_OPCODE_ATOMIC_CS: return IBV_WC_COMP_SWAP;
-    case MLX5_OPCODE_ATOMIC_FA: return IBV_WC_FETCH_ADD;
-    default: return IBV_WC_SEND;
-  }
-}
-
 // How many completions a title stands for. No device writes none, or more than the queue
 // has; memory that somebody else wrote to may have either, and must not be expanded for ever.
 constexpr std::uint32_t session_length(std::uint32_t written, std::uint32_t entries) {
@@ -229,4 +214,4 @@ void decompress(Slot slot, Owner owner, std::uint32_t entries, bool striding) {
   }
 }
 
-}  // namespace ibvexp::direct
+}  // namespace ibvexp::engine
