@@ -84,12 +84,19 @@ TEST_CASE("send_pending and send_flush carry frames of all sizes") {
 
 TEST_CASE("nothing is sent before send_flush") {
   Lane t;
-  t.post(1);
-  const Frame frame = make_frame(100, 1);
+  t.post(2);
+  const Frame frame = make_frame(100, 1), later = make_frame(90, 2);
   const ibv_sge piece = t.load(0, frame);
   REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, signaled) == 0);
-  const timespec pause{0, 20'000'000};
-  nanosleep(&pause, nullptr);
+  // What another queue pair sends afterwards arrives, and alone.
+  const Qp other = t.create_on(IBV_QPT_RAW_PACKET, t.send_cq.get(), t.send_cq.get());
+  auto *send = t.burst(other.get());
+  REQUIRE(send != nullptr);
+  t.ready(other.get());
+  ibv_sge second = t.load(1, later);
+  REQUIRE(send->send_burst(other.get(), &second, 1, signaled) == 0);
+  CHECK(poll_count(t.sent, t.send_cq.get(), 1) == 1);
+  t.expect(later);
   CHECK(t.sent->poll_cnt(t.send_cq.get(), 1) == 0);
   REQUIRE(t.send->send_flush(t.out.get()) == 0);
   CHECK(poll_count(t.sent, t.send_cq.get(), 1) == 1);
@@ -285,8 +292,12 @@ TEST_CASE("flags and lengths that cannot be served are refused") {
   CHECK(t.send->send_pending_sg_list(t.out.get(), list.data(), 64, 0) == EINVAL);
   CHECK(t.send->send_burst(t.out.get(), list.data(), 2, IBV_EXP_QP_BURST_TUNNEL) == ENOTSUP);
   REQUIRE(t.send->send_flush(t.out.get()) == 0);
-  const timespec pause{0, 5'000'000};
-  nanosleep(&pause, nullptr);
+  // Nothing of it was sent: the first frame to arrive, and the only completion, is of a later one.
+  t.post(1);
+  ibv_sge last = t.load(0, frame);
+  REQUIRE(t.send->send_burst(t.out.get(), &last, 1, signaled) == 0);
+  CHECK(poll_count(t.sent, t.send_cq.get(), 1) == 1);
+  t.expect(frame);
   CHECK(t.sent->poll_cnt(t.send_cq.get(), 1) == 0);
 }
 

@@ -4,6 +4,7 @@
 #include "rig.h"
 
 #include "ethernet_rig.h"
+#include "skip.h"
 
 #include <infiniband/mlx5dv.h>
 #include <numeric>
@@ -161,7 +162,7 @@ TEST_CASE("objects of another provider [row:ibv_exp_create_cq] [row:ibv_exp_reg_
 
 TEST_CASE("frames of another provider [row:ibv_exp_create_flow]") {
   ForeignRig rig;
-  if (!rig.ethernet()) return;
+  SKIP_IF(!rig.ethernet(), "raw packets need Ethernet");
   RawQueue sender{rig}, receiver{rig};
   const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
   receiver.post();

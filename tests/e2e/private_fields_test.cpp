@@ -3,6 +3,7 @@
 #include "private.h"
 
 #include "dc_rig.h"
+#include "skip.h"
 
 namespace {
 
@@ -132,7 +133,7 @@ TEST_CASE("raw packet queue pairs") {
   Rig rig;
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(rig.context.get(), 1, &port) == 0);
-  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return;
+  SKIP_IF(port.link_layer != IBV_LINK_LAYER_ETHERNET, "needs Ethernet");
   auto attr = rig.qp_attr(IBV_QPT_RAW_PACKET);
   Qp raw(ibv_exp_create_qp(rig.context.get(), &attr));
   REQUIRE(raw);
@@ -245,7 +246,7 @@ TEST_CASE("receive work queues") {
   Rig rig;
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(rig.context.get(), 1, &port) == 0);
-  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return;
+  SKIP_IF(port.link_layer != IBV_LINK_LAYER_ETHERNET, "needs Ethernet");
   for (const bool striding : {false, true}) {
     CAPTURE(striding);
     Cq cq = rig.create_cq();
@@ -293,7 +294,7 @@ TEST_CASE("queue pairs that hold a table") {
   Rig rig;
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(rig.context.get(), 1, &port) == 0);
-  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return;
+  SKIP_IF(port.link_layer != IBV_LINK_LAYER_ETHERNET, "needs Ethernet");
   ibv_exp_wq_init_attr wq_attr{};
   wq_attr.wq_type = IBV_EXP_WQT_RQ;
   wq_attr.max_recv_wr = 16;

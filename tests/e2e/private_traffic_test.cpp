@@ -3,6 +3,7 @@
 #include "private.h"
 
 #include "dc_rig.h"
+#include "skip.h"
 
 #include <poll.h>
 
@@ -289,7 +290,7 @@ TEST_CASE("a reset takes the completions of its queue pair, and the counter says
 }
 
 TEST_CASE("the counters of an object count what verbs post, until a reset") {
-  if (!engine_drives()) return;
+  SKIP_IF(!engine_drives(), "needs the engine");
   Connected rig;
   const auto &of = private_of(rig.a.get());
   for (std::uint64_t i = 0; i < 3; ++i) {
@@ -317,7 +318,7 @@ TEST_CASE("the counters of an object count what verbs post, until a reset") {
 }
 
 TEST_CASE("the counter of a shared queue counts what verbs post") {
-  if (!engine_drives()) return;
+  SKIP_IF(!engine_drives(), "needs the engine");
   Dc dc;
   const auto &of = private_of(dc.srq.get());
   const auto *record = static_cast<const std::uint32_t *>(of.db);

@@ -1,6 +1,7 @@
 // Resource domains: what they promise, what is made in them, and in which order
 // everything goes.
 #include "pair.h"
+#include "skip.h"
 
 namespace {
 
@@ -146,7 +147,7 @@ TEST_CASE("work queues are made in a domain [row:resdom_create_wq]") {
   Rig rig;
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(rig.context.get(), 1, &port) == 0);
-  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return;
+  SKIP_IF(port.link_layer != IBV_LINK_LAYER_ETHERNET, "needs Ethernet");
   Domain domain = create(rig.context.get(), IBV_EXP_THREAD_SINGLE);
   ibv_exp_wq_init_attr attr{};
   attr.wq_type = IBV_EXP_WQT_RQ;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "direct_rig.h"
+#include "skip.h"
 
 using namespace direct;
 
@@ -260,10 +261,7 @@ uint64_t device_ns(const Context &c) {
 }  // namespace
 
 TEST_CASE("Processes with idle devices sleep", "[direct_test]") {
-  if (!traps_possible()) {
-    WARN("no userfaultfd here");
-    return;
-  }
+  SKIP_IF(!traps_possible(), "no userfaultfd here");
   constexpr int processes = 31;
   std::vector<pid_t> children;
   int ready[2];

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "model/memory.h"
+#include "skip.h"
 
 using namespace softhca;
 
@@ -235,7 +236,7 @@ TEST_CASE("a forked child sees its own memory", "[memory]") {
 }
 
 TEST_CASE("copies work without privileges", "[memory]") {
-  if (geteuid() != 0) return;  // then every other test shows it
+  SKIP_IF(geteuid() != 0, "without privileges every other test shows it");
   CHECK(in_child([] {
           if (setgid(65534) != 0 || setuid(65534) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) return 1;
           if (!round_trip() || memory_access() != MemoryAccess::process_vm) return 2;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "catch.h"
+#include "skip.h"
 
 namespace {
 
@@ -203,7 +204,7 @@ TEST_CASE("libibverbs knows the index of each device") {
 }
 
 TEST_CASE("A dump lists the devices and what they are") {
-  if (!supported()) return;
+  SKIP_IF(!supported(), "no netlink sockets here");
   const Socket s;
   const auto devices = dump(s, RDMA_NLDEV_CMD_GET, {});
   REQUIRE(devices.size() == 3);
@@ -223,7 +224,7 @@ TEST_CASE("A dump lists the devices and what they are") {
 }
 
 TEST_CASE("Ports tell their state, and on InfiniBand their addresses") {
-  if (!supported()) return;
+  SKIP_IF(!supported(), "no netlink sockets here");
   const Socket s;
   const auto ethernet = dump(s, RDMA_NLDEV_CMD_PORT_GET, {number(RDMA_NLDEV_ATTR_DEV_INDEX, 1)});
   REQUIRE(ethernet.size() == 2);
@@ -244,7 +245,7 @@ TEST_CASE("Ports tell their state, and on InfiniBand their addresses") {
 }
 
 TEST_CASE("Nodes are found by what they serve") {
-  if (!supported()) return;
+  SKIP_IF(!supported(), "no netlink sockets here");
   const Socket s;
   const auto device = number(RDMA_NLDEV_ATTR_DEV_INDEX, 2);
   const auto port = number(RDMA_NLDEV_ATTR_PORT_INDEX, 1);
@@ -283,7 +284,7 @@ TEST_CASE("Nodes are found by what they serve") {
 }
 
 TEST_CASE("What is not known is refused, and errors bring the request back") {
-  if (!supported()) return;
+  SKIP_IF(!supported(), "no netlink sockets here");
   const Socket s;
   const auto fourth = number(RDMA_NLDEV_ATTR_DEV_INDEX, 3);
   CHECK(s.refused(RDMA_NLDEV_CMD_GET, {fourth}) == -EINVAL);
@@ -306,7 +307,7 @@ TEST_CASE("What is not known is refused, and errors bring the request back") {
 }
 
 TEST_CASE("Acknowledges come when they are asked for, several requests one by one") {
-  if (!supported()) return;
+  SKIP_IF(!supported(), "no netlink sockets here");
   const Socket s;
   std::string first = request(type_of(RDMA_NLDEV_CMD_GET), NLM_F_REQUEST | NLM_F_ACK,
                               {number(RDMA_NLDEV_ATTR_DEV_INDEX, 0)});
@@ -328,7 +329,7 @@ TEST_CASE("Acknowledges come when they are asked for, several requests one by on
 }
 
 TEST_CASE("Broken requests are errors or silence") {
-  if (!supported()) return;
+  SKIP_IF(!supported(), "no netlink sockets here");
   const Socket s;
   std::string r = request(type_of(RDMA_NLDEV_CMD_GET), NLM_F_REQUEST | NLM_F_DUMP, {});
   const auto answers = [&](const std::string &bytes) {
@@ -384,7 +385,7 @@ TEST_CASE("Broken requests are errors or silence") {
 }
 
 TEST_CASE("Answers that nobody fetches come to an end") {
-  if (!supported()) return;
+  SKIP_IF(!supported(), "no netlink sockets here");
   const Socket s;
   const std::string r = request(type_of(RDMA_NLDEV_CMD_GET), NLM_F_REQUEST | NLM_F_DUMP, {});
   int sent = 0;
@@ -395,7 +396,7 @@ TEST_CASE("Answers that nobody fetches come to an end") {
 }
 
 TEST_CASE("A socket that cannot be says why") {
-  if (!supported()) return;
+  SKIP_IF(!supported(), "no netlink sockets here");
   errno = 0;
   CHECK(socket(AF_NETLINK, SOCK_STREAM, NETLINK_RDMA) == -1);
   CHECK(errno == ESOCKTNOSUPPORT);
@@ -414,7 +415,7 @@ TEST_CASE("A socket that cannot be says why") {
 }
 
 TEST_CASE("Copies ask the same kernel, children do, and other files of that number do not") {
-  if (!supported()) return;
+  SKIP_IF(!supported(), "no netlink sockets here");
   const auto get = number(RDMA_NLDEV_ATTR_DEV_INDEX, 1);
   const std::string r = request(type_of(RDMA_NLDEV_CMD_GET), NLM_F_REQUEST, {get});
   auto s = std::make_unique<Socket>();

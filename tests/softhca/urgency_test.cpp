@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "catch.h"
+#include "skip.h"
 
 using softhca::Urgency;
 
@@ -47,7 +48,7 @@ TEST_CASE("A thread that naps weighs more", "[urgency]") {
 }
 
 TEST_CASE("A thread that works without pause weighs what others do", "[urgency]") {
-  if (!may_weigh_more()) return;
+  SKIP_IF(!may_weigh_more(), "not allowed to raise priorities");
   in_a_thread([] {
     const int usual = own_nice();
     Urgency u(true);
@@ -68,7 +69,7 @@ TEST_CASE("A thread that works without pause weighs what others do", "[urgency]"
 }
 
 TEST_CASE("A nap that lasts too long ends the weight for a while", "[urgency]") {
-  if (!may_weigh_more()) return;
+  SKIP_IF(!may_weigh_more(), "not allowed to raise priorities");
   in_a_thread([] {
     const int usual = own_nice();
     Urgency u(true);

@@ -3,7 +3,8 @@
 // A selection that matches nothing is a failure.
 //
 // A test case with the tag [rdma-core-36] is left out where the installed
-// rdma-core is older than that; if nothing remains, the program is skipped (77).
+// rdma-core is older than that. If nothing remains, or each test case that is run is skipped
+// (skip.h), the program is skipped (77).
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_session.hpp>
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
@@ -14,7 +15,9 @@
 #endif
 
 #include "rdma_core.h"
+#include "skip.h"
 
+#include <cstdio>
 #include <string>
 
 namespace {
@@ -22,7 +25,9 @@ namespace {
 // The releases that tests ask for.
 constexpr int asked_for[] = {29, 31, 33, 34, 36, 47, 55};
 
-int test_cases_run = 0;
+int test_cases_run = 0, test_cases_skipped = 0;
+bool skipped = false;
+std::string running;
 
 #if __has_include(<catch2/catch_all.hpp>)
 using Listener = Catch::EventListenerBase;
@@ -32,11 +37,23 @@ using Listener = Catch::TestEventListenerBase;
 
 struct Counter : Listener {
   using Listener::Listener;
-  void testCaseStarting(Catch::TestCaseInfo const &) override { ++test_cases_run; }
+  void testCaseStarting(Catch::TestCaseInfo const &test) override {
+    ++test_cases_run;
+    skipped = false;
+    running = test.name;
+  }
+  void testCaseEnded(Catch::TestCaseStats const &) override { test_cases_skipped += skipped; }
 };
 CATCH_REGISTER_LISTENER(Counter)
 
 }  // namespace
+
+void support::skip_test(std::string_view reason) {
+  if (!skipped)
+    std::printf("skipped: %s: %.*s\n", running.c_str(), static_cast<int>(reason.size()),
+                reason.data());
+  skipped = true;
+}
 
 int main(int argc, char **argv) {
   Catch::Session session;
@@ -57,6 +74,9 @@ int main(int argc, char **argv) {
   if (selected.empty() && !later.empty()) selected.push_back(later);
 
   const int status = session.run();
-  if (test_cases_run == 0 && !later.empty()) return 77;
-  return status;
+  if (status == 0 && test_cases_skipped != 0)
+    std::printf("test cases skipped: %d\n", test_cases_skipped);
+  const bool none_left = test_cases_run == 0 && !later.empty();
+  const bool all_skipped = test_cases_run != 0 && test_cases_skipped == test_cases_run;
+  return none_left || (status == 0 && all_skipped) ? 77 : status;
 }
