@@ -90,6 +90,7 @@ static inline struct ibv_exp_dct *create_target(struct ibv_cq *on, struct ibv_sr
 static inline void create_crowd(void) {
   struct ibv_srq_init_attr srq_attr = {0};
   struct ibv_port_attr port;
+  const char *engine = getenv("IBVEXP_ENGINE");
   struct ibv_cq *plain = crowd_cq(0);
   struct ibv_srq *srq;
   struct ibv_qp *made;
@@ -105,7 +106,9 @@ static inline void create_crowd(void) {
   /* Takes keys. */
   crowd_qp(IBV_QPT_RC, plain, NULL);
   crowd_qp(IBV_QPT_RC, crowd_cq(IBV_EXP_CQ_TIMESTAMP), NULL);
-  crowd_qp(IBV_QPT_RC, crowd_cq(IBV_EXP_CQ_COMPRESSED_CQE), NULL);
+  /* Not where libmlx5 polls. */
+  if (!engine || strcmp(engine, "native") != 0)
+    crowd_qp(IBV_QPT_RC, crowd_cq(IBV_EXP_CQ_COMPRESSED_CQE), NULL);
   made = crowd_qp(IBV_QPT_RC, crowd_cq(0), NULL);
   to_init(made);
   query_family(IBV_EXP_INTF_QP_BURST, made);

@@ -80,20 +80,22 @@ TEST_CASE(
   CHECK((attr.tunneled_atomic_caps & IBV_EXP_TUNNELED_ATOMIC_SUPPORTED) == 0);
 }
 
-TEST_CASE("compression that the device lacks is refused [row:IBV_EXP_CQ_COMPRESSED_CQE]",
-          "[no-compression][rdma-core-29]") {
+TEST_CASE(
+    "compression is refused where the device lacks it, or libmlx5 would poll "
+    "[row:IBV_EXP_CQ_COMPRESSED_CQE]",
+    "[no-compression][rdma-core-29]") {
   Rig rig;
   mlx5dv_context device{};
   device.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
   REQUIRE(mlx5dv_query_device(rig.context.get(), &device) == 0);
-  const bool lacks = device.cqe_comp_caps.max_num == 0;
+  const bool refused = device.cqe_comp_caps.max_num == 0 || !engine_drives();
   ibv_exp_cq_init_attr attr{};
   attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
   attr.flags = IBV_EXP_CQ_COMPRESSED_CQE;
   errno = 0;
   const Cq cq(ibv_exp_create_cq(rig.context.get(), 8, nullptr, nullptr, 0, &attr));
-  CHECK((cq == nullptr) == lacks);
-  CHECK(errno == (lacks ? ENOTSUP : 0));
+  CHECK((cq == nullptr) == refused);
+  CHECK(errno == (refused ? ENOTSUP : 0));
 }
 
 TEST_CASE(
@@ -105,7 +107,7 @@ TEST_CASE(
   const auto length = [](std::size_t i) { return static_cast<std::uint32_t>(bytes - i % 64); };
   Rig rig;
   ibv_exp_cq_init_attr attr{};
-  const bool by_flag = GENERATE(true, false);
+  const bool by_flag = GENERATE(true, false) && engine_drives();
   if (by_flag) {
     attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
     attr.flags = IBV_EXP_CQ_COMPRESSED_CQE;
@@ -142,11 +144,12 @@ TEST_CASE(
     REQUIRE(ibv_exp_post_send(left.get(), chain, &bad) == 0);
     for (const ibv_exp_wc &wc : rig.completions(messages)) REQUIRE(wc.status == IBV_WC_SUCCESS);
 
-    // Reading unpacks them. The device may write them a moment after it answered.
+    // Reading unpacks them. The device may write them a moment after it answered; it
+    // writes none where libmlx5 polls.
     bool compressed = false;
     for (int tries = 0; !compressed && tries < 10'000; ++tries)
       compressed = was_compressed(receives.get());
-    CHECK(compressed);
+    CHECK(compressed == engine_drives());
     std::size_t got = 0;
     for (int tries = 0; got < messages && tries < 50'000'000; ++tries) {
       ibv_exp_wc wc[5];

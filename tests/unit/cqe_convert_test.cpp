@@ -1,6 +1,5 @@
 // Completions as the device writes them, and its clock, without a device.
 #include "translate/convert/clock_convert.h"
-#include "translate/queue/compressed_cqe.h"
 #include "translate/convert/cqe_convert.h"
 
 #include <catch.h>
@@ -101,95 +100,6 @@ TEST_CASE("checksums count for IPv4 only, and together [row:IBV_EXP_WC_RX_IP_CSU
       CHECK(cqe::checksum_ok(cqe) ==
             (checks == (MLX5_CQE_L3_OK | MLX5_CQE_L4_OK) && type == MLX5_CQE_L3_HDR_TYPE_IPV4));
     }
-}
-
-TEST_CASE(
-    "a session is expanded wherever it lies, with what its format carries "
-    "[row:IBV_EXP_CQ_COMPRESSED_CQE]") {
-  constexpr std::uint32_t size = 32;
-  for (const std::uint32_t entry_size : {64u, 128u})
-    for (const bool hash : {true, false})
-      for (const std::uint32_t count : {2u, 8u, 9u, 20u})
-        for (const std::uint32_t start : {0u, 20u, 31u, 63u}) {
-          INFO(entry_size << " " << hash << " " << count << " " << start);
-          std::vector<std::uint8_t> memory(std::size_t{size} * entry_size, 0xf1);
-          const __be32 doorbell = htobe32(start);
-          CqRing ring;
-          ring.entries = memory.data();
-          ring.doorbell = &doorbell;
-          ring.entry_size = entry_size;
-          ring.mini_has_hash = hash;
-          mlx5_cqe64 &title = *cqe_at(ring, start, size);
-          title = entry(MLX5_CQE_RESP_SEND);
-          title.byte_cnt = htobe32(count);
-          title.wqe_counter = htobe16(0xfffd);
-          title.timestamp = htobe64(12345);
-          title.op_own = static_cast<std::uint8_t>(title.op_own | format_compressed << 2 |
-                                                   owner_bit(start, size));
-          for (std::uint32_t i = 0; i < count; ++i) {
-            auto *small = reinterpret_cast<std::uint8_t *>(
-                              cqe_at(ring, start + (i < 8 ? 1 : i / 8 * 8), size)) +
-                          i % 8 * 8;
-            const std::uint32_t first = htobe32(0xc0de0000 + i), bytes = htobe32(100 + i);
-            std::memcpy(small, &first, 4);
-            std::memcpy(small + 4, &bytes, 4);
-          }
-          expand(ring, size, 1);
-          for (std::uint32_t i = 0; i < count; ++i) {
-            const mlx5_cqe64 &full = *cqe_at(ring, start + i, size);
-            REQUIRE(is_written(full, start + i, size));
-            CHECK((full.op_own >> 2 & 3) != format_compressed);
-            CHECK(be32toh(full.byte_cnt) == 100 + i);
-            CHECK(be16toh(full.wqe_counter) == static_cast<std::uint16_t>(0xfffd + i));
-            CHECK(cqe::timestamp(full) == 0);
-            CHECK(cqe::queue_number(full) == 0x1234);
-            const auto *raw = reinterpret_cast<const std::uint8_t *>(&full);
-            if (hash) CHECK(raw[15] == i);
-            else CHECK(raw[21] == i);
-          }
-        }
-}
-
-TEST_CASE(
-    "a title that was never a device's is expanded to one at least, and to a queue full at most") {
-  constexpr std::uint32_t size = 16;
-  for (const std::uint32_t written : {0u, 17u, 0xffffffffu}) {
-    std::vector<std::uint8_t> memory(size * 64, 0);
-    const __be32 doorbell = htobe32(0);
-    CqRing ring;
-    ring.entries = memory.data();
-    ring.doorbell = &doorbell;
-    for (std::uint32_t n = 1; n < size; ++n) cqe_at(ring, n, size)->op_own = MLX5_CQE_INVALID << 4;
-    mlx5_cqe64 &title = *cqe_at(ring, 0, size) = entry(MLX5_CQE_RESP_SEND);
-    title.byte_cnt = htobe32(written);
-    title.op_own |= format_compressed << 2;
-    const mlx5_cqe64 before = title;
-    REQUIRE(expand_session(ring, 0, size) == (written == 0 ? 1 : size));
-    title = before;
-    expand(ring, size, 8);
-    CHECK((title.op_own >> 2 & 3) != format_compressed);
-  }
-}
-
-TEST_CASE("nothing is expanded behind the last entry, or beyond what is wanted") {
-  constexpr std::uint32_t size = 16;
-  std::vector<std::uint8_t> memory(size * 64, 0);
-  const __be32 doorbell = htobe32(0);
-  CqRing ring;
-  ring.entries = memory.data();
-  ring.doorbell = &doorbell;
-  for (std::uint32_t n = 0; n < size; ++n) cqe_at(ring, n, size)->op_own = MLX5_CQE_INVALID << 4;
-  expand(ring, size, 8);
-  CHECK(cqe_at(ring, 0, size)->op_own == MLX5_CQE_INVALID << 4);
-  // A plain one, then a session that the poller does not come to.
-  *cqe_at(ring, 0, size) = entry(MLX5_CQE_RESP_SEND);
-  mlx5_cqe64 &title = *cqe_at(ring, 1, size) = entry(MLX5_CQE_RESP_SEND);
-  title.byte_cnt = htobe32(2);
-  title.op_own |= format_compressed << 2;
-  expand(ring, size, 1);
-  CHECK((title.op_own >> 2 & 3) == format_compressed);
-  expand(ring, size, 2);
-  CHECK((title.op_own >> 2 & 3) == 0);
 }
 
 TEST_CASE("cycles become what rdma-core computes [row:ibv_exp_cqe_ts_to_ns]") {

@@ -1,7 +1,7 @@
 #include "translate/queue/poll_extended.h"
 
 #include "translate/convert/cqe_convert.h"
-#include "translate/queue/compressed_cqe.h"
+#include "translate/queue/engine/barrier.h"
 #include "translate/queue/lane/hooks.h"
 #include "translate/queue/origin.h"
 #include "translate/queue/stamps.h"
@@ -11,6 +11,20 @@
 namespace ibvexp::translate {
 
 namespace {
+
+constexpr std::uint32_t ci_mask = 0xffffff;
+
+// Entry n of the queue, n counted from the beginning; size entries.
+const mlx5_cqe64 *cqe_at(const CqRing &ring, std::uint32_t n, std::uint32_t size) {
+  const std::uint8_t *slot = ring.entries + std::size_t{n & (size - 1)} * ring.entry_size;
+  return reinterpret_cast<const mlx5_cqe64 *>(ring.entry_size == 128 ? slot + 64 : slot);
+}
+
+// Whether the device has written entry n.
+bool is_written(const mlx5_cqe64 &cqe, std::uint32_t n, std::uint32_t size) {
+  const std::uint8_t op_own = engine::read_owner(&cqe.op_own);
+  return op_own >> 4 != MLX5_CQE_INVALID && (op_own & 1) == ((n & size) != 0 ? 1 : 0);
+}
 
 // Entries that libmlx5 handles by itself are not reported: errors of signatures, and
 // receive entries of a shared queue given back by on-demand paging.
@@ -49,20 +63,6 @@ ibv_wc completion(ibv_cq_ex *ex, const mlx5_cqe64 &cqe) {
   return wc;
 }
 
-// Pollers of a queue with compressed completions, one at a time.
-class Alone {
- public:
-  explicit Alone(CqState &state) : state_(state) {
-    if (state.ring.compressed) state.polling.lock();
-  }
-  ~Alone() {
-    if (state_.ring.compressed) state_.polling.unlock();
-  }
-
- private:
-  CqState &state_;
-};
-
 std::uint32_t size_of(const ibv_cq *cq) { return static_cast<std::uint32_t>(cq->cqe) + 1; }
 
 }  // namespace
@@ -70,9 +70,6 @@ std::uint32_t size_of(const ibv_cq *cq) { return static_cast<std::uint32_t>(cq->
 Result<int> poll_extended(ContextState &context, CqState &state, ibv_cq *cq, int num_entries,
                           ibv_exp_wc *wc, std::uint32_t wc_size) {
   if (num_entries <= 0) return 0;
-  const Alone alone(state);
-  if (state.ring.compressed) expand(state.ring, size_of(cq), num_entries);
-
   ibv_cq_ex *ex = reinterpret_cast<ibv_cq_ex *>(cq);
   ibv_poll_cq_attr attr{};
   int error = ibv_start_poll(ex, &attr);
@@ -100,13 +97,6 @@ Result<int> poll_extended(ContextState &context, CqState &state, ibv_cq *cq, int
   } while (++count < num_entries && (error = ibv_next_poll(ex)) == 0);
   ibv_end_poll(ex);
   return count;
-}
-
-int poll_compressed(CqState &state, ibv_cq *cq, int num_entries, ibv_wc *wc,
-                    int (*poll_cq)(ibv_cq *, int, ibv_wc *)) {
-  const Alone alone(state);
-  expand(state.ring, size_of(cq), num_entries);
-  return poll_cq(cq, num_entries, wc);
 }
 
 }  // namespace ibvexp::translate

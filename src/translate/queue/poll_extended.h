@@ -12,8 +12,4 @@ namespace ibvexp::translate {
 Result<int> poll_extended(ContextState &context, CqState &state, ibv_cq *cq, int num_entries,
                           ibv_exp_wc *wc, std::uint32_t wc_size);
 
-// The base verb on a queue with compressed completions.
-int poll_compressed(CqState &state, ibv_cq *cq, int num_entries, ibv_wc *wc,
-                    int (*poll_cq)(ibv_cq *, int, ibv_wc *));
-
 }  // namespace ibvexp::translate

@@ -2,7 +2,6 @@
 // provider's poll_cq. Most queues have no state.
 #pragma once
 
-#include "base/lock.h"
 #include "base/result.h"
 #include "base/state_pool.h"
 
@@ -31,8 +30,7 @@ struct CqRing {
   const __be32 *doorbell = nullptr;  // [0]: entries consumed
   std::uint32_t entry_size = 64;
   Stamps stamps = Stamps::none;
-  bool compressed = false;     // the device may write compressed completions
-  bool mini_has_hash = false;  // of those: with the hash, not with the checksum
+  bool mini_has_hash = false;  // compressed completions: with the hash, not with the checksum
   bool ours = false;           // an extended queue that no program polls as one
 };
 
@@ -57,7 +55,6 @@ struct CqState {
 
   CqRing ring;
   ExtendedPoll extended;
-  SpinLock polling;  // taken while ring.compressed
 
   // Receive completions of raw packets carry a flow tag where others have the
   // number of the queue pair. Whether receive queues of raw packets end here,

@@ -8,7 +8,6 @@
 #include "translate/convert/cq_convert.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/fronts.h"
-#include "translate/queue/lane/hooks.h"
 #include "translate/queue/poll_extended.h"
 #include "translate/state/clock_info.h"
 #include "translate/verbs/cq_memory.h"
@@ -58,8 +57,10 @@ Result<void> check(const ibv_context *context, const ibv_comp_channel *channel,
 }
 
 // The format of compressed completions that the device knows and that loses
-// least; 0 if there is none.
-std::uint8_t compression_of(ibv_context *context) {
+// least; 0 if there is none, or libmlx5 is to poll the queue, which cannot read them.
+std::uint8_t compression_of(const ContextState &state) {
+  if (state.driver == nullptr) return 0;
+  ibv_context *context = state.context;
   mlx5dv_context device{};
   device.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
   if (mlx5dv_query_device(context, &device) != 0 || device.cqe_comp_caps.max_num == 0) return 0;
@@ -118,12 +119,15 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
   if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0 && !takes_queue_memory())
     return unsupported(creating, "flags", flags, too_old);
   if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0) {
-    if (mlx5) extras.compression = compression_of(context);
+    extras.compression = compression_of(state);
     if (extras.compression == 0)
-      return unsupported(creating, "flags", flags, "the device does not compress completions");
+      return unsupported(creating, "flags", flags,
+                         mlx5 && state.driver == nullptr
+                             ? "libmlx5 polls this CQ and cannot read compressed completions"
+                             : "the device does not compress completions");
   } else if (mlx5 && takes_queue_memory() &&
              std::atoi(variable(state, "MLX5_ENABLE_CQE_COMPRESSION").c_str()) != 0) {
-    extras.compression = compression_of(context);  // a wish
+    extras.compression = compression_of(state);  // a wish
   }
 
   if (!extras.ring()) extras.entry_size = own_entry_size(state);
@@ -189,9 +193,6 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   fresh.ring.ours = true;
   fresh.ring.entry_size = extras.entry_size;
   fresh.ring.stamps = extras.stamps;
-  fresh.ring.compressed = extras.compression != 0;
-  // For the base verb.
-  if (fresh.ring.compressed && state.driver == nullptr) lane::install(state);
   fresh.ring.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
   if (extras.ring()) fresh.poll.store(poll_extended, std::memory_order_relaxed);
   try {

@@ -2,7 +2,6 @@
 
 #include "translate/queue/lane/post.h"
 #include "translate/queue/operation.h"
-#include "translate/queue/poll_extended.h"
 
 #include <cerrno>
 
@@ -27,11 +26,7 @@ int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
   ContextState *state = find_state(cq->context);
   if (state == nullptr) [[unlikely]]
     return -1;
-  CqState *own = find_cq(state, cq);
-  const bool compressed = own != nullptr && own->ring.compressed;
-  const int count =
-      compressed ? translate::poll_compressed(*own, cq, num_entries, wc, state->native.poll_cq)
-                 : state->native.poll_cq(cq, num_entries, wc);
+  const int count = state->native.poll_cq(cq, num_entries, wc);
   for (int i = 0; i < count; ++i) settle(*state, wc[i]);
   return count;
 }
