@@ -250,6 +250,10 @@ std::size_t host_memory() {
   return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
 }
 
+std::uintptr_t end_of(std::uintptr_t start, std::size_t length) {
+  return length > UINTPTR_MAX - start ? UINTPTR_MAX : start + length;
+}
+
 }  // namespace
 
 Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
@@ -260,14 +264,16 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
           check_bits(prefetching, "flags", attr->flags, bits_of<"ibv_exp_prefetch_attr_flags">());
       !flags)
     return flags;
-  const auto start = reinterpret_cast<std::uintptr_t>(attr->addr);
-  const auto from = reinterpret_cast<std::uintptr_t>(mr->addr);
-  if (start < from || attr->length > mr->length || start - from > mr->length - attr->length)
-    return Error{EFAULT};
+  // The legacy kernel took hints about what lies outside of the region, too.
+  const auto hinted = reinterpret_cast<std::uintptr_t>(attr->addr);
+  const auto region = reinterpret_cast<std::uintptr_t>(mr->addr);
+  const std::uintptr_t start = std::max(hinted, region);
+  const std::uintptr_t stop = std::min(end_of(hinted, attr->length), end_of(region, mr->length));
+  if (start >= stop) return {};
 
   bool writes = (attr->flags & IBV_EXP_PREFETCH_WRITE_ACCESS) != 0;
   // A region of all memory may be named as a whole, which no host could hold.
-  const std::size_t end = std::min(attr->length, host_memory());
+  const std::size_t end = std::min(stop - start, host_memory());
   // Longer ranges than one element can name are brought in piece by piece.
   constexpr std::size_t largest = std::size_t{1} << 30;
   for (std::size_t done = 0; done < end;) {
@@ -281,9 +287,9 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
       writes = false;
       continue;
     }
-    // A hint: what the kernel cannot do is not a failure of the request.
-    if (error == EOPNOTSUPP || error == ENOSYS) return {};
-    if (error == ENOENT) return invalid(prefetching, "mr", mr->lkey, "not an on-demand region");
+    // A hint: what the kernel cannot do is not a failure of the request, and the pages of a
+    // region that is not on demand (ENOENT) are there already.
+    if (error == EOPNOTSUPP || error == ENOSYS || error == ENOENT) return {};
     if (error != 0) return Error{error};
     done += length;
   }
