@@ -52,7 +52,7 @@ Result<ContextState *> attach(ibv_context *context) {
   if (ContextState *state = find_state(context)) return state;
   if (context->abi_compat != __VERBS_ABI_IS_EXTENDED) return Error{ENOTSUP};
 
-  trace::note_objects();
+  trace::note_crashes();
   const MutexGuard guard(attaching);
   ibvexp_context_words &words = *words_of(context);
   if ((words.has_comp_mask & VERBS_CONTEXT_EXP) != 0) {

@@ -84,24 +84,10 @@ bool is_provider(const fs::path &object) {
   return false;
 }
 
-std::vector<std::string> objects_of(const trace::Tally &tally) {
-  const std::size_t used =
-      std::min<std::size_t>(tally.objects_used.load(), sizeof(tally.objects) - 1);
-  std::set<std::string> out;
-  for (const char *at = tally.objects, *end = at + used; at < end;) {
-    const std::string path(at, strnlen(at, static_cast<std::size_t>(end - at)));
-    at += path.size() + 1;
-    std::error_code error;
-    const fs::path real = fs::canonical(path, error);
-    if (!error && !is_provider(real)) out.insert(real.string());
-  }
-  return {out.begin(), out.end()};
-}
-
 bool is_crash(int wait_status) {
   if (!WIFSIGNALED(wait_status)) return false;
   const int number = WTERMSIG(wait_status);
-  return number == SIGSEGV || number == SIGBUS || number == SIGABRT || number == SIGILL;
+  return number == SIGSEGV || number == SIGBUS || number == SIGILL;
 }
 
 std::string environment(const char *name, const char *otherwise) {
@@ -123,19 +109,18 @@ std::string way_out(const audit::FileReport &reader) {
   return "docs/faq.md has a paragraph on mlx5_hw.h";
 }
 
-std::string reader_of_private_structures(const trace::Tally &tally, int wait_status) {
+// Of a crash in code that reads private structures; empty for others.
+std::string cause(const trace::Tally &tally, int wait_status) {
+  if (tally.crashed_in[0] == '\0' || is_provider(tally.crashed_in)) return {};
   audit::Options options;
-  options.paths = objects_of(tally);
-  if (options.paths.empty()) return {};
+  options.paths.emplace_back(tally.crashed_in);
   const audit::Report report = audit::run(options, [](std::size_t, std::size_t) {});
-  for (const audit::FileReport &file : report.files) {
-    const bool reads = std::any_of(file.uses.begin(), file.uses.end(), [](const audit::Use &use) {
-      return use.severity == audit::Severity::layout;
-    });
-    if (!reads) continue;
-    return fmt::format("ended by {}. {} reads private structures of the legacy libmlx5; {}",
-                       strsignal(WTERMSIG(wait_status)), file.path, way_out(file));
-  }
+  for (const audit::FileReport &file : report.files)
+    for (const audit::Use &use : file.uses)
+      if (use.severity == audit::Severity::layout)
+        return fmt::format(
+            "ended by {} in {}, which reads private structures of the legacy libmlx5; {}",
+            strsignal(WTERMSIG(wait_status)), file.path, way_out(file));
   return {};
 }
 
@@ -172,7 +157,7 @@ std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &
     lines.emplace_back(
         "no process of this program loaded libibverbs_exp: it may be static, or clear LD_PRELOAD");
   if (is_crash(wait_status))
-    if (std::string line = reader_of_private_structures(tally, wait_status); !line.empty())
+    if (std::string line = cause(tally, wait_status); !line.empty())
       lines.push_back(std::move(line));
   if (std::string line = refused_without_need(tally, command); !line.empty())
     lines.push_back(std::move(line));

@@ -1,6 +1,6 @@
 // What `ibvexp run` says when its program has ended, on standard error and only if
 // the user can do something: that no process had the library, which switch would
-// have served what was refused, and what a crash may come from.
+// have served what was refused, and where a crash was, if private structures are read there.
 #pragma once
 
 #include "trace/tally.h"

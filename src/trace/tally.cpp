@@ -1,11 +1,12 @@
 #include "trace/tally.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
-#include <link.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 namespace ibvexp::trace {
@@ -19,18 +20,68 @@ Tally *map(int fd) noexcept {
   return at != MAP_FAILED ? static_cast<Tally *>(at) : nullptr;
 }
 
-void note_object(const char *path) noexcept {
-  const std::size_t length = std::strlen(path) + 1;
-  const std::uint32_t at =
-      mine->objects_used.fetch_add(static_cast<std::uint32_t>(length), std::memory_order_relaxed);
-  if (at + length <= sizeof(mine->objects)) std::memcpy(mine->objects + at, path, length);
+std::uintptr_t instruction_of(const void *context) noexcept {
+  const auto &machine = static_cast<const ucontext_t *>(context)->uc_mcontext;
+#ifdef __x86_64__
+  return static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
+#else
+  return machine.pc;
+#endif
 }
 
-int note_each(dl_phdr_info *info, std::size_t, void *) noexcept {
-  // The program itself has no name here, and a virtual object of the kernel none
-  // that is a path.
-  if (info->dlpi_name != nullptr && info->dlpi_name[0] == '/') note_object(info->dlpi_name);
-  return 0;
+// Finds the file that is mapped at an address, in the lines of /proc/self/maps.
+class FileAt {
+ public:
+  // A path has room for its end.
+  FileAt(std::uintptr_t address, char *path, std::size_t room) noexcept
+      : address_(address), path_(path), room_(room) {}
+
+  // True: the path is complete.
+  bool take(char c) noexcept {
+    if (c == '\n') {
+      const bool found = bounds_[0] <= address_ && address_ < bounds_[1];
+      path_[found ? length_ : 0] = '\0';
+      bounds_[0] = bounds_[1] = 0;
+      bound_ = length_ = 0;
+      return found;
+    }
+    if (bound_ < 2) {
+      if (c == '-' || c == ' ') ++bound_;
+      else
+        bounds_[bound_] =
+            bounds_[bound_] << 4 | static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
+    } else if ((c == '/' || length_ != 0) && length_ + 1 < room_) {
+      path_[length_++] = c;
+    }
+    return false;
+  }
+
+ private:
+  const std::uintptr_t address_;
+  char *const path_;
+  const std::size_t room_;
+  std::uintptr_t bounds_[2]{};
+  unsigned bound_ = 0;
+  std::size_t length_ = 0;
+};
+
+void note_crash(std::uintptr_t address) noexcept {
+  if (mine->crashes.fetch_add(1, std::memory_order_relaxed) != 0) return;
+  const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  FileAt file(address, mine->crashed_in, sizeof(mine->crashed_in));
+  char lines[512];
+  bool found = false;
+  for (ssize_t got; !found && (got = read(fd, lines, sizeof(lines))) > 0;)
+    for (ssize_t i = 0; !found && i < got; ++i) found = file.take(lines[i]);
+  close(fd);
+}
+
+// The action is the default one again. The instruction fails once more then; a signal that
+// another process sent does not come again by itself.
+void crash(int number, siginfo_t *info, void *context) noexcept {
+  if (info->si_code > 0) note_crash(instruction_of(context));
+  else raise(number);
 }
 
 }  // namespace
@@ -73,16 +124,16 @@ void count_refusal(RowIndex row) noexcept {
   if (mine != nullptr) mine->refused[row].fetch_add(1, std::memory_order_relaxed);
 }
 
-void note_objects() noexcept {
-  static std::atomic<bool> noted{false};
-  if (mine == nullptr || noted.exchange(true)) return;
-  char program[512];
-  const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
-  if (length > 0) {
-    program[length] = '\0';
-    note_object(program);
+void note_crashes() noexcept {
+  if (mine == nullptr) return;
+  for (const int number : {SIGSEGV, SIGBUS, SIGILL}) {
+    struct sigaction had, ours{};
+    ours.sa_sigaction = crash;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | static_cast<int>(SA_RESETHAND);
+    if (sigaction(number, nullptr, &had) == 0 && (had.sa_flags & SA_SIGINFO) == 0 &&
+        had.sa_handler == SIG_DFL)
+      sigaction(number, &ours, nullptr);
   }
-  dl_iterate_phdr(note_each, nullptr);
 }
 
 }  // namespace ibvexp::trace

@@ -1,6 +1,5 @@
 // What `ibvexp run` reads when its program has ended: how many processes had the
-// library, what was refused, and which objects a process had loaded when it opened
-// a device. A file that all processes of the program map, so it outlives a crash;
+// library, what was refused, and whose code was running when one crashed. A file that all processes of the program map, so it outlives a crash;
 // without `ibvexp run` there is none, and nothing is counted.
 #pragma once
 
@@ -13,9 +12,10 @@ struct Tally {
   std::uint64_t tables;                           // tables_hash of who made the file
   std::atomic<std::uint32_t> processes;           // that loaded the library, and each exec()
   std::atomic<std::uint32_t> refused[row_count];  // by row_index()
-  // Paths, each ending with a null, one after another. What does not fit is left out.
-  std::atomic<std::uint32_t> objects_used;  // bytes, counted on past the end
-  char objects[1 << 16];
+  // The first process that crashed after it had opened a device, if the signal came from an
+  // instruction and the process had left that signal alone.
+  std::atomic<std::uint32_t> crashes;
+  char crashed_in[4096];  // the file of that instruction; empty: none
 };
 
 inline constexpr char tally_magic[8] = "ibvexpT";
@@ -33,7 +33,8 @@ void join_tally(const char *file) noexcept;
 // of a pointer without a file.
 void count_refusal(RowIndex row) noexcept;
 
-// The objects of this process, at its first call. Takes the dynamic linker's lock.
-void note_objects() noexcept;
+// From now on the object is noted in which this process crashes. The default action follows
+// as it would have come; a handler of the program's own stays. Once is enough.
+void note_crashes() noexcept;
 
 }  // namespace ibvexp::trace

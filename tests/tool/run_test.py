@@ -120,17 +120,27 @@ class Run(Base):
         self.assertEqual(done.returncode, 3)
         self.assertIn("no process of this program loaded libibverbs_exp", done.stderr)
 
-    def test_a_crash_beside_private_structures(self):
-        done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "abort")
-        self.assertEqual((done.returncode, done.stderr), (-signal.SIGABRT, ""))
-        done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "abort",
-                           env=dict(ENV, LD_PRELOAD=PRIVATE))
-        self.assertEqual(done.returncode, -signal.SIGABRT)
-        (line,) = done.stderr.splitlines()
-        self.assertIn(f"{os.path.realpath(PRIVATE)} reads private structures", line)
-        done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "abort",
-                           env=dict(ENV, LD_PRELOAD=PRIVATE, IBVEXP_ENGINE="native"))
-        self.assertIn("with IBVEXP_ENGINE=native there are none", done.stderr)
+    def test_a_crash_where_private_structures_are_read(self):
+        def crash(mode, **more):
+            done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, mode,
+                               env=dict(ENV, LD_PRELOAD=PRIVATE, **more))
+            self.assertEqual(done.returncode, -signal.SIGSEGV)
+            return done.stderr
+        self.assertIn(f"in {os.path.realpath(PRIVATE)}, which reads private structures",
+                      crash("crash-reader"))
+        self.assertIn("with IBVEXP_ENGINE=native there are none",
+                      crash("crash-reader", IBVEXP_ENGINE="native"))
+        # Elsewhere, beside such a library: no cause is known.
+        self.assertEqual(crash("crash-own"), "")
+
+    def test_signals_of_others_end_the_program_beside_private_structures(self):
+        for number in signal.SIGSEGV, signal.SIGBUS, signal.SIGILL:
+            process = subprocess.Popen([IBVEXP, "run", "--device", "soft", "--", SUBJECT, "wait"],
+                                       env=dict(ENV, LD_PRELOAD=PRIVATE), cwd=self.folder.name,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            os.kill(int(process.stdout.readline()), number)
+            self.assertEqual((process.communicate(timeout=60), process.returncode),
+                             (("", ""), -number))
 
     def test_leaves_no_file(self):
         env = dict(ENV, TMPDIR=self.folder.name)

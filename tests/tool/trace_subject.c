@@ -325,8 +325,19 @@ int main(int argc, char **argv) {
     post_nops(3);
   } else if (!strcmp(mode, "keep-valid")) {
     keep_region_valid();
-  } else if (!strcmp(mode, "abort")) {
-    abort();
+  } else if (!strcmp(mode, "crash-own")) {
+    volatile uintptr_t nowhere = 8;
+
+    *(int *)nowhere = 1;
+  } else if (!strcmp(mode, "crash-reader")) {
+    const char *(*read)(void *);
+
+    *(void **)&read = symbol("read_private_structures");
+    need(!read((void *)8), "reader");
+  } else if (!strcmp(mode, "wait")) {
+    printf("%d\n", (int)getpid());
+    fflush(stdout);
+    pause();
   } else if (!strcmp(mode, "chain")) {
     post_chain();
   } else if (!strcmp(mode, "cost-slots")) {
