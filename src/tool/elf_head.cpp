@@ -61,6 +61,7 @@ ElfHead::ElfHead(const std::filesystem::path &file) {
     }
   }
   read_dynamic(dynamic, dynamic_size);
+  read_symbols(head.e_shoff, head.e_shnum);
 }
 
 ElfHead::~ElfHead() {
@@ -120,22 +121,58 @@ void ElfHead::read_notes(std::uint64_t offset, std::uint64_t size) {
   }
 }
 
+void ElfHead::read_symbols(std::uint64_t sections, unsigned count) {
+  const auto section = [&](unsigned i) {
+    Elf64_Shdr s{};
+    const auto raw = bytes(sections + std::uint64_t{i} * sizeof(s), sizeof(s));
+    if (i < count && !raw.empty()) std::memcpy(&s, raw.data(), sizeof(s));
+    return s;
+  };
+  for (unsigned i = 0; i < count; ++i) {
+    const Elf64_Shdr s = section(i);
+    if (s.sh_type != SHT_SYMTAB) continue;
+    const Elf64_Shdr names = section(s.sh_link);
+    symbols_ = bytes(s.sh_offset, s.sh_size);
+    symbol_names_ = bytes(names.sh_offset, names.sh_size);
+  }
+}
+
+bool ElfHead::defines_function(std::string_view name) const {
+  for (std::size_t at = 0; at + sizeof(Elf64_Sym) <= symbols_.size(); at += sizeof(Elf64_Sym)) {
+    Elf64_Sym s;
+    std::memcpy(&s, symbols_.data() + at, sizeof(s));
+    if (s.st_shndx == SHN_UNDEF || ELF64_ST_TYPE(s.st_info) != STT_FUNC) continue;
+    if (s.st_name >= symbol_names_.size()) continue;
+    const char *found = symbol_names_.data() + s.st_name;
+    if (name == std::string_view(found, strnlen(found, symbol_names_.size() - s.st_name)))
+      return true;
+  }
+  return false;
+}
+
 bool ElfHead::needs(std::string_view library) const {
   return std::find(needed_.begin(), needed_.end(), library) != needed_.end();
 }
 
 bool ElfHead::has_name_with(std::string_view text) const { return contains(names_, text); }
 
-bool ElfHead::has_constant_with(std::string_view text) const {
+bool ElfHead::has_constant(std::string_view text) const {
+  const std::string whole = '\0' + std::string(text) + '\0';
   return std::any_of(segments_.begin(), segments_.end(), [&](const Segment &s) {
-    return s.constant && contains(bytes(s.offset, s.size), text);
+    return s.constant && contains(bytes(s.offset, s.size), whole);
   });
 }
 
 bool has_own_libibverbs(const ElfHead &program) {
-  // Texts of its messages and paths, in all releases.
-  return !program.needs("libibverbs.so.1") && program.has_constant_with("libibverbs: Warning: ") &&
-         program.has_constant_with("/class/infiniband_verbs");
+  if (program.needs("libibverbs.so.1")) return false;
+  // What its code calls and what it reads, in all releases.
+  for (const std::string_view import : {"madvise", "getrlimit", "readdir"})
+    if (!program.has_name_with(import)) return false;
+  for (const std::string_view text :
+       {"%s/class/infiniband_verbs", "RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE",
+        "libibverbs: Warning: no userspace device-specific driver found for %s\n"})
+    if (!program.has_constant(text)) return false;
+  return program.is_stripped() || program.defines_function("ibv_get_device_list");
 }
 
 }  // namespace ibvexp::tool

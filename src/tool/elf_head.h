@@ -30,9 +30,13 @@ class ElfHead {
   const std::string &build_id() const { return build_id_; }
 
   bool needs(std::string_view library) const;
-  // Whether a text occurs among the names of symbols and libraries, or in read-only data.
+  // Whether a text occurs among the names of symbols and libraries for the dynamic linker.
   bool has_name_with(std::string_view text) const;
-  bool has_constant_with(std::string_view text) const;
+  // Whether a whole text, from one null to the next, stands in read-only data.
+  bool has_constant(std::string_view text) const;
+  // Whether a function of that name is in the file: for files that are not stripped.
+  bool is_stripped() const { return symbols_.empty(); }
+  bool defines_function(std::string_view name) const;
 
  private:
   std::span<const char> bytes(std::uint64_t offset, std::uint64_t size) const;
@@ -40,6 +44,7 @@ class ElfHead {
   std::uint64_t offset_of(std::uint64_t address) const;
   void read_dynamic(std::uint64_t offset, std::uint64_t size);
   void read_notes(std::uint64_t offset, std::uint64_t size);
+  void read_symbols(std::uint64_t sections, unsigned count);
 
   struct Segment {
     std::uint64_t address, offset, size;
@@ -54,10 +59,12 @@ class ElfHead {
   std::string interpreter_, run_path_, build_id_;
   std::vector<std::string> needed_;
   std::span<const char> names_;
+  std::span<const char> symbols_, symbol_names_;
 };
 
 // A copy of libibverbs that was linked into a program: nothing that is preloaded replaces
-// it. Reads all constants of a program without the shared libibverbs.
+// it. Programs that only quote its texts have none. Reads all constants of a program without
+// the shared libibverbs that has its imports.
 bool has_own_libibverbs(const ElfHead &program);
 
 }  // namespace ibvexp::tool

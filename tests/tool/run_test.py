@@ -296,10 +296,36 @@ class Run(Base):
                                capture_output=True, text=True, check=False)
         if built.returncode != 0:
             self.skipTest("no static libibverbs here: " + built.stderr)
-        self.refused(126, "contains its own copy of libibverbs", "--", program)
-        done = self.ibvexp("audit", program)
-        self.assertIn("cannot run, because it contains its own copy of libibverbs",
-                      " ".join(done.stdout.split()))
+        for strip in [], ["strip", program]:
+            subprocess.run(strip or ["true"], check=True)
+            self.refused(126, "contains its own copy of libibverbs", "--", program)
+            done = self.ibvexp("audit", program)
+            self.assertIn("cannot run, because it contains its own copy of libibverbs",
+                          " ".join(done.stdout.split()))
+
+    def test_texts_of_libibverbs_in_another_program(self):
+        """The texts alone, or with what libibverbs calls, are no copy of it."""
+        quotes = b"""
+            #include <dirent.h>
+            #include <stdio.h>
+            #include <sys/mman.h>
+            #include <sys/resource.h>
+            static const char *const texts[] = {
+              "/class/infiniband_verbs", "%s/class/infiniband_verbs", "class/infiniband_verbs/abi_version",
+              "RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "SYSFS_PATH", "libibverbs: Warning: ",
+              "libibverbs: Warning: couldn't load driver '%s': %s\\n",
+              "libibverbs: Warning: no userspace device-specific driver found for %s\\n"};
+            int main(int argc, char **argv) {
+              void *volatile calls[] = {CALLS};
+              for (unsigned i = 0; i < sizeof(texts) / sizeof(*texts); i++) puts(texts[i]);
+              return argc > 3 ? argv[1][0] : 3 + !calls[0];
+            }"""
+        for calls, strip in (b"madvise, getrlimit, readdir", []), (b"readdir", ["-s"]):
+            source = self.file("quotes.c", quotes.replace(b"CALLS", calls))
+            subprocess.run(["cc", *strip, "-o", source[:-2], source], check=True)
+            done = self.ibvexp("run", "--", source[:-2])
+            self.assertEqual((done.returncode, done.stderr), (3, ""))
+            self.assertNotIn("contains its own copy", self.ibvexp("audit", source[:-2]).stdout)
 
     def linked_with(self, name, linker):
         """A program that names another dynamic linker."""
