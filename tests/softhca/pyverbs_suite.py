@@ -275,6 +275,9 @@ def judge(library, folder, huge, threshold, timeout):
         results, problems, output = run(library, folder, link, behind, huge, timeout)
         ok = {test for test, result in results.items() if result == 'ok'}
         skipped = {test: r for test, r in results.items() if r.startswith('skipped')}
+        for test, result in sorted(results.items()):
+            word = 'ok  ' if test in ok else 'skip' if test in skipped else 'FAIL'
+            print(f'{word} {link} {test}: {result}')
         print(f'{link}: {len(ok)} passed, {len(problems)} problems, {len(skipped)} skipped')
         if problems:
             print(output)

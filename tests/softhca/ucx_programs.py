@@ -183,9 +183,9 @@ def mpi(ranks, transport=None):
                 return False, text
             env = environment(lib, link, 1, fabric)
             # Only mpirun's children are to have the device.
-            del env["LD_PRELOAD"]
+            preload = env.pop("LD_PRELOAD")
             command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks),
-                       "-x", f"LD_PRELOAD={lib}", "-x", "SOFTHCA_LINK", "-x", "SOFTHCA_FABRIC"]
+                       "-x", f"LD_PRELOAD={preload}", "-x", "SOFTHCA_LINK", "-x", "SOFTHCA_FABRIC"]
             if transport is not None:
                 command += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "-x",
                             f"UCX_TLS={transport},self", "-x", f"UCX_NET_DEVICES={DEVICE}"]
