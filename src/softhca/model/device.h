@@ -170,7 +170,4 @@ void cq_forget(Cq &);  // before deletion
 void qp_wake(Qp &);    // run it at the next step
 void qp_rest(Qp &);    // not again before its doorbell record changes
 
-// Finds the GID's port on any device of this process. -1: not ours.
-int local_lid_of(const Device &, u32 port);
-
 }  // namespace softhca
