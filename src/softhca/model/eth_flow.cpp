@@ -9,6 +9,7 @@
 #include "config/identity.h"
 #include "model/device.h"
 #include "model/eth_queue.h"
+#include "model/flow_table.h"
 
 namespace softhca {
 
@@ -33,13 +34,6 @@ Steering &steering() {
 const u8 *bytes_of(const FlowKey &k) { return reinterpret_cast<const u8 *>(&k); }
 
 bool same(const FlowKey &a, const FlowKey &b) { return std::memcmp(&a, &b, sizeof a) == 0; }
-
-bool matches(const FlowRule &r, const FlowKey &key) {
-  const u8 *k = bytes_of(key), *m = bytes_of(r.mask), *v = bytes_of(r.value);
-  for (size_t i = 0; i < sizeof key; ++i)
-    if ((k[i] & m[i]) != v[i]) return false;
-  return true;
-}
 
 bool same_table(const FlowRule &a, const FlowRule &b) {
   return a.device == b.device && a.port == b.port && a.level == b.level;
@@ -67,11 +61,6 @@ u32 level_of(const FlowRule &r) {
 
 auto order_of(const FlowRule *r) { return std::tie(r->device, r->port, r->level, r->group); }
 
-void announce() {
-  if (Fabric *fabric = process().fabric)
-    fabric->set_flow_rules(static_cast<u32>(steering().rules.size()));
-}
-
 bool names_destination(const FlowRule &r) {
   return std::all_of(std::begin(r.mask.outer.dst_mac), std::end(r.mask.outer.dst_mac),
                      [](u8 b) { return b == 0xff; });
@@ -86,18 +75,13 @@ bool loops_back(const FlowRule &r, const EthFrame &f) {
   return std::memcmp(port_mac(config(), r.device, r.port).data(), f.data, 6) == 0;
 }
 
-struct Delivery {
-  Qp *qp;
-  u32 tag;
-};
-
 // Appends whom the rules of one port, [first, last) in order, send a frame to.
 void steer(size_t first, size_t last, const EthFrame &f, const FlowKey &key, bool own,
-           std::vector<Delivery> &out) {
+           std::vector<FlowDelivery> &out) {
   const auto &rules = steering().rules;
   for (size_t i = first; i < last; ++i) {
     const FlowRule &r = *rules[i];
-    if (!matches(r, key) || (own && !loops_back(r, f))) continue;
+    if (!flow_matches(r.value, r.mask, key) || (own && !loops_back(r, f))) continue;
     if (r.kind == FlowKind::sniffer || r.dont_trap) {
       out.push_back({r.qp, r.tag});
       continue;
@@ -108,11 +92,17 @@ void steer(size_t first, size_t last, const EthFrame &f, const FlowKey &key, boo
     for (size_t j = i; j < last && rules[j]->level == r.level; ++j) {
       const FlowRule &other = *rules[j];
       const bool known = std::any_of(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end(),
-                                     [&](const Delivery &d) { return d.qp == other.qp; });
+                                     [&](const FlowDelivery &d) { return d.qp == other.qp; });
       if (!known && same_entry(r, other)) out.push_back({other.qp, other.tag});
     }
     return;
   }
+}
+
+// The queue of this process that a frame came from, unless it has gone.
+const Qp *sender_of(const PacketHeader &h) {
+  const auto it = process().qps.find(h.src_qpn);
+  return it != process().qps.end() && it->second->eth ? it->second : nullptr;
 }
 
 void fill_layer(const EthFrame &f, const EthLayers &l, FlowLayerKey &k) {
@@ -120,8 +110,9 @@ void fill_layer(const EthFrame &f, const EthLayers &l, FlowLayerKey &k) {
   std::memcpy(k.dst_mac, d + l.l2, 6);
   std::memcpy(k.src_mac, d + l.l2 + 6, 6);
   store_be16(k.ether_type, l.ether_type);
-  if (l.cvlan) {
-    k.cvlan = 1;
+  if (l.cvlan || l.svlan) {
+    k.svlan = l.svlan ? 1 : 0;
+    k.cvlan = 1 - k.svlan;
     store_be16(k.vlan_tci, l.vlan_tci);
   }
   const u8 *ip = d + l.l3;
@@ -156,6 +147,21 @@ FlowKey flow_key(const EthFrame &f) {
   return k;
 }
 
+bool flow_matches(const FlowKey &value, const FlowKey &mask, const FlowKey &frame) {
+  const u8 *k = bytes_of(frame), *m = bytes_of(mask), *v = bytes_of(value);
+  for (size_t i = 0; i < sizeof frame; ++i)
+    if ((k[i] & m[i]) != v[i]) return false;
+  return true;
+}
+
+void flow_announce() {
+  const bool tables = flow_root(FlowRoot::receive) != nullptr ||
+                      flow_root(FlowRoot::sniff_received) != nullptr ||
+                      flow_root(FlowRoot::sniff_sent) != nullptr;
+  if (Fabric *fabric = process().fabric)
+    fabric->set_flow_rules(static_cast<u32>(steering().rules.size()) + (tables ? 1 : 0));
+}
+
 int flow_add(FlowRule &rule) {
   Steering &s = steering();
   for (size_t i = 0; i < sizeof(FlowKey); ++i)
@@ -172,22 +178,22 @@ int flow_add(FlowRule &rule) {
   const auto at = std::upper_bound(s.rules.begin(), s.rules.end(), &rule,
                                    [](auto *a, auto *b) { return order_of(a) < order_of(b); });
   s.rules.insert(at, &rule);
-  announce();
+  flow_announce();
   return 0;
 }
 
 void flow_remove(FlowRule &rule) {
-  if (std::erase(steering().rules, &rule) != 0) announce();
+  if (std::erase(steering().rules, &rule) != 0) flow_announce();
 }
 
 void flow_forget() { steering().rules.clear(); }
 
 bool receive_frame(const PacketHeader &h, const u8 *payload, u64 now_ns) {
-  if (h.payload < eth_header_bytes || steering().rules.empty()) return true;
+  if (h.payload < eth_header_bytes) return true;
   const EthFrame frame = parse_frame(payload, h.payload);
   const FlowKey key = flow_key(frame);
   const bool own_process = h.src_slot == process().fabric->slot();
-  static auto &deliveries = *new std::vector<Delivery>;  // keeps its room
+  static auto &deliveries = *new std::vector<FlowDelivery>;  // keeps its room
   deliveries.clear();
   const auto &rules = steering().rules;
   for (size_t first = 0; first < rules.size();) {
@@ -199,9 +205,12 @@ bool receive_frame(const PacketHeader &h, const u8 *payload, u64 now_ns) {
       steer(first, last, frame, key, own_process, deliveries);
     first = last;
   }
-  for (const Delivery &d : deliveries)
+  const Qp *sender = own_process ? sender_of(h) : nullptr;
+  if (process().devices.front().port(1).active && (sender != nullptr || !own_process))
+    steer_by_tables(frame, key, sender, deliveries);
+  for (const FlowDelivery &d : deliveries)
     if (frame_must_wait(*d.qp, frame, now_ns)) return false;
-  for (const Delivery &d : deliveries) deliver_frame(*d.qp, frame, d.tag);
+  for (const FlowDelivery &d : deliveries) deliver_frame(*d.qp, frame, d.tag);
   return true;
 }
 

@@ -19,7 +19,7 @@ struct FlowLayerKey {
   u8 dst_mac[6], src_mac[6];
   u8 ether_type[2];  // behind the VLAN tag
   u8 vlan_tci[2];
-  u8 cvlan;  // 1: tagged
+  u8 cvlan, svlan;  // 1: tagged so, outermost
   u8 ip_version;
   u8 protocol;
   u8 traffic_class;           // TOS of IPv4
@@ -54,6 +54,8 @@ struct FlowRule {
 };
 
 FlowKey flow_key(const EthFrame &);
+// `value` has no bits that `mask` does not have.
+bool flow_matches(const FlowKey &value, const FlowKey &mask, const FlowKey &frame);
 
 // Enters a rule, which the caller keeps until it removes it. EEXIST when its
 // action contradicts that of another rule for the same frames.
@@ -61,6 +63,8 @@ int flow_add(FlowRule &);
 void flow_remove(FlowRule &);
 // In a forked child: the rules are the parent's.
 void flow_forget();
+// Tells the fabric whether frames are wanted here.
+void flow_announce();
 
 // A frame from the wire. False: a receiver has no WQE for it at the moment, and
 // it is worth waiting for one; nothing has been delivered.

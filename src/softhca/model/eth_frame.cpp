@@ -77,12 +77,14 @@ EthLayers parse_layers(const u8 *data, u32 l2, u32 limit) {
   u32 type_at = l2 + 12;
   l.ether_type = load_be16(data + type_at);
   if (l.ether_type == ethertype_svlan && limit >= type_at + 2 + vlan_tag_bytes) {
+    l.svlan = true;
+    l.vlan_tci = load_be16(data + type_at + 2);
     type_at += vlan_tag_bytes;
     l.ether_type = load_be16(data + type_at);
   }
   if (l.ether_type == ethertype_cvlan && limit >= type_at + 2 + vlan_tag_bytes) {
     l.cvlan = true;
-    l.vlan_tci = load_be16(data + type_at + 2);
+    if (!l.svlan) l.vlan_tci = load_be16(data + type_at + 2);
     type_at += vlan_tag_bytes;
     l.ether_type = load_be16(data + type_at);
   }

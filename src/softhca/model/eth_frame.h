@@ -24,8 +24,9 @@ struct EthLayers {
   u32 l4 = 0;
   u32 end = 0;         // of the IP packet; padding may follow
   u16 ether_type = 0;  // behind the VLAN tag
-  u16 vlan_tci = 0;
+  u16 vlan_tci = 0;    // of the outermost tag
   bool cvlan = false;  // a customer VLAN tag is present
+  bool svlan = false;  // a service one, in front of it
   bool fragment = false;
   bool first = true;       // of the fragments
   bool has_ports = false;  // behind l4; the first fragment of a packet has them, too

@@ -79,6 +79,7 @@ enum HashField : u32 {
   hash_dst_tcp = 1 << 5,
   hash_src_udp = 1 << 6,
   hash_dst_udp = 1 << 7,
+  hash_ipsec_spi = 1 << 8,
   hash_inner = 1u << 31,
 };
 constexpr u32 hash_ipv4 = hash_src_ipv4 | hash_dst_ipv4, hash_ipv6 = hash_src_ipv6 | hash_dst_ipv6;
@@ -105,6 +106,10 @@ struct EthQp {
   std::unique_ptr<Rss> rss;  // receives through a table; has no queues itself
   Starvation starvation;
   u32 max_burst_bytes = 0;  // packet pacing; 0: the device's default
+  // Of queues behind flow tables: whose they are, and which frames of the same domain they
+  // want.
+  u32 transport_domain = 0;
+  bool own_unicast = false, own_multicast = false;
 };
 
 // Whether a frame should stay on the wire because what `qp` receives with has

@@ -20,7 +20,7 @@ u32 toeplitz(const u8 *key, const u8 *input, u32 bytes) {
 RssResult rss_hash(const Rss &rss, const EthFrame &f) {
   const EthLayers &l = (rss.fields & hash_inner) != 0 && f.tunnel ? f.inner : f.outer;
   // Addresses, then ports, source first. What is not selected is left out.
-  u8 input[36];
+  u8 input[40];
   u32 n = 0;
   RssResult r;
   const auto take = [&](u32 field, u32 at, u32 bytes, u8 type) {
@@ -44,6 +44,11 @@ RssResult rss_hash(const Rss &rss, const EthFrame &f) {
     take(hash_src_udp, l.l4, 2, 2 << 4);
     take(hash_dst_udp, l.l4 + 2, 2, static_cast<u8>(2 << 6));
   }
+  // Security parameter indices begin ESP headers, and stand behind a word of AH.
+  constexpr u8 esp = 50, ah = 51;
+  const u32 spi = l.l4 + (l.protocol == ah ? 4 : 0);
+  if ((l.protocol == esp || l.protocol == ah) && l.first && spi + 4 <= l.end)
+    take(hash_ipsec_spi, spi, 4, 0);
   if (n != 0) r.hash = toeplitz(rss.key.data(), input, n);
   return r;
 }

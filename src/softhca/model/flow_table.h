@@ -1,0 +1,51 @@
+// Flow tables as drivers build them: entries by index, of which the first that matches says
+// where a frame goes, and a table for those that none matches.
+//
+// Device lock held. Who made an entry or a table keeps it as long as another names it.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "model/eth_flow.h"
+
+namespace softhca {
+
+struct FlowTable;
+
+struct FlowEntry {
+  FlowKey value{}, mask{};
+  u32 tag = 0;  // of completions
+  bool drop = false;
+  std::vector<Qp *> receivers;  // with rules for spreading frames over queues
+  std::vector<const FlowTable *> tables;
+};
+
+struct FlowTable {
+  u32 level = 0;  // that of a table behind it is higher
+  std::map<u32, FlowEntry *> entries;
+  const FlowTable *miss = nullptr;  // nullptr: frames that nothing matches are lost
+};
+
+// Where frames begin: those from the wire, and copies of those from and to the wire.
+enum class FlowRoot : u8 { receive, sniff_received, sniff_sent };
+void flow_set_root(FlowRoot, const FlowTable *);
+const FlowTable *flow_root(FlowRoot);
+
+// Whether frames of this process may come back to it, as far as their receivers want that.
+struct LocalLoopback {
+  bool unicast = false, multicast = false;
+};
+void flow_set_loopback(LocalLoopback);
+
+struct FlowDelivery {
+  Qp *qp;
+  u32 tag;
+};
+
+// Appends whom the tables send a frame to. `sender` is the queue of this process that it
+// came from, nullptr if from elsewhere.
+void steer_by_tables(const EthFrame &, const FlowKey &, const Qp *sender,
+                     std::vector<FlowDelivery> &);
+
+}  // namespace softhca
