@@ -5,6 +5,7 @@
 #include <span>
 
 #include "firmware/scope.h"
+#include "firmware/work_queue.h"
 #include "model/srq.h"
 
 namespace softhca::firmware {
@@ -39,8 +40,6 @@ Status create_dct(Scope &, const Command &, Qp &);
 void query_dct(const Qp &, Command &);
 
 // Shared receive queues: receive memory pools (RMP), and queues that match tags (XRQ).
-constexpr u32 work_queue_bytes = 64;  // of a work queue's context, before its pages
-using WorkQueue = std::array<u8, work_queue_bytes>;
 Status create_rmp(Scope &, const Command &, Srq &, WorkQueue &);
 Status modify_rmp(const Command &, Srq &);
 void query_rmp(const Srq &, const WorkQueue &, Command &);

@@ -14,46 +14,30 @@ constexpr u32 rmp_context_at = 32, rmp_wq_at = rmp_context_at + 48;
 constexpr u32 xrq_context_at = 16, xrq_wq_at = xrq_context_at + 128;
 constexpr u32 wq_bytes = work_queue_bytes, query_rmp_at = 32, query_xrq_at = 16;
 
-// In it, bits; those of 64 bits in bytes.
-constexpr u32 wq_type = 0, wq_signature = 4, page_offset = 43, limit = 48, pd = 72,
-              hw_counter = 192, sw_counter = 224, log_stride = 268, log_page_size = 275,
-              log_size = 283, dbr_umem_valid = 288, wq_umem_valid = 289, dbr_umem = 320,
-              wq_umem = 352;
-constexpr u32 dbr_at = 16, wq_umem_offset_at = 48, pages_at = 192;
-enum Type : u32 { linked_list = 0, cyclic = 1 };
-
 constexpr u32 next_segment = 16;  // in front of the data segments, also where nothing follows it
 
 // `wq_at`: where its context stands in the box.
 Status build_queue(Scope &scope, const Command &c, u32 wq_at, Srq &srq, WorkQueue &work_queue) {
-  const u8 *wq = c.in.data() + wq_at;
-  const u32 type = get_field(wq, wq_type, 4);
-  if (type != linked_list && type != cyclic) return Status::bad_param;  // no striding ones
-  if (get_field(wq, wq_signature, 1) != 0) return Status::bad_param;
-  srq.cyclic = type == cyclic;
-  srq.pdn = get_field(wq, pd, 24);
+  const u8 *context = c.in.data() + wq_at;
+  const u32 type = get_field(context, wq::type, 4);
+  if (type != wq::linked_list && type != wq::cyclic) return Status::bad_param;  // none striding
+  if (get_field(context, wq::signature, 1) != 0) return Status::bad_param;
+  srq.cyclic = type == wq::cyclic;
+  srq.pdn = get_field(context, wq::pd, 24);
   if (!scope.use_pd(srq.pdn)) return Status::bad_resource;
 
-  srq.stride = 1u << get_field(wq, log_stride, 4);
-  srq.entries = 1u << get_field(wq, log_size, 5);
+  srq.stride = 1u << get_field(context, wq::log_stride, 4);
+  srq.entries = 1u << get_field(context, wq::log_size, 5);
   const u32 most = scope.caps().max_srq_wr + 1;
   if (srq.stride < 2 * next_segment || srq.stride > 512 || srq.entries > most)
     return Status::bad_param;
   srq.max_sge = (srq.stride - next_segment) / 16;
-  const RingFields fields{.umem_offset_at = wq_at + wq_umem_offset_at,
-                          .umem_id_at = wq_at + wq_umem / 8,
-                          .umem_valid_bit = wq_at * 8 + wq_umem_valid,
-                          .pages_at = wq_at + pages_at};
-  const RingPlace place =
-      ring_place(c, fields, get_field(wq, log_page_size, 5), get_field(wq, page_offset, 5));
-  if (const Status s =
-          scope.use_ring(place, u64{srq.entries} * srq.stride, RingUse::read, srq.buffer);
+  if (const Status s = scope.use_ring(wq_ring(c, wq_at), u64{srq.entries} * srq.stride,
+                                      RingUse::read, srq.buffer);
       s != Status::ok)
     return s;
-  std::copy_n(wq, wq_bytes, work_queue.begin());
-  const RecordPlace record{get_field(wq, dbr_umem_valid, 1) != 0, get_field(wq, dbr_umem, 32),
-                           load_be64(wq + dbr_at)};
-  return scope.use_record(record, srq.dbrec);
+  std::copy_n(context, wq_bytes, work_queue.begin());
+  return scope.use_record(wq_record(context), srq.dbrec);
 }
 
 Status read_tag_matching(Scope &scope, const u8 *context, Srq &srq) {
@@ -73,11 +57,11 @@ Status read_tag_matching(Scope &scope, const u8 *context, Srq &srq) {
 }
 
 // What changes in a work queue's context.
-void describe(const Srq &srq, const WorkQueue &work_queue, u8 *wq) {
-  std::copy(work_queue.begin(), work_queue.end(), wq);
-  set_field(wq, limit, 16, srq.limit);
-  set_field(wq, hw_counter, 32, srq.consumed);
-  set_field(wq, sw_counter, 32, read_doorbell(&srq.dbrec[0]) & 0xffff);
+void describe(const Srq &srq, const WorkQueue &work_queue, u8 *context) {
+  std::copy(work_queue.begin(), work_queue.end(), context);
+  set_field(context, wq::limit, 16, srq.limit);
+  set_field(context, wq::hw_counter, 32, srq.consumed);
+  set_field(context, wq::sw_counter, 32, read_doorbell(&srq.dbrec[0]) & 0xffff);
 }
 
 }  // namespace
@@ -109,7 +93,7 @@ Status modify_rmp(const Command &c, Srq &srq) {
   constexpr u64 mask_limit = 1;
   if (c.in.size() < rmp_wq_at + wq_bytes) return Status::bad_input_length;
   if (load_be64(c.in.data() + mask_at) != mask_limit) return Status::bad_param;
-  return set_srq_limit(srq, get_field(c.in.data() + rmp_wq_at, limit, 16));
+  return set_srq_limit(srq, get_field(c.in.data() + rmp_wq_at, wq::limit, 16));
 }
 
 void query_rmp(const Srq &srq, const WorkQueue &work_queue, Command &c) {
