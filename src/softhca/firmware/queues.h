@@ -6,6 +6,7 @@
 
 #include "firmware/scope.h"
 #include "firmware/work_queue.h"
+#include "model/eth_queue.h"
 #include "model/srq.h"
 
 namespace softhca::firmware {
@@ -47,5 +48,28 @@ Status create_xrq(Scope &, const Command &, Srq &, WorkQueue &);
 void query_xrq(const Srq &, const WorkQueue &, Command &);
 // An event when fewer work requests than that are left.
 Status set_srq_limit(Srq &, u32 limit);
+
+// Queues of frames: RQ and SQ. They begin in RST.
+constexpr u32 frame_queue_at = 32, frame_queue_bytes = 240;  // rqc, sqc
+Status create_rq(Scope &, const Command &, Wq &);
+Status modify_rq(const Command &, Wq &);
+void query_rq(const Wq &, std::span<const u8> context, Command &);
+u32 sq_tis(const Command &);  // that CREATE_SQ names
+Status create_sq(Scope &, const Command &, Qp &);
+Status modify_sq(const Command &, Qp &);
+// Whether MODIFY_SQ names another entry of the table of rates, and which; 0: no limit.
+bool changes_rate(const Command &, u32 &index);
+void query_sq(const Qp &, std::span<const u8> context, Command &);
+
+// Where frames are received (TIR): in one RQ, or those of a table (RQT).
+struct TirTarget {
+  bool direct = true;
+  u32 number = 0;  // of the RQ or the RQT
+  u32 transport_domain = 0;
+};
+Status read_tir(const Command &, EthQp &, TirTarget &);
+Status modify_tir(const Command &, EthQp &);
+// The RQs of a table.
+Status read_rqt(const Command &, const Capabilities &, std::vector<u32> &rqs);
 
 }  // namespace softhca::firmware
