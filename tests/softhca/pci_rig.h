@@ -232,4 +232,54 @@ class Guest {
   u16 id_ = 0;
 };
 
+constexpr u64 uar = 0x20 * 4096;
+
+// What a driver makes, with memory of its own each.
+struct Driver {
+  explicit Driver(Guest &g) : guest(g) {
+    page = guest.create(Box(0x802));
+    REQUIRE(page * 4096 == uar);
+    pd = guest.create(Box(0x800));
+    eq = create_eq();
+    physical = guest.create(mkey(0)) << 8;
+  }
+  Box mkey(u32 mode, size_t octowords = 0) const {
+    Box b(0x200, 272 + octowords * 16);
+    b.put(128 + 22, 2, mode).put(128 + 20, 1, 1).put(128 + 21, 1, 1).put(128 + 32, 24, 0xffffff);
+    return b.put(128 + 104, 24, pd).put(768, 32, static_cast<u32>(octowords));
+  }
+  Box eq_box(u64 ring) const {
+    Box b(0x301, 280);
+    b.put(128 + 99, 5, 6).put(128 + 104, 24, page).put(128 + 180, 12, 1);
+    return b.put64(88, 0).put64(272, ring);
+  }
+  u32 create_eq() { return guest.create(eq_box(eq_ring)) & 0xff; }
+  Box cq_box(u64 ring, u64 record) const {
+    Box b(0x400, 280);
+    b.put(128 + 99, 5, 6).put(128 + 104, 24, page).put(128 + 184, 8, eq);
+    return b.put64(16 + 56, record).put64(272, ring);
+  }
+  Box qp_box(u32 cq, u64 ring, u64 record) const {
+    Box b(0x500, 280);
+    b.put(192 + 19, 2, 3).put(192 + 40, 24, pd).put(192 + 73, 4, 2).put(192 + 81, 4, 2);
+    b.put(192 + 104, 24, page).put(192 + 136, 24, 0xffffff).put(192 + 1000, 24, cq);
+    return b.put(192 + 1256, 24, cq).put64(24 + 160, record).put64(272, ring);
+  }
+  void connect(u32 qp, u32 to) {
+    const auto move = [&](u16 opcode) { return Box(opcode, 272).put(72, 24, qp); };
+    const u32 lid = process().devices.at(0).port(1).lid;
+    REQUIRE(guest.status(move(0x502).put(192 + 192 + 296, 8, 1)) == 0);
+    REQUIRE(guest.status(move(0x503)
+                             .put(192 + 64, 3, 5)
+                             .put(192 + 67, 5, 30)
+                             .put(192 + 168, 24, to)
+                             .put(192 + 192 + 48, 16, lid)) == 0);
+    REQUIRE(guest.status(move(0x504)) == 0);
+  }
+
+  Guest &guest;
+  static constexpr u64 eq_ring = 0x200000;
+  u32 page = 0, pd = 0, eq = 0, physical = 0;
+};
+
 }  // namespace softhca::test
