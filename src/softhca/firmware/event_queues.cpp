@@ -151,9 +151,12 @@ void Hca::raise_completion(u32 eqn, u32 cqn) {
 void Queue::raise(QueueEvent event) {
   EventEntry e{static_cast<u8>(event), 0, {}};
   store_be32(e.data.data() + 24, number);
-  // What kind of queue it is: a DC target is one of its own.
-  constexpr u8 dct_type = 6;
-  if (kind == Kind::dct) e.data[20] = dct_type;
+  // What kind of queue it is.
+  constexpr u8 rq_type = 1, sq_type = 2, dct_type = 6;
+  e.data[20] = kind == Kind::dct  ? dct_type
+               : kind == Kind::rq ? rq_type
+               : kind == Kind::sq ? sq_type
+                                  : 0;
   hca.raise(e);
 }
 

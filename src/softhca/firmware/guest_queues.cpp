@@ -187,6 +187,7 @@ Status Hca::qp_query(Command &c) {
 
 void Hca::ring_queue(u32 number) {
   auto *r = find<QpResource>(Kind::qp, number);
+  if (r == nullptr) r = find<QpResource>(Kind::sq, number);
   if (r == nullptr) return;
   qp_wake(*r->qp);
   engine_step(device_clock_ns());

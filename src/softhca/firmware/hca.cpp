@@ -7,16 +7,20 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "firmware/resources.h"
+#include "model/flow_table.h"
 
 namespace softhca::firmware {
 
-Resource::~Resource() {
-  for (Resource *r : needs) --r->users;
-}
+Resource::~Resource() { need_nothing(); }
 
 void Resource::need(Resource *r) {
   ++r->users;
   needs.push_back(r);
+}
+
+void Resource::need_nothing() {
+  for (Resource *r : needs) --r->users;
+  needs.clear();
 }
 
 struct Hca::Handler {
@@ -81,6 +85,8 @@ const Hca::Handler *Hca::handler_of(u16 opcode) {
       {0x719, "QUERY_XRQ", 16, 16, &Hca::xrq_query},
       {0x71a, "ARM_XRQ", 16, 16, &Hca::xrq_arm},
       {0x750, "QUERY_VPORT_STATE", 16, 16, &Hca::vport_state},
+      {0x754, "QUERY_NIC_VPORT_CONTEXT", 16, 272, &Hca::nic_vport_context},
+      {0x755, "MODIFY_NIC_VPORT_CONTEXT", 512, 16, &Hca::nic_vport_modify},
       {0x761, "SET_ROCE_ADDRESS", 48, 16, &Hca::roce_address},
       {0x762, "QUERY_HCA_VPORT_CONTEXT", 16, 140, &Hca::vport_context},
       {0x763, "MODIFY_HCA_VPORT_CONTEXT", 16, 16, &Hca::nothing},
@@ -90,6 +96,7 @@ const Hca::Handler *Hca::handler_of(u16 opcode) {
       {0x771, "ALLOC_Q_COUNTER", 16, 16, &Hca::alloc_counter},
       {0x772, "DEALLOC_Q_COUNTER", 16, 16, &Hca::destroy, Kind::counter},
       {0x773, "QUERY_Q_COUNTER", 16, 16, &Hca::query_counter},
+      {0x780, "SET_PP_RATE_LIMIT", 64, 16, &Hca::rate_set},
       {0x800, "ALLOC_PD", 16, 16, &Hca::alloc, Kind::pd},
       {0x801, "DEALLOC_PD", 16, 16, &Hca::destroy, Kind::pd},
       {0x802, "ALLOC_UAR", 16, 16, &Hca::alloc, Kind::uar},
@@ -102,10 +109,40 @@ const Hca::Handler *Hca::handler_of(u16 opcode) {
       {0x80f, "DEALLOC_XRCD", 16, 16, &Hca::destroy, Kind::xrcd},
       {0x816, "ALLOC_TRANSPORT_DOMAIN", 16, 16, &Hca::alloc, Kind::transport_domain},
       {0x817, "DEALLOC_TRANSPORT_DOMAIN", 16, 16, &Hca::destroy, Kind::transport_domain},
+      {0x827, "ADD_VXLAN_UDP_DPORT", 16, 16, &Hca::vxlan_port},
+      {0x828, "DELETE_VXLAN_UDP_DPORT", 16, 16, &Hca::nothing},
+      {0x900, "CREATE_TIR", 272, 16, &Hca::tir_create},
+      {0x901, "MODIFY_TIR", 272, 16, &Hca::tir_modify},
+      {0x902, "DESTROY_TIR", 16, 16, &Hca::destroy, Kind::tir},
+      {0x903, "QUERY_TIR", 16, 16, &Hca::tir_query},
+      {0x904, "CREATE_SQ", 272, 16, &Hca::sq_create},
+      {0x905, "MODIFY_SQ", 272, 16, &Hca::sq_modify},
+      {0x906, "DESTROY_SQ", 16, 16, &Hca::destroy, Kind::sq},
+      {0x907, "QUERY_SQ", 16, 16, &Hca::sq_query},
+      {0x908, "CREATE_RQ", 272, 16, &Hca::rq_create},
+      {0x909, "MODIFY_RQ", 272, 16, &Hca::rq_modify},
+      {0x90a, "DESTROY_RQ", 16, 16, &Hca::destroy, Kind::rq},
+      {0x90b, "QUERY_RQ", 16, 16, &Hca::rq_query},
       {0x90c, "CREATE_RMP", 272, 16, &Hca::rmp_create},
       {0x90d, "MODIFY_RMP", 16, 16, &Hca::rmp_modify},
       {0x90e, "DESTROY_RMP", 16, 16, &Hca::destroy, Kind::srq},
       {0x90f, "QUERY_RMP", 16, 16, &Hca::rmp_query},
+      {0x912, "CREATE_TIS", 192, 16, &Hca::tis_create},
+      {0x913, "MODIFY_TIS", 192, 16, &Hca::tis_modify},
+      {0x914, "DESTROY_TIS", 16, 16, &Hca::destroy, Kind::tis},
+      {0x915, "QUERY_TIS", 16, 16, &Hca::tis_query},
+      {0x916, "CREATE_RQT", 272, 16, &Hca::rqt_create},
+      {0x917, "MODIFY_RQT", 272, 16, &Hca::rqt_modify},
+      {0x918, "DESTROY_RQT", 16, 16, &Hca::destroy, Kind::rqt},
+      {0x919, "QUERY_RQT", 16, 16, &Hca::rqt_query},
+      {0x92f, "SET_FLOW_TABLE_ROOT", 64, 16, &Hca::flow_root_set},
+      {0x930, "CREATE_FLOW_TABLE", 64, 16, &Hca::flow_table_create},
+      {0x931, "DESTROY_FLOW_TABLE", 64, 16, &Hca::flow_table_destroy},
+      {0x933, "CREATE_FLOW_GROUP", 1024, 16, &Hca::flow_group_create},
+      {0x934, "DESTROY_FLOW_GROUP", 64, 16, &Hca::flow_group_destroy},
+      {0x936, "SET_FLOW_TABLE_ENTRY", 832, 16, &Hca::flow_entry_set},
+      {0x938, "DELETE_FLOW_TABLE_ENTRY", 64, 16, &Hca::flow_entry_delete},
+      {0x93c, "MODIFY_FLOW_TABLE", 64, 16, &Hca::flow_table_modify},
       {0xa04, "CREATE_UCTX", 64, 16, &Hca::uctx_create},
       {0xa06, "DESTROY_UCTX", 16, 16, &Hca::uctx_destroy},
       {0xa08, "CREATE_UMEM", 48, 16, &Hca::umem_create},
@@ -116,7 +153,9 @@ const Hca::Handler *Hca::handler_of(u16 opcode) {
   return found != std::end(handlers) && found->opcode == opcode ? found : nullptr;
 }
 
-Hca::Hca(Device &d, GuestMemory &m, Interrupts &i) : device(d), memory(m), interrupts_(i) {}
+Hca::Hca(Device &d, GuestMemory &m, Interrupts &i) : device(d), memory(m), interrupts_(i) {
+  reset();
+}
 Hca::~Hca() { reset(); }
 
 void Hca::reset() {
@@ -126,6 +165,12 @@ void Hca::reset() {
   next_.clear();
   pages_.clear();
   capabilities_.clear();
+  nic_vport_.clear();
+  frame_bytes_ = ordinary_frame;
+  rates_.clear();
+  flow_set_loopback({true, true});
+  // A driver of Ethernet ports fills the table of GIDs.
+  if (device.ethernet(1)) device.gids[0].clear();
 }
 
 void Hca::execute(Command &c) {
@@ -200,7 +245,8 @@ Status Hca::destroy(Command &c) {
   if (r == nullptr || (c.uid() != 0 && r->uid != c.uid())) return Status::bad_resource;
   if (r->users != 0) return Status::bad_resource_state;
   // What was sent to it takes effect before.
-  if (kind == Kind::qp || kind == Kind::dct || kind == Kind::mkey) engine_settle();
+  if (kind == Kind::qp || kind == Kind::dct || kind == Kind::mkey || kind == Kind::sq)
+    engine_settle();
   resources_.erase({kind, number});
   if (kind == Kind::qp) count_multicast();
   return Status::ok;

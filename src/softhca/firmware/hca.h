@@ -38,6 +38,14 @@ enum class Kind : u8 {
   psv,
   uctx,
   umem,
+  rq,
+  sq,
+  tis,
+  tir,
+  rqt,
+  flow_table,
+  flow_group,
+  flow_entry,
 };
 
 // Whose objects all may name, as the driver's own.
@@ -50,6 +58,7 @@ struct Resource {
   Resource(const Resource &) = delete;
   Resource &operator=(const Resource &) = delete;
   void need(Resource *);
+  void need_nothing();
 
   const Kind kind;
   u32 number;
@@ -146,6 +155,34 @@ class Hca {
   Status xrc_srq_query(Command &);
   Status xrc_srq_arm(Command &);
 
+  Status rq_create(Command &);
+  Status rq_modify(Command &);
+  Status rq_query(Command &);
+  Status sq_create(Command &);
+  Status sq_modify(Command &);
+  Status sq_query(Command &);
+  Status tis_create(Command &);
+  Status tis_modify(Command &);
+  Status tis_query(Command &);
+  Status tir_create(Command &);
+  Status tir_modify(Command &);
+  Status tir_query(Command &);
+  Status rqt_create(Command &);
+  Status rqt_modify(Command &);
+  Status rqt_query(Command &);
+  Status fill_rqt(const Command &, Resource &owner, IndirectionTable &);
+
+  Status flow_table_create(Command &);
+  Status flow_table_destroy(Command &);
+  Status flow_table_modify(Command &);
+  Status flow_root_set(Command &);
+  Status flow_group_create(Command &);
+  Status flow_group_destroy(Command &);
+  Status flow_entry_set(Command &);
+  Status flow_entry_delete(Command &);
+  Status vxlan_port(Command &);
+  Status rate_set(Command &);
+
   Status mkey_create(Command &);
   Status mkey_query(Command &);
   Status psv_create(Command &);
@@ -153,6 +190,8 @@ class Hca {
   Status uctx_destroy(Command &);
   Status umem_create(Command &);
 
+  Status nic_vport_context(Command &);
+  Status nic_vport_modify(Command &);
   Status vport_context(Command &);
   Status vport_gid(Command &);
   Status vport_pkey(Command &);
@@ -176,6 +215,13 @@ class Hca {
   std::map<Kind, u32> next_;
   std::vector<u64> pages_;                       // that the driver lent us
   std::map<u32, std::vector<u8>> capabilities_;  // as the driver set them, by page
+  struct Rate {
+    u32 kbps = 0, burst_bytes = 0;
+  };
+  std::map<u32, Rate> rates_;  // of send queues, by the index that they name
+  static constexpr u32 ordinary_frame = 1522;
+  u32 frame_bytes_ = ordinary_frame;  // that the driver wants on an Ethernet port
+  std::vector<u8> nic_vport_;         // its context, as far as the driver set it
   Interrupts &interrupts_;
 };
 

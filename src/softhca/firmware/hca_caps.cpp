@@ -16,6 +16,8 @@ enum Type : u32 {
   ethernet_offloads = 1,
   odp = 2,
   atomic = 3,
+  roce = 4,
+  flow_tables = 7,
   qos = 0xc,
   device_memory = 0xf,
   general_2 = 0x20,
@@ -144,6 +146,7 @@ std::vector<u8> ethernet_page(const Capabilities &c) {
   p.set(0x00, 1, 1);                                   // csum_cap
   p.set(0x01, 1, 1);                                   // vlan_cap
   p.set(0x07, 1, 1);                                   // wqe_vlan_insert
+  p.set(0x08, 1, 1);                                   // self_lb_en_modifiable
   p.set(0x0b, 5, c.tso ? log2_up(c.max_tso) : 0);      // max_lso_cap
   p.set(0x10, 2, c.multi_packet_send ? 1 : 0);         // multi_pkt_send_wqe
   p.set(0x12, 2, no_inline_headers);                   // wqe_inline_mode
@@ -151,6 +154,49 @@ std::vector<u8> ethernet_page(const Capabilities &c) {
   p.set(0x19, 1, 1);                                   // scatter_fcs
   p.set(0x1a, 1, c.multi_packet_send ? 1 : 0);         // enhanced_multi_pkt_send_wqe
   p.set(0x1f, 1, 1);                                   // tunnel_stateless_vxlan
+  return p.take();
+}
+
+// roce_cap
+std::vector<u8> roce_page(const Device &device) {
+  constexpr u32 version_1 = 1, version_2 = 4, ipv4 = 2, ipv6 = 4;
+  Page p;
+  if (!device.ethernet(1)) return p.take();
+  p.set(140, 4, ipv4 | ipv6);            // l3_type
+  p.set(152, 8, version_1 | version_2);  // roce_version
+  p.set(176, 16, 4791);                  // r_roce_dest_udp_port
+  p.set(192, 16, 0xffff);                // r_roce_max_src_udp_port
+  p.set(208, 16, 0xc000);                // r_roce_min_src_udp_port
+  p.set(240, 16, gid_table_size(LinkLayer::ethernet));
+  return p.take();
+}
+
+// flow_table_nic_cap: of tables for what arrives, and for sniffers.
+std::vector<u8> flow_tables_page(const Capabilities &c) {
+  // Bits of addresses, types, tags, IP and ports, and of VXLAN's number.
+  constexpr u32 outer_fields = 0xfe0dfc40, inner_fields = 0xfe0dfc00;
+  constexpr u32 properties = 512, sniff_received = 1536, sniff_sent = 3072;
+  Page p;
+  if (!c.raw_ethernet) return p.take();
+  p.set(0, 1, 1);  // nic_rx_multi_path_tirs
+  p.set(1, 1, 1);  // nic_rx_multi_path_tirs_fts
+  p.set(2, 1, 1);  // allow_sniffer_and_nic_rx_shared_tir
+  for (const u32 at : {properties, sniff_received, sniff_sent}) {
+    p.set(at + 0, 1, 1);                     // ft_support
+    p.set(at + 3, 1, 1);                     // flow_modify_en
+    p.set(at + 4, 1, 1);                     // modify_root
+    p.set(at + 5, 1, 1);                     // identified_miss_table_mode
+    p.set(at + 6, 1, 1);                     // flow_table_modify
+    p.set(at + 34, 6, 20);                   // log_max_ft_size
+    p.set(at + 56, 8, 64);                   // max_ft_level
+    p.set(at + 120, 8, 16);                  // log_max_ft_num
+    p.set(at + 152, 8, 8);                   // log_max_destination
+    p.set(at + 184, 8, 20);                  // log_max_flow
+    for (const u32 fields : {256u, 384u}) {  // and under a mask
+      p.set(at + fields, 32, outer_fields);
+      p.set(at + fields + 32, 32, inner_fields);
+    }
+  }
   return p.take();
 }
 
@@ -199,6 +245,7 @@ std::vector<u8> qos_page(const Capabilities &c) {
   p.set(0x06, 1, 1);                 // packet_pacing_typical_size
   p.set(0x40, 32, c.max_rate_kbps);  // packet_pacing_max_rate
   p.set(0x60, 32, c.min_rate_kbps);  // packet_pacing_min_rate
+  p.set(0x90, 16, rate_entries);     // packet_pacing_rate_table_size
   return p.take();
 }
 
@@ -226,6 +273,8 @@ std::vector<u8> hca_caps(const Device &device, u32 type) {
     case ethernet_offloads: return ethernet_page(device.caps);
     case odp: return odp_page(device.caps);
     case atomic: return atomic_page(device.caps);
+    case roce: return roce_page(device);
+    case flow_tables: return flow_tables_page(device.caps);
     case general_2: return general_page_2(device.caps);
     case qos: return qos_page(device.caps);
     case device_memory: return device_memory_page(device.caps);

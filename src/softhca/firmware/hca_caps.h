@@ -13,6 +13,9 @@ constexpr u32 odp_send = 1, odp_receive = 2, odp_write = 4, odp_read = 8, odp_at
 constexpr u32 odp_connected = odp_send | odp_receive | odp_write | odp_read | odp_srq_receive;
 constexpr u32 odp_datagram = odp_send | odp_receive | odp_srq_receive;
 
+// Of the table of rates for packet pacing; the first entry means none.
+constexpr u32 rate_entries = 128;
+
 // Page number `type`; empty when the device has no such page.
 std::vector<u8> hca_caps(const Device &, u32 type);
 

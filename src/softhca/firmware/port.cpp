@@ -98,11 +98,16 @@ Status Hca::access_register(Command &c) {
       break;
     }
     case port_mtu: {
-      constexpr u32 largest_frame = 9978, ordinary_frame = 1522;
+      constexpr u32 largest_frame = 9978;
       const u32 mtu = device.port(port_number).active_mtu;
+      const u32 wanted = get_field(data.data(), 64, 16);
+      if (ethernet && !read) {
+        if (wanted == 0 || wanted > largest_frame) return Status::bad_param;
+        frame_bytes_ = wanted;
+      }
       set(32, 16, ethernet ? largest_frame : 4096);
-      if (read || ethernet) set(64, 16, ethernet ? ordinary_frame : mtu);
-      set(96, 16, ethernet ? ordinary_frame : mtu);
+      if (read) set(64, 16, ethernet ? frame_bytes_ : mtu);
+      set(96, 16, ethernet ? frame_bytes_ : mtu);
       break;
     }
     case port_lanes:

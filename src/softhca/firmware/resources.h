@@ -29,6 +29,7 @@ struct QpResource final : Queue {
   ~QpResource() override;
   Qp *qp = nullptr;
   std::array<u8, qp_context_bytes> context{};
+  std::vector<u8> frame_context;  // of an SQ
 };
 
 struct SrqResource final : Queue {
@@ -37,6 +38,33 @@ struct SrqResource final : Queue {
   Srq srq;
   WorkQueue work_queue{};
   std::array<u8, 64> xrc_context{};
+};
+
+struct RqResource final : Queue {
+  RqResource(Hca &, u32 number, u16 uid);
+  ~RqResource() override { wq_forget(wq); }
+  Wq wq;
+  std::array<u8, frame_queue_bytes> context{};
+};
+
+// A table of RQs.
+struct RqtResource final : Resource {
+  RqtResource(u32 n, u16 u) : Resource(Kind::rqt, n, u) {}
+  IndirectionTable table;
+};
+
+// What is behind a flow table: receives as a queue pair without queues of its own.
+struct TirResource final : Resource {
+  TirResource(u32 n, u16 u) : Resource(Kind::tir, n, u) {}
+  Qp receiver;
+  IndirectionTable own;  // of one RQ
+  std::array<u8, 240> context{};
+};
+
+struct TisResource final : Resource {
+  TisResource(u32 n, u16 u) : Resource(Kind::tis, n, u) {}
+  u32 transport_domain = 0;
+  std::array<u8, 160> context{};
 };
 
 struct MkeyResource final : Resource {

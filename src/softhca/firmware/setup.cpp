@@ -32,7 +32,6 @@ constexpr Setting driver_settings[] = {
     {0x1cc, 4, 1},    // max_tc
     {0x207, 1, 1},    // umr_modify_entity_size_disabled
     {0x210, 2, 0},    // cmdif_checksum
-    {0x21b, 1, 0},    // qos
     {0x227, 1, 0},    // pg
     {0x231, 1, 1},    // imaicl: memory windows
     {0x240, 1, 0},    // uar_4k
@@ -52,10 +51,35 @@ constexpr Setting infiniband_settings[] = {
     {0x21d, 1, 0},  // roce
 };
 
+// Of ports that are Ethernet.
+constexpr Setting ethernet_settings[] = {
+    {0x1a6, 1, 1},   // nic_flow_table
+    {0x373, 5, 16},  // log_max_tir
+    {0x37b, 5, 16},  // log_max_tis
+    {0x3a0, 1, 1},   // ext_stride_num_range
+    {0x3a3, 5, 11},  // log_max_stride_sz_rq
+    {0x3ab, 5, 4},   // log_min_stride_sz_rq
+    {0x3b3, 5, 6},   // log_max_stride_sz_sq
+    {0x3bb, 5, 6},   // log_min_stride_sz_sq
+    {0x3db, 5, 15},  // log_max_wq_sz
+    {0x3e1, 1, 1},   // disable_local_lb_uc
+    {0x3e2, 1, 1},   // disable_local_lb_mc
+    {0x3eb, 5, 12},  // log_max_vlan_list
+    {0x3f3, 5, 7},   // log_max_current_mc_list
+    {0x3fb, 5, 7},   // log_max_current_uc_list
+};
+
+// Of qos_cap: there are no scheduling elements.
+constexpr Setting qos_settings[] = {
+    {0x08, 3, 0},    // nic_sq_scheduling, nic_bw_share, nic_rate_limit
+    {0x21, 1, 0},    // nic_qp_scheduling
+    {0x100, 32, 0},  // types of elements
+};
+
 // Of atomic_caps: operands of eight bytes can have the order of the host, and have it.
 constexpr Setting atomic_settings[] = {{64, 2, 1}, {70, 1, 1}};
 
-constexpr u32 type_general = 0, type_atomic = 3;
+constexpr u32 type_general = 0, type_atomic = 3, type_qos = 0xc;
 
 }  // namespace
 
@@ -120,8 +144,12 @@ Status Hca::query_cap(Command &c) {
     if (page.empty()) return Status::bad_param;
     if (type == type_general) {
       change(page, driver_settings);
-      if (!device.ethernet(1)) change(page, infiniband_settings);
+      if (device.ethernet(1)) change(page, ethernet_settings);
+      else change(page, infiniband_settings);
+      set_field(page.data(), 0x201, 1, device.caps.striding_rq ? 1 : 0);
+      set_field(page.data(), 0x21b, 1, device.caps.packet_pacing ? 1 : 0);  // qos
     }
+    if (type == type_qos) change(page, qos_settings);
     if (type == type_atomic && device.caps.atomics) change(page, atomic_settings);
   }
   fill(c, header_bytes, page);

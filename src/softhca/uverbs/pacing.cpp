@@ -6,13 +6,14 @@
 #include <array>
 #include <map>
 
+#include "firmware/hca_caps.h"
 #include "uverbs/dispatch.h"
 
 namespace softhca::uverbs {
 
 namespace {
 
-constexpr u16 table_entries = 128;  // entry 0 means no limit
+constexpr u16 table_entries = firmware::rate_entries;
 
 struct Entry {
   Rate rate;
