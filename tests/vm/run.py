@@ -14,6 +14,7 @@ failure needs any more fails the run.
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import fnmatch
 import json
 import os
@@ -137,6 +138,19 @@ class Missing:
                 set(entry.get('kernels', kernels)) & set(kernels)]
 
 
+@contextlib.contextmanager
+def echo(build, env, log):
+    """A preloaded program on this machine, in the guest's fabric, that answers a ping."""
+    env = dict(env, SOFTHCA_HOST='2', SOFTHCA_LINK='eth',
+               LD_PRELOAD=str(build / 'src/softhca/preload/libsofthca.so'))
+    with open(log, 'wb') as out, subprocess.Popen([build / 'tests/vm/echo', '10.0.1.99'], env=env,
+                                                  stdout=out, stderr=out) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
 def boot(o, kernel, link, tests, preloaded):
     """Runs all in one guest; its findings, and the seconds it took."""
     started = time.monotonic()
@@ -147,8 +161,9 @@ def boot(o, kernel, link, tests, preloaded):
                str(o.limit), '--write', folder, '--logs', folder, '--', HERE / 'checks', o.build,
                folder, link, tests, o.only]
     env = dict(os.environ, SOFTHCA_FABRIC=f'vm-{os.getpid()}-{kernel.replace(".", "-")}-{link}')
-    done = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True,
-                          errors='replace', check=False)
+    with echo(o.build, env, folder / 'echo') if link == 'eth' else contextlib.nullcontext():
+        done = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True,
+                              errors='replace', check=False)
     (folder / 'output').write_text(done.stdout + done.stderr, encoding='utf-8')
     found = list(findings(done.stdout, folder, preloaded))
     if done.returncode:
