@@ -95,6 +95,41 @@ TEST_CASE("completions that are unread at a resize arrive in their order") {
   }
 }
 
+TEST_CASE("a queue is not made smaller than the completions of what was just posted") {
+  Rig rig;
+  for (int round = 0; round < 20; ++round) {
+    CAPTURE(round);
+    Cq cq(ibv_create_cq(rig.context.get(), 15, nullptr, nullptr, 0));
+    REQUIRE(cq);
+    auto init = rig.qp_attr(IBV_QPT_RC);
+    init.send_cq = cq.get();
+    Qp left(ibv_exp_create_qp(rig.context.get(), &init));
+    REQUIRE(left);
+    const Qp right = rig.create_qp(IBV_QPT_RC);
+    rig.connect(left.get(), right->qp_num);
+    rig.connect(right.get(), left->qp_num);
+    Buffer buffer(rig.pd.get(), 4096);
+    ibv_sge piece = buffer.piece(0, 8);
+    for (std::uint64_t id = 0; id < 8; ++id) {
+      post_receive(right.get(), id, buffer.piece(2048, 1024));
+      ibv_exp_send_wr wr = request(id, IBV_EXP_WR_SEND, &piece);
+      ibv_exp_send_wr *bad = nullptr;
+      REQUIRE(ibv_exp_post_send(left.get(), &wr, &bad) == 0);
+    }
+    CHECK(ibv_resize_cq(cq.get(), 1) == EINVAL);
+    CHECK(cq->cqe >= 15);
+    for (const auto &wc : rig.completions(8)) REQUIRE(wc.status == IBV_WC_SUCCESS);
+    for (std::uint64_t id = 0; id < 8; ++id) {
+      ibv_wc wc{};
+      int n = 0;
+      for (int turns = 0; n == 0 && turns < 50'000'000; ++turns) n = ibv_poll_cq(cq.get(), 1, &wc);
+      REQUIRE(n == 1);
+      CHECK(wc.status == IBV_WC_SUCCESS);
+      CHECK(wc.wr_id == id);
+    }
+  }
+}
+
 TEST_CASE("queues are resized at any time, with threads that poll them") {
   for (const Kind &kind : kinds) {
     CAPTURE(kind.entry_bytes, kind.flags);

@@ -124,6 +124,9 @@ int resize_cq(File &file, Attrs &attrs) {
       return EINVAL;
     if (error = claim_buffer(driver.buf_addr, u64{entries} * driver.cqe_size); error != 0)
       return error;
+    // Completions of what was posted before count as unread, also where the program took
+    // no lock in which the device runs.
+    settle(*object);
     if (error = cq_resize(cq, pointer(driver.buf_addr), entries, driver.cqe_size); error != 0)
       return error;
   }
