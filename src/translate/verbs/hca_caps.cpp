@@ -9,7 +9,7 @@ namespace ibvexp::translate {
 
 namespace {
 
-enum class Page : std::uint32_t { atomics = 3, quality_of_service = 0xc };
+enum class Page : std::uint32_t { general = 0, atomics = 3, quality_of_service = 0xc };
 
 // Words of a page, in the device's byte order; zeros if it cannot be asked.
 using Words = std::array<__be32, 1024>;
@@ -38,6 +38,20 @@ std::uint32_t masked_atomic_sizes(ibv_context *context) {
   const std::uint32_t connected = be32toh(page[5]), dc = be32toh(page[6]);
   if ((operations & extended_compare_swap) == 0 || (operations & extended_fetch_add) == 0) return 0;
   return connected & dc & expressible;
+}
+
+std::optional<bool> reports_dc(ibv_context *context) {
+  constexpr std::uint32_t dct = 1u << 5;
+  const Words page = query(context, Page::general);
+  if (page == Words{}) return {};
+  return (be32toh(page[16]) & dct) != 0;
+}
+
+std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entries) {
+  const Words page = query(context, Page::general);
+  if (page == Words{}) return {};
+  const std::uint32_t log_most = be32toh(page[8]) & 0x3f;
+  return log_most < 32 && entries <= std::uint32_t{1} << log_most;
 }
 
 bool paces_bursts(ibv_context *context) {

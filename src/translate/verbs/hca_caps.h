@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace ibvexp::translate {
 
@@ -12,6 +13,11 @@ namespace ibvexp::translate {
 // n for arguments of 1 << n bytes. 0 without them: rdma-core says only whether there are
 // atomics.
 std::uint32_t masked_atomic_sizes(ibv_context *context);
+
+// Whether the device has the DC transport, and keys of that many entries. Nothing where it cannot
+// be asked.
+std::optional<bool> reports_dc(ibv_context *context);
+std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entries);
 
 // Whether a rate limit may come with a burst and a typical packet size: libmlx5 knows,
 // and keeps it to itself.

@@ -29,16 +29,6 @@ constexpr std::uint32_t in_fours(std::uint32_t entries) { return (entries + 3) /
 constexpr std::size_t entry_size = 16;
 constexpr std::size_t list_alignment = 2048;  // of what the device reads entries from
 
-mlx5dv_mkey *make_mkey(ibv_pd *pd, std::uint32_t &entries) {
-  mlx5dv_mkey_init_attr attr{};
-  attr.pd = pd;
-  attr.create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT;
-  attr.max_entries = static_cast<std::uint16_t>(entries);
-  mlx5dv_mkey *mkey = mlx5dv_create_mkey(&attr);
-  entries = attr.max_entries;
-  return mkey;
-}
-
 int deregister(ibv_mr *mr) { return real().ibv_dereg_mr(mr); }
 
 Result<void> check(const ibv_exp_create_mr_in &in) {
@@ -60,6 +50,16 @@ Result<void> check(const ibv_exp_create_mr_in &in) {
 }
 
 }  // namespace
+
+mlx5dv_mkey *make_mkey(ibv_pd *pd, std::uint32_t &entries) {
+  mlx5dv_mkey_init_attr attr{};
+  attr.pd = pd;
+  attr.create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT;
+  attr.max_entries = static_cast<std::uint16_t>(entries);
+  mlx5dv_mkey *mkey = mlx5dv_create_mkey(&attr);
+  entries = attr.max_entries;
+  return mkey;
+}
 
 Result<ibv_mr *> create_mr(ContextState &state, ibv_exp_create_mr_in *in) {
   if (const auto checked = check(*in); !checked) return checked.failure();
@@ -154,20 +154,6 @@ Result<void> dealloc_mkey_list_memory(ContextState &state, ibv_exp_mkey_list_con
   const int error = deregister(gone.mapped()->mr);
   if (error == 0) std::free(gone.mapped()->entries);
   return state.settle(state.key_lists, std::move(gone), error);
-}
-
-bool makes_indirect_keys(ContextState &state) {
-  if (state.made_largest_key.load(std::memory_order_relaxed)) return true;
-  // Keys that no request could fill.
-  if (!mlx5dv_is_supported(state.context->device) || !takes_raw_entries()) return false;
-  const KeepErrno keep;
-  const Owned<ibv_pd, ibv_dealloc_pd> pd(ibv_alloc_pd(state.context));
-  if (!pd) return false;
-  std::uint32_t entries = largest_key;
-  const Owned<mlx5dv_mkey, mlx5dv_destroy_mkey> mkey(make_mkey(pd.get(), entries));
-  // A refusal may be one of the moment.
-  if (mkey) state.made_largest_key.store(true, std::memory_order_relaxed);
-  return mkey != nullptr;
 }
 
 }  // namespace ibvexp::translate

@@ -18,7 +18,8 @@ Result<void> dealloc_mkey_list_memory(ContextState &state, ibv_exp_mkey_list_con
 // Releases the key of create_mr(). Returns what ibv_dereg_mr() returns.
 int destroy_key(ContextState &state, IndirectKey &key);
 
-// Whether the device takes indirect keys, found out by making one.
-bool makes_indirect_keys(ContextState &state);
+// A key of rdma-core's with room for that many entries, which become what was granted. Null and
+// errno.
+mlx5dv_mkey *make_mkey(ibv_pd *pd, std::uint32_t &entries);
 
 }  // namespace ibvexp::translate
