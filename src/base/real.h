@@ -1,7 +1,7 @@
 // The functions behind the ones that this library interposes: calling them by
-// name from inside would reach our own wrappers. And those that the oldest
-// supported rdma-core, release 28, lacks: linking with them would keep the
-// library from being loaded there. Both go through real().
+// name from inside would reach our own wrappers, which tests/static/one_way.py looks
+// for. And those that the oldest supported rdma-core, release 28, lacks: linking with
+// them would keep the library from being loaded there. Both go through real().
 #pragma once
 
 #include <infiniband/mlx5dv.h>
@@ -39,8 +39,8 @@ namespace ibvexp {
   X(mlx5dv_create_qp, "MLX5_1.3")       \
   X(mlx5dv_create_wq, "MLX5_1.3")       \
   X(mlx5dv_open_device, "MLX5_1.7")     \
-  X(mlx5dv_pp_alloc, "MLX5_1.13")       \
-  X(mlx5dv_map_ah_to_qp, "MLX5_1.20")
+  X(mlx5dv_init_obj, "MLX5_1.2")        \
+  X(ibv_qp_to_qp_ex, "IBVERBS_1.6")
 
 struct Real {
 #define IBVEXP_REAL_MEMBER(name, version) decltype(&::name) name;
@@ -51,16 +51,6 @@ struct Real {
 // Looked up at the first call. A function that exists nowhere is null; that can
 // only be one that the installed rdma-core does not have.
 const Real &real();
-
-// Whether libmlx5 takes work queue entries as they are (mlx5dv_wr_raw_wqe), which
-// it does since release 36. That is a member of a structure and has no symbol:
-// another function of that release stands for it.
-inline constexpr int raw_entries_since = 36;
-inline bool takes_raw_entries() { return real().mlx5dv_map_ah_to_qp != nullptr; }
-
-// Whether completion queues take their memory from a parent domain, which they do
-// since release 29: a bit of a structure, too.
-inline bool takes_queue_memory() { return real().mlx5dv_pp_alloc != nullptr; }
 
 // Whether ibv_dm shows its handle, which it does since release 35 for the sake of those
 // who import it.

@@ -14,7 +14,7 @@
 #include "translate/queue/beside.h"
 #include "translate/queue/fronts.h"
 #include "translate/verbs/cq.h"
-#include "translate/verbs/cq_memory.h"
+#include "translate/verbs/device.h"
 #include "translate/verbs/mr.h"
 #include "translate/verbs/qp.h"
 #include "translate/verbs/xrc_srq.h"
@@ -22,7 +22,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <new>
 #include <rdma/ib_user_verbs.h>
 
@@ -115,19 +114,8 @@ using namespace ibvexp;
 
 #define IBVEXP_INTERPOSED extern "C" [[gnu::visibility("default")]]
 
-// Devices. Those that IBVEXP_DEVICE leaves out stay referenced: the caller's
-// list no longer leads to them.
 IBVEXP_INTERPOSED ibv_device **ibv_get_device_list(int *count) {
-  ibv_device **list = real().ibv_get_device_list(count);
-  const char *wanted = process_options().device;
-  if (list == nullptr || *wanted == '\0') return list;
-  int kept = 0;
-  for (ibv_device **at = list; *at != nullptr; ++at)
-    if (std::strcmp(ibv_get_device_name(*at), wanted) == 0) list[kept++] = *at;
-  if (kept == 0) log(LogLevel::warn, "IBVEXP_DEVICE: there is no device %s", wanted);
-  list[kept] = nullptr;
-  if (count != nullptr) *count = kept;
-  return list;
+  return translate::shown_devices(count);
 }
 
 // Contexts. rdma_cm and the IBVERBS_1.0 form of the first come through here by
@@ -155,7 +143,6 @@ IBVEXP_INTERPOSED ibv_context *mlx5dv_open_device(ibv_device *device, mlx5dv_con
 
 IBVEXP_INTERPOSED int ibv_close_device(ibv_context *context) {
   if (context == nullptr) return missing("ibv_close_device", "the context");
-  translate::release_cq_memory(find_state(context));
   detach(context);
   return real().ibv_close_device(context);
 }
@@ -177,7 +164,7 @@ IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
   });
 }
 
-// A queue pair of the builder lane has a memory that a reset clears.
+// The requests of a queue pair are counted, and a reset takes them away.
 IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask) {
   return on_behind("ibv_modify_qp", qp, [&](ibv_qp *back) {
     return translate::modify_base_qp(find_state(qp->context), back, attr, attr_mask);

@@ -190,7 +190,8 @@ Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *
   const KeepErrno keep;
   ibv_qp_attr modern{};
   ibv_qp_init_attr init{};
-  if (const auto asked = outcome(ibv_query_qp(target->qp, &modern, dct_query, &init)); !asked)
+  if (const auto asked = outcome(real().ibv_query_qp(target->qp, &modern, dct_query, &init));
+      !asked)
     return asked;
   to_legacy(modern, *attr);
   attr->dc_key = target->dc_key;

@@ -1,15 +1,15 @@
 #include "translate/verbs/device.h"
 
 #include "base/keep_errno.h"
+#include "base/log.h"
 #include "base/real.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/device_convert.h"
 #include "translate/convert/port_convert.h"
 #include "translate/state/context_state.h"
+#include "translate/verbs/device_objects.h"
 #include "translate/verbs/hca_caps.h"
-#include "translate/verbs/dc.h"
-#include "translate/verbs/indirect_key.h"
 
 #include <cerrno>
 #include <cstddef>
@@ -51,9 +51,23 @@ void query_dv(ibv_context *context, DeviceFacts &facts) {
 
 }  // namespace
 
+// Devices that IBVEXP_DEVICE leaves out stay referenced: the caller's list no longer leads to them.
+ibv_device **shown_devices(int *count) noexcept {
+  ibv_device **list = real().ibv_get_device_list(count);
+  const char *wanted = process_options().device;
+  if (list == nullptr || *wanted == '\0') return list;
+  int kept = 0;
+  for (ibv_device **at = list; *at != nullptr; ++at)
+    if (std::strcmp(ibv_get_device_name(*at), wanted) == 0) list[kept++] = *at;
+  if (kept == 0) log(LogLevel::warn, "IBVEXP_DEVICE: there is no device %s", wanted);
+  list[kept] = nullptr;
+  if (count != nullptr) *count = kept;
+  return list;
+}
+
 Result<ibv_device **> get_device_list(int *num_devices) {
   const KeepErrno keep;
-  ibv_device **list = ibv_get_device_list(num_devices);
+  ibv_device **list = shown_devices(num_devices);
   if (list == nullptr) return keep.reason(ENOSYS);
   return list;
 }
@@ -65,12 +79,13 @@ Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_dev
   if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &facts.attr)); !asked)
     return asked;
   facts.is_mlx5 = mlx5dv_is_supported(context->device);
-  // No queue would take stamps.
-  if (!takes_queue_memory()) facts.attr.completion_timestamp_mask = 0;
   if (facts.is_mlx5) {
-    facts.dv.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
-                         MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
+    facts.engine = state.driver != nullptr;
+    facts.dv.comp_mask = MLX5DV_CONTEXT_MASK_SWP | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
                          MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
+    // What only the engine reads.
+    if (facts.engine)
+      facts.dv.comp_mask |= MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_STRIDING_RQ;
     query_dv(context, facts);
     constexpr std::uint64_t about_dc = detail::plain(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) |
                                        detail::plain(IBV_EXP_DEVICE_ATTR_MAX_DCT) |
@@ -78,8 +93,7 @@ Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_dev
                                        detail::plain(IBV_EXP_DEVICE_DC_RD_RES);
     constexpr std::uint32_t about_keys =
         IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
-    facts.raw_entries = takes_raw_entries();
-    if (facts.raw_entries && reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
+    if (facts.engine && reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
       facts.masked_atomic_sizes = masked_atomic_sizes(context);
     if ((attr->comp_mask & IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS) != 0)
       facts.paces_bursts = paces_bursts(context);

@@ -10,6 +10,9 @@
 
 namespace ibvexp::translate {
 
+// ibv_get_device_list(), less the devices that IBVEXP_DEVICE leaves out.
+ibv_device **shown_devices(int *count) noexcept;
+
 Result<ibv_device **> get_device_list(int *num_devices);
 Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_device_attr *attr);
 Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_port_attr *attr);

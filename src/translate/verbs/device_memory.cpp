@@ -31,7 +31,7 @@ void *mapping_of(ibv_dm *dm) {
   object.dm.in = dm;
   object.dm.out = &facts;
   if (!mlx5dv_is_supported(dm->context->device)) return nullptr;
-  return mlx5dv_init_obj(&object, MLX5DV_OBJ_DM) == 0 ? facts.buf : nullptr;
+  return real().mlx5dv_init_obj(&object, MLX5DV_OBJ_DM) == 0 ? facts.buf : nullptr;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "base/owned.h"
 #include "trace/diagnose.h"
 #include "translate/queue/front.h"
+#include "translate/verbs/cq.h"
 #include "translate/verbs/qp.h"
 #include "translate/verbs/rdmacm.h"
 
@@ -17,12 +18,14 @@ constexpr EntryId creating = EntryId::rdma_create_qp_exp;
 
 bool is_datagram(const rdma_cm_id *id) { return id->qp_type == IBV_QPT_UD; }
 
+int destroy_shown(ibv_cq *cq) { return destroy_cq(find_state(cq->context), queue::behind(cq)); }
+
 // The completion queue of one side: the identifier's, or one made for it.
 // rdma_destroy_qp() frees it with the queue pair.
 struct Side {
   ibv_cq *of_identifier;
   Owned<ibv_comp_channel, ibv_destroy_comp_channel> channel;
-  Owned<ibv_cq, ibv_destroy_cq> made;
+  Owned<ibv_cq, destroy_shown> made;
 
   ibv_cq *cq() const { return made ? made.get() : of_identifier; }
 
@@ -32,8 +35,10 @@ struct Side {
     const KeepErrno keep;
     channel.reset(ibv_create_comp_channel(id->verbs));
     if (!channel) return keep.reason(ENOMEM);
-    made.reset(ibv_create_cq(id->verbs, static_cast<int>(entries), id, channel.get(), 0));
-    if (!made) return keep.reason(ENOMEM);
+    const auto cq = create_base_cq(find_state(id->verbs), id->verbs, static_cast<int>(entries), id,
+                                   channel.get(), 0);
+    if (!cq) return cq.failure();
+    made.reset(cq.value());
     return {};
   }
 

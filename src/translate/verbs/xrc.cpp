@@ -220,7 +220,7 @@ Result<void> query_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::
   return with(querying, state, domain, number, [&](ibv_qp *qp) {
     ibv_qp_attr now{};
     ibv_qp_init_attr made{};
-    const int error = ibv_query_qp(qp, &now, mask, &made);
+    const int error = real().ibv_query_qp(qp, &now, mask, &made);
     if (error != 0) return error;
     // The structure of the legacy age is the shorter one.
     std::memcpy(attr, &now, offsetof(ibv_qp_attr, rate_limit));
