@@ -129,7 +129,7 @@ template <Wanted wanted, bool usual>
   // The two kinds of receive queues have functions of their own.
   if ((receive.strides != 0) != wanted.multi_packet) [[unlikely]]
     return length = -1, Got::one;
-  const bool by_clock = wanted.timestamp && queue.stamps == engine::Stamps::system_time;
+  const bool by_clock = wanted.timestamp && queue.stamps == StampKind::system_time;
   if (usual && (of->shared != nullptr || by_clock || (wanted.flags && cqe.tunnel() != 0)))
       [[unlikely]]
     return Got::unusual;

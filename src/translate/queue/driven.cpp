@@ -56,15 +56,6 @@ engine::Transport transport_of(ibv_qp_type type) {
   }
 }
 
-engine::Stamps stamps_of(const CqState *known) {
-  if (known == nullptr) return engine::Stamps::none;
-  switch (known->ring.stamps) {
-    case CqRing::Stamps::cycles: return engine::Stamps::cycles;
-    case CqRing::Stamps::system_time: return engine::Stamps::system_time;
-    default: return engine::Stamps::none;
-  }
-}
-
 }  // namespace
 
 bool is_used(const CqFront &front) noexcept {
@@ -274,8 +265,10 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   const CqState *known = find_cq(&state, front.own.back);
   auto fresh = std::make_unique<engine::CompletionQueue>();
   fresh->endpoints = &state.driver->endpoints;
-  fresh->stamps = stamps_of(known);
-  fresh->mini_has_hash = known != nullptr && known->ring.mini_has_hash;
+  if (known != nullptr) {
+    fresh->stamps = known->stamps;
+    fresh->mini_has_hash = known->mini_has_hash;
+  }
   fresh->reports_strides =
       effective_now(row(FeatureId::mprq_poll_mp_wr).answer).verdict != Verdict::unsupported;
   fresh->cq = &front.shown;
@@ -353,7 +346,6 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   fresh->send.max_tso_header = made.max_tso_header;
   fresh->send.max_tso = ~0u;
   fresh->send.windows = made.windows;
-  fresh->send.extended = takes_raw_entries();
   fresh->send.qp = &front.shown;
   engine::allow_key_changes(fresh->send, state, made.max_umr_pieces);
 

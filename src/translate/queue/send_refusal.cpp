@@ -1,6 +1,5 @@
 #include "translate/queue/send_refusal.h"
 
-#include "base/real.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 
@@ -45,8 +44,7 @@ int refuse_opcode(int opcode) {
   const FeatureId *id = feature_of(opcode);
   if (id == nullptr) return EINVAL;
   // Served elsewhere, but not on this queue pair.
-  const bool by_raw_entry = row(*id).answer.min_core >= raw_entries_since;
-  if (opcode_served(opcode) && (takes_raw_entries() || !by_raw_entry)) return EINVAL;
+  if (opcode_served(opcode)) return EINVAL;
   return unsupported(EntryId::ibv_exp_post_send, *id, "exp_opcode", static_cast<unsigned>(opcode))
       .code;
 }

@@ -12,15 +12,15 @@ namespace ibvexp::translate {
 // For the completions of one batch: the clock is read at the first that needs it.
 class Stamps {
  public:
-  Stamps(ibv_context *context, CqRing::Stamps kind) : context_(context), kind_(kind) {}
+  Stamps(ibv_context *context, StampKind kind) : context_(context), kind_(kind) {}
 
   // cycles: as the device wrote them; 0 for none. Expanded completions have lost theirs. Of
   // those with an error the word is no time, but the legacy provider reported it.
   void put(std::uint64_t cycles, ibv_exp_wc &wc) {
-    if (kind_ == CqRing::Stamps::none) [[likely]]
+    if (kind_ == StampKind::none) [[likely]]
       return;
     if (cycles == 0) return;
-    if (kind_ == CqRing::Stamps::system_time) {
+    if (kind_ == StampKind::system_time) {
       if (wc.status != IBV_WC_SUCCESS || !read_clock()) return;
       cycles = cycles_to_ns(clock_, cycles);
     }
@@ -41,7 +41,7 @@ class Stamps {
   }
 
   ibv_context *context_;
-  CqRing::Stamps kind_;
+  StampKind kind_;
   Clock read_ = Clock::unread;
   ibv_exp_clock_info clock_{};
 };

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <utility>
 
-namespace ibvexp::lane {
+namespace ibvexp::queue {
 
 using Umr = std::remove_reference_t<decltype(std::declval<ibv_exp_send_wr &>().ext_op.umr)>;
 
@@ -146,4 +146,4 @@ constexpr std::uint8_t key_rights(std::uint64_t exp_access) {
   return static_cast<std::uint8_t>(rights);
 }
 
-}  // namespace ibvexp::lane
+}  // namespace ibvexp::queue

@@ -6,6 +6,7 @@
 #include "translate/queue/engine/cqe.h"
 #include "base/number_table.h"
 #include "translate/queue/engine/barrier.h"
+#include "translate/state/cq_state.h"
 
 namespace ibvexp::engine {
 
@@ -13,9 +14,6 @@ struct CompletionQueue;
 
 using Poll = int (*)(CompletionQueue &, int count, ibv_wc *);
 using PollExp = int (*)(CompletionQueue &, int count, ibv_exp_wc *, std::uint32_t wc_size);
-
-// What IBV_EXP_CQ_TIMESTAMP asked for.
-enum class Stamps : std::uint8_t { none, cycles, system_time };
 
 struct CompletionQueue {
   Lock lock;
@@ -28,7 +26,7 @@ struct CompletionQueue {
   Endpoint *last = no_endpoint();                    // of the latest completion
   const NumberTable<Endpoint> *endpoints = nullptr;  // by user index
 
-  Stamps stamps = Stamps::none;
+  StampKind stamps = StampKind::none;
   bool mini_has_hash = false;    // compressed entries bring a hash, not a checksum
   bool reports_strides = false;  // ibv_exp_poll_cq() may report completions in strides
   std::uint32_t number = 0;

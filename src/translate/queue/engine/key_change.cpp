@@ -1,9 +1,9 @@
 #include "translate/queue/engine/key_change.h"
 
 #include "translate/queue/engine/segments.h"
-#include "translate/queue/lane/key_entry.h"
-#include "translate/queue/lane/umr_layout.h"
+#include "translate/queue/engine/key_entry.h"
 #include "translate/queue/send_refusal.h"
+#include "translate/queue/umr_layout.h"
 #include "translate/state/context_state.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace ibvexp::engine {
 
 namespace {
 
-using lane::Umr;
+using queue::Umr;
 
 constexpr std::uint64_t known_rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
                                        IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_REMOTE_ATOMIC |
@@ -21,10 +21,10 @@ constexpr std::uint64_t known_rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCE
 constexpr std::uint64_t usual_flags =
     IBV_EXP_SEND_FENCE | IBV_EXP_SEND_SIGNALED | IBV_EXP_SEND_SOLICITED;
 
-// What a filled key gets: the masks of lane/umr.cpp.
+// What a filled key gets: the masks of umr.cpp.
 constexpr std::uint64_t filled =
     MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN |
-    MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR | lane::mask_local_read |
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR | mask_local_read |
     MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
     MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
     MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC;
@@ -46,7 +46,7 @@ constexpr auto context_heads = [] {
   constexpr std::uint64_t any_owner = std::uint64_t{0xffffff} << 32;
   std::array<std::uint64_t, known_rights + 1> heads{};
   for (std::uint64_t access = 0; access < heads.size(); ++access)
-    heads[access] = any_owner | std::uint64_t{lane::key_rights(access)} << 16;
+    heads[access] = any_owner | std::uint64_t{queue::key_rights(access)} << 16;
   return heads;
 }();
 
@@ -82,7 +82,8 @@ constexpr std::uint32_t units_of(std::uint32_t type, std::uint32_t pieces) { ret
   do {
     const std::uint64_t bytes = piece->length;
     // 2 GiB have a form of their own.
-    if (bytes - 1 >= lane::largest_piece - 1 || !may_be_of(piece->mr, region, context)) [[unlikely]]
+    if (bytes - 1 >= queue::largest_piece - 1 || !may_be_of(piece->mr, region, context))
+        [[unlikely]]
       return 0;
     length += bytes;
     store(at, be(bytes << 32 | region->lkey));
@@ -125,13 +126,13 @@ constexpr std::uint32_t units_of(std::uint32_t type, std::uint32_t pieces) { ret
     store(at + 8, be(std::uint64_t{block->base_addr}));
   } while (++block != end);
   // What is larger is rare.
-  static_assert((lane::largest_block & (lane::largest_block + 1)) == 0);
-  if (largest > lane::largest_block / 2) [[unlikely]]
+  static_assert((queue::largest_block & (queue::largest_block + 1)) == 0);
+  if (largest > queue::largest_block / 2) [[unlikely]]
     return 0;
   static_assert(offsetof(mlx5_wqe_umr_repeat_block_seg, op) == 4 &&
                 offsetof(mlx5_wqe_umr_repeat_block_seg, repeat_count) == 8 &&
                 offsetof(mlx5_wqe_umr_repeat_block_seg, num_ent) == 14);
-  store(header, be(cycle << 32 | lane::repeat_mark));
+  store(header, be(cycle << 32 | queue::repeat_mark));
   store(header + 8, be(repetitions << 32 | pieces));
   return cycle * repetitions;
 }
@@ -224,8 +225,7 @@ void allow_key_changes(SendQueue &queue, const ContextState &state, std::uint32_
   queue.max_umr_pieces = pieces;
   const std::uint32_t blocks = std::min(queue.max_blocks, most_blocks);
   // What refuses data in entries refuses such keys.
-  if (pieces == 0 || !queue.extended || blocks <= blocks_before ||
-      (queue.refused_flags & IBV_EXP_SEND_INLINE) != 0 ||
+  if (pieces == 0 || blocks <= blocks_before || (queue.refused_flags & IBV_EXP_SEND_INLINE) != 0 ||
       !translate::opcode_served(IBV_EXP_WR_UMR_FILL))
     return;
   const std::uint32_t units = (blocks - blocks_before) * units_of_block;

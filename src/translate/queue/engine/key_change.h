@@ -22,7 +22,7 @@ struct KeyChanges {
 
 // Writes such requests straight into the queue, as many as a chain begins with, until so
 // many have been posted as limit says. The first one has the opcode; there is room for it.
-// What follows is for lane/umr.cpp to judge, what has to be refused too.
+// What follows is for umr.cpp to judge, what has to be refused too.
 KeyChanges put_key_changes(SendQueue &queue, ibv_exp_send_wr *wr, std::uint32_t limit);
 
 }  // namespace ibvexp::engine

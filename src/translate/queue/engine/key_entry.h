@@ -4,9 +4,9 @@
 // their keys begin at 0.
 #pragma once
 
-#include "translate/queue/lane/raw_wqe.h"
+#include "translate/queue/engine/raw_wqe.h"
 
-namespace ibvexp::lane {
+namespace ibvexp::engine {
 
 // No name in mlx5dv.h.
 inline constexpr std::uint64_t mask_local_read = 1ull << 17;
@@ -25,4 +25,4 @@ inline KeyEntry begin_key_entry(RawWqe &wqe, std::uint32_t key, std::uint32_t ow
   return {change, context};
 }
 
-}  // namespace ibvexp::lane
+}  // namespace ibvexp::engine

@@ -3,12 +3,12 @@
 // In the entry: remote address, operands, the place of the answer. Operands are
 // big-endian integers of the argument's size, without gaps: swap, compare, swap
 // mask, compare mask, or addend and field boundary, padded to 16 bytes.
-#include "translate/queue/lane/special.h"
+#include "translate/queue/engine/special.h"
 
 #include <algorithm>
 #include <cerrno>
 
-namespace ibvexp::lane {
+namespace ibvexp::engine {
 
 namespace {
 
@@ -84,9 +84,7 @@ int write_masked_atomic(const Poster &poster, const ibv_exp_send_wr &wr, Special
   }
 
   std::uint32_t left = 1u << atomic.log_arg_sz;
-  special.meaning = {
-      static_cast<std::uint32_t>(swaps ? IBV_EXP_WC_MASKED_COMP_SWAP : IBV_EXP_WC_MASKED_FETCH_ADD),
-      left};
+  special.meaning = swaps ? IBV_EXP_WC_MASKED_COMP_SWAP : IBV_EXP_WC_MASKED_FETCH_ADD;
   for (int i = 0; i < wr.num_sge && left != 0; ++i) {
     const std::uint32_t length = std::min(wr.sg_list[i].length, left);
     if (length == 0) continue;
@@ -100,4 +98,4 @@ int write_masked_atomic(const Poster &poster, const ibv_exp_send_wr &wr, Special
   return 0;
 }
 
-}  // namespace ibvexp::lane
+}  // namespace ibvexp::engine

@@ -282,7 +282,7 @@ struct StampSink : ExpSink<size> {
     stamp(cqe);
   }
   [[gnu::noinline, gnu::cold]] Take other(CompletionQueue &queue, std::uint32_t index) const {
-    translate::Stamps stamps(nullptr, CqRing::Stamps::cycles);
+    translate::Stamps stamps(nullptr, StampKind::cycles);
     return Base::other_into(queue, index, this->at, size, &stamps);
   }
 };
@@ -480,10 +480,10 @@ template <class Sink>
 
 [[gnu::noinline]] int take_slowly(CompletionQueue &queue, int count, std::uint8_t *at,
                                   std::uint32_t wc_size) {
-  using Kind = CqRing::Stamps;
-  const Kind kind = queue.stamps == Stamps::none     ? Kind::none
-                    : queue.stamps == Stamps::cycles ? Kind::cycles
-                                                     : Kind::system_time;
+  using Kind = StampKind;
+  const Kind kind = queue.stamps == StampKind::none     ? Kind::none
+                    : queue.stamps == StampKind::cycles ? Kind::cycles
+                                                        : Kind::system_time;
   translate::Stamps stamps(queue.cq != nullptr ? queue.cq->context : nullptr, kind);
   queue.lock.lock();
   if (std::uint8_t op_own; !queue.has(*queue.consumed, op_own)) return queue.found_nothing();
@@ -510,13 +510,13 @@ template <std::uint32_t size>
 // Another structure than the usual one, or time stamps.
 [[gnu::noinline]] int take_otherwise(CompletionQueue &queue, int count, std::uint8_t *at,
                                      std::uint32_t wc_size) {
-  if (queue.stamps == Stamps::cycles) [[likely]] {
+  if (queue.stamps == StampKind::cycles) [[likely]] {
     if (wc_size == translate::wc_size_4_1)
       return take_stamped<translate::wc_size_4_1>(queue, count, at);
     if (wc_size == translate::wc_size_4_0)
       return take_stamped<translate::wc_size_4_0>(queue, count, at);
   }
-  if (queue.stamps == Stamps::none && wc_size == translate::wc_size_4_0)
+  if (queue.stamps == StampKind::none && wc_size == translate::wc_size_4_0)
     return take_smaller(queue, count, at);
   // No release had a smaller one than 88. The head of 48 bytes is ibv_wc.
   if (wc_size < sizeof(ibv_wc)) return refuse_size(queue, count, wc_size);
@@ -537,7 +537,7 @@ int poll(CompletionQueue &queue, int count, ibv_wc *wc) {
 
 int poll(CompletionQueue &queue, int count, ibv_exp_wc *wc, std::uint32_t wc_size) {
   auto *at = reinterpret_cast<std::uint8_t *>(wc);
-  if (wc_size != translate::wc_size_4_1 || queue.stamps != Stamps::none) [[unlikely]]
+  if (wc_size != translate::wc_size_4_1 || queue.stamps != StampKind::none) [[unlikely]]
     return take_otherwise(queue, count, at, wc_size);
   return take_first(queue, count, ExpSink<translate::wc_size_4_1>{at});
 }

@@ -7,7 +7,7 @@
 
 #include "translate/queue/send_refusal.h"
 #include "translate/convert/wr_convert.h"
-#include "translate/queue/lane/special.h"
+#include "translate/queue/engine/special.h"
 
 #include <cerrno>
 
@@ -56,22 +56,22 @@ ibv_exp_send_wr as_exp(const ibv_send_wr &wr) {
 }
 const ibv_exp_send_wr &as_exp(const ibv_exp_send_wr &wr) { return wr; }
 
-int write_special(const lane::Poster &poster, bool extended, std::uint32_t opcode,
-                  const ibv_exp_send_wr &wr, lane::Special &special) {
+int write_special(const Poster &poster, std::uint32_t opcode, const ibv_exp_send_wr &wr,
+                  Special &special) {
   switch (opcode) {
-    case IBV_EXP_WR_LOCAL_INV: return lane::write_local_invalidate(poster, wr, special);
-    case IBV_EXP_WR_BIND_MW: return lane::write_window(poster, wr, special);
+    case IBV_EXP_WR_LOCAL_INV: return write_local_invalidate(poster, wr, special);
+    case IBV_EXP_WR_BIND_MW: return write_window(poster, wr, special);
     default: break;
   }
-  if (!extended || !translate::opcode_served(static_cast<int>(opcode)))
+  if (!translate::opcode_served(static_cast<int>(opcode)))
     return translate::refuse_opcode(static_cast<int>(opcode));
   switch (opcode) {
     case IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP:
     case IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD:
-      return lane::write_masked_atomic(poster, wr, special);
+      return write_masked_atomic(poster, wr, special);
     case IBV_EXP_WR_UMR_FILL:
-    case IBV_EXP_WR_UMR_INVALIDATE: return lane::write_umr(poster, wr, special);
-    case IBV_EXP_WR_NOP: return lane::write_nop(poster, wr, special);
+    case IBV_EXP_WR_UMR_INVALIDATE: return write_umr(poster, wr, special);
+    case IBV_EXP_WR_NOP: return write_nop(poster, wr, special);
     default: return translate::refuse_opcode(static_cast<int>(opcode));
   }
 }
@@ -89,24 +89,23 @@ ibv_qp_type type_of(Transport transport) {
 
 // Requests that change keys, and others without data in the usual places.
 int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &wr) {
-  const lane::Poster poster{.context = queue.qp != nullptr ? queue.qp->context : nullptr,
-                            .type = type_of(queue.transport),
-                            .number = queue.number >> 8,
-                            .initiator = queue.transport == Transport::dc,
-                            .no_windows = !queue.windows,
-                            .max_send_sge = queue.max_pieces,
-                            .max_bytes = queue.max_blocks * block_bytes,
-                            .max_umr_pieces = queue.max_umr_pieces};
-  lane::Special special;
-  if (const int fault = write_special(poster, queue.extended, opcode, wr, special); fault != 0)
-    return fault;
+  const Poster poster{.context = queue.qp != nullptr ? queue.qp->context : nullptr,
+                      .type = type_of(queue.transport),
+                      .number = queue.number >> 8,
+                      .initiator = queue.transport == Transport::dc,
+                      .no_windows = !queue.windows,
+                      .max_send_sge = queue.max_pieces,
+                      .max_bytes = queue.max_blocks * block_bytes,
+                      .max_umr_pieces = queue.max_umr_pieces};
+  Special special;
+  if (const int fault = write_special(poster, opcode, wr, special); fault != 0) return fault;
   EntryWriter entry(queue);
   const std::size_t bytes = special.wqe.size();
   if (!entry.fits(segments_of(bytes))) return ENOMEM;
   const std::uint8_t *image = special.wqe.image();
   if (bytes > segment_bytes) entry.copy(image + segment_bytes, bytes - segment_bytes);
   entry.commit(image[3], image[0], wr.exp_send_flags, load<std::uint32_t>(image + 12), wr.wr_id,
-               special.meaning.opcode);
+               special.meaning);
   if (special.fence) entry.fence_next();
   return 0;
 }

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace ibvexp::lane {
+namespace ibvexp::engine {
 
 class RawWqe {
  public:
@@ -54,4 +54,4 @@ class RawWqe {
   std::size_t size_ = 0;
 };
 
-}  // namespace ibvexp::lane
+}  // namespace ibvexp::engine

@@ -77,7 +77,6 @@ struct SendQueue {
   std::uint16_t max_tso_header = 0;  // bytes
   std::uint32_t max_tso = 0;         // bytes of data
   bool windows = true;               // may be bound
-  bool extended = true;              // the requests of the switches nop and masked_atomics, and UMR
   // For key_change.h: the indirect keys of the context, and the most pieces of a list and
   // of a pattern in an entry.
   struct {

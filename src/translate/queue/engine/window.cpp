@@ -1,13 +1,13 @@
 // Binding memory windows and invalidating them. libmlx5 has a builder for type 2
 // only, and its own ibv_bind_mw() would not be counted.
-#include "translate/queue/lane/special.h"
+#include "translate/queue/engine/special.h"
 
-#include "translate/queue/lane/key_entry.h"
-#include "translate/queue/lane/umr_layout.h"
+#include "translate/queue/engine/key_entry.h"
+#include "translate/queue/umr_layout.h"
 
 #include <cerrno>
 
-namespace ibvexp::lane {
+namespace ibvexp::engine {
 
 namespace {
 
@@ -36,7 +36,7 @@ void write_unbinding(std::uint32_t key, std::uint32_t tag, bool of_queue_pair, S
 int write_local_invalidate(const Poster &poster, const ibv_exp_send_wr &wr, Special &special) {
   if (!has_windows(poster)) return EINVAL;
   write_unbinding(wr.ex.invalidate_rkey, 0, true, special);
-  special.meaning = {IBV_EXP_WC_LOCAL_INV, 0};
+  special.meaning = IBV_EXP_WC_LOCAL_INV;
   return 0;
 }
 
@@ -44,10 +44,10 @@ int write_window(const Poster &poster, const ibv_exp_send_wr &wr, Special &speci
   const auto &bind = wr.bind_mw;
   if (!has_windows(poster) || bind.mw == nullptr) return EINVAL;
   if (bind.bind_info.length != 0 && bind.bind_info.mr == nullptr) return EINVAL;
-  if (bind.bind_info.length > largest_piece) return EOPNOTSUPP;
+  if (bind.bind_info.length > queue::largest_piece) return EOPNOTSUPP;
 
   const bool second = bind.mw->type == IBV_MW_TYPE_2;
-  special.meaning = {IBV_EXP_WC_BIND_MW, 0};
+  special.meaning = IBV_EXP_WC_BIND_MW;
   if (bind.bind_info.length == 0) {
     write_unbinding(bind.mw->rkey, bind.rkey & 0xff, second, special);
     return 0;
@@ -68,15 +68,16 @@ int write_window(const Poster &poster, const ibv_exp_send_wr &wr, Special &speci
     change.flags |= MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE;
     change.mkey_mask |= htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN);
   }
-  const UmrLayout layout{1, bind.bind_info.length};
+  const queue::UmrLayout layout{1, bind.bind_info.length};
   change.klm_octowords = htobe16(static_cast<std::uint16_t>(layout.padded_units()));
-  context.access_flags = static_cast<std::uint8_t>(key_rights(bind.bind_info.exp_mw_access_flags) &
-                                                   ~MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_READ);
+  context.access_flags =
+      static_cast<std::uint8_t>(queue::key_rights(bind.bind_info.exp_mw_access_flags) &
+                                ~MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_READ);
   const bool from_zero = (bind.bind_info.exp_mw_access_flags & IBV_EXP_ACCESS_MW_ZERO_BASED) != 0;
   context.start_addr = from_zero ? 0 : htobe64(bind.bind_info.addr);
   context.len = htobe64(bind.bind_info.length);
   auto &piece = *static_cast<mlx5_wqe_umr_klm_seg *>(wqe.append(layout.bytes()));
-  piece.byte_count = htobe32(bind.bind_info.length == largest_piece
+  piece.byte_count = htobe32(bind.bind_info.length == queue::largest_piece
                                  ? 0
                                  : static_cast<std::uint32_t>(bind.bind_info.length));
   piece.mkey = htobe32(bind.bind_info.mr->lkey);
@@ -84,4 +85,4 @@ int write_window(const Poster &poster, const ibv_exp_send_wr &wr, Special &speci
   return 0;
 }
 
-}  // namespace ibvexp::lane
+}  // namespace ibvexp::engine

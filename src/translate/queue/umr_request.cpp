@@ -1,0 +1,74 @@
+#include "translate/queue/umr_request.h"
+
+#include "table/options.h"
+#include "trace/diagnose.h"
+
+#include <cerrno>
+
+namespace ibvexp::queue {
+
+namespace {
+
+constexpr EntryId posting = EntryId::ibv_exp_post_send;
+
+int check_access(std::uint64_t access) {
+  constexpr std::uint64_t rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
+                                   IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_REMOTE_ATOMIC |
+                                   IBV_EXP_ACCESS_MW_BIND;
+  const std::uint64_t others = access & ~rights;
+  if (others == 0) return 0;
+  if (const auto known = check_bits(posting, "ext_op.umr.exp_access", others,
+                                    bits_of<"ibv_exp_access_flags">(), ~std::uint64_t{0});
+      !known)
+    return known.error();
+  ignored(posting, "ext_op.umr.exp_access", others, "not a right of a key");
+  return 0;
+}
+
+int check_type(std::uint32_t type) {
+  switch (type) {
+    case IBV_EXP_UMR_MR_LIST:
+    case IBV_EXP_UMR_REPEAT: return 0;
+    case IBV_EXP_UMR_MR_LIST_FIXED_SIZE:
+      return unsupported(posting, FeatureId::IBV_EXP_UMR_MR_LIST_FIXED_SIZE, "ext_op.umr.umr_type",
+                         type)
+          .code;
+    default: return invalid(posting, "ext_op.umr.umr_type", type, "no such type").code;
+  }
+}
+
+}  // namespace
+
+int judge_umr(ibv_context *context, const ibv_exp_send_wr &wr, std::uint32_t max_pieces,
+              const IndirectKey *&key, UmrLayout &layout) {
+  ContextState *state = find_state(context);
+  if (state == nullptr) return EINVAL;
+  // Queue pairs that were not created for it, datagrams among them.
+  if (max_pieces == 0)
+    return invalid(posting, "exp_opcode", static_cast<std::uint32_t>(wr.exp_opcode),
+                   "the queue pair was not created with IBV_EXP_QP_CREATE_UMR")
+        .code;
+  const Umr &umr = wr.ext_op.umr;
+  key = umr.modified_mr != nullptr ? find_key(state, umr.modified_mr) : nullptr;
+  if (key == nullptr)
+    return invalid(posting, "ext_op.umr.modified_mr", 0, "not made by ibv_exp_create_mr").code;
+  layout = {};
+  if (wr.exp_opcode == IBV_EXP_WR_UMR_INVALIDATE) return 0;
+
+  if (const int fault = check_type(umr.umr_type); fault != 0) return fault;
+  if (const int fault = check_access(umr.exp_access); fault != 0) return fault;
+  // The legacy provider's number for it, sign and all.
+  if (umr.umr_type == IBV_EXP_UMR_REPEAT && umr.mem_list.rb.stride_dim != 1) {
+    static_cast<void>(invalid(posting, "ext_op.umr.mem_list.rb.stride_dim",
+                              umr.mem_list.rb.stride_dim, "must be 1"));
+    return -ENOMEM;
+  }
+  if (measure(umr, key->mr.context, layout) != 0)
+    return invalid(posting, "ext_op.umr", umr.num_mrs, "a piece or pattern that no key can have")
+        .code;
+  if (layout.units > key->entries)
+    return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than the key holds").code;
+  return 0;
+}
+
+}  // namespace ibvexp::queue
