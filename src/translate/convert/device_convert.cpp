@@ -332,7 +332,7 @@ constexpr Capability capabilities[] = {
                       has_cap(from, IBV_DEVICE_MANAGED_FLOW_STEERING))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_ODP, supports_odp(from))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_UMR, from.indirect_keys)
-    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_NOP, from.raw_entries)
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_NOP, from.engine)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MR_ALLOCATE, (static_cast<void>(from), true))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_SCATTER_FCS,
                       has_raw_cap(from, IBV_RAW_PACKET_CAP_SCATTER_FCS))

@@ -13,7 +13,7 @@ struct DeviceFacts {
   ibv_device_attr_ex attr;
   mlx5dv_context dv;  // zeros on other devices
   bool is_mlx5;
-  bool raw_entries;                   // libmlx5 takes work queue entries as they are
+  bool engine;                        // it drives the queues, not libmlx5
   std::uint32_t masked_atomic_sizes;  // bit n: 1 << n bytes
   bool paces_bursts;                  // known if pacing is asked for
   bool dc;                            // an initiator can be created

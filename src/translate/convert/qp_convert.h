@@ -15,6 +15,7 @@ struct ModernQpInit {
   mlx5dv_qp_init_attr dv;
   bool needs_dv;
   std::uint32_t max_umr_pieces;  // inline, of a key change; 0: none is posted
+  bool builders;                 // requests go through libmlx5's builders
 };
 
 // (modern <- exp)
@@ -57,7 +58,7 @@ inline ModernQpInit to_modern(const ibv_qp_init_attr &from, ibv_pd *pd) {
 
 // (modern <- exp) Not the bits of ibv_qp_create_flags. Left out: ATOMIC_BE_REPLY,
 // since replies come in the device's order anyway, and UMR, which is how the queue
-// pair is made (lane/open.h).
+// pair is made (verbs/qp_make.h).
 constexpr std::uint32_t to_modern_create_flags(std::uint32_t exp_flags) {
   std::uint32_t flags = 0;
   if ((exp_flags & IBV_EXP_QP_CREATE_SCATTER_FCS) != 0) flags |= IBV_QP_CREATE_SCATTER_FCS;

@@ -1,13 +1,13 @@
 // How large a send queue entry libmlx5 reckons with, and what a request for more
-// looks like. Its overflow check counts requests, not bytes: a raw entry larger
-// than that would run over the end of the queue.
+// looks like. Its overflow check counts requests, not bytes: a larger entry
+// would run over the end of the queue.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <cstdint>
 
-namespace ibvexp::lane {
+namespace ibvexp::translate {
 
 // Bytes that libmlx5 counts for everything but data, with the full set of
 // operations: the largest is binding a window. Before v44 and since.
@@ -26,7 +26,7 @@ constexpr std::uint32_t overhead(ibv_qp_type type) {
 // Bytes in front of an inline segment's data.
 inline constexpr std::uint32_t inline_header = 4;
 
-// The max_inline_data to ask for, so that a raw entry of that many bytes fits.
+// The max_inline_data to ask for, so that a key change of that many bytes fits.
 constexpr std::uint32_t inline_data_for(ibv_qp_type type, std::uint32_t raw_bytes) {
   const std::uint32_t counted = overhead(type) + inline_header;
   return raw_bytes > counted ? raw_bytes - counted : 0;
@@ -44,4 +44,4 @@ static_assert(umr_bytes(IBV_QPT_DRIVER, most_inline_entries) <= 63 * 16);
 static_assert(umr_bytes(IBV_QPT_RC, most_inline_entries + 4) > 63 * 16);
 static_assert(inline_data_for(IBV_QPT_RC, umr_bytes(IBV_QPT_RC, 52)) == 764);
 
-}  // namespace ibvexp::lane
+}  // namespace ibvexp::translate

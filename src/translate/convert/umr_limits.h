@@ -13,7 +13,7 @@ inline constexpr std::uint32_t largest_key = 65532;
 
 // One of them is the header of a repeating pattern, as inline.
 inline constexpr std::uint32_t max_key_entries = largest_key - 1;
-inline constexpr std::uint32_t max_inline_entries = lane::most_inline_entries - 1;
+inline constexpr std::uint32_t max_inline_entries = most_inline_entries - 1;
 
 // Keys of keys of keys, of memory. No source in rdma-core: what the legacy kernel
 // reported of ConnectX-4 and later.

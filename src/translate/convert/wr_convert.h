@@ -24,7 +24,7 @@ inline constexpr int local_inv_3x = 0x4a;
 inline constexpr int bind_mw_3x = 0x4e;
 
 // How a request of an opcode is posted.
-enum class Lane : std::uint8_t {
+enum class Handling : std::uint8_t {
   chained,  // in one call with its neighbours
   alone,    // in a call of its own: the provider may refuse it when it has begun
   illegal,  // not on this type of queue pair
@@ -33,7 +33,7 @@ enum class Lane : std::uint8_t {
 
 struct Opcode {
   ibv_wr_opcode modern;
-  Lane lane;
+  Handling handling;
 };
 
 constexpr bool is_connected(ibv_qp_type type) {
@@ -46,27 +46,29 @@ constexpr bool is_connected(ibv_qp_type type) {
 constexpr Opcode to_modern_opcode(int opcode, ibv_qp_type type) {
   const bool connected = is_connected(type);
   const bool writes = connected || type == IBV_QPT_UC;
-  const auto where = [](bool legal, Lane lane) { return legal ? lane : Lane::illegal; };
+  const auto where = [](bool legal, Handling handling) {
+    return legal ? handling : Handling::illegal;
+  };
   switch (opcode) {
-    case IBV_EXP_WR_RDMA_WRITE: return {IBV_WR_RDMA_WRITE, where(writes, Lane::chained)};
+    case IBV_EXP_WR_RDMA_WRITE: return {IBV_WR_RDMA_WRITE, where(writes, Handling::chained)};
     case IBV_EXP_WR_RDMA_WRITE_WITH_IMM:
-      return {IBV_WR_RDMA_WRITE_WITH_IMM, where(writes, Lane::chained)};
-    case IBV_EXP_WR_SEND: return {IBV_WR_SEND, Lane::chained};
+      return {IBV_WR_RDMA_WRITE_WITH_IMM, where(writes, Handling::chained)};
+    case IBV_EXP_WR_SEND: return {IBV_WR_SEND, Handling::chained};
     case IBV_EXP_WR_SEND_WITH_IMM:
-      return {IBV_WR_SEND_WITH_IMM, where(writes || type == IBV_QPT_UD, Lane::chained)};
-    case IBV_EXP_WR_RDMA_READ: return {IBV_WR_RDMA_READ, where(connected, Lane::chained)};
+      return {IBV_WR_SEND_WITH_IMM, where(writes || type == IBV_QPT_UD, Handling::chained)};
+    case IBV_EXP_WR_RDMA_READ: return {IBV_WR_RDMA_READ, where(connected, Handling::chained)};
     case IBV_EXP_WR_ATOMIC_CMP_AND_SWP:
-      return {IBV_WR_ATOMIC_CMP_AND_SWP, where(connected, Lane::chained)};
+      return {IBV_WR_ATOMIC_CMP_AND_SWP, where(connected, Handling::chained)};
     case IBV_EXP_WR_ATOMIC_FETCH_AND_ADD:
-      return {IBV_WR_ATOMIC_FETCH_AND_ADD, where(connected, Lane::chained)};
+      return {IBV_WR_ATOMIC_FETCH_AND_ADD, where(connected, Handling::chained)};
     case send_with_inv_3x:
-    case IBV_EXP_WR_SEND_WITH_INV: return {IBV_WR_SEND_WITH_INV, where(writes, Lane::chained)};
+    case IBV_EXP_WR_SEND_WITH_INV: return {IBV_WR_SEND_WITH_INV, where(writes, Handling::chained)};
     case local_inv_3x:
-    case IBV_EXP_WR_LOCAL_INV: return {IBV_WR_LOCAL_INV, where(writes, Lane::alone)};
+    case IBV_EXP_WR_LOCAL_INV: return {IBV_WR_LOCAL_INV, where(writes, Handling::alone)};
     case bind_mw_3x:
-    case IBV_EXP_WR_BIND_MW: return {IBV_WR_BIND_MW, where(writes, Lane::alone)};
-    case IBV_EXP_WR_TSO: return {IBV_WR_TSO, where(type == IBV_QPT_RAW_PACKET, Lane::chained)};
-    default: return {IBV_WR_SEND, Lane::other};
+    case IBV_EXP_WR_BIND_MW: return {IBV_WR_BIND_MW, where(writes, Handling::alone)};
+    case IBV_EXP_WR_TSO: return {IBV_WR_TSO, where(type == IBV_QPT_RAW_PACKET, Handling::chained)};
+    default: return {IBV_WR_SEND, Handling::other};
   }
 }
 

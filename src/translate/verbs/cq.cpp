@@ -8,9 +8,7 @@
 #include "translate/convert/cq_convert.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/fronts.h"
-#include "translate/queue/poll_extended.h"
 #include "translate/state/clock_info.h"
-#include "translate/verbs/cq_memory.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/res_domain.h"
 
@@ -30,12 +28,12 @@ constexpr EntryId modifying = EntryId::ibv_exp_modify_cq;
 // What a queue needs that ibv_create_cq() does not give.
 struct Extras {
   std::uint32_t entry_size = 0;  // 0: what libmlx5 chooses
-  CqRing::Stamps stamps = CqRing::Stamps::none;
+  StampKind stamps = StampKind::none;
   std::uint8_t compression = 0;  // a format, 0 for none
   bool ignore_overrun = false;
 
-  bool ring() const { return stamps != CqRing::Stamps::none || compression != 0; }
-  bool any() const { return ring() || entry_size != 0 || ignore_overrun; }
+  bool special() const { return stamps != StampKind::none || compression != 0; }
+  bool any() const { return special() || entry_size != 0 || ignore_overrun; }
 };
 
 Result<void> check(const ibv_context *context, const ibv_comp_channel *channel,
@@ -69,12 +67,10 @@ std::uint8_t compression_of(const ContextState &state) {
   return 0;
 }
 
-constexpr const char *too_old = "rdma-core before release 29 keeps the queue's memory to itself";
-
-Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
+Result<StampKind> stamps_of(ibv_context *context, std::uint32_t flags) {
   const bool cycles = (flags & IBV_EXP_CQ_TIMESTAMP) != 0;
   const bool system_time = (flags & IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME) != 0;
-  if (!cycles && !system_time) return CqRing::Stamps::none;
+  if (!cycles && !system_time) return StampKind::none;
   if (cycles && system_time)
     return invalid(creating, "flags", flags,
                    "TIMESTAMP and TIMESTAMP_TO_SYS_TIME are mutually exclusive");
@@ -84,10 +80,9 @@ Result<CqRing::Stamps> stamps_of(ibv_context *context, std::uint32_t flags) {
     return asked.failure();
   if (device.completion_timestamp_mask == 0)
     return unsupported(creating, "flags", flags, "the device has no time stamps");
-  if (!takes_queue_memory()) return unsupported(creating, "flags", flags, too_old);
   if (system_time && !read_clock_info(context))
     return unsupported(creating, "flags", flags, "the kernel does not show the clock");
-  return cycles ? CqRing::Stamps::cycles : CqRing::Stamps::system_time;
+  return cycles ? StampKind::cycles : StampKind::system_time;
 }
 
 // Bytes of an entry by MLX5_CQE_SIZE; 0 for none.
@@ -114,10 +109,8 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
   extras.stamps = stamps.value();
 
   const bool mlx5 = mlx5dv_is_supported(context->device);
-  if (extras.stamps != CqRing::Stamps::none && !mlx5)
+  if (extras.stamps != StampKind::none && !mlx5)
     return unsupported(creating, "flags", flags, "for mlx5 only");
-  if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0 && !takes_queue_memory())
-    return unsupported(creating, "flags", flags, too_old);
   if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0) {
     extras.compression = compression_of(state);
     if (extras.compression == 0)
@@ -125,14 +118,14 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
                          mlx5 && state.driver == nullptr
                              ? "libmlx5 polls this CQ and cannot read compressed completions"
                              : "the device does not compress completions");
-  } else if (mlx5 && takes_queue_memory() &&
+  } else if (mlx5 &&
              std::atoi(variable(state, "MLX5_ENABLE_CQE_COMPRESSION").c_str()) != 0) {
     extras.compression = compression_of(state);  // a wish
   }
 
-  if (!extras.ring()) extras.entry_size = own_entry_size(state);
+  if (!extras.special()) extras.entry_size = own_entry_size(state);
   else if (mlx5) extras.entry_size = entry_size_of(variable(state, "MLX5_CQE_SIZE"));
-  if (extras.ring() && extras.entry_size == 0) extras.entry_size = 64;
+  if (extras.special() && extras.entry_size == 0) extras.entry_size = 64;
   return extras;
 }
 
@@ -155,12 +148,6 @@ Result<ibv_cq *> make_plain(ContextState *state, ibv_context *context, int cqe, 
   return cq.release();
 }
 
-// With the mutex of the context taken.
-CqState &take_state(ContextState &state) {
-  const MutexGuard guard(state.mutex);
-  return state.cq_pool.take();
-}
-
 Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
                                ibv_comp_channel *channel, int comp_vector, const Extras &extras) {
   if (cqe <= 0) return invalid(creating, "cqe", static_cast<unsigned>(cqe), "no possible size");
@@ -169,7 +156,8 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   attr.cq_context = cq_context;
   attr.channel = channel;
   attr.comp_vector = static_cast<std::uint32_t>(comp_vector);
-  attr.wc_flags = extras.stamps != CqRing::Stamps::none ? IBV_WC_EX_WITH_COMPLETION_TIMESTAMP : 0;
+  if (extras.stamps != StampKind::none)
+    attr.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
   if (extras.ignore_overrun) {
     attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
     attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
@@ -182,31 +170,25 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
     dv.cqe_comp_res_format = extras.compression;
   }
 
-  CqState &fresh = take_state(state);
-  const auto made = create_cq_in_memory(state, fresh, attr, dv);
-  if (!made) {
-    const MutexGuard guard(state.mutex);
-    state.cq_pool.give_back(fresh);
-    return made.failure();
-  }
-  ibv_cq *cq = ibv_cq_ex_to_cq(made.value());
-  fresh.ring.ours = true;
-  fresh.ring.entry_size = extras.entry_size;
-  fresh.ring.stamps = extras.stamps;
-  fresh.ring.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
-  if (extras.ring()) fresh.poll.store(poll_extended, std::memory_order_relaxed);
+  const KeepErrno keep;
+  ibv_cq_ex *const made = mlx5dv_create_cq(state.context, &attr, &dv);
+  if (made == nullptr) return keep.reason();
+  Owned<ibv_cq, destroy_real> cq(ibv_cq_ex_to_cq(made));
+  const MutexGuard guard(state.mutex);
+  CqState &fresh = state.cq_pool.take();
+  fresh.entry_size = extras.entry_size;
+  fresh.stamps = extras.stamps;
+  fresh.compressed = extras.compression != 0;
+  fresh.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
   try {
-    const MutexGuard guard(state.mutex);
-    state.completion_queues.insert(cq);
-    enter_cq(state, cq, fresh);
+    state.completion_queues.insert(cq.get());
+    enter_cq(state, cq.get(), fresh);
   } catch (...) {
-    real().ibv_destroy_cq(cq);
-    const MutexGuard guard(state.mutex);
-    state.completion_queues.erase(cq);
+    state.completion_queues.erase(cq.get());
     state.cq_pool.give_back(fresh);
     throw;
   }
-  return cq;
+  return cq.release();
 }
 
 Result<ibv_cq *> make(ContextState &state, int cqe, void *cq_context, ibv_comp_channel *channel,
@@ -299,7 +281,7 @@ Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t f
   const CqState *known = find_cq(&state, cq);
   if (front == nullptr || front->own.alone == nullptr || front->own.armed != 0 ||
       front->own.moderated || front->legacy.cons_index != 0 ||
-      (known != nullptr && known->poll.load() != nullptr))
+      (known != nullptr && (known->stamps != StampKind::none || known->compressed)))
     return no_overrun(flags);
   Extras extras{static_cast<std::uint32_t>(front->legacy.cqe_sz)};
   extras.ignore_overrun = true;

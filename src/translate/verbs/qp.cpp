@@ -8,14 +8,11 @@
 #include "translate/convert/legacy_grants.h"
 #include "translate/convert/qp_convert.h"
 #include "translate/convert/room.h"
-#include "translate/convert/wr_convert.h"
 #include "translate/queue/fronts.h"
-#include "translate/queue/lane/extended_poll.h"
-#include "translate/queue/lane/hooks.h"
-#include "translate/queue/lane/open.h"
-#include "translate/queue/receive_in_reset.h"
+#include "translate/queue/native/builders.h"
 #include "translate/queue/unwrapped.h"
 #include "translate/verbs/environment.h"
+#include "translate/verbs/qp_make.h"
 #include "translate/verbs/qp_queues_check.h"
 #include "translate/verbs/res_domain.h"
 #include "translate/verbs/scatter.h"
@@ -45,37 +42,19 @@ int destroy_real(ibv_qp *qp) {
   return error;
 }
 
-// The opcodes of which nothing has to be looked at but the flags.
-std::uint32_t simple_opcodes(ibv_qp_type type, bool atomics) {
-  if (type == IBV_QPT_RAW_PACKET) return 0;
-  std::uint32_t simple = 0;
-  for (int opcode = 0; opcode < 32; ++opcode) {
-    const Opcode modern = to_modern_opcode(opcode, type);
-    if (modern.lane == Lane::chained && int{modern.modern} == opcode &&
-        (atomics || !is_atomic(modern.modern)))
-      simple |= 1u << opcode;
-  }
-  return simple;
-}
-
-void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, By by) {
+// Throws bad_alloc.
+void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
   const bool no_windows = is_set(state, "MLX5_SHUT_UP_MW");
-  const bool in_lane = lane::is_for(modern) && by == By::libmlx5;
-  if (in_lane) lane::install(state, qp->send_cq);
   const MutexGuard guard(state.mutex);
   QpState &entry = state.qp_pool.take();
   entry.max_inline_data =
       std::min(modern.attr.cap.max_inline_data, largest_inline_data(qp->qp_type));
   entry.atomics = atomics;
-  entry.simple_opcodes = simple_opcodes(qp->qp_type, atomics);
-  entry.lane.no_windows = entry.no_windows = no_windows;
-  entry.datagram = qp->qp_type == IBV_QPT_UD;
+  entry.no_windows = no_windows;
   entry.port = 0;
   entry.granted = modern.attr.cap;
-  entry.sq_sig_all = modern.attr.sq_sig_all != 0;
   entry.srq = queue::shown(qp->srq);
-  entry.send_cq = qp->send_cq;
   entry.recv_cq = qp->recv_cq;
   entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
   entry.checksums = (state.device().device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0;
@@ -83,20 +62,12 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, By by
   entry.qp.store(qp, std::memory_order_relaxed);
   entry.shown.store(queue::shown(qp), std::memory_order_relaxed);
   try {
-    lane::enter(entry.lane, qp, modern);
-    if (entry.lane.ex != nullptr) {
-      if (in_lane) lane::install(state);
-      entry.simple_opcodes = 0;
-    }
+    if (modern.builders) native::open(state, entry, qp, modern);
     if (entry.raw) need_cq(state, entry.recv_cq).add_raw(queue::shown(qp));
     // A number that is taken was freed without our seeing it: its state goes back.
     QpState *stale = state.qps.find(qp->qp_num);
     state.qps.set(qp->qp_num, &entry);
-    if (stale != nullptr) {
-      leave_reset(state, *stale);
-      state.qp_pool.give_back(*stale);
-    }
-    enter_reset(state, entry);
+    if (stale != nullptr) state.qp_pool.give_back(*stale);
   } catch (...) {
     if (entry.raw) need_cq(state, entry.recv_cq).remove_raw(queue::shown(qp));
     state.qp_pool.give_back(entry);
@@ -170,7 +141,7 @@ Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
     return invalid(creating, "exp_create_flags", attr.exp_create_flags,
                    "IBV_EXP_QP_CREATE_UMR and IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS come together");
   if (!flag) return {};
-  if (pieces > lane::most_inline_entries)
+  if (pieces > most_inline_entries)
     return invalid(creating, "max_inl_send_klms", pieces, "at most 52");
   const ibv_qp_type type = to_modern_type(attr.qp_type);
   if (type != IBV_QPT_RC && type != IBV_QPT_DRIVER && type != IBV_QPT_XRC_SEND)
@@ -240,17 +211,17 @@ std::uint32_t granted_inline_receive(ContextState &state, const ibv_qp *qp,
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC) return 0;
   const std::uint32_t usual = scatter_to_connected();
   const CqState *own = find_cq(&state, qp->recv_cq);
-  if (usual != 0 && own != nullptr && own->ring.ours) return own->ring.entry_size / 2;
+  if (usual != 0 && own != nullptr && own->entry_size != 0) return own->entry_size / 2;
   return usual;
 }
 
-// The largest raw entry that a request announces.
-std::uint32_t raw_bytes(const ibv_exp_qp_init_attr &attr) {
+// The largest key change that a request announces.
+std::uint32_t key_change_bytes(const ibv_exp_qp_init_attr &attr) {
   if ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) == 0) return 0;
   if (attr.max_inl_send_klms == 0) return 0;
   // One more for the header of a pattern, as far as there is room.
-  const std::uint32_t entries = std::min(attr.max_inl_send_klms + 1, lane::most_inline_entries);
-  return lane::umr_bytes(to_modern_type(attr.qp_type), entries);
+  const std::uint32_t entries = std::min(attr.max_inl_send_klms + 1, most_inline_entries);
+  return umr_bytes(to_modern_type(attr.qp_type), entries);
 }
 
 // Sizes of an entry. The argument of an atomic stays what was asked: its limit is checked
@@ -277,89 +248,33 @@ bool scales(const ModernQpInit &modern) {
   return (modern.attr.comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
 }
 
-// raw_bytes: room for a raw entry in the send queue.
-ibv_qp *create(ContextState &state, ModernQpInit &modern, std::uint32_t raw_bytes,
-               lane::Operations reckoned) {
-  ibv_context *context = state.context;
-  const lane::Need need =
-      scales(modern) ? lane::Need::none : lane::need(context, modern.attr.qp_type, raw_bytes);
-  if (need != lane::Need::none) {
-    ibv_qp *qp = lane::create(state, modern, need, raw_bytes, reckoned);
-    if (qp != nullptr || need == lane::Need::required || errno != EOPNOTSUPP) return qp;
-    errno = 0;
-  }
-  // No builders: the set is for the size of an entry alone.
-  if (reckoned == lane::Operations::lean) {
-    ibv_qp_init_attr_ex attr = modern.attr;
-    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    attr.send_ops_flags = lane::lean_operations(attr.qp_type);
-    mlx5dv_qp_init_attr dv = modern.dv;
-    ibv_qp *qp = real().mlx5dv_create_qp(context, &attr, &dv);
-    modern.attr.cap = attr.cap;
-    return qp;
-  }
-  if (modern.needs_dv) return real().mlx5dv_create_qp(context, &modern.attr, &modern.dv);
-  // The inline would call our own wrapper.
-  if (modern.attr.comp_mask == IBV_QP_INIT_ATTR_PD)
-    return real().ibv_create_qp(modern.attr.pd, reinterpret_cast<ibv_qp_init_attr *>(&modern.attr));
-  return queue::create_native(context, modern.attr);
-}
-
-// What the legacy provider granted. The engine takes as many requests as that, which
-// libmlx5's entries, no smaller, have room for.
-void grant(ibv_qp_cap &cap, const LegacyGrants &legacy) {
-  cap.max_send_wr = legacy.requests;
-  cap.max_send_sge = legacy.pieces;
-  cap.max_inline_data = legacy.inline_data;
-}
-
-// The same, with as much room for data as the legacy provider granted. First in entries
-// of the usual size; then in entries that are large enough for anything; then, where
-// larger entries are too many, with the room that was asked for.
-ibv_qp *create_roomy(ContextState &state, ModernQpInit &modern, std::uint32_t raw_bytes,
-                     const LegacyExtra &extra, By by) {
-  using lane::Operations;
-  const ibv_qp_type type = modern.attr.qp_type;
-  const auto legacy = scales(modern) || !mlx5dv_is_supported(state.context->device)
-                          ? std::nullopt
-                          : legacy_grants(type, modern.attr.cap, extra);
-  if (!legacy) return create(state, modern, raw_bytes, Operations::all);
-  if (legacy->blocks > static_cast<std::uint32_t>(state.device().max_qp_wr)) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-
-  const auto attempt = [&](bool roomy, Operations reckoned) {
-    ModernQpInit asked = modern;
-    if (roomy) {
-      asked.attr.cap.max_inline_data = legacy->inline_data;
-      asked.attr.cap.max_send_sge = legacy->pieces;
-    }
-    ibv_qp *qp = create(state, asked, raw_bytes, reckoned);
-    if (qp == nullptr) return qp;
-    modern = asked;
-    if (roomy && by == By::engine) grant(modern.attr.cap, *legacy);
-    return qp;
-  };
-  // Room in bytes that makes an entry of the lean set large enough for all others.
-  constexpr std::uint32_t enough = 512;
-  ibv_qp *qp = attempt(true, Operations::all);
-  if (qp == nullptr && errno == EINVAL && legacy->inline_data >= enough && raw_bytes == 0 &&
-      lane::lean_operations(type) != 0)
-    qp = attempt(true, Operations::lean);
-  if (qp == nullptr && errno == EINVAL) qp = attempt(false, Operations::all);
-  return qp;
+// What libmlx5's builders do not serve. Their requests are counted, so that completions have to pass
+// this library.
+Result<void> check_builders(ContextState &state, const ModernQpInit &modern, By by,
+                            std::uint32_t key_change_bytes) {
+  ibv_cq *const cq = modern.attr.send_cq;
+  const bool builders = modern.attr.qp_type == IBV_QPT_DRIVER || key_change_bytes != 0;
+  if (by == By::engine || !builders || cq == nullptr) return {};
+  if (key_change_bytes != 0 && modern.attr.qp_type != IBV_QPT_RC)
+    return unsupported(creating, "max_inl_send_klms", key_change_bytes,
+                       "on rdma-core's data path keys are filled on RC queue pairs only");
+  const CqState *own = find_cq(&state, cq);
+  if (reinterpret_cast<const ibv_cq_ex *>(cq)->start_poll == nullptr ||
+      (own != nullptr && own->entry_size != 0))
+    return {};
+  return unsupported(creating, "send_cq", cq->handle,
+                     "on rdma-core's data path DC and UMR cannot complete on an ibv_cq_ex");
 }
 
 // type: the program's number.
 Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, ibv_qp_type type,
-                                     std::uint32_t raw_bytes, const LegacyExtra &extra,
+                                     std::uint32_t key_change_bytes, const LegacyExtra &extra,
                                      bool single_threaded = false) {
   if (modern.needs_dv && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "qp_type or exp_create_flags",
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
-  if (raw_bytes != 0 && !mlx5dv_is_supported(state.context->device))
-    return unsupported(creating, "max_inl_send_klms", raw_bytes, "for mlx5 only");
+  if (key_change_bytes != 0 && !mlx5dv_is_supported(state.context->device))
+    return unsupported(creating, "max_inl_send_klms", key_change_bytes, "for mlx5 only");
   // libmlx5 reckons in int: the size of an entry wraps, and something smaller is granted.
   if (modern.attr.cap.max_inline_data > inline_limit)
     return invalid(creating, "cap.max_inline_data", modern.attr.cap.max_inline_data,
@@ -367,9 +282,12 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
   const queue::Joining joining(state, &modern.attr.send_cq, &modern.attr.recv_cq, modern.attr.srq,
                                queue::is_underlay(modern.attr) ? By::libmlx5 : By::engine);
   if (!joining) return joining.failure();
+  if (const auto counted = check_builders(state, modern, joining.by().send, key_change_bytes);
+      !counted)
+    return counted.failure();
+  const EntryRoom room{joining.by().send, key_change_bytes, extra};
   const KeepErrno keep;
-  Owned<ibv_qp, destroy_real> made(
-      create_roomy(state, modern, raw_bytes, extra, joining.by().send));
+  Owned<ibv_qp, destroy_real> made(make_qp(state, modern, room));
   if (!made) return keep.reason();
   const auto queues = scales(modern) ? queue::Queues::scaling : queue::Queues::own;
   queue::put_before(&state, made.get(), queues,
@@ -383,7 +301,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
                      .max_tso_header = modern.attr.max_tso_header});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return made.release();
-  remember(state, made.get(), modern, joining.by().send);
+  remember(state, made.get(), modern);
   return made.release();
 }
 
@@ -425,7 +343,7 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
     modern.attr.pd = domain.pd();
   }
   const bool single_threaded = domain && domain.share().domain->td != nullptr;
-  const auto made = create_and_remember(state, modern, attr->qp_type, raw_bytes(*attr),
+  const auto made = create_and_remember(state, modern, attr->qp_type, key_change_bytes(*attr),
                                         extra_of(*attr), single_threaded);
   if (!made) return failed_with(*attr, made.failure());
 
@@ -496,7 +414,6 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
   if (entry != nullptr) {
     const MutexGuard guard(state->mutex);
     if (result == 0) {
-      leave_reset(*state, *entry);
       state->qp_pool.give_back(*entry);
     } else {
       state->qps.set(number, entry);
@@ -513,10 +430,9 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
 
 namespace {
 
-// A reset takes all requests away, without completions.
-void forget_requests(QpState &known, const ibv_qp_attr &attr, int mask) {
-  if (known.lane.ex != nullptr && (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET)
-    known.lane.log.abandon();
+// Of the DC transport.
+bool is_initiator(const QpState *known, const ibv_qp *qp) {
+  return known != nullptr && qp->qp_type == IBV_QPT_DRIVER;
 }
 
 // The port that an initiator was given, by whatever way.
@@ -524,7 +440,7 @@ std::uint8_t port_of(const QpState &known, ibv_qp *qp) {
   if (known.port != 0) return known.port;
   ibv_qp_attr now{};
   ibv_qp_init_attr unused{};
-  return ibv_query_qp(qp, &now, IBV_QP_PORT, &unused) == 0 ? now.port_num : 0;
+  return real().ibv_query_qp(qp, &now, IBV_QP_PORT, &unused) == 0 ? now.port_num : 0;
 }
 
 // In the terms of an initiator. 0 or an errno value, which may be negative.
@@ -541,9 +457,8 @@ int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int ma
 
 // Any queue pair, by whatever door. Not so for targets.
 int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
-  const int error = known != nullptr && known->lane.initiator && known->lane.active()
-                        ? modify_initiator(*known, qp, attr, mask)
-                        : real().ibv_modify_qp(qp, &attr, mask);
+  const int error = is_initiator(known, qp) ? modify_initiator(*known, qp, attr, mask)
+                                            : real().ibv_modify_qp(qp, &attr, mask);
   if (error != 0) return error;
   if (queue::QpFront *front = queue::before(qp)) {
     queue::refresh(*front);
@@ -556,8 +471,8 @@ int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &a
   }
   if (known != nullptr) {
     if ((mask & IBV_QP_PORT) != 0) known->port = attr.port_num;
-    forget_requests(*known, attr, mask);
-    if ((mask & IBV_QP_STATE) != 0) after_reset(*state, *known, qp, attr.qp_state);
+    // A reset takes all requests away, without completions.
+    if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET) known->builders.forget();
   }
   return 0;
 }
@@ -566,7 +481,7 @@ int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &a
 
 int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   QpState *known = find_qp(state, qp);
-  if (known == nullptr || !known->lane.active()) return modify_known(state, known, qp, *attr, mask);
+  if (!is_initiator(known, qp)) return modify_known(state, known, qp, *attr, mask);
   // The caller's structure may be the shorter one of the legacy age.
   ibv_qp_attr copy{};
   std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
@@ -597,7 +512,7 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
   }
 
   QpState *known = find_qp(&state, qp);
-  const bool initiator = known != nullptr && known->lane.initiator && known->lane.active();
+  const bool initiator = is_initiator(known, qp);
   if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !initiator)
     return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
 

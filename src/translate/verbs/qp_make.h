@@ -1,0 +1,22 @@
+// Making rdma-core's queue pair: large enough for what the legacy provider granted.
+#pragma once
+
+#include "translate/convert/legacy_grants.h"
+#include "translate/convert/qp_convert.h"
+#include "translate/queue/front.h"
+#include "translate/state/context_state.h"
+
+namespace ibvexp::translate {
+
+// What decides about the size of an entry in the send queue, beside ibv_qp_cap.
+struct EntryRoom {
+  queue::By by = queue::By::libmlx5;   // who writes the entries
+  std::uint32_t key_change_bytes = 0;  // of the largest key change; 0: none is posted
+  LegacyExtra extra;
+};
+
+// Null and errno. modern.attr.cap is what was granted, and modern.builders says whether requests
+// have to go through libmlx5's builders.
+ibv_qp *make_qp(ContextState &state, ModernQpInit &modern, const EntryRoom &room);
+
+}  // namespace ibvexp::translate
