@@ -1,4 +1,4 @@
-// What both lanes of the interface families, the engine's and direct/, ask and answer.
+// What the functions of the interface families have in common.
 #pragma once
 
 #include <cstdint>

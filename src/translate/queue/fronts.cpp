@@ -23,6 +23,15 @@ const NativeOperations *native_of(ibv_context *context) {
   return state != nullptr ? state->behind.get() : nullptr;
 }
 
+// What serves a creation for ourselves; null and errno where the provider has none.
+template <class F>
+F operation_of(ibv_context *context, F NativeOperations::*kept, F verbs_context::*own) {
+  const NativeOperations *native = native_of(context);
+  const F operation = native != nullptr ? native->*kept : verbs_get_ctx(context)->*own;
+  if (operation == nullptr) errno = EOPNOTSUPP;
+  return operation;
+}
+
 }  // namespace
 
 mlx5dv_cq facts_of(ibv_cq *back) noexcept {
@@ -30,29 +39,29 @@ mlx5dv_cq facts_of(ibv_cq *back) noexcept {
   mlx5dv_obj object{};
   object.cq.in = back;
   object.cq.out = &facts;
-  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) != 0) facts = {};
+  if (real().mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) != 0) facts = {};
   return facts;
 }
 
 ibv_qp *create_native(ibv_context *context, ibv_qp_init_attr_ex &attr) noexcept {
-  const NativeOperations *native = native_of(context);
-  return native != nullptr ? native->create_qp_ex(context, &attr)
-                           : ibv_create_qp_ex(context, &attr);
+  const auto create =
+      operation_of(context, &NativeOperations::create_qp_ex, &verbs_context::create_qp_ex);
+  return create != nullptr ? create(context, &attr) : nullptr;
 }
 
 ibv_qp *open_native(ibv_context *context, ibv_qp_open_attr &attr) noexcept {
-  const NativeOperations *native = native_of(context);
-  return native != nullptr ? native->open_qp(context, &attr) : ibv_open_qp(context, &attr);
+  const auto open = operation_of(context, &NativeOperations::open_qp, &verbs_context::open_qp);
+  return open != nullptr ? open(context, &attr) : nullptr;
 }
 
 ibv_srq *create_native(ibv_context *context, ibv_srq_init_attr_ex &attr) noexcept {
-  const NativeOperations *native = native_of(context);
-  if (native == nullptr) return ibv_create_srq_ex(context, &attr);
   const bool basic =
       (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || attr.srq_type == IBV_SRQT_BASIC;
   if (basic && (attr.comp_mask & ~(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE)) == 0)
     return real().ibv_create_srq(attr.pd, reinterpret_cast<ibv_srq_init_attr *>(&attr));
-  return native->create_srq_ex(context, &attr);
+  const auto create =
+      operation_of(context, &NativeOperations::create_srq_ex, &verbs_context::create_srq_ex);
+  return create != nullptr ? create(context, &attr) : nullptr;
 }
 
 ibv_wq *create_native(ibv_context *context, ibv_wq_init_attr &attr) noexcept {
@@ -81,7 +90,7 @@ ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &m
   object.qp.in = back;
   object.qp.out = &facts;
   if (of == Queues::scaling) fill_scaling(front, layout());
-  else if (of == Queues::own && mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0)
+  else if (of == Queues::own && real().mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0)
     fill(front, facts, made, layout());
   front.own.inner = &state->behind->data;
   front.own.back = back;
@@ -126,7 +135,7 @@ ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces
   mlx5dv_obj object{};
   object.srq.in = back;
   object.srq.out = &facts;
-  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ) == 0) fill(front, facts, max_pieces);
+  if (real().mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ) == 0) fill(front, facts, max_pieces);
   front.shown.context = state->context;
   front.own.inner = &state->behind->data;
   front.own.back = back;
@@ -152,7 +161,7 @@ ibv_exp_wq *put_before(ContextState *state, ibv_exp_wq *back, ibv_wq *real,
   mlx5dv_obj object{};
   object.rwq.in = real;
   object.rwq.out = &facts;
-  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_RWQ) == 0)
+  if (ibvexp::real().mlx5dv_init_obj(&object, MLX5DV_OBJ_RWQ) == 0)
     fill(front, facts, max_pieces, strides, layout());
   front.own.back = back;
   if (by == By::engine && facts.dbrec != nullptr) {

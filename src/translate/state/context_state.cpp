@@ -21,8 +21,7 @@ const char ContextState::identity = 0;
 ContextState::ContextState(ibv_context *of)
     : context(of),
       refused_send_flags(refused_flags()),
-      native{of->ops.post_send, of->ops.poll_cq, of->ops.bind_mw},
-      post_recv(of->ops.post_recv) {}
+      native{of->ops.post_send, of->ops.poll_cq, of->ops.bind_mw} {}
 
 const ibv_device_attr &ContextState::device() {
   static constexpr ibv_device_attr nothing{};

@@ -36,15 +36,8 @@ struct OwnedMemory {
 };
 
 using NativePost = decltype(ibv_context_ops::post_send);
-using NativePostReceive = decltype(ibv_context_ops::post_recv);
 using NativePoll = decltype(ibv_context_ops::poll_cq);
 using NativeBind = decltype(ibv_context_ops::bind_mw);
-
-// Memory of a completion queue, see cq_memory.h.
-struct CqMemory {
-  std::size_t length;
-  CqState *owner;
-};
 
 struct ContextState {
   explicit ContextState(ibv_context *of);
@@ -54,14 +47,14 @@ struct ContextState {
   // Flags of a work request that are refused, whatever its opcode.
   const std::uint64_t refused_send_flags;
 
-  // The provider's data path. The operations lead to lane/hooks.h once
-  // a queue pair is in the builder lane.
+  // The provider's data path. The operations lead to queue/native/hooks.h once a queue pair
+  // is on libmlx5's builders.
   const struct {
     NativePost post_send;
     NativePoll poll_cq;
     NativeBind bind_mw;
   } native;
-  bool lane_installed = false;
+  bool hooked = false;
 
   // Null: programs hold rdma-core's objects.
   std::unique_ptr<NativeOperations> behind;
@@ -72,12 +65,7 @@ struct ContextState {
   // What is called with rdma-core's objects.
   ibv_context_ops &operations() { return behind != nullptr ? behind->data : context->ops; }
 
-  // Who takes the receives of queue pairs that are ready for them. The context's own
-  // pointer leads to receive_in_reset.h while a queue pair is in RESET.
-  std::atomic<NativePostReceive> post_recv;
-  unsigned in_reset = 0;  // queue pairs
-
-  // The same of shared receive queues; null until there is one of legacy XRC. The
+  // The provider's operations of shared receive queues; null until there is one of legacy XRC. The
   // context's own pointers then lead to xrc_srq.h.
   struct {
     decltype(ibv_context_ops::post_srq_recv) post_recv;
@@ -104,7 +92,6 @@ struct ContextState {
 
   // Indirect memory keys by index, the upper 24 bits of the key.
   NumberTable<IndirectKey> keys;
-  std::atomic<bool> made_largest_key{false};
 
   // Everything below, and changes to the above. Never held across a call into
   // rdma-core.
@@ -127,15 +114,6 @@ struct ContextState {
   Handles<ResDomain> left_domains;  // destroyed, and still in use
   // Of the objects that were created with one.
   std::unordered_map<const void *, DomainShare> domain_shares;
-
-  // Whether the device has the DC transport: 0 not tried yet, 1 yes, 2 no.
-  std::atomic<int> dc{0};
-
-  std::unordered_map<const void *, CqMemory> cq_memory;
-
-  // The parent domain of queues whose memory is ours.
-  ibv_pd *cq_domain_pd = nullptr;
-  ibv_pd *cq_domain = nullptr;
 
   // An object that a program wants to see destroyed. Out of its set first: of two
   // threads that destroy it one finds nothing.

@@ -1,8 +1,7 @@
-// What polling has to know about the completion queues that need more than the
-// provider's poll_cq. Most queues have no state.
+// What has to be known about completion queues that were created with more than
+// ibv_create_cq() has, or take frames. Most queues have no state.
 #pragma once
 
-#include "base/result.h"
 #include "base/state_pool.h"
 
 #include <infiniband/verbs_exp.h>
@@ -14,47 +13,16 @@
 
 namespace ibvexp {
 
-struct ContextState;
-struct CqState;
-
-// As translate::poll_cq; wc_size has been checked.
-using CqPoll = Result<int> (*)(ContextState &context, CqState &state, ibv_cq *cq, int num_entries,
-                               ibv_exp_wc *wc, std::uint32_t wc_size);
-
-// Where the completions of a queue lie, if it takes its memory from this library
-// (cq_memory.h), and what they are to report.
-struct CqRing {
-  enum class Stamps : std::uint8_t { none, cycles, system_time };
-
-  std::uint8_t *entries = nullptr;
-  const __be32 *doorbell = nullptr;  // [0]: entries consumed
-  std::uint32_t entry_size = 64;
-  Stamps stamps = Stamps::none;
-  bool mini_has_hash = false;  // compressed completions: with the hash, not with the checksum
-  bool ours = false;           // an extended queue that no program polls as one
-};
-
-// What libmlx5 put into a queue for ibv_start_poll(), where the lane stands in
-// front of it (lane/extended_poll.h), and what the current completion is to say.
-struct ExtendedPoll {
-  int (*start_poll)(ibv_cq_ex *, ibv_poll_cq_attr *) = nullptr;
-  int (*next_poll)(ibv_cq_ex *) = nullptr;
-  ibv_wc_opcode (*read_opcode)(ibv_cq_ex *) = nullptr;
-  std::uint32_t (*read_byte_len)(ibv_cq_ex *) = nullptr;
-  std::uint32_t (*read_qp_num)(ibv_cq_ex *) = nullptr;
-  bool settled = false;  // the members below are set
-  ibv_wc_opcode opcode = IBV_WC_SEND;
-  std::uint32_t byte_len = 0;
-};
+// What IBV_EXP_CQ_TIMESTAMP asked for.
+enum class StampKind : std::uint8_t { none, cycles, system_time };
 
 struct CqState {
   std::atomic<ibv_cq *> cq{nullptr};
 
-  // Takes the place of the provider's poll_cq when not null.
-  std::atomic<CqPoll> poll{nullptr};
-
-  CqRing ring;
-  ExtendedPoll extended;
+  std::uint32_t entry_size = 0;  // bytes, where we chose; 0: where libmlx5 did
+  StampKind stamps = StampKind::none;
+  bool compressed = false;     // the device may write compressed completions
+  bool mini_has_hash = false;  // of those: with the hash, not with the checksum
 
   // Receive completions of raw packets carry a flow tag where others have the
   // number of the queue pair. Whether receive queues of raw packets end here,
@@ -79,9 +47,9 @@ struct CqState {
 
   void retire() noexcept {
     cq.store(nullptr, std::memory_order_relaxed);
-    poll.store(nullptr, std::memory_order_relaxed);
-    ring = {};
-    extended = {};
+    entry_size = 0;
+    stamps = StampKind::none;
+    compressed = mini_has_hash = false;
     raw_queues_.clear();
     publish();
   }

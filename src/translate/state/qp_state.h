@@ -2,8 +2,7 @@
 #pragma once
 
 #include "base/state_pool.h"
-#include "translate/state/early_receives.h"
-#include "translate/state/lane.h"
+#include "translate/state/builders.h"
 
 #include <infiniband/verbs_exp.h>
 
@@ -18,28 +17,21 @@ struct QpState {
   ibv_srq *srq = nullptr;                // as the program holds it
   ibv_exp_dct *dct = nullptr;            // a target: qp is null
   std::uint32_t max_inline_data = 0;     // granted
-  std::uint32_t simple_opcodes = 0;      // bit n: opcode n goes to the provider as it is
   bool atomics = false;                  // the device has them
   bool no_windows = false;               // MLX5_SHUT_UP_MW
-  bool sq_sig_all = false;
-  bool datagram = false;   // requests name an address handle
-  bool raw = false;        // receives frames
-  bool checksums = false;  // of raw packets: the device fills them in
-  bool in_reset = false;   // takes receives nevertheless: queue/receive_in_reset.h
-  std::uint8_t port = 0;   // given on the way to INIT; 0: not seen
+  bool raw = false;                      // receives frames
+  bool checksums = false;                // of raw packets: the device fills them in
+  std::uint8_t port = 0;                 // given on the way to INIT; 0: not seen
   std::uint16_t max_tso_header = 0;
-  ibv_cq *send_cq = nullptr;
   ibv_cq *recv_cq = nullptr;
   ibv_qp_cap granted{};
-  EarlyReceives early;
-  lane::Lane lane;  // inactive for most
+  native::Builders builders;  // closed for most
 
   void retire() noexcept {
     qp.store(nullptr, std::memory_order_relaxed);
     shown.store(nullptr, std::memory_order_relaxed);
     dct = nullptr;
-    early = {};
-    lane.ex = nullptr;
+    builders.ex = nullptr;
   }
 };
 

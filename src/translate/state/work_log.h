@@ -3,8 +3,7 @@
 // libmlx5's builders may not be entered with a full send queue: they would go on
 // writing, into the last entry of the previous batch. So the queue's fill is
 // counted here, from what was posted and what was seen to complete, never below
-// what libmlx5 counts. The same record says what a completion stands for that
-// libmlx5 knows only as a raw entry.
+// what libmlx5 counts.
 //
 // Posting calls are serialised by the lock of the send queue. complete() may run
 // in any thread at any time: several may poll one completion queue, and handle
@@ -17,14 +16,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace ibvexp::lane {
-
-// What a completion is to say; an opcode of 0xffff leaves what libmlx5 wrote.
-struct Meaning {
-  static constexpr std::uint32_t unchanged = 0xffff;
-  std::uint32_t opcode = unchanged;  // ibv_exp_wc_opcode
-  std::uint32_t byte_len = 0;
-};
+namespace ibvexp::native {
 
 class WorkLog {
  public:
@@ -60,13 +52,11 @@ class WorkLog {
   std::uint32_t position() const { return head_.load(std::memory_order_relaxed); }
 
   // Not if full().
-  void push(std::uint64_t wr_id, bool signaled, Meaning meaning) {
+  void push(std::uint64_t wr_id, bool signaled) {
     const std::uint32_t at = head_.load(std::memory_order_relaxed);
     Entries &entries = *current_.load(std::memory_order_relaxed);
     Entry &entry = entries.all[at & entries.mask];
     entry.wr_id.store(wr_id, std::memory_order_relaxed);
-    entry.opcode.store(meaning.opcode, std::memory_order_relaxed);
-    entry.byte_len.store(meaning.byte_len, std::memory_order_relaxed);
     entry.state.store(state(at, signaled ? signaled_one : silent_one), std::memory_order_release);
     head_.store(at + 1, std::memory_order_release);
   }
@@ -81,7 +71,7 @@ class WorkLog {
 
   // A completion of this queue, with the request's own wr_id. Frees the request
   // and all silent ones before it. False if no such request is outstanding.
-  bool complete(std::uint64_t wr_id, bool success, Meaning &meaning) {
+  bool complete(std::uint64_t wr_id, bool success) {
     const Entries &entries = *current_.load(std::memory_order_acquire);
     bool in_order = true;
     // In that order: the oldest one never passes the newest.
@@ -100,8 +90,6 @@ class WorkLog {
       const bool waiting =
           now == state(at, signaled_one) || (!success && now == state(at, silent_one));
       if (waiting && entry.wr_id.load(std::memory_order_relaxed) == wr_id) {
-        meaning.opcode = entry.opcode.load(std::memory_order_relaxed);
-        meaning.byte_len = entry.byte_len.load(std::memory_order_relaxed);
         if (entry.state.compare_exchange_strong(now, state(at, done))) {
           if (in_order) advance(at + 1);
           else disorder_.store(true);
@@ -125,8 +113,6 @@ class WorkLog {
   struct Entry {
     std::atomic<std::uint64_t> wr_id{0};
     std::atomic<std::uint32_t> state{0};
-    std::atomic<std::uint32_t> opcode{0};
-    std::atomic<std::uint32_t> byte_len{0};
   };
   struct Entries {
     std::unique_ptr<Entry[]> all;
@@ -169,4 +155,4 @@ class WorkLog {
   std::unique_ptr<Entries> entries_;
 };
 
-}  // namespace ibvexp::lane
+}  // namespace ibvexp::native

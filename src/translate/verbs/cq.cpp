@@ -118,8 +118,7 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
                          mlx5 && state.driver == nullptr
                              ? "libmlx5 polls this CQ and cannot read compressed completions"
                              : "the device does not compress completions");
-  } else if (mlx5 &&
-             std::atoi(variable(state, "MLX5_ENABLE_CQE_COMPRESSION").c_str()) != 0) {
+  } else if (mlx5 && std::atoi(variable(state, "MLX5_ENABLE_CQE_COMPRESSION").c_str()) != 0) {
     extras.compression = compression_of(state);  // a wish
   }
 

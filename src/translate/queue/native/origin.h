@@ -4,7 +4,9 @@
 #include "translate/convert/wc_convert.h"
 #include "translate/state/context_state.h"
 
-namespace ibvexp::translate {
+namespace ibvexp::native {
+
+using translate::Origin;
 
 // For the completions of one batch: one queue pair is behind most of them.
 class Origins {
@@ -21,7 +23,8 @@ class Origins {
       if (known_ != nullptr)
         origin_ = {known_->shown.load(std::memory_order_relaxed), known_->srq, known_->dct, false};
     }
-    if (own_ != nullptr && wc.status == IBV_WC_SUCCESS && is_receive(wc.opcode)) [[unlikely]]
+    if (own_ != nullptr && wc.status == IBV_WC_SUCCESS && translate::is_receive(wc.opcode))
+        [[unlikely]]
       return received_ = of_receive();
     return origin_;
   }
@@ -41,4 +44,4 @@ class Origins {
   Origin origin_{}, received_;
 };
 
-}  // namespace ibvexp::translate
+}  // namespace ibvexp::native

@@ -1,18 +1,22 @@
-// The provider writes into the front of the caller's array, whose elements are
-// larger, and the completions are then moved to their places from the last to the
-// first: no buffer of our own, no limit on the batch, one lock.
-#include "translate/queue/poll.h"
+#include "translate/queue/native/poll.h"
 
-#include "trace/diagnose.h"
-#include "translate/queue/origin.h"
+#include "translate/queue/native/hooks.h"
+#include "translate/queue/native/origin.h"
+#include "translate/queue/stamps.h"
 
-namespace ibvexp::translate {
+#include <cerrno>
+
+namespace ibvexp::native {
 
 namespace {
 
-// Moves the first count completions, whatever they are.
-[[gnu::noinline]] void move_any(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
-                                std::uint32_t wc_size) {
+using translate::to_legacy;
+using translate::wc_size_4_0;
+
+// The provider has written into the front of the caller's array, whose elements are larger: the
+// completions move to their places from the last to the first, without a buffer.
+void spread(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
+            std::uint32_t wc_size) {
   Origins origins(&state, own);
   const bool to_3x_or_4_0 = wc_size == wc_size_4_0;
   const ibv_wc *from = reinterpret_cast<const ibv_wc *>(wc) + count;
@@ -21,65 +25,75 @@ namespace {
     ibv_wc modern;
     std::memcpy(&modern, --from, sizeof(modern));
     at -= wc_size;
-    store(to_legacy(modern, origins.find(modern), to_3x_or_4_0), at, wc_size);
+    translate::store(to_legacy(modern, origins.find(modern), to_3x_or_4_0), at, wc_size);
   }
 }
 
-// From the last on as long as they are plain. Returns how many are left.
-template <std::uint32_t wc_size>
-int move_all_plain(const ContextState &state, const CqState *own, int count, ibv_exp_wc *wc) {
-  const ibv_wc *from = reinterpret_cast<const ibv_wc *>(wc) + count;
-  char *at = reinterpret_cast<char *>(wc) + static_cast<std::size_t>(count) * wc_size;
-  std::uint32_t number = ~0u;  // no queue pair has it
-  PlainOrigin origin;
-  for (; count > 0; --count) {
-    --from;
-    if (from->qp_num != number) {
-      number = from->qp_num;
-      origin = {state, own, number};
-    }
-    if (!move_plain<wc_size>(*from, origin, at -= wc_size)) break;
+// The completion that the queue stands at. There is no reader of the P_Key index, nor of the
+// immediate data of requests.
+ibv_wc read(ibv_cq_ex *cq) {
+  ibv_wc wc{};
+  wc.wr_id = cq->wr_id;
+  wc.status = cq->status;
+  wc.qp_num = ibv_wc_read_qp_num(cq);
+  if (wc.status != IBV_WC_SUCCESS) {
+    wc.vendor_err = ibv_wc_read_vendor_err(cq);
+    return wc;
   }
+  wc.opcode = ibv_wc_read_opcode(cq);
+  wc.wc_flags = ibv_wc_read_wc_flags(cq);
+  wc.byte_len = ibv_wc_read_byte_len(cq);
+  if (wc.opcode == IBV_WC_COMP_SWAP || wc.opcode == IBV_WC_FETCH_ADD) wc.byte_len = 8;
+  if (!translate::is_receive(wc.opcode)) return wc;
+  wc.imm_data = ibv_wc_read_imm_data(cq);
+  wc.src_qp = ibv_wc_read_src_qp(cq);
+  wc.slid = static_cast<std::uint16_t>(ibv_wc_read_slid(cq));
+  wc.sl = ibv_wc_read_sl(cq);
+  wc.dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
+  return wc;
+}
+
+Result<int> poll_stamped(ContextState &state, CqState &own, ibv_cq_ex *cq, int num_entries,
+                         ibv_exp_wc *wc, std::uint32_t wc_size) {
+  if (num_entries <= 0) return 0;
+  ibv_poll_cq_attr attr{};
+  if (const int error = ibv_start_poll(cq, &attr); error != 0) {
+    if (error == ENOENT) return 0;
+    return Error{EIO};
+  }
+  translate::Stamps stamps(state.context, own.stamps);
+  Origins origins(&state, &own);
+  const bool to_3x_or_4_0 = wc_size == wc_size_4_0;
+  char *at = reinterpret_cast<char *>(wc);
+  int count = 0;
+  do {
+    ibv_wc modern = read(cq);
+    settle(state, modern);
+    ibv_exp_wc legacy = to_legacy(modern, origins.find(modern), to_3x_or_4_0);
+    stamps.put(ibv_wc_read_completion_ts(cq), legacy);
+    translate::store(legacy, at, wc_size);
+    at += wc_size;
+  } while (++count < num_entries && ibv_next_poll(cq) == 0);
+  ibv_end_poll(cq);
   return count;
+}
+
+// Not of a queue of the same address that was made past this library.
+bool is_stamped(const CqState *own, const ibv_cq_ex *cq) {
+  return own != nullptr && own->stamps != StampKind::none && cq->start_poll != nullptr;
 }
 
 }  // namespace
 
-Result<int> poll_both(queue::CqFront &front, int num_entries, ibv_exp_wc *wc,
-                      std::uint32_t wc_size) {
-  const auto place = [&](int done) {
-    return reinterpret_cast<ibv_exp_wc *>(reinterpret_cast<char *>(wc) +
-                                          static_cast<std::size_t>(done) * wc_size);
-  };
-  const int count = queue::take_from_both(
-      front, num_entries,
-      [&](int wanted, int done) {
-        return engine::poll(*front.own.engine, wanted, place(done), wc_size);
-      },
-      [&](ibv_cq *cq, int wanted, int done) {
-        const auto taken = poll_native(cq, wanted, place(done), wc_size);
-        return taken ? taken.value() : -taken.error();
-      });
-  if (count < 0) return Error{-count};
+Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc, std::uint32_t wc_size) {
+  ContextState *state = attached(cq->context);
+  CqState *own = find_cq(state, cq);
+  if (auto *ex = reinterpret_cast<ibv_cq_ex *>(cq); is_stamped(own, ex))
+    return poll_stamped(*state, *own, ex, num_entries, wc, wc_size);
+  const int count = state->operations().poll_cq(cq, num_entries, reinterpret_cast<ibv_wc *>(wc));
+  if (count < 0) return Error{EIO};
+  spread(*state, own, count, wc, wc_size);
   return count;
 }
 
-Result<int> refuse_room(ibv_cq *cq, int num_entries, const ibv_exp_wc *wc, std::uint32_t wc_size) {
-  if (num_entries < 1) return 0;
-  if (const queue::CqFront *front = queue::front_of(cq))
-    if (front->own.engine != nullptr && front->own.engine->is_empty()) return 0;
-  const Error error = wc == nullptr ? invalid(EntryId::ibv_exp_poll_cq, "wc", 0, "must not be null")
-                                    : invalid(EntryId::ibv_exp_poll_cq, "wc_size", wc_size,
-                                              "less than struct ibv_wc has");
-  errno = error.code;
-  return error;
-}
-
-void move_completions(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
-                      std::uint32_t wc_size) {
-  if (wc_size == wc_size_4_1) count = move_all_plain<wc_size_4_1>(state, own, count, wc);
-  else if (wc_size == wc_size_4_0) count = move_all_plain<wc_size_4_0>(state, own, count, wc);
-  if (count > 0) move_any(state, own, count, wc, wc_size);
-}
-
-}  // namespace ibvexp::translate
+}  // namespace ibvexp::native

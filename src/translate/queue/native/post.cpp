@@ -1,23 +1,25 @@
-// The common lane: basic opcodes through the provider's own post_send.
-//
 // The chain is copied in pieces onto the stack, 16 requests at a time, and
 // judged before the provider sees it. That is not only for the error code: when
 // libmlx5 (v44 and later) finds a fault in a request that it has begun to
 // write, it rings the doorbell with the faulty entry, and the good ones before it
 // are not executed. So either a request is known to be good, or it is posted in
 // a call of its own, where nothing precedes it.
-#include "translate/queue/post.h"
+#include "translate/queue/native/post.h"
 
+#include "trace/diagnose.h"
 #include "translate/convert/wr_convert.h"
-#include "translate/queue/lane/post.h"
+#include "translate/queue/native/builders.h"
 #include "translate/queue/send_refusal.h"
 #include "translate/state/context_state.h"
 
 #include <cerrno>
 
-namespace ibvexp::translate {
+namespace ibvexp::native {
 
 namespace {
+
+using translate::Handling;
+using translate::Opcode;
 
 constexpr int piece = 16;
 
@@ -30,7 +32,7 @@ class Poster {
 
   void add(ibv_exp_send_wr &wr, ibv_wr_opcode opcode) {
     if (count_ == 0) first_ = &wr;
-    to_modern(wr, opcode, qp_->qp_type, modern_[count_]);
+    translate::to_modern(wr, opcode, qp_->qp_type, modern_[count_]);
     modern_[count_].next = &modern_[count_ + 1];
     ++count_;
   }
@@ -63,31 +65,32 @@ int judge_frame(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode)
   constexpr std::uint16_t shortest_header = 14;
   constexpr std::uint32_t inline_header = 18;  // what older devices want in the entry
   if (known == nullptr) {
-    opcode.lane = Lane::alone;
+    opcode.handling = Handling::alone;
     return 0;
   }
   if ((wr.exp_send_flags & IBV_EXP_SEND_IP_CSUM) != 0 && !known->checksums)
-    opcode.lane = Lane::alone;
+    opcode.handling = Handling::alone;
   if (opcode.modern == IBV_WR_TSO)
     return wr.tso.hdr_sz < shortest_header || wr.tso.hdr_sz > known->max_tso_header ? EINVAL : 0;
   if (wr.num_sge < 1) return EINVAL;
   if (wr.sg_list[0].length < inline_header) [[unlikely]]
-    opcode.lane = Lane::alone;
+    opcode.handling = Handling::alone;
   return 0;
 }
 
 // Whether the provider accepts the request once it has begun. known: null for a queue
 // pair that nobody has noted.
 int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opcode &opcode) {
-  if (has_data(opcode.modern)) {
-    if (const int fault = judge_pieces(wr); fault != 0) [[unlikely]]
+  if (translate::has_data(opcode.modern)) {
+    if (const int fault = translate::judge_pieces(wr); fault != 0) [[unlikely]]
       return fault;
     if (type == IBV_QPT_UD && wr.wr.ud.ah == nullptr) [[unlikely]]
       return EINVAL;
   }
-  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0 && has_data(opcode.modern)) [[unlikely]] {
-    if (known == nullptr) opcode.lane = Lane::alone;
-    else if (inline_bytes(wr) > known->max_inline_data)
+  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0 && translate::has_data(opcode.modern))
+      [[unlikely]] {
+    if (known == nullptr) opcode.handling = Handling::alone;
+    else if (translate::inline_bytes(wr) > known->max_inline_data)
       return ENOMEM;  // as the legacy provider had it
   }
   if (opcode.modern == IBV_WR_BIND_MW) [[unlikely]] {
@@ -96,60 +99,31 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opc
     if (bind.mw == nullptr || (bind.bind_info.mr == nullptr && bind.bind_info.length != 0))
       return EINVAL;
   }
-  if (is_atomic(opcode.modern) && (known == nullptr || !known->atomics)) opcode.lane = Lane::alone;
+  if (translate::is_atomic(opcode.modern) && (known == nullptr || !known->atomics))
+    opcode.handling = Handling::alone;
   if (type == IBV_QPT_RAW_PACKET) return judge_frame(wr, known, opcode);
-  return 0;
-}
-
-// The simple requests that a chain begins with, in pieces. Leaves wr at the first
-// other one, or where the provider stopped with an error.
-int post_simple(ibv_qp *qp, ibv_exp_send_wr *&wr, const QpState &known, NativePost provider) {
-  ibv_send_wr modern[piece + 1];
-  while (wr != nullptr) {
-    ibv_exp_send_wr *const first = wr;
-    int count = 0;
-    for (; wr != nullptr && count < piece && is_simple(*wr, known); wr = wr->next, ++count) {
-      copy_simple(*wr, modern[count]);
-      modern[count].next = &modern[count + 1];
-    }
-    if (count == 0) return 0;
-    modern[count - 1].next = nullptr;
-    ibv_send_wr *bad = modern;
-    if (const int error = provider(qp, modern, &bad); error != 0) [[unlikely]] {
-      wr = first;
-      for (const ibv_send_wr *at = modern; at != bad && at->next != nullptr; at = at->next)
-        wr = wr->next;
-      return error < 0 ? -error : error;
-    }
-  }
   return 0;
 }
 
 // Judges each request by itself.
 Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr,
                         const QpState *known, std::uint64_t refused, NativePost provider) {
-  if (known != nullptr) {
-    if (const int error = post_simple(qp, wr, *known, provider); error != 0) [[unlikely]] {
-      if (bad_wr != nullptr) *bad_wr = wr;
-      return Error{error};
-    }
-  }
   Poster poster(qp, provider);
   ibv_exp_send_wr *bad = nullptr;
   int error = 0;
 
   for (; wr != nullptr; wr = wr->next) {
-    Opcode opcode = to_modern_opcode(wr->exp_opcode, qp->qp_type);
+    Opcode opcode = translate::to_modern_opcode(wr->exp_opcode, qp->qp_type);
     int fault = 0;
-    if (opcode.lane == Lane::other) [[unlikely]]
-      fault = refuse_opcode(wr->exp_opcode);
-    else if (opcode.lane == Lane::illegal) [[unlikely]] fault = EINVAL;
+    if (opcode.handling == Handling::other) [[unlikely]]
+      fault = refuse_other(wr->exp_opcode);
+    else if (opcode.handling == Handling::illegal) [[unlikely]] fault = EINVAL;
     else if ((wr->exp_send_flags & refused) != 0) [[unlikely]]
-      fault = refuse_send_flags(wr->exp_send_flags, refused);
+      fault = translate::refuse_send_flags(wr->exp_send_flags, refused);
     else fault = judge(*wr, known, qp->qp_type, opcode);
 
     // What came before is posted in any case.
-    if (fault != 0 || opcode.lane == Lane::alone || poster.full()) {
+    if (fault != 0 || opcode.handling == Handling::alone || poster.full()) {
       error = poster.flush(bad);
       if (error != 0) break;
     }
@@ -159,7 +133,7 @@ Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_w
       break;
     }
     poster.add(*wr, opcode.modern);
-    if (opcode.lane == Lane::alone) {
+    if (opcode.handling == Handling::alone) {
       error = poster.flush(bad);
       if (error != 0) break;
     }
@@ -171,19 +145,17 @@ Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_w
   return Error{error};
 }
 
-Result<void> post_in_lane(lane::Lane &lane, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr,
-                          std::uint64_t refused) {
-  ibv_exp_send_wr *bad = nullptr;
-  const int error = lane::post(lane, wr, refused, bad);
-  if (error == 0) [[likely]]
-    return {};
-  if (bad_wr != nullptr) *bad_wr = bad;
-  return Error{error};
-}
-
 }  // namespace
 
-Result<void> post_any(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr) {
+int refuse_other(int opcode) {
+  const bool key_change = opcode == IBV_EXP_WR_UMR_FILL || opcode == IBV_EXP_WR_UMR_INVALIDATE;
+  if (key_change || !translate::opcode_served(opcode)) return translate::refuse_opcode(opcode);
+  return unsupported(EntryId::ibv_exp_post_send, "exp_opcode", static_cast<unsigned>(opcode),
+                     "rdma-core's data path, which the queue pair is on, does not post it")
+      .code;
+}
+
+Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr) {
   // Of receive-side scaling: libmlx5 would look at its queues all the same.
   if (qp->send_cq == nullptr) [[unlikely]] {
     if (bad_wr != nullptr) *bad_wr = wr;
@@ -191,9 +163,13 @@ Result<void> post_any(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr)
   }
   ContextState *state = attached(qp->context);
   QpState *known = find_qp(state, qp);
-  if (known != nullptr && known->lane.active())
-    return post_in_lane(known->lane, wr, bad_wr, state->refused_send_flags);
-  return post_chain(qp, wr, bad_wr, known, state->refused_send_flags, state->native.post_send);
+  if (known == nullptr || !known->builders.active())
+    return post_chain(qp, wr, bad_wr, known, state->refused_send_flags, state->native.post_send);
+  ibv_exp_send_wr *bad = nullptr;
+  const int error = build_chain(known->builders, wr, state->refused_send_flags, bad);
+  if (error == 0) return {};
+  if (bad_wr != nullptr) *bad_wr = bad;
+  return Error{error};
 }
 
-}  // namespace ibvexp::translate
+}  // namespace ibvexp::native
