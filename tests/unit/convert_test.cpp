@@ -3,7 +3,6 @@
 #include "translate/convert/device_convert.h"
 #include "base/number_table.h"
 #include "table/options.h"
-#include "translate/queue/poll.h"
 #include "translate/convert/port_convert.h"
 #include "translate/convert/qp_convert.h"
 #include "translate/state/qp_state.h"
@@ -36,59 +35,7 @@ ibv_wc dirty(ibv_wc_opcode opcode, unsigned flags = 0) {
   return wc;
 }
 
-// Moves a completion by the short way, to offset bytes behind its place, and says
-// whether that was the right thing to do.
-template <std::uint32_t wc_size>
-bool moves_as_any_other(const ibv_wc &from, const PlainOrigin &of, std::size_t offset) {
-  constexpr std::size_t padding = offsetof(ibv_exp_wc, dlid_path_bits) + 1;
-  alignas(8) char memory[sizeof(ibv_wc) + wc_size], before[sizeof(memory)];
-  std::memset(memory, 0x5a, sizeof(memory));
-  std::memcpy(memory, &from, sizeof(from));
-  std::memcpy(before, memory, sizeof(memory));
-  char *at = memory + offset;
-  if (!move_plain<wc_size>(reinterpret_cast<const ibv_wc &>(memory), of, at))
-    return std::memcmp(memory, before, sizeof(memory)) == 0;
-
-  const Origin origin{of.qp, of.srq, nullptr, false};
-  char expected[wc_size];
-  store(to_legacy(from, origin, wc_size == wc_size_4_0), expected, wc_size);
-  std::memcpy(expected + padding, at + padding, 2);
-  return std::memcmp(at, expected, wc_size) == 0;
-}
-
 }  // namespace
-
-TEST_CASE("the short way of plain completions is the same as that of all") {
-  ibv_qp qp{};
-  ibv_srq srq{};
-  const int opcodes[] = {IBV_WC_SEND,      IBV_WC_RDMA_WRITE,
-                         IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,
-                         IBV_WC_FETCH_ADD, IBV_WC_BIND_MW,
-                         IBV_WC_LOCAL_INV, IBV_WC_TSO,
-                         IBV_WC_RECV,      IBV_WC_RECV_RDMA_WITH_IMM,
-                         IBV_WC_TM_ADD,    IBV_WC_TM_RECV,
-                         IBV_WC_DRIVER1,   -1};
-  int moved = 0;
-  for (const int opcode : opcodes) {
-    for (unsigned n = 0; n < 64 * 2 * 2 * 2 * 2; ++n) {
-      ibv_wc from = dirty(static_cast<ibv_wc_opcode>(opcode), n % 64);
-      from.status = (n & 64) != 0 ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS;
-      PlainOrigin of;
-      of.qp = (n & 128) != 0 ? nullptr : &qp;
-      of.srq = (n & 256) != 0 ? &srq : nullptr;
-      of.receives = (n & 512) != 0;
-      INFO("opcode " << opcode << ", case " << n);
-      for (const std::size_t offset : {std::size_t{0}, std::size_t{48}}) {
-        REQUIRE(moves_as_any_other<wc_size_4_1>(from, of, offset));
-        REQUIRE(moves_as_any_other<wc_size_4_0>(from, of, offset));
-      }
-      char elsewhere[sizeof(ibv_exp_wc)];
-      moved += move_plain<wc_size_4_1>(from, of, elsewhere);
-    }
-  }
-  // Seven opcodes of requests, whatever the flags; two of receives with 16 of them.
-  CHECK(moved == 7 * 64 * 2 * 2 + 2 * 16 * 2);
-}
 
 TEST_CASE("completions of sends have no receive members [row:IBV_EXP_WC_SEND]") {
   const auto wc = to_legacy(dirty(IBV_WC_SEND), {}, false);
@@ -153,17 +100,19 @@ TEST_CASE("opcodes of requests, in both encodings, by type of queue pair") {
     CHECK(to_modern_opcode(opcode, IBV_QPT_RC).modern == IBV_WR_LOCAL_INV);
   for (const int opcode : {0x4e, int{IBV_EXP_WR_BIND_MW}}) {
     CHECK(to_modern_opcode(opcode, IBV_QPT_RC).modern == IBV_WR_BIND_MW);
-    CHECK(to_modern_opcode(opcode, IBV_QPT_UD).lane == Lane::illegal);
+    CHECK(to_modern_opcode(opcode, IBV_QPT_UD).handling == Handling::illegal);
   }
-  CHECK(to_modern_opcode(IBV_EXP_WR_RDMA_READ, IBV_QPT_UC).lane == Lane::illegal);
-  CHECK(to_modern_opcode(IBV_EXP_WR_ATOMIC_CMP_AND_SWP, IBV_QPT_XRC_SEND).lane == Lane::chained);
+  CHECK(to_modern_opcode(IBV_EXP_WR_RDMA_READ, IBV_QPT_UC).handling == Handling::illegal);
+  CHECK(to_modern_opcode(IBV_EXP_WR_ATOMIC_CMP_AND_SWP, IBV_QPT_XRC_SEND).handling ==
+        Handling::chained);
   for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD})
     for (const int opcode : {IBV_EXP_WR_ATOMIC_CMP_AND_SWP, IBV_EXP_WR_ATOMIC_FETCH_AND_ADD})
-      CHECK(to_modern_opcode(opcode, type).lane == Lane::illegal);
-  CHECK(to_modern_opcode(IBV_EXP_WR_SEND, IBV_QPT_RAW_PACKET).lane == Lane::chained);
-  CHECK(to_modern_opcode(IBV_EXP_WR_SEND_WITH_IMM, IBV_QPT_RAW_PACKET).lane == Lane::illegal);
-  CHECK(to_modern_opcode(IBV_EXP_WR_NOP, IBV_QPT_RC).lane == Lane::other);
-  CHECK(to_modern_opcode(-1, IBV_QPT_RC).lane == Lane::other);
+      CHECK(to_modern_opcode(opcode, type).handling == Handling::illegal);
+  CHECK(to_modern_opcode(IBV_EXP_WR_SEND, IBV_QPT_RAW_PACKET).handling == Handling::chained);
+  CHECK(to_modern_opcode(IBV_EXP_WR_SEND_WITH_IMM, IBV_QPT_RAW_PACKET).handling ==
+        Handling::illegal);
+  CHECK(to_modern_opcode(IBV_EXP_WR_NOP, IBV_QPT_RC).handling == Handling::other);
+  CHECK(to_modern_opcode(-1, IBV_QPT_RC).handling == Handling::other);
 }
 
 TEST_CASE("requests are copied member by member") {
@@ -232,7 +181,7 @@ TEST_CASE("GID types: InfiniBand and RoCE v1 are one") {
 
 TEST_CASE("device attributes are reported if asked for, known and allowed") {
   DeviceFacts facts{};
-  facts.is_mlx5 = facts.raw_entries = facts.scatter_to_cqe = true;
+  facts.is_mlx5 = facts.engine = facts.scatter_to_cqe = true;
   facts.attr.orig_attr.max_qp = 4;
   facts.attr.orig_attr.device_cap_flags = IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW;
   facts.attr.odp_caps.general_caps = IBV_ODP_SUPPORT;
@@ -258,7 +207,7 @@ TEST_CASE("device attributes are reported if asked for, known and allowed") {
          IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_NOP));
   CHECK(exp_capabilities(facts, none) == 0);
   // Before rdma-core v36.
-  facts.raw_entries = false;
+  facts.engine = false;
   CHECK((exp_capabilities(facts, all) & IBV_EXP_DEVICE_NOP) == 0);
 }
 

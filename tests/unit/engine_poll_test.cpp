@@ -334,7 +334,7 @@ TEST_CASE("engine: of the polls that find nothing one in 32 takes a lock of the 
   CHECK(libc_locks == before + 10);
   for (int i = 0; i < 320; ++i) poll(rig.queue, 1, &exp, sizeof(exp));
   CHECK(libc_locks == before + 20);
-  rig.queue.stamps = Stamps::system_time;
+  rig.queue.stamps = ibvexp::StampKind::system_time;
   for (int i = 0; i < 320; ++i) poll(rig.queue, 1, &exp, sizeof(exp));
   CHECK(libc_locks == before + 30);
   for (int i = 0; i < 64; ++i) {
@@ -407,7 +407,7 @@ TEST_CASE("engine: failed requests of a queue with time stamps") {
   for (const std::uint32_t size : {88u, 104u, 96u}) {
     CAPTURE(size);
     PollRig rig;
-    rig.queue.stamps = Stamps::cycles;
+    rig.queue.stamps = ibvexp::StampKind::cycles;
     rig.post_sends(1);
     PollRig::Fields send;
     send.opcode = 13;
@@ -1025,7 +1025,7 @@ TEST_CASE("engine: arming") {
 
 TEST_CASE("engine: time stamps") {
   PollRig rig;
-  rig.queue.stamps = Stamps::cycles;
+  rig.queue.stamps = ibvexp::StampKind::cycles;
   rig.post_receives(1);
   rig.post_sends(1);
   PollRig::Fields fields;
@@ -1054,7 +1054,7 @@ TEST_CASE("engine: time stamps") {
   CHECK((wc[0].exp_wc_flags & (then | IBV_EXP_WC_WITH_INV)) ==
         (then | std::uint64_t{IBV_EXP_WC_WITH_INV}));
   // With the time of day, too.
-  rig.queue.stamps = Stamps::system_time;
+  rig.queue.stamps = ibvexp::StampKind::system_time;
   rig.post_receives(1);
   fields.timestamp = 0;
   rig.add(fields);

@@ -1,13 +1,14 @@
 // The entries that give an indirect memory key its memory, byte by byte.
-#include "translate/queue/lane/key_entry.h"
-#include "translate/queue/lane/umr_layout.h"
+#include "translate/queue/engine/key_entry.h"
+#include "translate/queue/umr_layout.h"
 
 #include <catch.h>
 
 #include <cstring>
 #include <vector>
 
-using namespace ibvexp::lane;
+using namespace ibvexp::engine;
+using namespace ibvexp::queue;
 
 namespace {
 

@@ -9,17 +9,14 @@
 #include <random>
 #include <thread>
 
-using ibvexp::lane::Meaning;
-using ibvexp::lane::WorkLog;
+using ibvexp::native::WorkLog;
 
 namespace {
 
 constexpr bool signaled = true, silent = false, good = true, failed = false;
 
-std::uint32_t opcode_of(WorkLog &log, std::uint64_t wr_id, bool success = good) {
-  Meaning meaning;
-  REQUIRE(log.complete(wr_id, success, meaning));
-  return meaning.opcode;
+void complete(WorkLog &log, std::uint64_t wr_id, bool success = good) {
+  REQUIRE(log.complete(wr_id, success));
 }
 
 }  // namespace
@@ -30,25 +27,25 @@ TEST_CASE("a queue takes as many requests as it has entries") {
   log.open(depth);
   for (std::uint32_t i = 0; i < depth; ++i) {
     CHECK(!log.full());
-    log.push(i, signaled, {});
+    log.push(i, signaled);
   }
   CHECK(log.full());
-  CHECK(opcode_of(log, 0) == Meaning::unchanged);
+  complete(log, 0);
   CHECK(!log.full());
 }
 
 TEST_CASE("a completion frees the silent requests before it") {
   WorkLog log;
   log.open(4);
-  log.push(1, silent, {});
-  log.push(2, silent, {});
-  log.push(3, signaled, {});
-  log.push(4, silent, {});
+  log.push(1, silent);
+  log.push(2, silent);
+  log.push(3, signaled);
+  log.push(4, silent);
   CHECK(log.full());
-  opcode_of(log, 3);
+  complete(log, 3);
   for (int i = 0; i < 3; ++i) {
     CHECK(!log.full());
-    log.push(9, silent, {});
+    log.push(9, silent);
   }
   CHECK(log.full());
 }
@@ -56,48 +53,47 @@ TEST_CASE("a completion frees the silent requests before it") {
 TEST_CASE("equal numbers are kept apart by their order") {
   WorkLog log;
   log.open(4);
-  log.push(7, signaled, {256, 0});
-  log.push(7, silent, {});
-  log.push(7, signaled, {9, 16});
-  CHECK(opcode_of(log, 7) == 256);
-  Meaning meaning;
-  REQUIRE(log.complete(7, good, meaning));
-  CHECK(meaning.opcode == 9);
-  CHECK(meaning.byte_len == 16);
-  CHECK(!log.complete(7, good, meaning));
+  log.push(7, signaled);
+  log.push(7, silent);
+  log.push(7, signaled);
+  complete(log, 7);
+  complete(log, 7);
+  CHECK(!log.complete(7, good));
 }
 
 TEST_CASE("a silent request completes only when it fails") {
   WorkLog log;
   log.open(4);
-  log.push(1, silent, {});
-  log.push(1, signaled, {5, 0});
-  CHECK(opcode_of(log, 1) == 5);
+  log.push(1, silent);
+  log.push(1, signaled);
+  complete(log, 1);
+  CHECK(!log.complete(1, good));
 
-  log.push(2, silent, {});
-  log.push(2, signaled, {5, 0});
-  log.push(3, silent, {});
-  CHECK(opcode_of(log, 2, failed) == Meaning::unchanged);
-  CHECK(opcode_of(log, 2, failed) == 5);
-  opcode_of(log, 3, failed);
+  log.push(2, silent);
+  log.push(2, signaled);
+  log.push(3, silent);
+  complete(log, 2, failed);
+  complete(log, 2, failed);
+  CHECK(!log.complete(2, failed));
+  complete(log, 3, failed);
   for (int i = 0; i < 4; ++i) {
     CHECK(!log.full());
-    log.push(9, silent, {});
+    log.push(9, silent);
   }
 }
 
 TEST_CASE("completions handled out of order free nothing too early") {
   WorkLog log;
   log.open(3);
-  log.push(1, signaled, {});
-  log.push(2, silent, {});
-  log.push(3, signaled, {});
-  opcode_of(log, 3);
+  log.push(1, signaled);
+  log.push(2, silent);
+  log.push(3, signaled);
+  complete(log, 3);
   CHECK(log.full());
-  opcode_of(log, 1);
+  complete(log, 1);
   for (int i = 0; i < 3; ++i) {
     CHECK(!log.full());
-    log.push(4, signaled, {});
+    log.push(4, signaled);
   }
   CHECK(log.full());
 }
@@ -105,17 +101,17 @@ TEST_CASE("completions handled out of order free nothing too early") {
 TEST_CASE("what was not posted after all is taken back") {
   WorkLog log;
   log.open(4);
-  log.push(1, signaled, {});
+  log.push(1, signaled);
   const std::uint32_t from = log.position();
-  log.push(2, signaled, {});
-  log.push(3, silent, {});
-  log.push(4, signaled, {});  // another thread's
+  log.push(2, signaled);
+  log.push(3, silent);
+  log.push(4, signaled);  // another thread's
   log.cancel_since(from, 2);
   CHECK(log.full());
-  opcode_of(log, 1);
+  complete(log, 1);
   for (int i = 0; i < 3; ++i) {
     CHECK(!log.full());
-    log.push(5, signaled, {});
+    log.push(5, signaled);
   }
   CHECK(log.full());
 }
@@ -123,17 +119,16 @@ TEST_CASE("what was not posted after all is taken back") {
 TEST_CASE("a reset empties the queue, and a larger one may follow") {
   WorkLog log;
   log.open(2);
-  log.push(1, signaled, {});
-  log.push(2, signaled, {});
+  log.push(1, signaled);
+  log.push(2, signaled);
   log.abandon();
-  Meaning meaning;
-  CHECK(!log.complete(1, good, meaning));
+  CHECK(!log.complete(1, good));
   CHECK(!log.full());
   log.open(1000);
-  for (int i = 0; i < 1000; ++i) log.push(1, signaled, {});
+  for (int i = 0; i < 1000; ++i) log.push(1, signaled);
   CHECK(log.full());
   log.open(1);
-  log.push(1, signaled, {});
+  log.push(1, signaled);
   CHECK(log.full());
 }
 
@@ -156,8 +151,7 @@ TEST_CASE("two threads poll what a third one posts") {
     for (std::uint32_t i = 0; i < total; ++i) {
       while (log.full()) std::this_thread::yield();
       const bool signal = silent_before == depth - 1 || i == total - 1 || random() % 3 == 0;
-      const std::uint32_t opcode = random() % 200;
-      log.push(i % 5, signal, {opcode, i});
+      log.push(i % 5, signal);
       const std::lock_guard guard(mutex);
       if (++outstanding > depth) overrun = true;
       if (!signal) {
@@ -184,8 +178,7 @@ TEST_CASE("two threads poll what a third one posts") {
       outstanding -= ready.front().second;
       ready.pop_front();
       lock.unlock();
-      Meaning meaning;
-      if (!log.complete(id, good, meaning) || meaning.byte_len % 5 != id) lost = true;
+      if (!log.complete(id, good)) lost = true;
       ++handled;
     }
   };

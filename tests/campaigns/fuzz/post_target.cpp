@@ -150,7 +150,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *input, std::size_t siz
   Bytes in(input, size);
   const auto transport = static_cast<Transport>(in.below(6));
   QueuePair qp(transport, 7, in.below(2) != 0);
-  qp.endpoint.send.extended = in.below(2) != 0;
   qp.endpoint.send.windows = in.below(2) != 0;
   Chain chain;
   while (!in.empty()) {
