@@ -491,6 +491,20 @@ TEST_CASE(
   }
 }
 
+// Where the configuration makes every creation fail.
+TEST_CASE("what a device can do is asked, not tried [row:ibv_exp_query_device]",
+          "[no-new-objects]") {
+  const Context context = open_first();
+  ibv_exp_device_attr attr{};
+  attr.comp_mask =
+      IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_MAX_DCT | IBV_EXP_DEVICE_ATTR_UMR;
+  REQUIRE(ibv_exp_query_device(context.get(), &attr) == 0);
+  CHECK((attr.exp_device_cap_flags & IBV_EXP_DEVICE_DC_TRANSPORT) != 0);
+  CHECK((attr.exp_device_cap_flags & IBV_EXP_DEVICE_UMR) != 0);
+  CHECK(attr.max_dct != 0);
+  CHECK(attr.umr_caps.max_klm_list_size != 0);
+}
+
 // Where the configuration hides atomics.
 TEST_CASE(
     "a target does without remote atomics where there are none "

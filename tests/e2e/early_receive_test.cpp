@@ -1,19 +1,6 @@
 // Receives that are posted before the queue pair is in INIT, as legacy programs do.
 #include "rig.h"
 
-// A library that is loaded at run time does not see a queue pair change its state: it
-// keeps nothing that it could not hand over.
-#ifdef IBVEXP_EXTERN_CALLS
-
-TEST_CASE("a library that came late keeps no receives [row:qp_receive_in_reset]") {
-  Rig rig;
-  const auto native = rig.context->ops.post_recv;
-  const Qp qp = rig.create_qp(IBV_QPT_RC);
-  CHECK(rig.context->ops.post_recv == native);
-}
-
-#else
-
 namespace {
 
 constexpr std::size_t slot = 64;
@@ -175,5 +162,3 @@ TEST_CASE("queue pairs in use post as if there were none in RESET [row:qp_receiv
   exchange(rig, used.get(), out, 1);
   CHECK(rig.context->ops.post_recv == native);
 }
-
-#endif

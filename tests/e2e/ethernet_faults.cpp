@@ -1,7 +1,6 @@
 // Faults under the verbs of Ethernet: completion queues, work queues, tables, queue
 // pairs that scale, flow rules, interface families. On Ethernet ports.
 #include "fault_harness.h"
-#include "rdma_core.h"
 
 #include <sched.h>
 
@@ -56,11 +55,9 @@ struct Scenario {
     channel = make<ibv_comp_channel>("ibv_create_comp_channel",
                                      [&] { return ibv_create_comp_channel(context); });
     plain_cq = cq("ibv_exp_create_cq", 0, channel);
-    const bool knows_memory = support::rdma_core_release() >= 29;
-    timed_cq =
-        cq("ibv_exp_create_cq (TIMESTAMP)", knows_memory ? IBV_EXP_CQ_TIMESTAMP : 0, channel);
+    timed_cq = cq("ibv_exp_create_cq (TIMESTAMP)", IBV_EXP_CQ_TIMESTAMP, channel);
     if (channel->refcnt != 2) give_up("users of the channel", channel->refcnt);
-    packed_cq = cq("ibv_exp_create_cq (COMPRESSED)", knows_memory ? IBV_EXP_CQ_COMPRESSED_CQE : 0);
+    packed_cq = cq("ibv_exp_create_cq (COMPRESSED)", IBV_EXP_CQ_COMPRESSED_CQE);
     send_cq = cq("ibv_exp_create_cq", 0);
     ibv_exp_cq_attr moderation{};
     moderation.comp_mask = IBV_EXP_CQ_ATTR_MODERATION;

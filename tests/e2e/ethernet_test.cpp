@@ -1,7 +1,6 @@
 // Raw packets: frames out and in, checksums, segmentation, pacing, and what the
 // device says about them.
 #include "ethernet_rig.h"
-#include "rdma_core.h"
 
 namespace {
 
@@ -21,10 +20,7 @@ constexpr std::uint64_t rx_all = rx_ok | IBV_EXP_WC_RX_IPV6_PACKET | IBV_EXP_WC_
                                  IBV_EXP_WC_RX_OUTER_TCP_UDP_CSUM_OK;
 
 // Flags of completion queues: plain, and polled by our own parser where there is one.
-std::vector<std::uint32_t> kinds_of_queue() {
-  if (support::rdma_core_release() < 29) return {0};
-  return {0, IBV_EXP_CQ_TIMESTAMP};
-}
+std::vector<std::uint32_t> kinds_of_queue() { return {0, IBV_EXP_CQ_TIMESTAMP}; }
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 namespace {
 
 // A sender and a receiver of frames, both under the families.
-struct Lane : FamilyRig {
+struct Frames : FamilyRig {
   Cq send_cq = create_cq(512), recv_cq = create_cq(512);
   Qp out = create_on(IBV_QPT_RAW_PACKET, send_cq.get(), send_cq.get());
   Qp in = create_on(IBV_QPT_RAW_PACKET, recv_cq.get(), recv_cq.get());
@@ -21,7 +21,7 @@ struct Lane : FamilyRig {
 
   static constexpr std::size_t slot = 2048;
 
-  Lane() {
+  Frames() {
     REQUIRE(send != nullptr);
     REQUIRE(receive != nullptr);
     REQUIRE(sent != nullptr);
@@ -65,7 +65,7 @@ constexpr auto signaled = IBV_EXP_QP_BURST_SIGNALED;
 }  // namespace
 
 TEST_CASE("send_pending and send_flush carry frames of all sizes") {
-  Lane t;
+  Frames t;
   for (unsigned round = 0; round < 20; ++round) {
     t.post(16);
     std::vector<Frame> frames;
@@ -83,7 +83,7 @@ TEST_CASE("send_pending and send_flush carry frames of all sizes") {
 }
 
 TEST_CASE("nothing is sent before send_flush") {
-  Lane t;
+  Frames t;
   t.post(2);
   const Frame frame = make_frame(100, 1), later = make_frame(90, 2);
   const ibv_sge piece = t.load(0, frame);
@@ -104,7 +104,7 @@ TEST_CASE("nothing is sent before send_flush") {
 }
 
 TEST_CASE("send_burst posts one frame per element") {
-  Lane t;
+  Frames t;
   for (unsigned round = 0; round < 12; ++round) {
     t.post(32);
     std::vector<Frame> frames;
@@ -120,7 +120,7 @@ TEST_CASE("send_burst posts one frame per element") {
 }
 
 TEST_CASE("send_burst posts all frames or none") {
-  Lane t;
+  Frames t;
   t.post(4);
   const Frame lost = make_frame(100, 1), kept = make_frame(200, 2);
   ibv_sge list[3] = {t.load(0, lost), t.load(1, lost), t.load(2, lost)};
@@ -134,8 +134,8 @@ TEST_CASE("send_burst posts all frames or none") {
 }
 
 TEST_CASE("recv_burst posts all requests or none") {
-  Lane t;
-  ibv_sge list[2] = {t.from.piece(0, Lane::slot), t.from.piece(Lane::slot, Lane::slot)};
+  Frames t;
+  ibv_sge list[2] = {t.from.piece(0, Frames::slot), t.from.piece(Frames::slot, Frames::slot)};
   list[1].length = 0x80000001;  // more than a request can name
   CHECK(t.receive->recv_burst(t.in.get(), list, 2) == EINVAL);
   t.post(1);
@@ -147,7 +147,7 @@ TEST_CASE("recv_burst posts all requests or none") {
 }
 
 TEST_CASE("gather lists, inline data and VLAN tags, around the end of the ring") {
-  Lane t;
+  Frames t;
   std::uint16_t tci = 0x6123;
   for (unsigned round = 0; round < 60; ++round) {
     t.post(4);
@@ -185,7 +185,7 @@ TEST_CASE("gather lists, inline data and VLAN tags, around the end of the ring")
 }
 
 TEST_CASE("a VLAN tag in front of a gather list") {
-  Lane t;
+  Frames t;
   t.post(1);
   std::uint16_t tci = 7;
   const Frame frame = make_frame(300, 4);
@@ -202,7 +202,7 @@ TEST_CASE("a VLAN tag in front of a gather list") {
 // [row:IBV_EXP_CQ_RX_IPV4_PACKET][row:IBV_EXP_CQ_RX_IP_CSUM_OK]
 // [row:IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK][row:IBV_EXP_CQ_RX_UDP_PACKET][row:IBV_EXP_QP_BURST_IP_CSUM]
 TEST_CASE("checksums are computed on request, and reported layer by layer") {
-  Lane t;
+  Frames t;
   t.post(3);
   const Frame good = make_udp(100, 1);
   Frame blank = good;
@@ -222,13 +222,13 @@ TEST_CASE("checksums are computed on request, and reported layer by layer") {
               return t.received->poll_length_flags(t.recv_cq.get(), nullptr, &copied, &flags);
             }) == static_cast<int>(good.size()));
     CHECK(flags == (i < 2 ? all_good : udp4 | IBV_EXP_CQ_RX_IP_CSUM_OK));
-    CHECK(std::memcmp(&t.to.bytes[static_cast<std::size_t>(i) * Lane::slot],
+    CHECK(std::memcmp(&t.to.bytes[static_cast<std::size_t>(i) * Frames::slot],
                       i < 2 ? good.data() : bad.data(), good.size()) == 0);
   }
 }
 
 TEST_CASE("a full queue says so and keeps what it has") {
-  Lane t;
+  Frames t;
   // One block per frame: as many as the queue has, which may be more than asked. They go to a MAC
   // address without a receiver, so that no receive completes.
   const Frame frame = make_frame(64, 9, 7);
@@ -257,10 +257,10 @@ TEST_CASE("a full queue says so and keeps what it has") {
 }
 
 TEST_CASE("receives whose completions the program reads itself are posted again and again") {
-  Lane t;
+  Frames t;
   ByHand completions(t.recv_cq.get());
   t.post(64);
-  ibv_sge more = t.to.piece(0, Lane::slot);
+  ibv_sge more = t.to.piece(0, Frames::slot);
   for (unsigned i = 0; i < 300; ++i) {
     REQUIRE(t.receive->recv_burst(t.in.get(), &more, 1) == ENOMEM);
     const Frame frame = make_frame(60 + i, i);
@@ -269,13 +269,13 @@ TEST_CASE("receives whose completions the program reads itself are posted again 
     REQUIRE(t.send->send_flush(t.out.get()) == 0);
     REQUIRE(poll_count(t.sent, t.send_cq.get(), 1) == 1);
     CHECK(be32toh(completions.next().byte_cnt) == frame.size());
-    REQUIRE(std::memcmp(&t.to.bytes[i % 64 * Lane::slot], frame.data(), frame.size()) == 0);
+    REQUIRE(std::memcmp(&t.to.bytes[i % 64 * Frames::slot], frame.data(), frame.size()) == 0);
     t.post(1);
   }
 }
 
 TEST_CASE("flags and lengths that cannot be served are refused") {
-  Lane t;
+  Frames t;
   const Frame frame = make_frame(64, 9);
   const ibv_sge piece = t.load(0, frame);
   const auto pending = [&](std::uint32_t length, std::uint32_t flags) {
@@ -345,7 +345,7 @@ TEST_CASE("VLAN tags are for frames") {
 
 // A chain that does not fit is undone: what was pending before it is sent as it was.
 TEST_CASE("a burst that does not fit leaves what is pending") {
-  Lane t;
+  Frames t;
   t.post(2);
   const Frame first = make_frame(100, 1), second = make_frame(200, 2);
   const ibv_sge piece = t.load(0, first);
@@ -369,7 +369,7 @@ TEST_CASE("a burst that does not fit leaves what is pending") {
 
 // [row:IBV_EXP_CQ_RX_CVLAN_STRIPPED_V1][row:IBV_EXP_CQ_RX_WITH_TIMESTAMP]
 TEST_CASE("timestamps, VLAN tags and single completions of the CQ family") {
-  Lane t;
+  Frames t;
   t.post(4);
   const Frame frame = make_frame(80, 1);
   const ibv_sge piece = t.load(0, frame);

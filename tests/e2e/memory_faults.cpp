@@ -1,6 +1,5 @@
 // Faults under the memory verbs and legacy XRC: keys, windows, device memory, domains.
 #include "fault_harness.h"
-#include "rdma_core.h"
 
 #include <infiniband/ofa_verbs.h>
 
@@ -14,8 +13,6 @@ struct Scenario {
   ibv_exp_res_domain *domain = nullptr;
   ibv_qp *qp = nullptr, *peer = nullptr;
   alignas(4096) unsigned char bytes[8192];
-  // Whether there are entries of our own: key changes and masked atomics.
-  const bool raw_entries = support::rdma_core_release() >= 36;
 
   ibv_qp *create_qp(ibv_exp_res_domain *in) {
     ibv_exp_qp_init_attr attr{};
@@ -24,11 +21,9 @@ struct Scenario {
     attr.qp_type = IBV_QPT_RC;
     attr.comp_mask = IBV_EXP_QP_INIT_ATTR_PD;
     attr.pd = pd;
-    if (raw_entries) {
-      attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS | IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS;
-      attr.exp_create_flags = IBV_EXP_QP_CREATE_UMR;
-      attr.max_inl_send_klms = 8;
-    }
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS | IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS;
+    attr.exp_create_flags = IBV_EXP_QP_CREATE_UMR;
+    attr.max_inl_send_klms = 8;
     if (in != nullptr) {
       attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_RES_DOMAIN;
       attr.res_domain = in;
@@ -198,7 +193,7 @@ struct Scenario {
     dereg(paged);
     ibv_mr *mr = make<ibv_mr>("ibv_exp_reg_mr",
                               [&] { return reg(bytes, sizeof(bytes), IBV_EXP_ACCESS_MW_BIND); });
-    if (raw_entries) keys(mr);
+    keys(mr);
     windows(mr);
     attempt("ibv_exp_rereg_mr", [&] {
       return ibv_exp_rereg_mr(mr, IBV_EXP_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
@@ -250,7 +245,7 @@ struct Scenario {
     ::close(fd);
   }
 
-  // In the builder lane, with masked atomics.
+  // With masked atomics.
   void masked_atomic() {
     ibv_mr *mr = make<ibv_mr>("ibv_exp_reg_mr (ATOMIC)", [&] {
       return reg(bytes, sizeof(bytes), IBV_EXP_ACCESS_REMOTE_ATOMIC | IBV_EXP_ACCESS_REMOTE_WRITE);
@@ -286,7 +281,7 @@ struct Scenario {
     memory();
     device_memory();
     old_xrc();
-    if (raw_entries) masked_atomic();
+    masked_atomic();
     close();
   }
 };

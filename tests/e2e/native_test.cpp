@@ -1,5 +1,6 @@
 // What rdma-core's own data path cannot do is refused (IBVEXP_ENGINE=native).
 #include "families_rig.h"
+#include "pair.h"
 
 namespace {
 
@@ -36,5 +37,34 @@ TEST_CASE("rdma-core's data path has no interface families") {
   attr.mp_rq = {IBV_EXP_MP_RQ_NO_SHIFT, 9, 6};
   errno = 0;
   CHECK(ibv_exp_create_wq(rig.context.get(), &attr) == nullptr);
+  CHECK(errno == ENOTSUP);
+}
+
+// [row:IBV_EXP_WR_NOP]
+TEST_CASE("rdma-core's data path posts no masked atomics and no NOP") {
+  Pair t(IBV_QPT_RC);
+  ibv_sge piece = t.in.piece(0, 8);
+  for (const auto opcode : {IBV_EXP_WR_NOP, IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP}) {
+    auto good = t.write(1, &piece), refused = request(2, opcode, &piece);
+    good.next = &refused;
+    ibv_exp_send_wr *bad = nullptr;
+    CHECK(t.post(good, bad) == ENOTSUP);
+    CHECK(bad == &refused);
+    t.complete(1);
+  }
+  ibv_exp_device_attr attr{};
+  attr.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS;
+  REQUIRE(ibv_exp_query_device(t.context.get(), &attr) == 0);
+  CHECK((attr.exp_device_cap_flags & (IBV_EXP_DEVICE_NOP | IBV_EXP_DEVICE_EXT_ATOMICS)) == 0);
+}
+
+// [row:IBV_EXP_CQ_COMPRESSED_CQE]
+TEST_CASE("rdma-core's data path reads no compressed completions") {
+  Rig rig;
+  ibv_exp_cq_init_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
+  attr.flags = IBV_EXP_CQ_COMPRESSED_CQE;
+  errno = 0;
+  CHECK(ibv_exp_create_cq(rig.context.get(), 64, nullptr, nullptr, 0, &attr) == nullptr);
   CHECK(errno == ENOTSUP);
 }

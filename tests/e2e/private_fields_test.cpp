@@ -200,7 +200,7 @@ TEST_CASE("completion queues, also resized") {
   check_cq(base.get(), engine_drives() ? 1 : 0);
 }
 
-TEST_CASE("completion queues with time stamps", "[rdma-core-29]") {
+TEST_CASE("completion queues with time stamps") {
   Rig rig;
   ibv_exp_cq_init_attr attr{};
   attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;

@@ -158,7 +158,7 @@ TEST_CASE("a long chain is posted in order [row:ibv_exp_post_send]") {
   for (int i = 0; i < count; ++i) {
     pieces[i] = p.out.piece(static_cast<std::size_t>(i) * 64, 64);
     wrs[i] = p.write(100 + i, &pieces[i], static_cast<std::size_t>(i) * 64);
-    // Every kind of lane: chained, inline, and a change of both.
+    // Chained, inline, and a change of both.
     if (i % 7 == 3) wrs[i].exp_send_flags |= IBV_EXP_SEND_INLINE;
     wrs[i].next = i + 1 < count ? &wrs[i + 1] : nullptr;
   }

@@ -1,6 +1,5 @@
 // Words of the device that programs read before they choose a path, against
 // rdma-core's own answers; and completions that the device compresses.
-#include "rdma_core.h"
 #include "rig.h"
 
 #include <infiniband/mlx5dv.h>
@@ -47,9 +46,7 @@ TEST_CASE(
   REQUIRE(mlx5dv_query_device(context.get(), &dv) == 0);
 
   const auto attr = ask(context.get(), everything);
-  // Before release 29 no queue takes stamps, so there is no mask of them.
-  CHECK(attr.timestamp_mask ==
-        (support::rdma_core_release() >= 29 ? modern.completion_timestamp_mask : 0));
+  CHECK(attr.timestamp_mask == modern.completion_timestamp_mask);
   CHECK(attr.tso_caps.max_tso == modern.tso_caps.max_tso);
   CHECK(attr.tso_caps.supported_qpts == modern.tso_caps.supported_qpts);
 
@@ -83,7 +80,7 @@ TEST_CASE(
 TEST_CASE(
     "compression is refused where the device lacks it, or libmlx5 would poll "
     "[row:IBV_EXP_CQ_COMPRESSED_CQE]",
-    "[no-compression][rdma-core-29]") {
+    "[no-compression]") {
   Rig rig;
   mlx5dv_context device{};
   device.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
@@ -100,8 +97,7 @@ TEST_CASE(
 
 TEST_CASE(
     "compressed completions are reported one by one [row:IBV_EXP_CQ_COMPRESSED_CQE]"
-    "[row:cqecomp_env]",
-    "[rdma-core-29]") {
+    "[row:cqecomp_env]") {
   // Longer than what fits into a completion, which would not be compressed.
   constexpr int messages = 48, bytes = 128;
   const auto length = [](std::size_t i) { return static_cast<std::uint32_t>(bytes - i % 64); };
