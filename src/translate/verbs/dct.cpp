@@ -7,6 +7,7 @@
 #include "trace/diagnose.h"
 #include "translate/convert/dct_convert.h"
 #include "translate/queue/fronts.h"
+#include "translate/verbs/device.h"
 #include "translate/verbs/scatter.h"
 #include "translate/verbs/xrc_srq.h"
 
@@ -35,6 +36,7 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
   if (const auto cq = check_object(state.context, "cq", attr.cq); !cq) return cq;
   if (const auto srq = check_object(state.context, "srq", attr.srq); !srq) return srq;
   if (is_legacy(attr.srq)) return invalid(creating, "srq", attr.srq->handle, "a queue of XRC");
+  if (const auto asked = ask_device(state); !asked) return asked;
   if (attr.port == 0 || attr.port > state.device().phys_port_cnt)
     return invalid(creating, "port", attr.port, "no such port");
   if (attr.mtu < IBV_MTU_256 || attr.mtu > IBV_MTU_4096)

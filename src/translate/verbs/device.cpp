@@ -65,6 +65,12 @@ ibv_device **shown_devices(int *count) noexcept {
   return list;
 }
 
+Result<void> ask_device(ContextState &state) {
+  const KeepErrno keep;
+  if (state.device().phys_port_cnt == 0) return keep.reason();
+  return {};
+}
+
 Result<ibv_device **> get_device_list(int *num_devices) {
   const KeepErrno keep;
   ibv_device **list = shown_devices(num_devices);

@@ -13,6 +13,10 @@ namespace ibvexp::translate {
 // ibv_get_device_list(), less the devices that IBVEXP_DEVICE leaves out.
 ibv_device **shown_devices(int *count) noexcept;
 
+// What the device can do decides about its queue pairs and targets: the reason where it does not
+// answer, and otherwise state.device() is known.
+Result<void> ask_device(ContextState &state);
+
 Result<ibv_device **> get_device_list(int *num_devices);
 Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_device_attr *attr);
 Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_port_attr *attr);

@@ -11,6 +11,7 @@
 #include "translate/queue/fronts.h"
 #include "translate/queue/native/builders.h"
 #include "translate/queue/unwrapped.h"
+#include "translate/verbs/device.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/qp_make.h"
 #include "translate/verbs/qp_queues_check.h"
@@ -147,13 +148,6 @@ Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
   if (type != IBV_QPT_RC && type != IBV_QPT_DRIVER && type != IBV_QPT_XRC_SEND)
     return invalid(creating, "exp_create_flags", attr.exp_create_flags,
                    "IBV_EXP_QP_CREATE_UMR is for RC, XRC and DC");
-  return {};
-}
-
-// What the device can do decides about its queue pairs.
-Result<void> ask_device(ContextState &state) {
-  const KeepErrno keep;
-  if (state.device().phys_port_cnt == 0) return keep.reason();
   return {};
 }
 
