@@ -84,81 +84,89 @@ template <class Sink>
   return count;
 }
 
-// Takes completions while there are any, and unlocks the queue. done: how many of
-// them have been taken already.
+// What the completion is of, most often what the one before it was of.
+[[gnu::always_inline]] inline Endpoint *endpoint_of(const CompletionQueue &queue, Endpoint *before,
+                                                    Cqe cqe, std::uint32_t mark) {
+  const std::uint32_t tag = cqe.tag();
+  if (before->tag == tag) [[likely]]
+    return before;
+  // An old entry may name, by a number that was given out again, a queue that completes
+  // elsewhere: nobody would take that out of this one when it goes, nor wait for us.
+  Endpoint *found = nullptr;
+  if ((mark & rare) == 0 || is_ready(mark)) [[likely]]
+    found = queue.endpoints->find(be(tag));
+  return found != nullptr ? found : no_endpoint();
+}
+
+// Takes a completion of a usual kind. False: it is none, or there is none.
 template <class Sink>
-[[gnu::always_inline]] inline int take_all(CompletionQueue &queue, int count, Sink sink,
-                                           int done = 0) {
+[[gnu::always_inline]] inline bool take_usual(Endpoint &of, Sink &sink, Cqe cqe,
+                                              std::uint32_t mark) {
+  if (of.tag != cqe.tag()) [[unlikely]]
+    return false;
+  if (mark == 0) {
+    sink.send(of, cqe);
+    return true;
+  }
+  const std::uint32_t kind = kind_of(mark);
+  if ((mark & rare) == 0) [[likely]] {
+    if (!of.special) sink.template receive<Known::plain>(of, cqe, kind);
+    else if (of.messages) sink.template receive<Known::keeping>(of, cqe, kind);
+    else if (of.receive.strides == 0) sink.template receive<Known::nothing>(of, cqe, kind);
+    else return false;
+    return true;
+  }
+  if ((mark & not_ours) != 0) return false;
+  if (is_error(kind)) {
+    sink.error(of, cqe, kind);
+    return true;
+  }
+  if (!is_message(kind) || !of.messages || is_packed(mark)) return false;
+  if ((mark & format) != 0 && !puts_data(of, cqe)) [[unlikely]]
+    return false;
+  sink.template receive<Known::messages>(of, cqe, kind);
+  return true;
+}
+
+// Takes completions while there are any, of which done have been taken already. The queue is
+// locked, and unlocked at the end.
+template <class Sink>
+[[gnu::always_inline]] inline int take_and_unlock(CompletionQueue &queue, int count, Sink sink,
+                                                  int done = 0) {
   const std::uint32_t first = *queue.consumed;
   std::uint32_t index = first;
   Endpoint *of = queue.last;
-  int refused = 0;
+  bool refused = false;
   while (done < count) {
-    Cqe cqe(queue.entry(index));
+    const Cqe cqe(queue.entry(index));
     const std::uint32_t mark = mark_of(queue, index, cqe);
-    const std::uint32_t tag = cqe.tag();
-    if (of->tag != tag) [[unlikely]] {
-      // An old entry may name, by a number that was given out again, a queue that completes
-      // elsewhere: nobody would take that out of this one when it goes, nor wait for us.
-      Endpoint *found = nullptr;
-      if ((mark & rare) == 0 || is_ready(mark)) [[likely]]
-        found = queue.endpoints->find(be(tag));
-      of = found != nullptr ? found : no_endpoint();
+    of = endpoint_of(queue, of, cqe, mark);
+    if (take_usual(*of, sink, cqe, mark)) [[likely]] {
+      sink.next();
+      ++index;
+      ++done;
+      continue;
     }
-    if (mark == 0) {
-      if (of->tag != tag) [[unlikely]]
-        goto other;
-      sink.send(*of, cqe);
-    } else {
-      const std::uint32_t kind = kind_of(mark);
-      if ((mark & rare) == 0 && of->tag == tag) [[likely]] {
-        if (!of->special) sink.template receive<Known::plain>(*of, cqe, kind);
-        else if (of->messages) sink.template receive<Known::keeping>(*of, cqe, kind);
-        else if (of->receive.strides == 0) sink.template receive<Known::nothing>(*of, cqe, kind);
-        else goto other;
-      } else {
-        if ((mark & not_ours) != 0) {
-          of = queue.last;
-          break;
-        }
-        if (of->tag != tag) [[unlikely]]
-          goto other;
-        if (is_error(kind)) {
-          sink.error(*of, cqe, kind);
-        } else {
-          if (!is_message(kind) || !of->messages) [[unlikely]]
-            goto other;
-          if (is_packed(mark)) {
-            const std::uint32_t taken =
-                take_packed(queue, *of, sink, index, static_cast<std::uint32_t>(count - done));
-            if (taken == 0) goto other;
-            for (std::uint32_t i = 0; i < taken; ++i) sink.next();
-            index += taken;
-            done += static_cast<int>(taken);
-            continue;
-          }
-          if ((mark & format) != 0 && !puts_data(*of, cqe)) [[unlikely]]
-            goto other;
-          sink.template receive<Known::messages>(*of, cqe, kind);
-        }
-      }
+    if ((mark & not_ours) != 0) {
+      of = queue.last;
+      break;
     }
-    sink.next();
-    ++index;
-    ++done;
-    continue;
-
-  other:
+    if (is_packed(mark) && is_message(kind_of(mark)) && of->messages && of->tag == cqe.tag()) {
+      const std::uint32_t taken =
+          take_packed(queue, *of, sink, index, static_cast<std::uint32_t>(count - done));
+      for (std::uint32_t i = 0; i < taken; ++i) sink.next();
+      index += taken;
+      done += static_cast<int>(taken);
+      if (taken != 0) continue;
+    }
     const Take got = sink.other(queue, index);
     if (got == Take::again) continue;
     if (got == Take::none) {
       of = queue.last;
       break;
     }
-    if (got == Take::refused) {
-      refused = 1;
-      break;
-    }
+    refused = got == Take::refused;
+    if (refused) break;
     ++index;
     if (got == Take::one) {
       sink.next();
@@ -170,7 +178,7 @@ template <class Sink>
     queue.release(index);
   }
   queue.lock.unlock();
-  return refused != 0 && done == 0 ? sink.refuse(queue) : done;
+  return refused && done == 0 ? sink.refuse(queue) : done;
 }
 
 [[gnu::noinline, gnu::cold]] int refuse_strides(const CompletionQueue &queue) {
@@ -330,7 +338,7 @@ struct SlowSink {
 
 template <class Sink>
 [[gnu::noinline]] int take_rest(CompletionQueue &queue, int count, Sink sink, int done) {
-  return take_all(queue, count, sink, done);
+  return take_and_unlock(queue, count, sink, done);
 }
 
 // When somebody else has the lock.
@@ -338,7 +346,7 @@ template <class Sink>
 [[gnu::noinline, gnu::cold]] int take_late(CompletionQueue &queue, int count, Sink sink) {
   queue.libc_lock.pass();
   queue.lock.lock();
-  return take_all(queue, count, sink);
+  return take_and_unlock(queue, count, sink);
 }
 
 // One has been taken. rest: takes more of them.
@@ -480,14 +488,10 @@ template <class Sink>
 
 [[gnu::noinline]] int take_slowly(CompletionQueue &queue, int count, std::uint8_t *at,
                                   std::uint32_t wc_size) {
-  using Kind = StampKind;
-  const Kind kind = queue.stamps == StampKind::none     ? Kind::none
-                    : queue.stamps == StampKind::cycles ? Kind::cycles
-                                                        : Kind::system_time;
-  translate::Stamps stamps(queue.cq != nullptr ? queue.cq->context : nullptr, kind);
+  translate::Stamps stamps(queue.cq != nullptr ? queue.cq->context : nullptr, queue.stamps);
   queue.lock.lock();
   if (std::uint8_t op_own; !queue.has(*queue.consumed, op_own)) return queue.found_nothing();
-  return take_all(queue, count, SlowSink{at, wc_size, &stamps});
+  return take_and_unlock(queue, count, SlowSink{at, wc_size, &stamps});
 }
 
 template <std::uint32_t size>
