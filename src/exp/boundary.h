@@ -1,17 +1,23 @@
-// Between C callers and the functions in src/translate: which function serves an
-// entry point, how its failure is reported, and that no exception gets out.
+// Between C callers and the functions in src/translate. A call comes in by a slot of the table
+// (SlotCall) or by a symbol (SymbolCall, which attaches the context and goes on as the slot does):
+//
+//   call          the engine's queues first, for work requests and completions
+//   call_any      is the row served, is a switch on, are the objects there
+//   serve         arguments with fronts become rdma-core's objects, then the handler
+//   refuse, fail  the answer in the row's shape (error_shape.h)
+//
+// With tracing on, `traced` stands around each of the two.
 #pragma once
 
 #include "exp/attachment.h"
 #include "exp/context_of.h"
+#include "exp/error_shape.h"
 #include "exp/handlers.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "trace/trace_observe.h"
 #include "translate/queue/front.h"
 
-#include <cerrno>
-#include <new>
 #include <tuple>
 #include <type_traits>
 
@@ -19,52 +25,11 @@ namespace ibvexp {
 
 namespace detail {
 
-// The error shape of a row, for a function of return type R, with errno in each of
-// them. A slot may differ in type from the verb it serves (an int where the verb
-// returns a pointer): it returns the number.
-template <EntryId id, class R>
-R fail(int error) noexcept {
-  constexpr Shape shape = row(id).shape;
-  errno = error;
-
-  if constexpr (std::is_void_v<R>) return;
-  else if constexpr (std::is_pointer_v<R>) return nullptr;
-  else if constexpr (shape == Shape::minus_one) return -1;
-  else if constexpr (shape == Shape::zero) return 0;
-  else if constexpr (shape == Shape::negative) return -error;
-  else return error;
-}
-
-// What a call that is refused as a whole answers through its arguments: it stops at
-// the first request, and has a status. A handler that fails has set them itself.
-template <EntryId id, class... Args>
-void answer_arguments([[maybe_unused]] int error,
-                      [[maybe_unused]] std::tuple<Args...> arguments) noexcept {
-  constexpr Shape shape = row(id).shape;
-  if constexpr (shape == Shape::positive_bad) {
-    auto *bad = std::get<2>(arguments);
-    if (bad != nullptr) *bad = std::get<1>(arguments);
-  }
-  if constexpr (shape == Shape::null_status) {
-    auto *status = std::get<2>(arguments);
-    if (status != nullptr)
-      *status =
-          error == ENOTSUP ? IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED : IBV_EXP_INTF_STAT_INVAL_PARARM;
-  }
-}
-
 // Reports to the trace. A call that is not counted has no code for it.
 template <bool counted>
 int reported(int error) noexcept {
   if constexpr (counted) trace::fail(error);
   return error;
-}
-
-template <class R, class Answer>
-R deliver(Answer answer) noexcept {
-  if constexpr (std::is_void_v<R>) return;
-  else if constexpr (std::is_same_v<Answer, Result<void>>) return R{};
-  else return answer.value();
 }
 
 template <class... Args>
@@ -117,17 +82,6 @@ template <EntryId id, class... Args>
                        unwrapped<id>(arguments)...);
   } else {
     return handler<id>(unwrapped<id>(arguments)...);
-  }
-}
-
-inline int error_of_exception() noexcept {
-  try {
-    throw;
-  } catch (const std::bad_alloc &) {
-    return ENOMEM;
-  } catch (...) {
-    log(LogLevel::error, "internal error: unexpected exception");
-    return EIO;
   }
 }
 

@@ -36,8 +36,10 @@ extern "C" [[gnu::used]] ibvexp::OpenLibrary *ibvexp_opener_of(const char *name)
   return is_behind ? open_this : real_dlopen();
 }
 
-// A jump, and no call: the C library looks for a library where its caller says, and the
-// caller is who is returned to.
+// void *dlopen(const char *name, int flags): which function it is to be is asked first, with both
+// arguments on the stack meanwhile (and eight bytes more, since the stack is aligned to 16 at a
+// call). Then a jump, and no call: the C library looks for a library as the run path of its caller
+// says, and takes for its caller whoever is returned to.
 asm(R"(
   .text
   .globl dlopen
