@@ -19,31 +19,6 @@ const NativeOperations &native(ibv_context *context) { return *attached(context)
 
 // Data path.
 
-// The first request that libmlx5 would follow into nowhere: a list that is not
-// there, or the address of a datagram.
-ibv_send_wr *first_hollow(ibv_qp_type type, ibv_send_wr *wr) {
-  for (; wr != nullptr; wr = wr->next)
-    if ((wr->num_sge > 0 && wr->sg_list == nullptr) ||
-        (type == IBV_QPT_UD && wr->wr.ud.ah == nullptr)) [[unlikely]]
-      return wr;
-  return nullptr;
-}
-
-// What stands in front of it is posted.
-[[gnu::cold, gnu::noinline]] int refuse_hollow(const QpFront &front, ibv_send_wr *wr,
-                                               ibv_send_wr *hollow, ibv_send_wr **bad_wr) {
-  if (wr != hollow) {
-    ibv_send_wr *last = wr;
-    while (last->next != hollow) last = last->next;
-    last->next = nullptr;
-    const int error = front.own.inner->post_send(front.own.back, wr, bad_wr);
-    last->next = hollow;
-    if (error != 0) return error;
-  }
-  if (bad_wr != nullptr) *bad_wr = hollow;
-  return EINVAL;
-}
-
 // Of a queue pair without queues, such as those of receive-side scaling.
 template <class Wr>
 [[gnu::cold, gnu::noinline]] int refuse_all(Wr *wr, Wr **bad_wr) {
@@ -57,8 +32,6 @@ int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad_wr) {
       return queue->post(*queue, wr, bad_wr);
     if (front->shown.send_cq == nullptr) [[unlikely]]
       return refuse_all(wr, bad_wr);
-    if (ibv_send_wr *hollow = first_hollow(front->shown.qp_type, wr)) [[unlikely]]
-      return refuse_hollow(*front, wr, hollow, bad_wr);
     return front->own.inner->post_send(front->own.back, wr, bad_wr);
   }
   return native(qp->context).data.post_send(qp, wr, bad_wr);
