@@ -1,3 +1,10 @@
+// How a page gets trapped (traps.h says what for):
+//
+//   traps_need    this page has to be trapped; its mappings are not known yet
+//   traps_find    looks for them in /proc/self/maps (mappings.h), and calls the thread, which alone
+//                 may use the userfaultfd: by an access to a page of its own
+//   called        the thread registers what was found
+//   traps_arm     takes the pages out, if all that is needed is registered
 #include "engine/traps.h"
 
 #include <fcntl.h>
@@ -11,11 +18,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "base/log.h"
@@ -23,6 +27,7 @@
 #include "base/thread.h"
 #include "config/config.h"
 #include "engine/engine.h"
+#include "engine/mappings.h"
 #include "engine/urgency.h"
 #include "model/device.h"
 
@@ -40,12 +45,6 @@ namespace {
 
 constexpr unsigned close_range_unshare = 2;  // CLOSE_RANGE_UNSHARE
 
-// One page of one mapping.
-struct Mapping {
-  u8 *address;  // in the application's mapping
-  u8 *page;     // the device's own
-  bool trapped = false;
-};
 // A page that has to be trapped, and whether a mapping since then is.
 struct Need {
   u8 *page;
@@ -78,51 +77,10 @@ bool all_mapped(const std::vector<Need> &needs) {
   return std::all_of(needs.begin(), needs.end(),
                      [&](const Need &n) { return n.mapped || mapped(n.instead); });
 }
-u64 number(const void *p) { return reinterpret_cast<u64>(p); }
-u8 *page_at(u64 address) { return reinterpret_cast<u8 *>(address & ~u64{page_size - 1}); }
 
 // The page is to be in the file before it is put into a mapping: only such a
 // page can be.
 void touch(const u8 *page) { (void)__atomic_load_n(page, __ATOMIC_RELAXED); }
-
-// A line of /proc/self/maps about one of the device's files.
-struct MapLine {
-  u64 begin, end, offset, inode;
-};
-
-std::vector<MapLine> own_maps() {
-  std::vector<MapLine> lines;
-  const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return lines;
-  std::string text;
-  char buffer[16384];
-  ssize_t n;
-  while ((n = read(fd, buffer, sizeof buffer)) > 0) text.append(buffer, static_cast<size_t>(n));
-  close(fd);
-  for (size_t at = 0, end; at < text.size(); at = end + 1) {
-    end = std::min(text.find('\n', at), text.size());
-    const std::string line = text.substr(at, end - at);
-    MapLine l;
-    if (line.find("/memfd:softhca-uverbs") == std::string::npos) continue;
-    if (sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %*s %" SCNu64, &l.begin,
-               &l.end, &l.offset, &l.inode) == 4)
-      lines.push_back(l);
-  }
-  return lines;
-}
-
-// Where else the file that has `page` is mapped at that page.
-void find_mappings(const std::vector<MapLine> &lines, u8 *page, std::vector<Mapping> &out) {
-  const auto own = std::find_if(lines.begin(), lines.end(), [&](const MapLine &l) {
-    return number(page) >= l.begin && number(page) < l.end;
-  });
-  if (own == lines.end()) return;
-  const u64 offset = own->offset + (number(page) - own->begin);
-  for (const MapLine &l : lines)
-    if (&l != &*own && l.inode == own->inode && offset >= l.offset &&
-        offset - l.offset < l.end - l.begin)
-      out.push_back({page_at(l.begin + (offset - l.offset)), page});
-}
 
 // How often mappings are looked for that are not there.
 constexpr u64 shortest_retry_ns = 1'000'000, longest_retry_ns = 1'000'000'000;
