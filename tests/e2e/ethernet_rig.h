@@ -146,6 +146,15 @@ struct RawQueue {
   std::uint32_t posted = 0;
 };
 
+struct OwnRig {
+  Rig own;
+};
+// One that sends from a context of its own: a port does not give frames back to the context
+// that they came from.
+struct RawSender : OwnRig, RawQueue {
+  explicit RawSender(std::uint16_t tso_header = 0) : RawQueue(own, 0, tso_header) {}
+};
+
 inline frames::Bytes udp_frame(std::uint16_t port = 5000, std::size_t payload = 100,
                                const frames::Mac &dst = frames::ours) {
   return frames::Builder(dst)

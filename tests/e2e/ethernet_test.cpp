@@ -28,7 +28,8 @@ std::vector<std::uint32_t> kinds_of_queue() { return {0, IBV_EXP_CQ_TIMESTAMP}; 
 TEST_CASE("frames go out and come in") {
   for (const std::uint32_t flags : kinds_of_queue()) {
     Rig rig;
-    RawQueue sender(rig), receiver(rig, 0, 0, flags);
+    RawSender sender;
+    RawQueue receiver(rig, 0, 0, flags);
     const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
     for (const std::size_t payload : {18u, 100u, 1400u}) {
       receiver.post();
@@ -48,7 +49,8 @@ TEST_CASE("frames go out and come in") {
 TEST_CASE("checksums are reported as one [row:IBV_EXP_WC_RX_TCP_UDP_CSUM_OK]") {
   Rig rig;
   for (const std::uint32_t flags : kinds_of_queue()) {
-    RawQueue sender(rig), receiver(rig, 0, 0, flags);
+    RawSender sender;
+    RawQueue receiver(rig, 0, 0, flags);
     const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
     receiver.post(4);
     const auto flags_of = [&](const frames::Bytes &frame) {
@@ -72,7 +74,8 @@ TEST_CASE("checksums are reported as one [row:IBV_EXP_WC_RX_TCP_UDP_CSUM_OK]") {
 TEST_CASE("flow tags are not taken for queue pairs [row:IBV_EXP_FLOW_SPEC_ACTION_TAG]") {
   for (const std::uint32_t flags : kinds_of_queue()) {
     Rig rig;
-    RawQueue sender(rig), receiver(rig, 0, 0, flags);
+    RawSender sender;
+    RawQueue receiver(rig, 0, 0, flags);
     const Qp other = rig.create_qp(IBV_QPT_RC);
     const Rule tagged =
         receiver.rule(RuleAttr().dst(frames::ours).udp_port(6000).tag(other->qp_num));
@@ -91,7 +94,8 @@ TEST_CASE("flow tags are not taken for queue pairs [row:IBV_EXP_FLOW_SPEC_ACTION
 
 TEST_CASE("the device fills in checksums [row:IBV_EXP_SEND_IP_CSUM]") {
   Rig rig;
-  RawQueue sender(rig), receiver(rig);
+  RawSender sender;
+  RawQueue receiver(rig);
   const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
   receiver.post(4);
   using frames::Builder;
@@ -134,7 +138,8 @@ TEST_CASE("a large send is cut into segments [row:IBV_EXP_WR_TSO]") {
   CHECK(reported.tso_caps.max_tso >= 65536);
   CHECK(ibv_is_qpt_supported(reported.tso_caps.supported_qpts, IBV_QPT_RAW_PACKET));
 
-  RawQueue sender(rig, 0, 128), receiver(rig);
+  RawSender sender(128);
+  RawQueue receiver(rig);
   const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
   for (const std::uint16_t mss : {200, 1000, 1460}) {
     frames::Bytes header =
@@ -183,7 +188,8 @@ TEST_CASE("a large send is cut into segments [row:IBV_EXP_WR_TSO]") {
 
 TEST_CASE("bad segmentation is refused before it begins [row:tso_post_send]") {
   Rig rig;
-  RawQueue sender(rig, 0, 60), plain(rig), receiver(rig);
+  RawSender sender(60), plain;
+  RawQueue receiver(rig);
   const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
   receiver.post(4);
   frames::Bytes header(100);
@@ -222,7 +228,8 @@ TEST_CASE("the check sequence is delivered on request [row:IBV_EXP_QP_CREATE_SCA
   Rig rig;
   const auto reported = caps(rig.context.get(), IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS);
   CHECK((reported.exp_device_cap_flags & IBV_EXP_DEVICE_SCATTER_FCS) != 0);
-  RawQueue sender(rig), receiver(rig, IBV_EXP_QP_CREATE_SCATTER_FCS);
+  RawSender sender;
+  RawQueue receiver(rig, IBV_EXP_QP_CREATE_SCATTER_FCS);
   const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
   receiver.post();
   const auto frame = udp_frame();
@@ -260,7 +267,8 @@ TEST_CASE("sending is paced [row:IBV_EXP_QP_RATE_LIMIT]", "[rdma-core-29]") {
   CHECK(ibv_is_qpt_supported(pacing.supported_qpts, IBV_QPT_RAW_PACKET));
   CHECK(pacing.cap_flags == IBV_EXP_QP_SUPPORT_BURST);  // [row:IBV_EXP_QP_SUPPORT_BURST]
 
-  RawQueue sender(rig), receiver(rig);
+  RawSender sender;
+  RawQueue receiver(rig);
   const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
   const auto limit = [&](std::uint32_t rate, std::uint32_t burst = 0) {
     ibv_exp_qp_attr attr{};
@@ -298,7 +306,7 @@ TEST_CASE("sending is paced [row:IBV_EXP_QP_RATE_LIMIT]", "[rdma-core-29]") {
 
 TEST_CASE("queue pairs go while frames are on their way") {
   Rig rig;
-  RawQueue sender(rig);
+  RawSender sender;
   for (int round = 0; round < 20; ++round) {
     RawQueue receiver(rig);
     Rule rule = receiver.rule(RuleAttr().dst(frames::ours));

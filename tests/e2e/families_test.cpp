@@ -6,17 +6,19 @@
 
 namespace {
 
-// A sender and a receiver of frames, both under the families.
+// A sender and a receiver of frames, both under the families. The sender has a context of its
+// own: a port does not give frames back to the context that they came from.
 struct Frames : FamilyRig {
-  Cq send_cq = create_cq(512), recv_cq = create_cq(512);
-  Qp out = create_on(IBV_QPT_RAW_PACKET, send_cq.get(), send_cq.get());
+  FamilyRig sender;
+  Cq send_cq = sender.create_cq(512), recv_cq = create_cq(512);
+  Qp out = sender.create_on(IBV_QPT_RAW_PACKET, send_cq.get(), send_cq.get());
   Qp in = create_on(IBV_QPT_RAW_PACKET, recv_cq.get(), recv_cq.get());
   ibv_exp_qp_burst_family_v1 *send = burst(out.get());
   ibv_exp_qp_burst_family_v1 *receive = burst(in.get());
-  ibv_exp_cq_family_v1 *sent = cq_family(send_cq.get());
+  ibv_exp_cq_family_v1 *sent = sender.cq_family(send_cq.get());
   ibv_exp_cq_family_v1 *received = cq_family(recv_cq.get());
   FlowRule rule;
-  Buffer from{pd.get(), 64 * slot}, to{pd.get(), 64 * slot};
+  Buffer from{sender.pd.get(), 64 * slot}, to{pd.get(), 64 * slot};
   unsigned posted = 0, taken = 0;
 
   static constexpr std::size_t slot = 2048;
@@ -34,7 +36,7 @@ struct Frames : FamilyRig {
   // In RESET a queue pair has no family yet.
   ibv_exp_qp_burst_family_v1 *burst(ibv_qp *qp) {
     to_state(qp, IBV_QPS_INIT);
-    return FamilyRig::burst(qp);
+    return qp->context == context.get() ? FamilyRig::burst(qp) : sender.burst(qp);
   }
 
   void post(unsigned n) {
@@ -89,7 +91,7 @@ TEST_CASE("nothing is sent before send_flush") {
   const ibv_sge piece = t.load(0, frame);
   REQUIRE(t.send->send_pending(t.out.get(), piece.addr, piece.length, piece.lkey, signaled) == 0);
   // What another queue pair sends afterwards arrives, and alone.
-  const Qp other = t.create_on(IBV_QPT_RAW_PACKET, t.send_cq.get(), t.send_cq.get());
+  const Qp other = t.sender.create_on(IBV_QPT_RAW_PACKET, t.send_cq.get(), t.send_cq.get());
   auto *send = t.burst(other.get());
   REQUIRE(send != nullptr);
   t.ready(other.get());

@@ -34,7 +34,8 @@ ibv_exp_flow_spec_tcp_udp ports(std::uint16_t src, std::uint16_t dst) {
 }
 
 struct FlowRig : Rig {
-  RawQueue sender{*this}, receiver{*this};
+  RawSender sender;
+  RawQueue receiver{*this};
 
   // Of two frames that differ in one field only the second gets through.
   void selects(RuleAttr attr, const Bytes &other, const Bytes &wanted) {

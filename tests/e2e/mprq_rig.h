@@ -15,8 +15,10 @@ inline constexpr std::size_t entry_bytes = stride * strides;
 
 // A work queue behind a scaling queue pair that gets the frames of a sender.
 struct Receiver : FamilyRig {
-  Cq send_cq = create_cq(512), recv_cq;
-  Qp out = create_on(IBV_QPT_RAW_PACKET, send_cq.get(), send_cq.get());
+  // A port does not give frames back to the context that they came from.
+  FamilyRig sender;
+  Cq send_cq = sender.create_cq(512), recv_cq;
+  Qp out = sender.create_on(IBV_QPT_RAW_PACKET, send_cq.get(), send_cq.get());
   WorkQueue wq;
   Table table;
   Qp in;
@@ -26,7 +28,7 @@ struct Receiver : FamilyRig {
   ibv_exp_cq_family_v1 *poll = nullptr, *sent = nullptr;
   std::uint32_t entries;
   Buffer memory;
-  Buffer frames{pd.get(), 64 * 2048};
+  Buffer frames{sender.pd.get(), 64 * 2048};
   std::uint32_t posted = 0;
 
   explicit Receiver(std::uint32_t depth = 4, ibv_exp_mp_rq_shifts shift = IBV_EXP_MP_RQ_NO_SHIFT,
@@ -74,8 +76,8 @@ struct Receiver : FamilyRig {
     rule = steer(in.get());
 
     to_state(out.get(), IBV_QPS_INIT);
-    send = burst(out.get());
-    sent = cq_family(send_cq.get());
+    send = sender.burst(out.get());
+    sent = sender.cq_family(send_cq.get());
     REQUIRE(send != nullptr);
     REQUIRE(sent != nullptr);
     ready(out.get());
