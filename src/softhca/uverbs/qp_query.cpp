@@ -72,7 +72,8 @@ ib_uverbs_query_qp_resp describe(const Qp &qp) {
   return r;
 }
 
-// Only what was asked for, and of the route only what a DCT knows.
+// Only what was asked for. The driver has no flag for the route of a DCT, without which the
+// kernel does not copy it.
 int describe_dct(const Qp &qp, u32 mask, ib_uverbs_query_qp_resp &r) {
   constexpr u32 known =
       mask_state | mask_access | mask_port | mask_rnr_timer | mask_av | mask_mtu | mask_pkey;
@@ -84,12 +85,6 @@ int describe_dct(const Qp &qp, u32 mask, ib_uverbs_query_qp_resp &r) {
   if ((mask & mask_rnr_timer) != 0) r.min_rnr_timer = a.min_rnr_timer;
   if ((mask & mask_mtu) != 0) r.path_mtu = a.path_mtu;
   if ((mask & mask_pkey) != 0) r.pkey_index = a.pkey_index;
-  if ((mask & mask_av) != 0) {
-    r.dest.traffic_class = a.av.traffic_class;
-    r.dest.flow_label = a.av.flow_label;
-    r.dest.sgid_index = a.av.sgid_index;
-    r.dest.hop_limit = a.av.hop_limit;
-  }
   return 0;
 }
 

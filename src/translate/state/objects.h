@@ -82,6 +82,7 @@ struct DcTarget {
   ibv_exp_dct handle{};  // first: its address is the object's
   ibv_qp *qp = nullptr;  // hidden
   std::uint64_t dc_key = 0;
+  ibv_global_route route{};                    // as it was created: kernels do not tell it
   std::shared_ptr<engine::Endpoint> endpoint;  // if the engine drives what it receives with
 };
 

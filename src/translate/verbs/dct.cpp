@@ -129,11 +129,12 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   auto made = std::make_unique<DcTarget>();
   Owned<ibv_qp, destroy_real> qp(make(context, *attr, cq));
   if (!qp) return keep.reason();
-  if (const auto alive = bring_to_life(state, qp.get(), to_modern(*attr, global.value())); !alive)
-    return alive.failure();
+  const ibv_qp_attr modern = to_modern(*attr, global.value());
+  if (const auto alive = bring_to_life(state, qp.get(), modern); !alive) return alive.failure();
 
   made->qp = qp.get();
   made->dc_key = attr->dc_key;
+  made->route = modern.ah_attr.grh;
   made->handle.context = context;
   made->handle.handle = qp->handle;
   made->handle.dct_num = qp->qp_num;
@@ -195,6 +196,7 @@ Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *
   if (const auto asked = outcome(real().ibv_query_qp(target->qp, &modern, dct_query, &init));
       !asked)
     return asked;
+  modern.ah_attr.grh = target->route;
   to_legacy(modern, *attr);
   attr->dc_key = target->dc_key;
   attr->key_violations = 0;
