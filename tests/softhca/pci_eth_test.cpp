@@ -200,6 +200,9 @@ TEST_CASE("Flow tables that would not end, or name what is not there", "[pci_eth
   CHECK(g.status(Interface::group(low).put(1088, 32, 1)) == bad_param);
   CHECK(g.status(i.tir(99)) == bad_resource);
   CHECK(g.status(Interface::state(0x909, i.rq, 0, 1)) == bad_state);
+  CHECK(g.status(Interface::state(0x909, i.rq, 1, 3)) == 0);
+  CHECK(g.status(Interface::state(0x909, i.rq, 1, 1)) == bad_state);
+  CHECK(g.status(Interface::state(0x909, i.rq, 1, 0)) == 0);  // as who has not seen the failure
   CHECK(g.status(Interface::entry(low, low_group, 1, here, to_table, high)) == 0);
 }
 

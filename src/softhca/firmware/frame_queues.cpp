@@ -20,9 +20,12 @@ constexpr u64 change_sq_rate = 1;
 constexpr u32 real_time = 2;  // and beyond
 enum State : u32 { state_reset = 0, state_ready = 1, state_error = 3 };
 
-bool allowed(u32 from, u32 to) {
-  return to == state_reset || from == to || (from == state_reset && to == state_ready) ||
-         (from == state_ready && to == state_error);
+// `given` is what the driver takes for the state. It does not know of queues that failed,
+// and resets them all the same.
+bool allowed(u32 given, u32 from, u32 to) {
+  if (to == state_reset) return true;
+  return given == from && (from == to || (from == state_reset && to == state_ready) ||
+                           (from == state_ready && to == state_error));
 }
 
 // What both kinds of queue have.
@@ -118,9 +121,9 @@ Status modify_rq(const Command &c, Wq &q) {
   const u8 *context = c.in.data() + context_at;
   const u64 mask = load_be64(c.in.data() + modify_mask_at);
   if ((mask & ~(change_strip | change_fcs | change_counter)) != 0) return Status::bad_param;
-  const u32 from = get_field(c.in.data(), given_state_bit, 4),
+  const u32 given = get_field(c.in.data(), given_state_bit, 4), from = state_of(q),
             to = get_field(context, state_bit, 4);
-  if (from != state_of(q) || !allowed(from, to)) return Status::bad_resource_state;
+  if (!allowed(given, from, to)) return Status::bad_resource_state;
   if ((mask & change_strip) != 0) q.offloads.strip_vlan = get_field(context, rq_no_strip, 1) == 0;
   if ((mask & change_fcs) != 0) q.offloads.scatter_fcs = get_field(context, rq_scatter_fcs, 1) != 0;
   wq_set_state(q, to == state_ready   ? WqState::ready
@@ -174,9 +177,9 @@ Status modify_sq(const Command &c, Qp &sq) {
   if (c.in.size() < box_bytes) return Status::bad_input_length;
   const u8 *context = c.in.data() + context_at;
   if ((load_be64(c.in.data() + modify_mask_at) & ~change_sq_rate) != 0) return Status::bad_param;
-  const u32 from = get_field(c.in.data(), given_state_bit, 4),
+  const u32 given = get_field(c.in.data(), given_state_bit, 4), from = state_of(sq),
             to = get_field(context, state_bit, 4);
-  if (from != state_of(sq) || !allowed(from, to)) return Status::bad_resource_state;
+  if (!allowed(given, from, to)) return Status::bad_resource_state;
   if (to == from) return Status::ok;
   if (to != state_ready) {
     qp_set_state(sq, to == state_reset ? QpState::reset : QpState::err);
