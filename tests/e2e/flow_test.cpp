@@ -68,11 +68,15 @@ TEST_CASE("rules about Ethernet headers [row:IBV_EXP_FLOW_SPEC_ETH]") {
               Builder(frames::ours, frames::ours).ipv4(1, 2, udp).udp(1, 2).payload(60).build(),
               udp_frame());
   std::memset(eth.mask.src_mac, 0, 6);
+  std::memset(eth.val.src_mac, 0, 6);
   eth.val.ether_type = htobe16(0x86dd);
   eth.mask.ether_type = 0xffff;
   rig.selects(RuleAttr().add(eth, IBV_EXP_FLOW_SPEC_ETH), udp_frame(),
               Builder().ipv6(1, 2, udp).udp(1, 2).payload(60).build());
+  // A value that is not compared is none.
   eth.mask.ether_type = 0;
+  rig.refused(RuleAttr().add(eth, IBV_EXP_FLOW_SPEC_ETH), EINVAL);
+  eth.val.ether_type = 0;
   eth.val.vlan_tag = htobe16(5);
   eth.mask.vlan_tag = htobe16(0xfff);
   rig.selects(RuleAttr().add(eth, IBV_EXP_FLOW_SPEC_ETH),

@@ -240,6 +240,12 @@ TEST_CASE("Flow rules are refused as the kernel refuses them") {
     r.l.ipv6.mask.hop_limit = 1;
     CHECK(r.refusal(qp) == EOPNOTSUPP);
   }
+  SECTION("a value that is not compared") {
+    r.l.eth.val.ether_type = htons(0x0800);
+    CHECK(r.refusal(qp) == EINVAL);
+    r.l.eth.mask.ether_type = 0xffff;
+    CHECK(r.refusal(qp) == 0);
+  }
   SECTION("tag") {
     r.l.attr.num_of_specs = 2;
     r.l.tag.type = IBV_FLOW_SPEC_ACTION_TAG;

@@ -220,6 +220,16 @@ int read_specs(const std::vector<u8> &bytes, u32 count, FlowRule &rule) {
              : EINVAL;
 }
 
+// Values with bits that are not compared are refused where the driver enters a rule
+// (check_valid_spec of mlx5_core).
+bool within_masks(const FlowRule &rule) {
+  const u8 *value = reinterpret_cast<const u8 *>(&rule.value),
+           *mask = reinterpret_cast<const u8 *>(&rule.mask);
+  for (size_t i = 0; i < sizeof rule.value; ++i)
+    if ((value[i] & ~mask[i]) != 0) return false;
+  return true;
+}
+
 // The rules that a request stands for. Defaults are one for each kind of
 // address, so that "multicast" and "all" share what is multicast.
 int add_rules(FlowObject &flow, u32 type, FlowRule rule) {
@@ -286,7 +296,7 @@ int create_flow(File &file, Attrs &attrs) {
   const auto specs = in.begin() + sizeof req;
   if (error = read_specs({specs, specs + a.size}, a.num_of_specs, rule); error != 0) return error;
   if (error = check_driver(file, attrs, *qp, a); error != 0) return error;
-  if (rule.drop && rule.dont_trap) return EINVAL;
+  if ((rule.drop && rule.dont_trap) || !within_masks(rule)) return EINVAL;
 
   auto flow = std::make_unique<FlowObject>(file, qp);
   if (error = add_rules(*flow, a.type, rule); error != 0) return error;

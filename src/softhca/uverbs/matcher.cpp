@@ -86,6 +86,9 @@ int create_flow(File &file, Attrs &attrs) {
       error != 0)
     return error;
 
+  for (size_t i = 0; i < value.size(); ++i)
+    if ((value[i] & ~matcher->mask[i]) != 0) return EINVAL;
+
   FlowRule rule = matcher->rule;
   rule.device = file.device_number;
   rule.port = qp != nullptr ? std::max<u8>(qp->qp->attr.port, 1) : u8{1};
