@@ -10,8 +10,8 @@
 namespace {
 
 constexpr std::uint64_t of_receive = std::uint64_t{1} << 32;  // in a wr_id
-constexpr std::uint32_t memory_size = 8192, half = memory_size / 2;
-constexpr std::uint32_t longest = 1500, fetch_room = 640, grh_bytes = 40;
+constexpr std::uint32_t memory_size = 24576, half = memory_size / 2;
+constexpr std::uint32_t longest = 1500, fetch_room = 640, receive_room = 1664, grh_bytes = 40;
 
 enum class Kind { rc, rc_shared, uc, ud, dc, keys };
 
@@ -121,7 +121,7 @@ class Program : Dc {
     wr.wr_id = of_receive | next_++;
     wr.sg_list = pieces;
     const std::uint32_t most = shares() ? 1 : 4;
-    std::uint32_t left = bytes, at = random_.below(64) + half;
+    std::uint32_t left = bytes, at = received_ + random_.below(64);
     while (left != 0) {
       const bool last = wr.num_sge + 1 == static_cast<int>(most);
       const std::uint32_t part = last ? left : 1 + random_.below(left);
@@ -140,8 +140,6 @@ class Program : Dc {
     ibv_sge pieces[4];
   };
 
-  // Data that are fetched have a place of their own in each request of a chain: requests behind do
-  // not wait for them, and short ones may come inside a completion, to be put there by a poll.
   void spread(Request &request, std::uint32_t bytes, bool fetches) {
     request.wr.sg_list = request.pieces;
     request.wr.num_sge = 0;
@@ -234,6 +232,7 @@ class Program : Dc {
     std::vector<Request> chain(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       fetched_ = half + i * fetch_room;
+      received_ = half + i * receive_room;
       fill(chain[i], i + 1 == count);
       chain[i].wr.next = i + 1 < count ? &chain[i + 1].wr : nullptr;
     }
@@ -399,7 +398,9 @@ class Program : Dc {
   Qp a_, b_;
   std::uint32_t filled_ = 0;  // bytes of the key
   std::uint64_t next_ = 0;
-  std::uint32_t fetched_ = 0;  // where what the next request fetches goes
+  // Where the data of the next request go that it fetches or that are received: requests of a chain do
+  // not share a place, since short data come inside a completion, and are put there by a poll.
+  std::uint32_t fetched_ = half, received_ = half;
   std::uint32_t awaited_ = 0, random_turn_ = 0;
   std::map<std::uint64_t, std::string> lines_;
 };
