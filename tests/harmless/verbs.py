@@ -18,7 +18,8 @@ import sys
 import tempfile
 
 TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../softhca")
-ROW = re.compile(r"^(ok  |FAIL|skip) (.*?)(?: \([\d.]+ s\)|: .*)?$", re.M)
+# With the time that it took, or with a reason.
+ROW = re.compile(r"^(ok  |FAIL|skip) (?:(.*) \([\d.]+ s\)|(.*?): .*)$", re.M)
 SKIPPED = 77
 TRIES = 3
 # And the rows of the short form; None: none of them.
@@ -42,7 +43,7 @@ def run(script, softhca, preload, only, cache):
     env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     done = subprocess.run(command, env=env | preload, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
-    return {name: result.strip() for result, name in ROW.findall(done.stdout)}, done.stdout
+    return {timed or other: result.strip() for result, timed, other in ROW.findall(done.stdout)}, done.stdout
 
 
 def differing(one, other):
