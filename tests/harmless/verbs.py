@@ -28,7 +28,7 @@ SCRIPTS = {
     "programs.py": "ibv_rc_pingpong",
     "cm_programs.py": "rping",
     "network_programs.py": "fi_pingpong",
-    "ucx_programs.py": "tag_lat",
+    "ucx_programs.py": "UCP over rc_",
     "dpdk_programs.py": None,
 }
 
