@@ -2,18 +2,14 @@
 
 #include <rdma/mlx5_user_ioctl_cmds.h>
 
+#include "firmware/schedule_fields.h"
 #include "uverbs/dispatch.h"
 
 namespace softhca::uverbs {
 
 namespace {
 
-enum ElementType : u8 { scheduler = 0, queue_group = 4 };
-constexpr u8 nic_hierarchy = 3;
-constexpr u64 select_share = 1, select_limit = 2;
-// sched_elem of mlx5_ifc.h behind the header, and its context.
-constexpr u32 id_at = 8, select_at = 16, hierarchy_at = 24, type_at = 48, tsar_type_at = 53,
-              parent_at = 56, share_at = 68, limit_at = 72, end = 76;
+constexpr u32 id_at = 8;
 
 struct ScheduleObject : DevxObject {
   ScheduleObject(File &f, u16 n, bool of_queues, ScheduleObject *above)
@@ -48,34 +44,20 @@ u16 free_number(const File &file) {
   return 0;
 }
 
-void apply(const Command &c, ScheduleElement &e) {
-  const u64 select = load_be64(c.in.data() + select_at);
-  if ((select & select_share) != 0) e.share = load_be32(c.in.data() + share_at);
-  if ((select & select_limit) != 0) e.max_mbps = load_be32(c.in.data() + limit_at);
-}
-
-// Of the network card, with the one way to divide bandwidth that the device has.
-bool known(const Command &c) {
-  const u8 *in = c.in.data();
-  return in[hierarchy_at] == nic_hierarchy &&
-         (in[type_at] == scheduler || in[type_at] == queue_group) && in[tsar_type_at] == 0 &&
-         (load_be64(in + select_at) & ~(select_share | select_limit)) == 0;
-}
-
 }  // namespace
 
 int schedule_create(File &file, Attrs &attrs, Command &c) {
-  if (c.in.size() < end) return EINVAL;
-  const u32 parent_number = load_be32(c.in.data() + parent_at);
+  if (c.in.size() < schedule_end) return EINVAL;
+  const u32 parent_number = load_be32(c.in.data() + schedule_parent_at);
   ScheduleObject *parent = parent_number != 0 ? find(file, parent_number) : nullptr;
-  const bool leaf = c.in[type_at] == queue_group, root = parent_number == 0;
-  if (!known(c) || (root && (leaf || load_be64(c.in.data() + select_at) != 0)))
+  const bool leaf = schedule_leaf(c), root = parent_number == 0;
+  if (!schedule_known(c) || (root && (leaf || schedule_selects(c))))
     return reply(attrs, c, Status::bad_param);
   if (!root && (parent == nullptr || parent->leaf)) return reply(attrs, c, Status::bad_resource);
   const u16 number = free_number(file);
   if (number == 0) return reply(attrs, c, Status::no_resources);
   auto object = std::make_unique<ScheduleObject>(file, number, leaf, parent);
-  apply(c, *object->element);
+  schedule_apply(c, *object->element);
   store_be32(c.out.data() + id_at, object->number);
   if (const int error = reply(attrs, c, Status::ok); error != 0) return error;
   return commit(file, attrs, MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, std::move(object));
@@ -83,11 +65,12 @@ int schedule_create(File &file, Attrs &attrs, Command &c) {
 
 int schedule_modify(const Attrs &attrs, Command &c, Object *o) {
   auto *object = dynamic_cast<ScheduleObject *>(o);
-  if (object == nullptr || c.in.size() < end || load_be32(c.in.data() + id_at) != object->number)
+  if (object == nullptr || c.in.size() < schedule_end ||
+      load_be32(c.in.data() + id_at) != object->number)
     return EINVAL;
-  if (!known(c) || (c.in[type_at] == queue_group) != object->leaf)
+  if (!schedule_known(c) || schedule_leaf(c) != object->leaf)
     return reply(attrs, c, Status::bad_param);
-  apply(c, *object->element);
+  schedule_apply(c, *object->element);
   return reply(attrs, c, Status::ok);
 }
 
