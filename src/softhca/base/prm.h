@@ -58,6 +58,7 @@ enum class Syndrome : u8 {
   retry_exceeded = 0x15,
   rnr_retry_exceeded = 0x16,
   remote_aborted = 0x22,
+  page_fault = 0xff,  // in the device alone: the memory is yet to come, see model/paging.h
 };
 
 // Vendor error syndromes seen on hardware (kernel-and-device rules 4.4).

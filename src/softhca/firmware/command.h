@@ -53,6 +53,7 @@ enum class Opcode : u16 {
   to_err_qp = 0x507,
   to_rst_qp = 0x50a,
   query_qp = 0x50b,
+  sqd_rts_qp = 0x50c,
   init2init_qp = 0x50e,
   create_psv = 0x600,
   arm_rq = 0x703,

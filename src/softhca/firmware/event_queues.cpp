@@ -125,10 +125,11 @@ void Hca::commands_done(u32 slots) {
   raise(e);
 }
 
-bool Hca::commands_have_events() const {
-  return std::any_of(resources_.begin(), resources_.end(), [](const auto &entry) {
-    return entry.first.first == Kind::eq &&
-           static_cast<const Eq &>(*entry.second).takes(command_event);
+bool Hca::commands_have_events() const { return has_taker(command_event); }
+
+bool Hca::has_taker(u8 type) const {
+  return std::any_of(resources_.begin(), resources_.end(), [type](const auto &entry) {
+    return entry.first.first == Kind::eq && static_cast<const Eq &>(*entry.second).takes(type);
   });
 }
 

@@ -26,7 +26,7 @@ u8 *reserve_addresses(u64 bytes) {
 View::~View() { munmap(at_, bytes_); }
 
 bool GuestMemory::reserve() {
-  window_ = reserve_addresses(window_bytes);
+  window_ = reserve_addresses(window_bytes + guard_bytes);
   return window_ != nullptr;
 }
 
@@ -105,9 +105,10 @@ std::shared_ptr<View> GuestMemory::view(std::span<const u64> pages, u64 page_byt
   if (pages.empty() || page_bytes % page_size != 0 || pages.size() > window_bytes / page_bytes)
     return nullptr;
   const u64 bytes = pages.size() * page_bytes;
-  u8 *at = reserve_addresses(bytes);
+  // A page behind it that nothing may touch.
+  u8 *at = reserve_addresses(bytes + page_size);
   if (at == nullptr) return nullptr;
-  auto view = std::make_shared<View>(at, bytes);
+  auto view = std::make_shared<View>(at, bytes + page_size);
   for (size_t i = 0, end; i < pages.size(); i = end) {
     for (end = i + 1; end < pages.size() && pages[end] == pages[end - 1] + page_bytes;) ++end;
     const u64 length = (end - i) * page_bytes;

@@ -41,6 +41,8 @@ class GuestMemory {
   // Where that address is mapped here, for accesses that are checked when they are made.
   u64 host_address(u64 address) const { return reinterpret_cast<u64>(window_) + address; }
   static constexpr u64 window_bytes = u64{1} << 40;
+  // Behind it, for the largest page that begins inside.
+  static constexpr u64 guard_bytes = u64{1} << 32;
   // Whether `bytes` from there on are addresses of the window.
   static bool inside(u64 address, u64 bytes) {
     return address < window_bytes && bytes <= window_bytes - address;

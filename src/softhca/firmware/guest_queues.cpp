@@ -23,7 +23,11 @@ Srq *GuestScope::use_srq(u32 number) {
 
 bool GuestScope::find_schedule(u32 number, std::shared_ptr<ScheduleElement> &element) const {
   element = nullptr;
-  return number == 0;
+  if (number == 0) return true;
+  const auto *r = hca_.find<ScheduleResource>(Kind::schedule, number, uid_);
+  if (r == nullptr || !r->leaf) return false;
+  element = r->element;
+  return true;
 }
 
 Status GuestScope::use_ring(const RingPlace &p, u64 bytes, RingUse, u8 *&at) {

@@ -2,6 +2,8 @@
 #include "firmware/hca.h"
 
 #include <algorithm>
+#include <new>
+#include <string_view>
 
 #include "base/fields.h"
 #include "base/log.h"
@@ -50,6 +52,9 @@ const Hca::Handler *Hca::handler_of(u16 opcode) {
       {0x201, "QUERY_MKEY", 16, 80, &Hca::mkey_query},
       {0x202, "DESTROY_MKEY", 16, 16, &Hca::destroy, Kind::mkey},
       {0x203, "QUERY_SPECIAL_CONTEXTS", 16, 16, &Hca::special_contexts},
+      {0x204, "PAGE_FAULT_RESUME", 16, 16, &Hca::page_fault_resume},
+      {0x205, "ALLOC_MEMIC", 32, 16, &Hca::memic_alloc},
+      {0x206, "DEALLOC_MEMIC", 32, 16, &Hca::memic_free},
       {0x301, "CREATE_EQ", 272, 16, &Hca::eq_create},
       {0x302, "DESTROY_EQ", 16, 16, &Hca::destroy, Kind::eq},
       {0x303, "QUERY_EQ", 16, 80, &Hca::eq_query},
@@ -67,6 +72,7 @@ const Hca::Handler *Hca::handler_of(u16 opcode) {
       {0x507, "2ERR_QP", 16, 16, &Hca::qp_modify},
       {0x50a, "2RST_QP", 16, 16, &Hca::qp_modify},
       {0x50b, "QUERY_QP", 16, 16, &Hca::qp_query},
+      {0x50c, "SQD_RTS_QP", 16, 16, &Hca::qp_modify},
       {0x50d, "MAD_IFC", 272, 272, &Hca::mad_interface},
       {0x50e, "INIT2INIT_QP", 16, 16, &Hca::qp_modify},
       {0x600, "CREATE_PSV", 16, 16, &Hca::psv_create},
@@ -143,6 +149,9 @@ const Hca::Handler *Hca::handler_of(u16 opcode) {
       {0x936, "SET_FLOW_TABLE_ENTRY", 832, 16, &Hca::flow_entry_set},
       {0x938, "DELETE_FLOW_TABLE_ENTRY", 64, 16, &Hca::flow_entry_delete},
       {0x93c, "MODIFY_FLOW_TABLE", 64, 16, &Hca::flow_table_modify},
+      {0xa00, "CREATE_GENERAL_OBJECT", 16, 16, &Hca::general_object_create},
+      {0xa01, "MODIFY_GENERAL_OBJECT", 16, 16, &Hca::general_object_modify},
+      {0xa03, "DESTROY_GENERAL_OBJECT", 16, 16, &Hca::general_object_destroy},
       {0xa04, "CREATE_UCTX", 64, 16, &Hca::uctx_create},
       {0xa06, "DESTROY_UCTX", 16, 16, &Hca::uctx_destroy},
       {0xa08, "CREATE_UMEM", 48, 16, &Hca::umem_create},
@@ -155,6 +164,9 @@ const Hca::Handler *Hca::handler_of(u16 opcode) {
 
 Hca::Hca(Device &d, GuestMemory &m, Interrupts &i) : device(d), memory(m), interrupts_(i) {
   reset();
+  process().mkeys.bus_at = m.host_address(0);
+  process().mkeys.bus_bytes = GuestMemory::window_bytes;
+  if (d.caps.device_memory) memic_.resize(d.caps.max_dm_bytes);
 }
 Hca::~Hca() { reset(); }
 
@@ -171,6 +183,7 @@ void Hca::reset() {
   flow_set_loopback({true, true});
   // A driver of Ethernet ports fills the table of GIDs.
   if (device.ethernet(1)) device.gids[0].clear();
+  page_faults_.clear();
 }
 
 void Hca::execute(Command &c) {
@@ -182,7 +195,14 @@ void Hca::execute(Command &c) {
   SOFTHCA_LOG(debug, "%s, op_mod %#x, uid %u", h->name, c.op_mod(), c.uid());
   if (c.in.size() < h->in_bytes) return answer(c, Status::bad_input_length);
   if (c.out.size() < h->out_bytes) return answer(c, Status::bad_output_length);
-  const Status status = (this->*h->run)(c);
+  const std::string_view name(h->name);
+  const bool makes = name.starts_with("CREATE_") || name.starts_with("ALLOC_");
+  Status status = Status::no_resources;
+  try {
+    if (!makes || resources_.size() < most_objects) status = (this->*h->run)(c);
+  } catch (const std::bad_alloc &) {
+    SOFTHCA_LOG(error, "%s: out of memory", h->name);
+  }
   if (status != Status::ok) SOFTHCA_LOG(info, "%s refused: object %#x", h->name, number_in(c));
   answer(c, status);
 }
@@ -194,11 +214,11 @@ u32 Hca::fresh(Kind kind) {
   // seven, counter sets eight.
   constexpr u32 first_uar = 0x20, uar_limit = 8192, number_limit = 1 << 24;
   const u32 first = kind == Kind::uar ? first_uar : 1;
-  const u32 limit = kind == Kind::uar       ? uar_limit
-                    : kind == Kind::eq      ? 128
-                    : kind == Kind::counter ? 256
-                    : kind == Kind::uctx    ? u32{shared_uid}
-                                            : number_limit;
+  const u32 limit = kind == Kind::uar                              ? uar_limit
+                    : kind == Kind::eq                             ? 128
+                    : kind == Kind::counter                        ? 256
+                    : kind == Kind::uctx || kind == Kind::schedule ? u32{shared_uid}
+                                                                   : number_limit;
   u32 &next = next_[kind];
   for (u32 tries = 0; tries < limit; ++tries) {
     if (next < first || next >= limit) next = first;
@@ -238,8 +258,9 @@ Status Hca::alloc_counter(Command &c) {
 // Nothing is counted.
 Status Hca::query_counter(Command &) { return Status::ok; }
 
-Status Hca::destroy(Command &c) {
-  const Kind kind = handler_of(c.opcode())->kind;
+Status Hca::destroy(Command &c) { return destroy(handler_of(c.opcode())->kind, c); }
+
+Status Hca::destroy(Kind kind, Command &c) {
   const u32 number = number_in(c);
   Resource *r = find<Resource>(kind, number);
   if (r == nullptr || (c.uid() != 0 && r->uid != c.uid())) return Status::bad_resource;

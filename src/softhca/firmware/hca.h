@@ -12,6 +12,7 @@
 
 #include "firmware/guest_memory.h"
 #include "firmware/queues.h"
+#include "model/paging.h"
 
 namespace softhca::firmware {
 
@@ -46,6 +47,10 @@ enum class Kind : u8 {
   flow_table,
   flow_group,
   flow_entry,
+  memic,
+  schedule,
+  address_map,
+  reserved_qpns,
 };
 
 // Whose objects all may name, as the driver's own.
@@ -93,9 +98,20 @@ class Hca {
   // Events of the device, for the queue that takes them.
   void raise(const EventEntry &);
   void raise_completion(u32 eqn, u32 cqn);
+  // False: no queue takes it.
+  bool raise_page_fault(u32 qpn, const PageFault &, PageSide);
+
+  // Memory of the device behind those bytes of BAR 0; nullptr: not all of it is.
+  static constexpr u64 memic_at = 32u << 20;
+  u8 *device_memory(u64 address, u64 bytes);
 
   // As after power-on.
   void reset();
+
+  // What a guest can make a function keep: objects, and translations of its keys.
+  static constexpr size_t most_objects = 1 << 20;
+  static constexpr u64 most_translations = 1 << 24;  // of 16 bytes
+  u64 translations = 0;
 
   Device &device;
   GuestMemory &memory;
@@ -132,6 +148,7 @@ class Hca {
   Status alloc_counter(Command &);
   Status query_counter(Command &);
   Status destroy(Command &);
+  Status destroy(Kind, Command &);
 
   Status eq_create(Command &);
   Status eq_query(Command &);
@@ -185,10 +202,20 @@ class Hca {
 
   Status mkey_create(Command &);
   Status mkey_query(Command &);
+  Status page_fault_resume(Command &);
   Status psv_create(Command &);
   Status uctx_create(Command &);
   Status uctx_destroy(Command &);
   Status umem_create(Command &);
+  Status memic_alloc(Command &);
+  Status memic_free(Command &);
+
+  Status general_object_create(Command &);
+  Status general_object_modify(Command &);
+  Status general_object_destroy(Command &);
+  Status reserve_qpns(Command &);
+  Status schedule_create(Command &);
+  Status map_address(Command &);
 
   Status nic_vport_context(Command &);
   Status nic_vport_modify(Command &);
@@ -208,6 +235,7 @@ class Hca {
   // The same of those that count with the model's, for programs on the host have them too.
   u32 fresh(Kind, u32 &counter) const;
   void post(Eq &, const EventEntry &);
+  bool has_taker(u8 type) const;
   void flush(Eq &);
 
   using Key = std::pair<Kind, u32>;
@@ -222,6 +250,13 @@ class Hca {
   static constexpr u32 ordinary_frame = 1522;
   u32 frame_bytes_ = ordinary_frame;  // that the driver wants on an Ethernet port
   std::vector<u8> nic_vport_;         // its context, as far as the driver set it
+  std::vector<u8> memic_;             // memory of the device
+  struct Waiting {
+    u32 qpn;
+    PageSide side;
+  };
+  std::map<u32, Waiting> page_faults_;  // by token
+  u32 next_token_ = 0;
   Interrupts &interrupts_;
 };
 

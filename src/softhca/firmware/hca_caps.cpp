@@ -124,9 +124,13 @@ std::vector<u8> general_page(const Device &device) {
     p.set(0x393, 5, log2_up(c.max_indirection_entries));  // log_max_rqt_size
   }
   p.set(0x4e0, 32, c.timestamps ? 1'000'000 : 0);  // device_frequency_khz
-  p.set(0x5bc, 1, c.cqe_compression);              // mini_cqe_resp_stride_index
-  p.set(0x5bd, 1, 1);                              // cqe_128_always
-  p.set(0x5be, 1, c.cqe_128_compression);          // cqe_compression_128b
+  if (c.dci_streams) {
+    p.set(0x58b, 5, c.log_max_streams);          // log_max_dci_stream_channels
+    p.set(0x593, 5, c.log_max_errored_streams);  // log_max_dci_errored_streams
+  }
+  p.set(0x5bc, 1, c.cqe_compression);      // mini_cqe_resp_stride_index
+  p.set(0x5bd, 1, 1);                      // cqe_128_always
+  p.set(0x5be, 1, c.cqe_128_compression);  // cqe_compression_128b
   p.set(0x5bf, 1, c.cqe_compression);
   p.set(0x5d0, 16, c.cqe_compression ? 64 : 0);  // cqe_compression_max_num
   if (c.tag_matching) {

@@ -9,14 +9,21 @@ namespace softhca::firmware {
 
 namespace {
 
-constexpr u32 mkc_at = 16, mkc_bytes = 64, actual_octowords_at = 96, translations_at = 272;
+constexpr u32 mkc_at = 16, mkc_bytes = 64, actual_octowords_at = 96, translations_at = 272,
+              page_access_bit = 96;
 // mkc of mlx5_ifc.h, bits; those of 64 bits in bytes.
 constexpr u32 free_bit = 1, mode_high = 3, umr_bit = 16, atomic_bit = 17, remote_write_bit = 18,
               remote_read_bit = 19, local_write_bit = 20, local_read_bit = 21, mode_low = 22,
               qpn_bits = 32, tag_bits = 56, length64_bit = 96, pd_bits = 104, room_bits = 416,
               page_bits = 475;
 constexpr u32 start_at = 16, length_at = 24;
-enum Mode : u32 { mode_physical = 0, mode_pages = 1, mode_klm = 2, mode_ksm = 3 };
+enum Mode : u32 {
+  mode_physical = 0,
+  mode_pages = 1,
+  mode_klm = 2,
+  mode_ksm = 3,
+  mode_memic = 5,
+};
 
 u32 access_of(const u8 *mkc) {
   u32 access = 0;
@@ -34,14 +41,17 @@ Status Hca::mkey_create(Command &c) {
   const u32 mode = get_field(mkc, mode_high, 3) << 2 | get_field(mkc, mode_low, 2);
   const u32 octowords = load_be32(c.in.data() + actual_octowords_at);
   const u64 carried = (c.in.size() - translations_at) / 16;
+  const u32 room = get_field(mkc, room_bits, 32);
   if (octowords > carried) return Status::bad_input_length;
+  if (room > most_translations - translations) return Status::no_resources;
   Mkey *k = nullptr;
   if (mode == mode_klm || mode == mode_ksm) {
     k = create_devx_mkey(process().mkeys, mkc, octowords, device.caps.signature);
     if (k == nullptr) return Status::bad_param;
   } else {
-    // Physical memory is the driver's alone.
-    if (mode != mode_pages && (mode != mode_physical || c.uid() != 0)) return Status::bad_param;
+    // Physical memory, and memory of the device, are the driver's alone.
+    if (mode != mode_pages && ((mode != mode_physical && mode != mode_memic) || c.uid() != 0))
+      return Status::bad_param;
     k = process().mkeys.create(get_field(mkc, pd_bits, 24));
     if (k == nullptr) return Status::no_resources;
     k->tag = static_cast<u8>(get_field(mkc, tag_bits, 8));
@@ -51,9 +61,18 @@ Status Hca::mkey_create(Command &c) {
     k->free = get_field(mkc, free_bit, 1) != 0;
     k->umr_en = get_field(mkc, umr_bit, 1) != 0;
   }
-  auto r = std::make_unique<MkeyResource>(k, c.uid());
+  k->max_entries = room;
+  translations += room;
+  auto r = std::make_unique<MkeyResource>(*this, k, c.uid());
   std::copy_n(mkc, mkc_bytes, r->context.begin());
-  if (mode == mode_physical) {
+  if (mode == mode_memic) {
+    // From 0 on, as software counts.
+    k->kind = Mkey::Kind::device;
+    k->length = load_be64(mkc + length_at);
+    const u8 *at = device_memory(load_be64(mkc + start_at), k->length);
+    if (at == nullptr) return Status::bad_param;
+    k->host_base = reinterpret_cast<u64>(at);
+  } else if (mode == mode_physical) {
     k->kind = Mkey::Kind::direct;
     k->host_base = memory.host_address(0);
     k->length = GuestMemory::window_bytes;
@@ -62,17 +81,15 @@ Status Hca::mkey_create(Command &c) {
     k->start = load_be64(mkc + start_at);
     k->length = get_field(mkc, length64_bit, 1) != 0 ? ~u64{0} : load_be64(mkc + length_at);
     k->log_page = get_field(mkc, page_bits, 5);
-    k->max_entries = get_field(mkc, room_bits, 32);
     if (k->log_page < 12) {
       if (octowords != 0) return Status::bad_param;
       k->log_page = 12;  // of a key that is yet to be filled
     }
-    const u8 *entry = c.in.data() + translations_at;
-    for (u64 i = 0; i < u64{octowords} * 2; ++i, entry += 8) {
-      const u64 address = load_be64(entry) & ~u64{7};
-      if (!GuestMemory::inside(address, u64{1} << k->log_page)) return Status::bad_param;
-      k->page_addresses.push_back(memory.host_address(address));
-    }
+    const bool present = get_field(c.in.data(), page_access_bit, 1) != 0;
+    SpanList gone;
+    if (!write_pages(process().mkeys, *k, 0, c.in.data() + translations_at, octowords, present,
+                     gone))
+      return Status::bad_param;
   } else if (octowords != 0 && !k->free &&
              !write_translations(*k, 0, c.in.data() + translations_at, octowords)) {
     return Status::bad_param;

@@ -65,6 +65,17 @@ bool asks_for_more(const Scope &scope, const u8 *context) {
          (qpc::drain_sigerr.in(context) != 0 && !caps.signature);
 }
 
+// Streams of a DC initiator: how many may fail before it does.
+Status choose_streams(const Capabilities &caps, const u8 *context, Qp &qp) {
+  const u32 streams = qpc::log_streams.in(context), errored = qpc::log_errored_streams.in(context);
+  if (streams == 0 && errored == 0) return Status::ok;
+  if (!caps.dci_streams || qp.type != QpType::dci || streams > caps.log_max_streams ||
+      errored > caps.log_max_errored_streams)
+    return Status::bad_param;
+  qp.max_errored_streams = 1u << errored;
+  return Status::ok;
+}
+
 // The objects that it names.
 Status find_partners(Scope &scope, const u8 *context, Qp &qp) {
   qp.pdn = qpc::pd.in(context);
@@ -119,6 +130,7 @@ Status create_qp(Scope &scope, const Command &c, Qp &qp) {
   const Capabilities &caps = scope.caps();
   qp.device = &scope.device;
   if (const Status s = choose_type(scope, context, qp); s != Status::ok) return s;
+  if (const Status s = choose_streams(caps, context, qp); s != Status::ok) return s;
   const u32 rq_type = qpc::rq_type.in(context);
   if (rq_type != own_queue && rq_type != shared_queue && rq_type != no_queue)
     return Status::bad_param;

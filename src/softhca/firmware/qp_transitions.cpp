@@ -182,6 +182,7 @@ constexpr Transition transitions[] = {
     {Opcode::rtr2rts_qp, QpState::rtr, QpState::rts,
      opt_live | opt_path | opt_send_depth | opt_retries | opt_rnr_retries | opt_timeout, to_rts},
     {Opcode::sqerr2rts_qp, QpState::sqe, QpState::rts, opt_live, read_optional},
+    {Opcode::sqd_rts_qp, QpState::sqd, QpState::rts, opt_live, read_optional},
     {Opcode::to_err_qp, any, QpState::err, 0, nullptr},
     {Opcode::to_rst_qp, any, QpState::reset, 0, nullptr},
 };

@@ -3,6 +3,7 @@
 
 #include "firmware/hca.h"
 #include "firmware/qp_context.h"
+#include "model/paging.h"
 
 namespace softhca::firmware {
 
@@ -27,6 +28,7 @@ struct CqResource final : Queue {
 struct QpResource final : Queue {
   QpResource(Hca &h, Kind k, u16 u) : Queue(h, k, 0, u) {}
   ~QpResource() override;
+  bool page_fault(const PageFault &, PageSide) override;
   Qp *qp = nullptr;
   std::array<u8, qp_context_bytes> context{};
   std::vector<u8> frame_context;  // of an SQ
@@ -68,8 +70,12 @@ struct TisResource final : Resource {
 };
 
 struct MkeyResource final : Resource {
-  MkeyResource(Mkey *k, u16 u) : Resource(Kind::mkey, k->index, u), key(k) {}
-  ~MkeyResource() override { process().mkeys.destroy(key); }
+  MkeyResource(Hca &h, Mkey *k, u16 u) : Resource(Kind::mkey, k->index, u), hca(h), key(k) {}
+  ~MkeyResource() override {
+    hca.translations -= key->max_entries;
+    process().mkeys.destroy(key);
+  }
+  Hca &hca;
   Mkey *key;
   std::array<u8, 64> context{};
 };
@@ -78,6 +84,17 @@ struct UmemResource final : Resource {
   UmemResource(u32 n, u16 u) : Resource(Kind::umem, n, u) {}
   std::shared_ptr<View> view;
   u64 offset = 0, bytes = 0;  // of what it spans, in the view
+};
+
+struct ScheduleResource final : Resource {
+  ScheduleResource(u32 n, u16 u, bool of_queues, ScheduleResource *above)
+      : Resource(Kind::schedule, n, u),
+        leaf(of_queues),
+        element(std::make_shared<ScheduleElement>(above != nullptr ? above->element : nullptr)) {
+    if (above != nullptr) need(above);
+  }
+  const bool leaf;
+  std::shared_ptr<ScheduleElement> element;  // queue pairs keep what they leave through
 };
 
 // What numbers and addresses in a command of the driver stand for.

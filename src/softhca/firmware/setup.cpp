@@ -21,7 +21,6 @@ void change(std::vector<u8> &page, std::span<const Setting> settings) {
 
 // Of cmd_hca_cap: what only a driver asks for.
 constexpr Setting driver_settings[] = {
-    {0x20, 1, 0},     // hca_cap_2
     {0xe0, 8, 22},    // log_max_eq_sz
     {0xfc, 4, 7},     // log_max_eq
     {0x109, 7, 40},   // log_max_mrw_sz
@@ -30,9 +29,7 @@ constexpr Setting driver_settings[] = {
     {0x186, 10, 1},   // max_qp_cnt
     {0x190, 16, 0},   // pkey_table_size: 128
     {0x1cc, 4, 1},    // max_tc
-    {0x207, 1, 1},    // umr_modify_entity_size_disabled
     {0x210, 2, 0},    // cmdif_checksum
-    {0x227, 1, 0},    // pg
     {0x231, 1, 1},    // imaicl: memory windows
     {0x240, 1, 0},    // uar_4k
     {0x24a, 6, 5},    // uar_sz: of the pages, 32 MiB
@@ -69,17 +66,17 @@ constexpr Setting ethernet_settings[] = {
     {0x3fb, 5, 7},   // log_max_current_uc_list
 };
 
-// Of qos_cap: there are no scheduling elements.
-constexpr Setting qos_settings[] = {
-    {0x08, 3, 0},    // nic_sq_scheduling, nic_bw_share, nic_rate_limit
-    {0x21, 1, 0},    // nic_qp_scheduling
-    {0x100, 32, 0},  // types of elements
-};
-
 // Of atomic_caps: operands of eight bytes can have the order of the host, and have it.
 constexpr Setting atomic_settings[] = {{64, 2, 1}, {70, 1, 1}};
 
-constexpr u32 type_general = 0, type_atomic = 3, type_qos = 0xc;
+// Of device_mem_cap: where in BAR 0 it lies, in two words.
+constexpr Setting device_memory_settings[] = {{64, 32, Hca::memic_at >> 32},
+                                              {96, 32, Hca::memic_at & 0xffffffff}};
+// Of qos_cap: rates of send queues of frames.
+constexpr Setting infiniband_qos_settings[] = {{0, 1, 0}};
+
+constexpr u32 type_general = 0, type_odp = 2, type_atomic = 3, type_qos = 0xc,
+              type_device_memory = 0xf;
 
 }  // namespace
 
@@ -147,10 +144,11 @@ Status Hca::query_cap(Command &c) {
       if (device.ethernet(1)) change(page, ethernet_settings);
       else change(page, infiniband_settings);
       set_field(page.data(), 0x201, 1, device.caps.striding_rq ? 1 : 0);
-      set_field(page.data(), 0x21b, 1, device.caps.packet_pacing ? 1 : 0);  // qos
     }
-    if (type == type_qos) change(page, qos_settings);
     if (type == type_atomic && device.caps.atomics) change(page, atomic_settings);
+    if (type == type_qos && !device.ethernet(1)) change(page, infiniband_qos_settings);
+    if (type == type_device_memory && device.caps.device_memory)
+      change(page, device_memory_settings);
   }
   fill(c, header_bytes, page);
   return Status::ok;
@@ -164,7 +162,7 @@ Status Hca::set_cap(Command &c) {
   if (type == type_atomic)
     return c.in.size() > header_bytes + 8 && c.in[header_bytes + 8] >> 6 == 1 ? Status::ok
                                                                               : Status::bad_param;
-  if (type != type_general) return Status::bad_param;
+  if (type != type_general && type != type_odp) return Status::bad_param;
   std::copy_n(c.in.begin() + header_bytes, std::min(page.size(), c.in.size() - header_bytes),
               page.begin());
   capabilities_[type] = std::move(page);

@@ -73,10 +73,15 @@ enum class QueueEvent : u8 {
   dct_key_violation = 0x1d,
 };
 
+struct PageFault;
+enum class PageSide : u8 { send, receive };
+
 // Who hears of the events of an object that no verb has made.
 class EventListener {
  public:
   virtual void raise(QueueEvent) = 0;
+  // False: the pages are not going to come.
+  virtual bool page_fault(const PageFault &, PageSide) { return false; }
 
  protected:
   ~EventListener() = default;

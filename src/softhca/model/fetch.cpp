@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "fault/faults.h"
 #include "model/device.h"
+#include "model/paging.h"
 #include "model/requester.h"
 #include "model/tag_matching.h"
 
@@ -146,7 +147,12 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
     // A byte count of 0 stands for 2 GiB; libmlx5 drops empty segments itself.
     const u64 bytes = count == 0 ? u64{1} << 31 : count;
     if (total + bytes > u64{1} << 31) return refuse(out, Syndrome::local_length);
-    if (resolve(keys, lkey, load_be64(segment + 8), bytes, need, who, out.spans) != Syndrome::ok) {
+    PageFault missing;
+    const Syndrome s =
+        resolve(keys, lkey, load_be64(segment + 8), bytes, need, who, out.spans, &missing);
+    if (s == Syndrome::page_fault && wait_for_pages(qp, PageSide::send, missing))
+      return refuse(out, s);
+    if (s != Syndrome::ok) {
       if (gather_under_signature(qp, out, segment, bytes, need, total)) continue;
       SOFTHCA_LOG(debug, "QP %#x: lkey %#x refused for %llu bytes at %#llx", qp.qpn, lkey,
                   static_cast<unsigned long long>(bytes),
@@ -395,6 +401,7 @@ void change_key_now(Qp &qp, SendWqe &w) {
 
 u32 fetch_wqe(Qp &qp, SendWqe &out) {
   SendEngine &send = *qp.send;
+  if (qp.send_pages == PageWait::waits) return 0;
   const u32 mask = qp.sq_wqebbs - 1;
   u8 wqe[max_wqe_bytes];
   std::memcpy(wqe, qp.sq + (qp.sq_consumed & mask) * wqe_bb, wqe_bb);
@@ -435,6 +442,7 @@ u32 fetch_wqe(Qp &qp, SendWqe &out) {
   } else {
     parse(qp, wqe, ds, out);
   }
+  if (out.status == Syndrome::page_fault) return 0;
   if (faults_configured() && out.status == Syndrome::ok) {
     const WqeFault fault = fault_wqe(opcode_name(out.opcode));
     if (fault.syndrome != 0) {

@@ -1,7 +1,9 @@
 #include "model/mkey.h"
 
-#include <algorithm>
 #include <unistd.h>
+
+#include <algorithm>
+#include <new>
 
 #include "base/log.h"
 
@@ -19,6 +21,7 @@ constexpr u32 any_qpn = 0xffffff;
 constexpr u32 max_indirection = 4;     // levels below the key of the request
 constexpr size_t max_spans = 1 << 24;  // 400 MB of list: refuse, do not exhaust memory
 constexpr u32 max_devx_octowords = 1 << 22;
+constexpr u64 present_bits = Mkey::readable | Mkey::writable;
 
 constexpr u32 access_modify = access_local_write | access_remote_write | access_remote_atomic;
 
@@ -44,40 +47,57 @@ class Walk {
   Walk(const MkeyTable &table, const Requester &who, SpanList &out, bool below_signature = false)
       : table_(table), who_(who), out_(out), below_signature_(below_signature) {}
 
+  const PageFault &missing() const { return missing_; }
+
   bool visit(u32 key, u64 address, u64 length, u32 need, u32 depth) {
     const Mkey *k = find(key, depth);
     if (k == nullptr || !permitted(*k, key, need, depth)) return false;
+    // Pages come to the key that the driver of a kernel knows, not to those behind it.
+    const bool brings = k->paged && paged_ == nullptr;
+    if (brings) {
+      paged_ = k;
+      paged_at_ = address;
+      paged_length_ = length;
+      paged_from_ = produced_;
+    }
+    const bool done = reach(*k, key, address, length, need, depth);
+    if (brings) paged_ = nullptr;
+    return done;
+  }
+
+ private:
+  bool reach(const Mkey &k, u32 key, u64 address, u64 length, u32 need, u32 depth) {
     if (out_.size() > max_spans) return refuse(key, "list of memory pieces too long");
-    switch (k->kind) {
-      case Mkey::Kind::null: append(out_, Span::Kind::null, 0, length); return true;
+    switch (k.kind) {
+      case Mkey::Kind::null:
+        if (paged_ != nullptr) return miss();
+        add(Span::Kind::null, 0, length);
+        return true;
       case Mkey::Kind::implicit:
         if (address + (length - 1) < address) return refuse(key, "wraps around");
-        append(out_, Span::Kind::application, address, length);
+        add(Span::Kind::application, address, length);
         return true;
       default: break;
     }
-    const u64 offset = address - k->start;
-    if (address < k->start || offset >= k->length || length > k->length - offset)
+    const u64 offset = address - k.start;
+    if (address < k.start || offset >= k.length || length > k.length - offset)
       return refuse(key, "out of bounds");
     // What an entry allows was granted when the list was made: only local
     // rights are asked from there on (a window over a local-write region).
     const u32 below = (need & access_modify) != 0 ? u32{access_local_write} : 0;
-    switch (k->kind) {
+    switch (k.kind) {
       case Mkey::Kind::direct:
-        append(out_, Span::Kind::application, k->host_base + offset, length);
+        add(Span::Kind::application, k.host_base + offset, length);
         return true;
-      case Mkey::Kind::pages: return through_pages(*k, offset, length);
-      case Mkey::Kind::device:
-        append(out_, Span::Kind::direct, k->host_base + offset, length);
-        return true;
+      case Mkey::Kind::pages: return through_pages(k, offset, length, need);
+      case Mkey::Kind::device: add(Span::Kind::direct, k.host_base + offset, length); return true;
       default:
         if (depth == max_indirection) return refuse(key, "nested too deeply");
-        return k->ksm_bytes != 0 ? through_ksm(*k, offset, length, below, depth)
-                                 : through_list(*k, offset, length, below, depth);
+        return k.ksm_bytes != 0 ? through_ksm(k, offset, length, below, depth)
+                                : through_list(k, offset, length, below, depth);
     }
   }
 
- private:
   bool refuse(u32 key, const char *why) const {
     SOFTHCA_LOG(debug, "mkey %#x: %s (QP %#x)", key, why, who_.qpn);
     return false;
@@ -99,7 +119,7 @@ class Walk {
     // The null key belongs to the device: any PD may swallow data locally.
     if (k.kind == Mkey::Kind::null)
       return (need & ~(k.access | access_local_write)) == 0 || refuse(key, "access");
-    if (k.pdn != who_.pdn) return refuse(key, "protection domain");
+    if (k.pdn != who_.pdn && !who_.driver) return refuse(key, "protection domain");
     if (k.qpn != any_qpn && k.qpn != who_.qpn) return refuse(key, "bound to another QP");
     // Rights count for the key of the request and for the memory at the end,
     // not for lists in between.
@@ -108,15 +128,33 @@ class Walk {
     return granted || refuse(key, "access");
   }
 
+  void add(Span::Kind kind, u64 address, u64 length) {
+    append(out_, kind, address, length);
+    produced_ += length;
+  }
+
+  // All that is not there yet of what is asked of the key that pages come to.
+  bool miss() {
+    const u64 done = produced_ - paged_from_;
+    missing_ = {paged_->key(), paged_at_ + done, paged_length_ - done};
+    SOFTHCA_LOG(debug, "mkey %#x: no page at %#lx", missing_.key, missing_.address);
+    return false;
+  }
+
   // The first page holds `start` where its low bits say.
-  bool through_pages(const Mkey &k, u64 offset, u64 length) {
+  bool through_pages(const Mkey &k, u64 offset, u64 length, u32 need) {
+    const u64 wanted = (need & access_modify) != 0 ? Mkey::writable : Mkey::readable;
     const u64 page = u64{1} << k.log_page;
     offset += k.start & (page - 1);
     u64 within = offset & (page - 1);
     for (u64 i = offset >> k.log_page; length != 0; ++i, within = 0) {
-      if (i >= k.page_addresses.size()) return refuse(k.key(), "beyond its translations");
+      const bool known = i < k.page_addresses.size();
+      if (!known || (k.page_addresses[i] & wanted) == 0)
+        return paged_ != nullptr && i < u64{k.max_entries} * 2
+                   ? miss()
+                   : refuse(k.key(), "beyond its translations");
       const u64 here = std::min(page - within, length);
-      append(out_, Span::Kind::application, k.page_addresses[i] + within, here);
+      add(Span::Kind::application, (k.page_addresses[i] & ~present_bits) + within, here);
       length -= here;
     }
     return true;
@@ -167,6 +205,10 @@ class Walk {
   const Requester &who_;
   SpanList &out_;
   const bool below_signature_;
+  u64 produced_ = 0;  // bytes in `out_`
+  const Mkey *paged_ = nullptr;
+  u64 paged_at_ = 0, paged_length_ = 0, paged_from_ = 0;
+  PageFault missing_;
   Recent recent_[max_indirection + 1];
 };
 
@@ -215,14 +257,21 @@ Mkey *MkeyTable::find(u32 key) const {
 }
 
 Syndrome resolve(const MkeyTable &table, u32 key, u64 address, u64 length, u32 need,
-                 const Requester &who, SpanList &out) {
+                 const Requester &who, SpanList &out, PageFault *missing) {
   if (length == 0) return Syndrome::ok;  // InfiniBand: the key of an empty access is not checked
   const size_t size = out.size();
   const u64 last = size == 0 ? 0 : out.back().length;
-  if (Walk(table, who, out).visit(key, address, length, need, 0)) return Syndrome::ok;
+  Walk walk(table, who, out);
+  try {
+    if (walk.visit(key, address, length, need, 0)) return Syndrome::ok;
+  } catch (const std::bad_alloc &) {
+    SOFTHCA_LOG(error, "mkey %#x: out of memory", key);
+  }
   out.resize(size);
   if (size != 0) out.back().length = last;
-  return Syndrome::local_protection;
+  if (missing == nullptr || walk.missing().length == 0) return Syndrome::local_protection;
+  *missing = walk.missing();
+  return Syndrome::page_fault;
 }
 
 Syndrome resolve_below_signature(const MkeyTable &table, u32 key, u64 address, u64 length, u32 need,

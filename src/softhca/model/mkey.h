@@ -36,9 +36,10 @@ struct Mkey {
     u64 address = 0;
     u32 stride = 0;
   };
+  enum Present : u64 { readable = 1, writable = 2 };
   enum class Kind : u8 {
     direct,    // application memory at host_base
-    pages,     // the same, a page at a time
+    pages,     // a page at a time, of a guest
     device,    // device memory at host_base (our own mapping)
     implicit,  // whole address space, on demand
     null,      // reads zero, swallows writes
@@ -59,7 +60,9 @@ struct Mkey {
   u64 length = 0;
   u64 host_base = 0;  // address of `start` for direct and device
   u32 log_page = 0;   // kind pages
+  // Addresses in this process, with the bits of Present.
   std::vector<u64> page_addresses;
+  bool paged = false;   // filled by the driver of a kernel: what is missing may come
   u64 ksm_bytes = 0;    // indirect: fixed entity size, 0 for KLM; rules over Entry::bytes
   u32 max_entries = 0;  // room for translations (16-byte units)
   u64 repeat_count = 0;
@@ -85,6 +88,9 @@ class MkeyTable {
   Mkey *find(u32 key) const;  // by index; the tag is not compared
   size_t size() const { return keys_.size(); }
 
+  // Where bus addresses of a guest are in this process, and how many there are.
+  u64 bus_at = 0, bus_bytes = 0;
+
  private:
   std::unordered_map<u32, Mkey *> keys_;
   u32 next_;
@@ -94,14 +100,21 @@ class MkeyTable {
 struct Requester {
   u32 pdn = 0;
   u32 qpn = 0;
-  bool driver = false;  // of a kernel: changes keys of all protection domains
+  bool driver = false;  // of a kernel: reaches keys of all protection domains
+};
+
+// Memory that is yet to come: so many bytes of a key, from that address on.
+struct PageFault {
+  u32 key = 0;
+  u64 address = 0, length = 0;
 };
 
 // Appends the memory behind [address, address + length) under `key` to `out`.
 // `need` are Access bits (0 = local read). Returns Syndrome::ok,
-// local_protection for every kind of refusal; the caller maps it to its side.
+// local_protection for every kind of refusal; the caller maps it to its side. page_fault,
+// where the caller can wait: `missing` has to come first.
 Syndrome resolve(const MkeyTable &, u32 key, u64 address, u64 length, u32 need, const Requester &,
-                 SpanList &out);
+                 SpanList &out, PageFault *missing = nullptr);
 
 // The same for the memory behind a key with signatures, which the other refuses.
 Syndrome resolve_below_signature(const MkeyTable &, u32 key, u64 address, u64 length, u32 need,
@@ -112,6 +125,12 @@ Syndrome resolve_below_signature(const MkeyTable &, u32 key, u64 address, u64 le
 // and behind them changes. False, and no change, when they are malformed or
 // exceed max_entries.
 bool write_translations(Mkey &, u64 offset, const u8 *octowords, u32 count);
+
+// Writes the addresses of pages of a key (kind pages), two in an octoword; `present`: their
+// low bits say whether they may be read and written, else both. `gone` receives what was
+// there and is not any more. False, and no change: see above, or no addresses of the guest.
+bool write_pages(const MkeyTable &, Mkey &, u64 offset, const u8 *octowords, u32 count,
+                 bool present, SpanList &gone);
 
 // Executes a UMR WQE (linearised, `ds` 16-byte units) for the QP `qpn` of `pdn`.
 // Returns ok, local_qp_op (malformed), mw_bind (check failed) or

@@ -25,6 +25,7 @@ void enter_reset(Qp &qp) {
   qp.sq_consumed = 0;
   qp.rq_consumed = 0;
   qp.last_wqe_raised = false;
+  qp.send_pages = qp.receive_pages = PageWait::none;
   qp.comm_est_raised = false;
   qp.send.reset();
   qp.responder.reset();

@@ -66,6 +66,9 @@ struct QpAttributes {
   u16 udp_sport = 0;   // RoCE v2, 0: derived from the QP numbers
 };
 
+// Whether one side of a queue pair waits for pages, see model/paging.h.
+enum class PageWait : u8 { none, waits, failed };
+
 struct Qp {
   Device *device = nullptr;
   u32 qpn = 0;
@@ -108,6 +111,7 @@ struct Qp {
 
   u16 sq_consumed = 0;  // WQEBBs fetched, 16 bit
   u16 rq_consumed = 0;  // receive WQEs taken
+  PageWait send_pages = PageWait::none, receive_pages = PageWait::none;
   bool last_wqe_raised = false;
   bool comm_est_raised = false;
   std::unique_ptr<EthQp> eth;  // raw packet only

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "fault/faults.h"
 #include "model/device.h"
+#include "model/paging.h"
 #include "model/responder.h"
 
 namespace softhca {
@@ -20,7 +21,7 @@ u16 rq_available(const Qp &qp) {
 }  // namespace
 
 void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &who,
-                     ReceiveWqe &out) {
+                     ReceiveWqe &out, PageFault *missing) {
   MkeyTable &keys = process().mkeys;
   for (u32 i = 0; i < count; ++i, segments += wqe_ds) {
     const u32 length = load_be32(segments);
@@ -28,8 +29,14 @@ void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &
     if (length == 0 && lkey == terminator_lkey) break;
     if (length == 0) continue;
     const u64 needed = out.capacity < bytes ? std::min<u64>(length, bytes - out.capacity) : 0;
-    if (needed != 0 && resolve(keys, lkey, load_be64(segments + 8), needed, access_local_write, who,
-                               out.spans) != Syndrome::ok) {
+    const Syndrome s = needed == 0 ? Syndrome::ok
+                                   : resolve(keys, lkey, load_be64(segments + 8), needed,
+                                             access_local_write, who, out.spans, missing);
+    if (s == Syndrome::page_fault) {
+      out.status = s;
+      return;
+    }
+    if (s != Syndrome::ok) {
       if (auto part =
               open_signed(keys, lkey, load_be64(segments + 8), length, access_local_write, who)) {
         part->position = out.capacity;
@@ -56,13 +63,27 @@ void ReceiveWqe::reset() {
   header_bytes = 0;
 }
 
+namespace {
+
+// Of a receive WQE whose memory is not there: it is taken when it is, or fails.
+bool waits_for_memory(Qp &qp, const PageFault &missing, ReceiveWqe &out) {
+  if (out.status != Syndrome::page_fault) return false;
+  const bool waits = wait_for_pages(qp, PageSide::receive, missing);
+  out.status = waits ? Syndrome::ok : Syndrome::local_protection;
+  return waits;
+}
+
+}  // namespace
+
 bool take_receive_wqe(Qp &qp, Srq *srq, u64 bytes, ReceiveWqe &out) {
+  PageFault missing;
   out.reset();
   if (srq != nullptr) {
     if (srq_available(*srq) == 0) return false;
     const u8 *wqe = srq->buffer + static_cast<u64>(srq->head) * srq->stride;
     out.counter = srq->head;
-    resolve_scatter(wqe + 16, srq->stride / wqe_ds - 1, bytes, {srq->pdn, qp.qpn}, out);
+    resolve_scatter(wqe + 16, srq->stride / wqe_ds - 1, bytes, {srq->pdn, qp.qpn}, out, &missing);
+    if (waits_for_memory(qp, missing, out)) return false;
     const u32 next = srq->cyclic ? srq->head + 1u : load_be16(wqe + 2);
     srq->head = static_cast<u16>(next & (srq->entries - 1));
     srq->consumed = static_cast<u16>(srq->consumed + 1);
@@ -76,7 +97,8 @@ bool take_receive_wqe(Qp &qp, Srq *srq, u64 bytes, ReceiveWqe &out) {
       wqe += wqe_ds;
       --count;
     }
-    resolve_scatter(wqe, count, bytes, {qp.pdn, qp.qpn}, out);
+    resolve_scatter(wqe, count, bytes, {qp.pdn, qp.qpn}, out, &missing);
+    if (waits_for_memory(qp, missing, out)) return false;
     qp.rq_consumed = static_cast<u16>(qp.rq_consumed + 1);
   }
   if (faults_configured() && out.status == Syndrome::ok) {

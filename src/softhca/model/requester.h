@@ -133,7 +133,7 @@ constexpr size_t max_inflight = 256;
 
 // Parses the WQE at the QP's consumer index into `out`: local operations are
 // executed. Returns the number of basic blocks it takes (at least 1), or 0
-// when it has to wait for outstanding responses (fence). A refusal is stored
+// when it has to wait for outstanding responses (fence) or pages. A refusal is stored
 // in out.status.
 u32 fetch_wqe(Qp &, SendWqe &out);
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "model/device.h"
+#include "model/paging.h"
 #include "model/requester.h"
 #include "model/transmit.h"
 
@@ -68,6 +69,10 @@ void negative(Request &q, Nak nak, u32 psn) {
   n.nak = nak;
   n.psn = psn;
   n.timer = q.qp.attr.min_rnr_timer;
+  // A driver that brings pages takes longer than software that posts.
+  constexpr u8 timer_10_ms = 20;
+  if (q.qp.receive_pages == PageWait::waits && n.timer != 0)
+    n.timer = std::max(n.timer, timer_10_ms);
   q.r.nak_sent = true;
   queue(q, std::move(n));
 }
@@ -189,6 +194,14 @@ bool allows(Request &q, u32 access) {
   return false;
 }
 
+// The memory that a request names is yet to come: the requester has to come again.
+bool waits_for_memory(Request &q, Syndrome s, const PageFault &missing) {
+  if (s != Syndrome::page_fault || !wait_for_pages(q.qp, PageSide::receive, missing)) return false;
+  // A duplicate comes again without that.
+  if (q.h.psn == q.r.expected_psn) negative(q, Nak::rnr, q.r.expected_psn);
+  return true;
+}
+
 void do_write(Request &q) {
   Responder &r = q.r;
   const bool with_imm = q.opcode() == WqeOpcode::rdma_write_imm;
@@ -199,9 +212,11 @@ void do_write(Request &q) {
     r.opcode = q.opcode();
     const u32 bytes = q.h.message_bytes;
     if (!allows(q, access_remote_write)) return;
-    if (bytes != 0 && resolve(process().mkeys, q.h.rkey, q.h.remote_address, bytes,
-                              access_remote_write, remote_requester(q), r.target) != Syndrome::ok)
-      return refuse(q, Nak::remote_access, EventType::qp_access_err);
+    PageFault missing;
+    const Syndrome s = resolve(process().mkeys, q.h.rkey, q.h.remote_address, bytes,
+                               access_remote_write, remote_requester(q), r.target, &missing);
+    if (waits_for_memory(q, s, missing)) return;
+    if (s != Syndrome::ok) return refuse(q, Nak::remote_access, EventType::qp_access_err);
     r.in_message = true;
   }
   // The receive WQE of the immediate data is taken before the last bytes are
@@ -236,10 +251,11 @@ void queue_read(Request &q) {
   read.length = q.h.message_bytes;
   read.base = q.h.offset;
   if (!allows(q, access_remote_read)) return;
-  if (read.length != 0 &&
-      resolve(process().mkeys, q.h.rkey, q.h.remote_address, read.length, access_remote_read,
-              remote_requester(q), read.spans) != Syndrome::ok)
-    return refuse(q, Nak::remote_access, EventType::qp_access_err);
+  PageFault missing;
+  const Syndrome s = resolve(process().mkeys, q.h.rkey, q.h.remote_address, read.length,
+                             access_remote_read, remote_requester(q), read.spans, &missing);
+  if (waits_for_memory(q, s, missing)) return;
+  if (s != Syndrome::ok) return refuse(q, Nak::remote_access, EventType::qp_access_err);
   queue(q, std::move(read));
 }
 
@@ -270,9 +286,11 @@ void do_atomic(Request &q) {
   if ((q.h.remote_address & (size - 1)) != 0)
     return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   if (!allows(q, access_remote_atomic)) return;
-  if (resolve(process().mkeys, q.h.rkey, q.h.remote_address, size, access_remote_atomic,
-              remote_requester(q), target) != Syndrome::ok)
-    return refuse(q, Nak::remote_access, EventType::qp_access_err);
+  PageFault missing;
+  const Syndrome s = resolve(process().mkeys, q.h.rkey, q.h.remote_address, size,
+                             access_remote_atomic, remote_requester(q), target, &missing);
+  if (waits_for_memory(q, s, missing)) return;
+  if (s != Syndrome::ok) return refuse(q, Nak::remote_access, EventType::qp_access_err);
   u8 result[32];
   switch (execute_atomic(target, q.h.remote_address, q.opcode(), size, q.payload, result)) {
     case Syndrome::ok: break;

@@ -97,9 +97,11 @@ constexpr size_t atomic_replays = 64;
 
 // Resolves a scatter list as far as `bytes` reach: like the hardware, an entry
 // that is not needed is not looked at.
-void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &, ReceiveWqe &out);
+// With `missing` its status may be page_fault.
+void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &, ReceiveWqe &out,
+                     PageFault *missing = nullptr);
 // Takes the next receive WQE and resolves its scatter list for `bytes`.
-// False when none is posted.
+// False when none is posted, or its memory is yet to come.
 bool take_receive_wqe(Qp &, Srq *, u64 bytes, ReceiveWqe &out);
 // The whole message has arrived: what lies under keys with signatures goes to memory.
 Syndrome settle_signed(const Qp &, const Srq *, const ReceiveWqe &, u64 bytes);

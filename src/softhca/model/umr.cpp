@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "model/mkey.h"
+#include "model/paging.h"
 
 namespace softhca {
 
@@ -13,7 +14,8 @@ namespace {
 
 constexpr u32 any_qpn = 0xffffff;
 constexpr u32 octoword = 16;
-constexpr u32 repeat_opcode = 0x400;         // in the place of an entry's key
+constexpr u32 repeat_opcode = 0x400;  // in the place of an entry's key
+constexpr u64 present_bits = Mkey::readable | Mkey::writable;
 constexpr u64 largest_entry = u64{1} << 31;  // a byte count of 0 in a KLM
 
 // Offsets in the WQE: control segment, UMR control segment, mkey context, list.
@@ -59,8 +61,9 @@ Syndrome refuse(Syndrome s, u32 key, const char *why) {
   return s;
 }
 
-// What the driver of a kernel may change besides, when it registers a region anew.
-constexpr u64 modifiable_by_driver = mask_pd | mask_relaxed_write | mask_relaxed_read;
+// What the driver of a kernel may change besides: it fills keys, and registers regions anew.
+constexpr u64 modifiable_by_driver =
+    mask_pd | mask_relaxed_write | mask_relaxed_read | mask_entity_size;
 
 u64 modifiable_fields(const Mkey &k) {
   if (k.kind == Mkey::Kind::implicit || k.kind == Mkey::Kind::null)
@@ -158,7 +161,11 @@ void apply_context(Mkey &k, const u8 *context, u64 mask) {
   if ((mask & mask_qpn) != 0) k.qpn = qpn_tag >> 8;
   if ((mask & mask_start) != 0) k.start = load_be64(context + 16);
   if ((mask & mask_length) != 0) k.length = load_be64(context + 24);
-  if ((mask & mask_entity_size) != 0) k.ksm_bytes = u64{1} << (context[59] & 0x1f);
+  if ((mask & mask_entity_size) != 0) {
+    const u32 log = context[59] & 0x1f;
+    if (k.kind == Mkey::Kind::pages) k.log_page = log;
+    else k.ksm_bytes = u64{1} << log;
+  }
   if ((mask & mask_en_rinval) != 0) k.remote_invalidate = (context[12] & 1) != 0;
   if ((mask & mask_local_read) != 0) k.local_read = (access & 0x04) != 0;
   set_access(mask_local_write, access_local_write, 0x08);
@@ -198,6 +205,31 @@ bool write_translations(Mkey &k, u64 offset, const u8 *octowords, u32 count) {
   return parse_octowords(k, raw.data(), raw.size() / octoword);
 }
 
+bool write_pages(const MkeyTable &table, Mkey &k, u64 offset, const u8 *octowords, u32 count,
+                 bool present, SpanList &gone) {
+  constexpr u64 rounded = 4;  // octowords, to which software rounds a list up
+  const u64 room = align_up(k.max_entries, rounded), page = u64{1} << k.log_page;
+  if (k.kind != Mkey::Kind::pages || count > room || offset > room - count) return false;
+  std::vector<u64> entries(u64{count} * 2);
+  for (u64 &entry : entries) {
+    const u64 address = load_be64(octowords) & ~u64{7};
+    entry = present ? load_be64(octowords) & present_bits : present_bits;
+    octowords += 8;
+    if (entry == 0) continue;
+    if (address % page_size != 0 || address >= table.bus_bytes) return false;
+    entry |= table.bus_at + address;
+  }
+  std::vector<u64> &pages = k.page_addresses;
+  if (pages.size() < (offset + count) * 2) pages.resize((offset + count) * 2);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    u64 &page_address = pages[offset * 2 + i];
+    if ((page_address & present_bits) != 0 && page_address != entries[i])
+      gone.push_back({page_address & ~present_bits, page});
+    page_address = entries[i];
+  }
+  return true;
+}
+
 Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &who) {
   if (ds * octoword < list_at) return refuse(Syndrome::local_qp_op, 0, "WQE too short");
   const u8 *control = wqe + control_at, *context = wqe + context_at;
@@ -206,6 +238,8 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
   const u32 count = load_be16(control + 4);
   const u64 mask = load_be64(control + 8);
   const bool with_offset = (flags & flag_offset) != 0;
+
+  SpanList gone;
 
   // The key's tag is not compared: its new value is already in software's
   // hands when the WQE that installs it is written.
@@ -219,6 +253,9 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
   if ((mask & ~fields) != 0) return refuse(Syndrome::local_qp_op, key, "field cannot be modified");
   if ((mask & mask_entity_size) != 0 && (context[59] & 0x1f) == 0)
     return refuse(Syndrome::local_qp_op, key, "entity size");
+  const bool pages = k->kind == Mkey::Kind::pages;
+  if (pages && (mask & mask_entity_size) != 0 && u64{1} << (context[59] & 0x1f) < page_size)
+    return refuse(Syndrome::local_qp_op, key, "page size");
   const bool memory = k->kind == Mkey::Kind::direct || k->kind == Mkey::Kind::device;
   if (memory && (mask & mask_length) != 0 && load_be64(context + 24) > k->length)
     return refuse(Syndrome::local_qp_op, key, "longer than its memory");
@@ -259,10 +296,16 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
         return refuse(Syndrome::local_protection, key, "list cannot be read");
       list = fetched.data();
     }
-    if (!write_translations(*k, offset, list, count))
+    if (!(pages ? who.driver && write_pages(table, *k, offset, list, count, true, gone)
+                : write_translations(*k, offset, list, count)))
       return refuse(Syndrome::local_qp_op, key, "malformed or too many translations");
+    k->paged |= who.driver;
   }
   apply_context(*k, context, mask);
+  if (pages && k->free)
+    for (const u64 page : k->page_addresses)
+      if ((page & present_bits) != 0) gone.push_back({page & ~present_bits, u64{1} << k->log_page});
+  forget_pages(gone);
   k->signature = std::move(rules);
   if ((mask & mask_signature_error) != 0) k->reports_signature_error = true;
   return Syndrome::ok;

@@ -31,7 +31,7 @@ void put32(u8 *at, u32 v) {
 u8 writable(u32 offset) {
   if (offset == command_at) return 0x46;      // memory, bus master, parity
   if (offset == command_at + 1) return 0x05;  // SERR, no INTx
-  if (offset == bar_at + 3) return 0xfe;      // 32 MiB
+  if (offset == bar_at + 3) return 0xfc;      // 64 MiB
   if (offset >= bar_at + 4 && offset < bar_at + 8) return 0xff;
   if (offset == interrupt_line_at) return 0xff;
   if (offset == power_at + 4) return 0x03;                                // power state
@@ -117,6 +117,10 @@ bool Function::write_config(u64 offset, std::span<const u8> from) {
 
 bool Function::read_bar(u64 offset, std::span<u8> to) {
   if (offset > bar_bytes || to.size() > bar_bytes - offset) return false;
+  if (const u8 *memory = hca_.device_memory(offset, to.size()); memory != nullptr) {
+    std::copy_n(memory, to.size(), to.begin());
+    return true;
+  }
   std::fill(to.begin(), to.end(), u8{0});
   if (offset >= segment_bytes) return true;
   // Registers, of which an access may see several.
@@ -135,7 +139,9 @@ bool Function::read_bar(u64 offset, std::span<u8> to) {
 
 bool Function::write_bar(u64 offset, std::span<const u8> from) {
   if (offset > bar_bytes || from.size() > bar_bytes - offset) return false;
-  if (offset < first_uar) write_segment(static_cast<u32>(offset), from);
+  if (u8 *memory = hca_.device_memory(offset, from.size()); memory != nullptr)
+    std::copy(from.begin(), from.end(), memory);
+  else if (offset < first_uar) write_segment(static_cast<u32>(offset), from);
   else write_doorbell(static_cast<u32>(offset % page_size), from);
   return true;
 }

@@ -1,6 +1,6 @@
 // The PCI function: configuration space, registers in BAR 0, doorbells and interrupts.
 //
-// BAR 0 is 32 MiB of pages. The first ones hold the initialization segment and the tables of
+// BAR 0 is 32 MiB of pages, and memory of the device. The first ones hold the initialization segment and the tables of
 // MSI-X; the others are UAR pages, each a doorbell of completion queues, two of event queues
 // and BlueFlame registers. Every access of the guest comes here, so doorbells are neither
 // lost nor reordered.
@@ -16,7 +16,7 @@ namespace softhca::pci {
 
 class Function final : public firmware::Interrupts {
  public:
-  static constexpr u64 bar_bytes = 32u << 20;
+  static constexpr u64 bar_bytes = 64u << 20;
   static constexpr u32 config_bytes = 4096, vectors = 64;
 
   Function(Device &, firmware::GuestMemory &);

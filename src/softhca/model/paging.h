@@ -1,0 +1,20 @@
+// Paging on demand, where the driver of a kernel brings and takes the pages of its keys. What
+// reaches for a page that is not there waits for it: a send queue fetches nothing, a
+// responder has its requester come again.
+//
+// Device lock held.
+#pragma once
+
+#include "model/mkey.h"
+#include "model/qp.h"
+
+namespace softhca {
+
+// Asks for these pages, unless others are waited for. False: they are not going to come.
+bool wait_for_pages(Qp &, PageSide, const PageFault &);
+// They are there, or, `failed`, not going to come.
+void pages_came(Qp &, PageSide, bool failed);
+// Memory that is not behind its key any more: what is on its way there, or from there, fails.
+void forget_pages(const SpanList &gone);
+
+}  // namespace softhca
