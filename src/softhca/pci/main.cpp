@@ -1,5 +1,6 @@
 // softhca-pci SOCKET: the software HCA as a PCI function of a virtual machine. Listens on that
 // Unix socket, serves one connection and ends with it.
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -47,6 +48,18 @@ int accept_one(const char *path) {
   return connection;
 }
 
+// A guest can make the server keep much, but not all memory of the host: what needs more
+// fails. Sanitizers take more themselves.
+void limit_memory() {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  constexpr rlim_t most = rlim_t{4} << 30;
+  rlimit limit;
+  if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur <= most) return;
+  limit.rlim_cur = most;
+  setrlimit(RLIMIT_DATA, &limit);
+#endif
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -56,6 +69,7 @@ int main(int argc, char **argv) {
                  "The software HCA as a PCI function: QEMU's vfio-user-pci connects to SOCKET.\n");
     return argc == 2 && std::strcmp(argv[1], "--help") == 0 ? 0 : 2;
   }
+  limit_memory();
   firmware::GuestMemory memory;
   {
     const std::lock_guard lock(process().mutex);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <string_view>
 
 #include "base/log.h"
@@ -279,7 +280,11 @@ int Connection::run() {
     int error;
     {
       const std::lock_guard lock(process().mutex);
-      error = handle(h.command);
+      try {
+        error = handle(h.command);
+      } catch (const std::bad_alloc &) {
+        error = ENOMEM;
+      }
     }
     drop_descriptors();
     if ((h.flags & flag_no_reply) != 0) continue;
