@@ -19,7 +19,7 @@ struct Bits {
   u32 offset, width;
 };
 constexpr Bits dbr_umem_valid{6, 1}, size_bits{8, 3}, collapsed{11, 1}, overrun_ignored{14, 1},
-    compressed{17, 1}, mini_format{18, 2}, delivery{20, 4}, layout{24, 2}, page_offset{84, 6},
+    compressed{17, 1}, mini_format{18, 2}, delivery{20, 4}, layout{30, 2}, page_offset{84, 6},
     log_size{99, 5}, uar_page{104, 24}, period{132, 12}, max_count{144, 16}, eqn{184, 8},
     log_page_size{195, 5}, last_notified{264, 24}, last_solicit{296, 24}, consumer{328, 24},
     producer{360, 24};
