@@ -246,6 +246,7 @@ struct Driver {
   Box mkey(u32 mode, size_t octowords = 0) const {
     Box b(0x200, 272 + octowords * 16);
     b.put(128 + 22, 2, mode).put(128 + 20, 1, 1).put(128 + 21, 1, 1).put(128 + 32, 24, 0xffffff);
+    b.put(128 + 416, 32, static_cast<u32>(octowords));
     return b.put(128 + 104, 24, pd).put(768, 32, static_cast<u32>(octowords));
   }
   Box eq_box(u64 ring) const {
@@ -268,13 +269,15 @@ struct Driver {
   void connect(u32 qp, u32 to) {
     const auto move = [&](u16 opcode) { return Box(opcode, 272).put(72, 24, qp); };
     const u32 lid = process().devices.at(0).port(1).lid;
-    REQUIRE(guest.status(move(0x502).put(192 + 192 + 296, 8, 1)) == 0);
+    // Remote writes are served.
+    REQUIRE(guest.status(move(0x502).put(192 + 1169, 1, 1).put(192 + 192 + 296, 8, 1)) == 0);
     REQUIRE(guest.status(move(0x503)
                              .put(192 + 64, 3, 5)
                              .put(192 + 67, 5, 30)
                              .put(192 + 168, 24, to)
                              .put(192 + 192 + 48, 16, lid)) == 0);
-    REQUIRE(guest.status(move(0x504)) == 0);
+    // Seven retries of all kinds: without end when the other side is not ready.
+    REQUIRE(guest.status(move(0x504).put(192 + 909, 3, 7).put(192 + 912, 3, 7)) == 0);
   }
 
   Guest &guest;

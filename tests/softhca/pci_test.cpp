@@ -3,6 +3,9 @@
 
 #include <random>
 
+#include "model/paging.h"
+#include "model/requester.h"
+
 using namespace softhca;
 using namespace softhca::test;
 
@@ -126,6 +129,20 @@ TEST_CASE("Nothing that a command names lies outside of the guest's memory", "[p
   CHECK(g.status(d.cq_box(0x210000, 0x220000).put(128 + 184, 8, d.eq + 1)) == bad_resource);
 }
 
+TEST_CASE("A guest cannot make the function keep translations without end", "[pci_test]") {
+  Guest g;
+  const Driver d(g);
+  constexpr u32 quarter = 1 << 22;
+  std::vector<u32> keys;
+  const Box large = d.mkey(1).put(128 + 416, 32, quarter);
+  for (int i = 0; i < 4; ++i) keys.push_back(g.create(large));
+  CHECK(g.status(d.mkey(1).put(128 + 416, 32, 1)) == 0xf);
+  CHECK(g.status(d.mkey(1).put(128 + 416, 32, 0xffffffff)) == 0xf);
+  REQUIRE(g.status(Box(0x202).put(72, 24, keys[0])) == 0);
+  CHECK(g.status(large) == 0);
+  CHECK(g.status(large) == 0xf);
+}
+
 TEST_CASE("Damaged entries and mailboxes are not delivered", "[pci_test]") {
   Guest g;
   u8 *entry = g.memory + Guest::queue_at;
@@ -218,4 +235,272 @@ TEST_CASE("Any commands and doorbells leave the function alive", "[pci_test]") {
   CHECK(g.message(Guest::reset, {}) == 0);
   g.write_register(0x14, Guest::queue_at);
   CHECK(g.status(Box(0x80d)) == 0);
+}
+
+TEST_CASE("Completions in a layout that the device does not write are refused", "[pci_test]") {
+  Guest g;
+  const Driver d(g);
+  CHECK(g.status(d.cq_box(0x210000, 0x220000).put(128 + 30, 2, 1)) == bad_param);
+  CHECK(g.status(d.cq_box(0x210000, 0x220000).put(128 + 11, 1, 1)) == bad_param);
+  CHECK(g.status(d.cq_box(0x210000, 0x220000)) == 0);
+}
+
+TEST_CASE("Memory of the device is read and written through BAR 0, and by keys", "[pci_test]") {
+  Guest g;
+  Driver d(g);
+  const std::vector<u8> page = g.command(Box(0x100).op_mod(0xf << 1), 4112);
+  const u64 bar = load_be64(page.data() + 16 + 8), bytes = load_be32(page.data() + 16 + 16);
+  REQUIRE(bytes != 0);
+  REQUIRE(bar + bytes <= pci::Function::bar_bytes);
+  const auto alloc = [&](u64 at, u32 range, u32 size) {
+    Box b(0x205, 32);
+    return b.put64(16, at).put(24 * 8, 32, range).put(28 * 8, 32, size);
+  };
+  const auto free = [](u64 at) { return Box(0x206, 32).put64(16, at).put(24 * 8, 32, 64); };
+  const std::vector<u8> out = g.command(alloc(bar + 4096, 8192, 5000));
+  REQUIRE(out[0] == 0);
+  CHECK(load_be64(out.data() + 8) == bar + 4096);
+  CHECK(g.status(alloc(bar + 8192, 4096, 64)) == 0xf);  // taken
+  CHECK(g.status(alloc(bar + 4097, 4096, 64)) == bad_param);
+  CHECK(g.status(alloc(bar + bytes, 4096, 64)) == bad_param);
+  CHECK(g.status(alloc(bar + bytes - 4096, 8192, 8192)) == bad_param);
+  CHECK(g.status(alloc(bar, 4096, 4097)) == bad_param);
+  CHECK(g.status(alloc(0x20 * 4096, 4096, 64)) == bad_param);
+  CHECK(g.status(free(bar)) == bad_resource);
+
+  // What the processor writes is behind a key, counted from 0 on.
+  g.write_register64(bar + 4096 + 16, 0x0102030405060708);
+  CHECK(g.read_register(bar + 4096 + 20) == 0x05060708);
+  const auto key = [&](u64 start, u64 length) {
+    Box b = d.mkey(1);  // 5 in its two parts
+    return b.put(128 + 3, 3, 1).put64(16 + 16, start).put64(16 + 24, length);
+  };
+  const u32 number = g.create(key(bar + 4096 + 16, 64));
+  {
+    const std::lock_guard lock(process().mutex);
+    SpanList spans;
+    u8 bytes_of[8];
+    REQUIRE(resolve(process().mkeys, number << 8, 0, 8, access_local_write, {d.pd}, spans) ==
+            Syndrome::ok);
+    REQUIRE(read_spans(spans, 0, bytes_of, 8));
+    CHECK(load_be64(bytes_of) == 0x0102030405060708);
+    CHECK(resolve(process().mkeys, number << 8, 60, 8, 0, {d.pd}, spans) != Syndrome::ok);
+  }
+  CHECK(g.status(key(bar + bytes - 32, 64)) == bad_param);
+  CHECK(g.status(key(0x1000, 64)) == bad_param);
+  CHECK(g.status(Box(0x202).put(72, 24, number)) == 0);
+  CHECK(g.status(free(bar + 4096)) == 0);
+  CHECK(g.status(alloc(bar + 8192, 4096, 64)) == 0);
+}
+
+TEST_CASE("General objects are numbers, trees of scheduling elements, addresses", "[pci_test]") {
+  Guest g;
+  const auto object = [](u16 opcode, u16 type, size_t bytes = 80) {
+    return Box(opcode, bytes).op_mod(type);
+  };
+  constexpr u16 reserved = 0x2c, schedule = 0x26, address = 0x3a;
+  const std::vector<u8> page = g.command(Box(0x100), 4112);
+  for (const u16 type : {reserved, schedule, address})
+    CHECK(get_field(page.data() + 16, 0x400 + 63u - type, 1) == 1);
+
+  const u32 first = g.create(object(0xa00, reserved).put(99, 5, 5));
+  CHECK(first != 0);
+  CHECK(g.status(object(0xa00, reserved).put(99, 5, 6)) == bad_param);
+  CHECK(g.status(object(0xa03, reserved).put(64, 32, first)) == 0);
+  CHECK(g.status(object(0xa03, reserved).put(64, 32, first)) == bad_resource);
+
+  const auto element = [&](u32 parent, bool leaf) {
+    return object(0xa00, schedule)
+        .put(24 * 8, 8, 3)
+        .put(48 * 8, 8, leaf ? 4 : 0)
+        .put(56 * 8, 32, parent);
+  };
+  CHECK(g.status(element(0, true)) == bad_param);
+  const u32 root = g.create(element(0, false)), leaf = g.create(element(root, true));
+  CHECK(g.status(element(leaf, true)) == bad_resource);
+  CHECK(g.status(element(99, true)) == bad_resource);
+  CHECK(g.status(object(0xa03, schedule).put(64, 32, root)) == bad_state);
+  Box limit = element(root, true).put(64, 32, leaf).put64(16, 2).put(72 * 8, 32, 100);
+  store_be16(limit.data(), 0xa01);
+  CHECK(g.status(limit) == 0);
+  CHECK(g.status(limit.put(48 * 8, 8, 0)) == bad_param);  // another kind of element
+  CHECK(g.status(limit.put(64, 32, 99)) == bad_resource);
+  CHECK(g.status(object(0xa03, schedule).put(64, 32, leaf)) == 0);
+  CHECK(g.status(object(0xa03, schedule).put(64, 32, root)) == 0);
+
+  CHECK(g.status(object(0xa00, address, 64)) == bad_param);
+  const u32 map = g.create(object(0xa00, address, 64).put(28 * 8, 32, 77));
+  CHECK(g.status(object(0xa03, address).put(64, 32, map)) == 0);
+  CHECK(g.status(object(0xa00, 0x13)) == bad_op);
+  for (const u16 opcode : {u16{0xa00}, u16{0xa01}}) {
+    CHECK(g.status(object(opcode, schedule, 32)) == bad_length);
+  }
+}
+
+namespace {
+
+// Keys whose pages come and go, filled by the driver's own queue pair.
+struct Paging {
+  explicit Paging(Guest &g) : guest(g), d(g) {
+    events = guest.create(d.eq_box(event_ring).put64(88, u64{1} << 0xc)) & 0xff;
+    cq = guest.create(d.cq_box(0x210000, 0x220000));
+    a = guest.create(d.qp_box(cq, 0x230000, 0x220040));
+    b = guest.create(d.qp_box(cq, 0x240000, 0x220080));
+    keys = guest.create(d.qp_box(cq, 0x250000, 0x2200c0).put(192 + 8, 8, 12).put(192 + 40, 24, 0));
+    d.connect(a, b);
+    d.connect(b, a);
+    d.connect(keys, 0);
+    Box empty = d.mkey(1);
+    key = guest.create(empty.put(128 + 1, 1, 1).put(128 + 16, 1, 1).put(128 + 416, 32, 4)) << 8;
+  }
+  // A WQE of whole basic blocks at the next place of a queue pair, of four blocks.
+  u8 *wqe(u64 ring, u16 index) const { return guest.memory + ring + 4 * 16 + index % 4 * 64; }
+  void post(u32 qp, u64 ring, u64 record, u16 &index, u8 opcode, u32 blocks, u32 ds) {
+    u8 *w = wqe(ring, index);
+    store_be32(w, u32{index} << 8 | opcode);
+    store_be32(w + 4, qp << 8 | ds);
+    store_be32(w + 8, 8);
+    index = static_cast<u16>(index + blocks);
+    store_be32(guest.memory + record + 4, index);
+    guest.write_register64(uar + 0x800, load_be64(w));
+  }
+  // The key's eight pages are these from now on; `enable`: it is free before. The list lies
+  // in memory of the driver.
+  void fill(const std::array<u64, 8> &pages, bool enable) {
+    constexpr u64 list = 0x2b0000;
+    u8 *w = wqe(0x250000, key_index);
+    std::memset(w, 0, 256);
+    store_be32(w + 12, key);
+    w[16] = enable ? 0x20 : 0x40;
+    store_be16(w + 20, 4);
+    // Length, page size, first address, protection domain, rights, and that it is in use.
+    if (enable)
+      store_be64(w + 24, 1 << 0 | 1 << 1 | 1 << 6 | 1 << 7 | 1 << 13 | 15 << 17 | 1 << 29);
+    w[64 + 2] = 0x3c;
+    store_be32(w + 64 + 4, 0xffffff00);
+    store_be32(w + 64 + 12, d.pd);
+    store_be64(w + 64 + 16, 0x10000);
+    store_be64(w + 64 + 24, 8 * 4096);
+    w[64 + 59] = 12;
+    data_segment(w + 128, 64, d.physical, list);
+    for (size_t i = 0; i < 8; ++i) store_be64(guest.memory + list + i * 8, pages[i]);
+    // Three basic blocks, and one that does nothing: the ring has four.
+    post(keys, 0x250000, 0x2200c0, key_index, 0x25, 3, 9);
+    CHECK(wait_completion() == 0);
+    std::memset(wqe(0x250000, key_index), 0, 64);
+    post(keys, 0x250000, 0x2200c0, key_index, 0x00, 1, 1);
+    CHECK(wait_completion() == 0);
+  }
+  void write(u32 bytes, u64 to) {
+    u8 *w = wqe(0x230000, send_index);
+    store_be64(w + 16, to);
+    store_be32(w + 24, key);
+    data_segment(w + 32, bytes, d.physical, 0x290000);
+    post(a, 0x230000, 0x220040, send_index, 0x08, 1, 3);
+  }
+  void write_from(u64 at) {
+    u8 *w = wqe(0x230000, send_index);
+    store_be64(w + 16, 0x10000);
+    store_be32(w + 24, key);
+    data_segment(w + 32, 64, key, at);
+    post(a, 0x230000, 0x220040, send_index, 0x08, 1, 3);
+  }
+  static void data_segment(u8 *at, u32 bytes, u32 lkey, u64 address) {
+    store_be32(at, bytes);
+    store_be32(at + 4, lkey);
+    store_be64(at + 8, address);
+  }
+  // The syndrome of the next completion.
+  u32 wait_completion() {
+    const u8 *cqe = guest.memory + 0x210000 + completions++ * 64;
+    while (__atomic_load_n(cqe + 63, __ATOMIC_ACQUIRE) >> 4 == 0 && load_be32(cqe + 56) == 0) {
+    }
+    return cqe[63] >> 4 == 13 ? cqe[55] : 0;
+  }
+  const u8 *event(u32 i) const { return guest.memory + event_ring + i * 64; }
+  const u8 *wait_event(u32 i) const {
+    while (__atomic_load_n(event(i) + 56, __ATOMIC_ACQUIRE) == 0) {
+    }
+    return event(i);
+  }
+  u32 resume(u32 token, bool failed) const {
+    return guest.status(Box(0x204).put(64, 1, failed).put(104, 24, token));
+  }
+
+  Guest &guest;
+  Driver d;
+  static constexpr u64 event_ring = 0x2a0000;
+  u32 events, cq, a, b, keys, key;
+  u16 key_index = 0, send_index = 0;
+  u32 completions = 0;
+};
+
+}  // namespace
+
+TEST_CASE("Pages come when a request reaches for them", "[pci_test]") {
+  Guest g;
+  Paging p(g);
+  p.fill({}, true);
+  for (u32 i = 0; i < 4096; ++i) g.memory[0x290000 + i] = static_cast<u8>(i * 5 + 1);
+
+  // A peer reaches for the third page: a fault with its key, address and length.
+  p.write(4096, 0x12010);
+  const u8 *fault = p.wait_event(0);
+  CHECK((fault[1] == 0x0c && fault[3] == 1));
+  CHECK(load_be32(fault + 32 + 4) == p.key);
+  CHECK(load_be32(fault + 32 + 12) == 4096);
+  CHECK(load_be64(fault + 32 + 16) == 0x12010);
+  const u32 token = load_be32(fault + 32 + 24);
+  CHECK(token >> 24 == 4);
+  p.fill({0, 0, 0x280000 | 3, 0x260000 | 3}, false);
+  CHECK(p.resume(token & 0xffffff, false) == 0);
+  CHECK(p.resume(token & 0xffffff, false) == bad_param);
+  CHECK(p.wait_completion() == 0);
+  CHECK(std::memcmp(g.memory + 0x280010, g.memory + 0x290000, 4080) == 0);
+  CHECK(std::memcmp(g.memory + 0x260000, g.memory + 0x290000 + 4080, 16) == 0);
+
+  // A page that may only be read is missing for who writes.
+  p.fill({0x280000 | 1}, false);
+  p.write(8, 0x10000);
+  fault = p.wait_event(1);
+  CHECK(load_be64(fault + 32 + 16) == 0x10000);
+  p.fill({0x280000 | 3}, false);
+  CHECK(p.resume(load_be32(fault + 32 + 24) & 0xffffff, false) == 0);
+  CHECK(p.wait_completion() == 0);
+
+  // One's own memory that does not come is a protection error.
+  p.write_from(0x14000);
+  fault = p.wait_event(2);
+  CHECK(load_be64(fault + 32 + 16) == 0x14000);
+  CHECK(load_be32(fault + 32 + 24) >> 24 == 5);
+  CHECK(p.resume(load_be32(fault + 32 + 24) & 0xffffff, true) == 0);
+  CHECK(p.wait_completion() == 4);
+}
+
+TEST_CASE("Without a queue for page faults, what is missing is an error", "[pci_test]") {
+  Guest g;
+  Paging p(g);
+  p.fill({}, true);
+  REQUIRE(g.status(Box(0x302).put(88, 8, p.events)) == 0);
+  p.write_from(0x10000);
+  CHECK(p.wait_completion() == 4);
+}
+
+TEST_CASE("Pages that go take nothing that is on its way", "[pci_test]") {
+  Guest g;
+  Paging p(g);
+  p.fill({0x280000 | 3, 0x281000 | 3, 0x282000 | 3}, true);
+  const std::lock_guard lock(process().mutex);
+  Qp &qp = *process().qps.at(p.a);
+  auto &work = qp.send->own.emplace_back(std::make_unique<SendWqe>());
+  PageFault missing;
+  REQUIRE(resolve(process().mkeys, p.key, 0x10000, 3 * 4096, 0, {p.d.pd, p.a}, work->spans,
+                  &missing) == Syndrome::ok);
+  REQUIRE(work->spans.size() == 1);
+  u8 byte;
+  forget_pages({{work->spans[0].address + 3 * 4096, 4096}});
+  CHECK(read_spans(work->spans, 0, &byte, 1));
+  forget_pages({{work->spans[0].address + 2 * 4096, 4096}});
+  CHECK_FALSE(read_spans(work->spans, 0, &byte, 1));
+  qp.send->own.clear();
 }
