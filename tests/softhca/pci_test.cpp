@@ -245,6 +245,19 @@ TEST_CASE("Completions in a layout that the device does not write are refused", 
   CHECK(g.status(d.cq_box(0x210000, 0x220000)) == 0);
 }
 
+TEST_CASE("A transition within a state may change nothing", "[pci_test]") {
+  Guest g;
+  Driver d(g);
+  const u32 cq = g.create(d.cq_box(0x210000, 0x220000)),
+            qp = g.create(d.qp_box(cq, 0x230000, 0x220040));
+  const auto move = [&](u16 opcode) { return Box(opcode, 272).put(72, 24, qp); };
+  REQUIRE(g.status(move(0x502).put(192 + 192 + 296, 8, 1)) == 0);
+  CHECK(g.status(move(0x50e)) == 0);
+  CHECK(g.status(Box(0x50a).put(72, 24, qp)) == 0);
+  d.connect(qp, qp);
+  CHECK(g.status(move(0x505)) == 0);
+}
+
 TEST_CASE("Memory of the device is read and written through BAR 0, and by keys", "[pci_test]") {
   Guest g;
   Driver d(g);

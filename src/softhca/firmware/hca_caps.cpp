@@ -77,13 +77,14 @@ std::vector<u8> general_page(const Device &device) {
     p.set(0x480, 1, 1);  // sigerr_domain_and_sig_type
   }
   p.set(0x119, 1, c.null_mkey);
-  p.set(0x122, 1, c.dci_streams || c.qp_scheduling);    // qpc_extension
-  p.set(0x12a, 6, log2_up(c.max_rd_atomic));            // log_max_ra_req_dc
-  p.set(0x13a, 6, log2_up(c.max_rd_atomic));            // log_max_ra_res_dc
-  p.set(0x14a, 6, log2_up(c.max_rd_atomic));            // log_max_ra_req_qp
-  p.set(0x151, 1, link == LinkLayer::ethernet);         // rts2rts_qp_udp_sport
-  p.set(0x15a, 6, log2_up(c.max_rd_atomic));            // log_max_ra_res_qp
-  p.set(0x160, 1, c.raw_ethernet);                      // end_pad
+  p.set(0x122, 1, c.dci_streams || c.qp_scheduling);  // qpc_extension
+  p.set(0x12a, 6, log2_up(c.max_rd_atomic));          // log_max_ra_req_dc
+  p.set(0x13a, 6, log2_up(c.max_rd_atomic));          // log_max_ra_res_dc
+  p.set(0x14a, 6, log2_up(c.max_rd_atomic));          // log_max_ra_req_qp
+  p.set(0x151, 1, link == LinkLayer::ethernet);       // rts2rts_qp_udp_sport
+  p.set(0x15a, 6, log2_up(c.max_rd_atomic));          // log_max_ra_res_qp
+  p.set(0x160, 1, c.raw_ethernet);                    // end_pad
+  p.set(0x1a8, 1, c.device_memory);
   p.set(0x1ab, 5, 16);                                  // local_ca_ack_delay
   p.set(0x1b6, 2, link == LinkLayer::ethernet);         // port_type
   p.set(0x1b8, 8, device.port_count());                 // num_ports

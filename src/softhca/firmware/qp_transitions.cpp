@@ -49,6 +49,8 @@ struct Move {
   const u8 *path() const { return context() + qpc::primary_path_at; }
   bool connected() const { return qp.type != QpType::ud && qp.type != QpType::dci && !qp.for_keys; }
   bool has(u32 bit) const { return (optional & bit) != 0; }
+  // The driver of a kernel may ask for nothing.
+  bool asks() const { return optional != 0 || scope.of_driver(); }
 };
 
 Status read_port(Move &m) {
@@ -249,7 +251,7 @@ Status modify_rts(Move &m, u64 extended) {
     case udp_sport_bit: return modify_udp_sport(m.c, qp);
     default: return Status::bad_param;
   }
-  if (m.optional == 0 || (m.optional & ~opt_live) != 0) return Status::bad_param;
+  if (!m.asks() || (m.optional & ~opt_live) != 0) return Status::bad_param;
   if (qp.state != QpState::rts) return Status::bad_qp_state;
   if (const Status s = read_optional(m); s != Status::ok) return s;
   keep_attributes(m);
@@ -263,7 +265,7 @@ Status modify_init(Move &m, u64 extended) {
   Qp &qp = m.qp;
   if (qp.state != QpState::init) return Status::bad_qp_state;
   if (m.optional == 0 && extended == schedule_bit) return modify_schedule(m.scope, m.c, qp);
-  if (m.optional == 0 || extended != 0) return Status::bad_param;
+  if (!m.asks() || extended != 0) return Status::bad_param;
   if (m.optional == opt_drain_sigerr && qp.device->caps.signature) {
     qp.drain_sigerr = qpc::drain_sigerr.in(m.context()) != 0;
     return Status::ok;
