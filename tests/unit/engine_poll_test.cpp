@@ -617,6 +617,8 @@ TEST_CASE("engine: a shared receive queue") {
   PollRig rig;
   SharedRig<4, 64, 3> of;
   SharedQueue &shared = of.queue;
+  // With the processor's shuffle and without.
+  if (GENERATE(false, true)) shared.shuffles = false;
   const std::uint8_t *const memory = of.memory;
   const std::uint32_t &record = of.record;
   rig.endpoint.shared = &shared;

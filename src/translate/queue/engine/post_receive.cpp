@@ -11,29 +11,31 @@ namespace ibvexp::engine {
 
 namespace {
 
-// Writes a scatter list into an entry that ends there. Pieces without bytes take no
-// place.
-[[gnu::always_inline]] inline void put_piece(std::uint8_t *at, const std::uint8_t *end,
-                                             const ibv_sge &piece) {
-  const std::uint64_t sizes = size_and_key(piece);
-  if (static_cast<std::uint32_t>(sizes) != 0) [[likely]] {
-    write_piece(at, piece.addr, sizes);
-    at += segment_bytes;
-  }
-  if (at != end) write_end(at);
+// Writes a scatter list of one or more into an entry that ends there. Pieces without bytes
+// take no place.
+template <bool shuffles>
+[[gnu::always_inline]] inline void put_pieces(std::uint8_t *at, const std::uint8_t *end,
+                                              const ibv_sge *piece, std::uint32_t count) {
+  const ibv_sge *const last = piece + count;
+  // Both addresses advance by as much.
+  static_assert(sizeof(ibv_sge) == segment_bytes);
+  auto distance = reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(piece);
+  const auto place_of = [&](const ibv_sge *of) {
+    return reinterpret_cast<std::uint8_t *>(reinterpret_cast<std::uintptr_t>(of) + distance);
+  };
+  do {
+    if (piece->length != 0) [[likely]]
+      write_piece<shuffles>(place_of(piece), *piece);
+    else distance -= segment_bytes;
+  } while (++piece != last);
+  if (place_of(piece) != end) write_end(place_of(piece));
 }
 
+template <bool shuffles>
 [[gnu::always_inline]] inline void put_list(std::uint8_t *at, const std::uint8_t *end,
                                             const ibv_sge *piece, std::uint32_t count) {
-  if (count == 1) [[likely]]
-    return put_piece(at, end, *piece);
-  for (; count != 0; --count, ++piece) {
-    const std::uint64_t sizes = size_and_key(*piece);
-    if (static_cast<std::uint32_t>(sizes) == 0) [[unlikely]]
-      continue;
-    write_piece(at, piece->addr, sizes);
-    at += segment_bytes;
-  }
+  if (count != 0) [[likely]]
+    return put_pieces<shuffles>(at, end, piece, count);
   if (at != end) write_end(at);
 }
 
@@ -73,7 +75,13 @@ void ReceiveQueue::ring() {
 }
 
 // The queue is locked.
+template <bool shuffles>
 [[gnu::noinline]] int post_chain(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  // For all that the compiler knows, entries may lie over the queue itself.
+  std::uint8_t *const buffer = queue.buffer;
+  std::uint64_t *const ids = queue.ids.get();
+  const std::uint32_t bytes = queue.entry_bytes, mask = queue.mask, skip = queue.skip;
+  const std::uint32_t most = queue.max_pieces;
   const std::uint32_t first = queue.counters->head;
   std::uint32_t head = first;
   std::uint32_t limit = queue.limit();
@@ -87,14 +95,14 @@ void ReceiveQueue::ring() {
       }
     }
     const auto pieces = static_cast<std::uint32_t>(wr->num_sge);
-    if (pieces > queue.max_pieces || (wr->sg_list == nullptr && pieces != 0)) [[unlikely]] {
+    if ((pieces - 1 >= most || wr->sg_list == nullptr) && pieces != 0) [[unlikely]] {
       error = EINVAL;
       break;
     }
-    const std::uint32_t slot = head & queue.mask;
-    std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
-    put_list(entry + queue.skip, entry + queue.entry_bytes, wr->sg_list, pieces);
-    queue.ids[slot] = wr->wr_id;
+    const std::uint32_t slot = head & mask;
+    std::uint8_t *const entry = buffer + std::size_t{slot} * bytes;
+    put_list<shuffles>(entry + skip, entry + bytes, wr->sg_list, pieces);
+    ids[slot] = wr->wr_id;
     ++head;
   }
   if (head != first) [[likely]] {
@@ -107,25 +115,41 @@ void ReceiveQueue::ring() {
   return error;
 }
 
-// One request of one piece, which most are, takes the registers of a function that
-// calls none.
-int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  queue.lock.lock();
-  if (wr == nullptr || wr->next != nullptr || wr->num_sge != 1 || wr->sg_list == nullptr)
-    return post_chain(queue, wr, bad);
+int post_any(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  return queue.shuffles ? post_chain<true>(queue, wr, bad) : post_chain<false>(queue, wr, bad);
+}
+
+// One request, as most calls have, takes the registers of a function that calls none. The
+// queue is locked.
+template <bool single, bool shuffles>
+[[gnu::always_inline]] inline int post_one(ReceiveQueue &queue, ibv_recv_wr *wr,
+                                           ibv_recv_wr **bad) {
   const std::uint32_t head = queue.counters->head;
-  if (ReceiveQueue::is_full(head, queue.limit()) || queue.max_pieces == 0 ||
+  const std::uint32_t pieces = single ? 1 : static_cast<std::uint32_t>(wr->num_sge);
+  if (ReceiveQueue::is_full(head, queue.limit()) || pieces - 1 >= queue.max_pieces ||
       queue.held_for != nullptr) [[unlikely]]
-    return post_chain(queue, wr, bad);
+    return post_any(queue, wr, bad);
   const std::uint32_t slot = head & queue.mask;
   std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
-  put_piece(entry + queue.skip, entry + queue.entry_bytes, *wr->sg_list);
+  put_pieces<shuffles>(entry + queue.skip, entry + queue.entry_bytes, wr->sg_list, pieces);
   queue.ids[slot] = wr->wr_id;
   queue.counters->head = head + 1;
   before_record();
   __atomic_store_n(queue.record, be((head + 1) & 0xffff), __ATOMIC_RELEASE);
   queue.lock.unlock();
   return 0;
+}
+
+[[gnu::noinline]] int post_wide(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  return queue.shuffles ? post_one<false, true>(queue, wr, bad)
+                        : post_one<false, false>(queue, wr, bad);
+}
+
+int post_receive(ReceiveQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  queue.lock.lock();
+  if (wr == nullptr || wr->next != nullptr || wr->sg_list == nullptr)
+    return post_any(queue, wr, bad);
+  return wr->num_sge == 1 ? post_one<true, false>(queue, wr, bad) : post_wide(queue, wr, bad);
 }
 
 int post_list(Endpoint &of, const ibv_sge *list, std::uint32_t count) {
@@ -141,7 +165,7 @@ int post_list(Endpoint &of, const ibv_sge *list, std::uint32_t count) {
       return EINVAL;
   const std::uint32_t slot = head & queue.mask;
   std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
-  put_list(entry + queue.skip, entry + queue.entry_bytes, list, count);
+  put_list<false>(entry + queue.skip, entry + queue.entry_bytes, list, count);
   queue.ids[slot] = 0;
   queue.counters->head = head + 1;
   queue.ring();
@@ -162,7 +186,7 @@ int post_pieces(Endpoint &of, const ibv_sge *list, std::uint32_t count) {
       return EINVAL;
     const std::uint32_t slot = head & queue.mask;
     std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
-    put_list(entry + queue.skip, entry + queue.entry_bytes, list, 1);
+    put_pieces<false>(entry + queue.skip, entry + queue.entry_bytes, list, 1);
     queue.ids[slot] = 0;
   }
   queue.counters->head = head;
@@ -170,15 +194,18 @@ int post_pieces(Endpoint &of, const ibv_sge *list, std::uint32_t count) {
   return 0;
 }
 
-int post_chain(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  const std::uint32_t bytes = queue.entry_bytes;
+template <bool shuffles>
+[[gnu::noinline]] int post_all(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  std::uint8_t *const buffer = queue.buffer;
+  std::uint64_t *const ids = queue.ids.get();
+  const std::uint32_t bytes = queue.entry_bytes, most = queue.max_pieces;
   const auto tail = static_cast<std::uint32_t>(queue.counters->tail);
   auto head = static_cast<std::uint32_t>(queue.counters->head);
   std::uint32_t posted = 0;
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
     const auto pieces = static_cast<std::uint32_t>(wr->num_sge);
-    if (pieces > queue.max_pieces || (wr->sg_list == nullptr && pieces != 0)) [[unlikely]] {
+    if ((pieces - 1 >= most || wr->sg_list == nullptr) && pieces != 0) [[unlikely]] {
       error = EINVAL;
       break;
     }
@@ -186,10 +213,10 @@ int post_chain(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
       error = ENOMEM;
       break;
     }
-    queue.ids[head] = wr->wr_id;
-    std::uint8_t *const entry = queue.buffer + std::size_t{head} * bytes;
+    ids[head] = wr->wr_id;
+    std::uint8_t *const entry = buffer + std::size_t{head} * bytes;
     head = SharedQueue::next_of(entry);
-    put_list(entry + segment_bytes, entry + bytes, wr->sg_list, pieces);
+    put_list<shuffles>(entry + segment_bytes, entry + bytes, wr->sg_list, pieces);
     ++posted;
   }
   if (posted != 0) [[likely]] {
@@ -202,11 +229,13 @@ int post_chain(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   return error;
 }
 
+int post_chain(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  return queue.shuffles ? post_all<true>(queue, wr, bad) : post_all<false>(queue, wr, bad);
+}
+
 int post_singles(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  // For all that the compiler knows, entries may lie over the queue itself.
   std::uint8_t *const buffer = queue.buffer;
   std::uint64_t *const ids = queue.ids.get();
-  const std::uint32_t bytes = queue.entry_bytes;
   const auto tail = static_cast<std::uint32_t>(queue.counters->tail);
   auto head = static_cast<std::uint32_t>(queue.counters->head);
   std::uint32_t posted = 0;
@@ -215,11 +244,9 @@ int post_singles(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
     if (static_cast<std::uint32_t>(sizes) == 0 || head == tail) [[unlikely]]
       break;
     ids[head] = wr->wr_id;
-    std::uint8_t *const entry = buffer + std::size_t{head} * bytes;
+    std::uint8_t *const entry = buffer + std::size_t{head} * (2 * segment_bytes);
     head = SharedQueue::next_of(entry);
     write_piece(entry + segment_bytes, wr->sg_list->addr, sizes);
-    if (bytes != 2 * segment_bytes) [[unlikely]]
-      write_end(entry + 2 * segment_bytes);
     ++posted;
     wr = wr->next;
   } while (wr != nullptr);
@@ -233,13 +260,31 @@ int post_singles(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   return 0;
 }
 
+template <bool shuffles>
+[[gnu::always_inline]] inline int post_one(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  const auto head = static_cast<std::uint32_t>(queue.counters->head);
+  const auto pieces = static_cast<std::uint32_t>(wr->num_sge);
+  if (pieces - 1 >= queue.max_pieces || head == static_cast<std::uint32_t>(queue.counters->tail))
+      [[unlikely]]
+    return post_chain(queue, wr, bad);
+  queue.ids[head] = wr->wr_id;
+  std::uint8_t *const entry = queue.entry(head);
+  queue.counters->head = SharedQueue::next_of(entry);
+  put_pieces<shuffles>(entry + segment_bytes, entry + queue.entry_bytes, wr->sg_list, pieces);
+  ring(queue, 1);
+  queue.lock.unlock();
+  return 0;
+}
+
 int post_wide(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  return post_locked<false>(queue, wr, bad);
+  if (wr == nullptr || wr->next != nullptr || wr->sg_list == nullptr)
+    return post_chain(queue, wr, bad);
+  return queue.shuffles ? post_one<true>(queue, wr, bad) : post_one<false>(queue, wr, bad);
 }
 
 int post_late(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   queue.lock.lock();
-  return post_wide(queue, wr, bad);
+  return queue.one_fills ? post_locked(queue, wr, bad) : post_wide(queue, wr, bad);
 }
 
 }  // namespace ibvexp::engine

@@ -8,10 +8,10 @@ namespace ibvexp::engine {
 
 // The rest of post_receive(), with its answers. The queue is locked, but for the last.
 int post_chain(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
-// For a chain that may begin with requests of one piece: all of it, most often. The queue
-// takes pieces.
+// For a chain that may begin with requests of one piece: all of it, most often. A piece fills
+// an entry.
 int post_singles(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
-// Where there is room for another number of pieces than one.
+// Where one piece does not fill an entry.
 int post_wide(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
 // When somebody else has the lock.
 [[gnu::cold]] int post_late(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
@@ -29,11 +29,10 @@ int post_wide(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad);
   return wr.num_sge == 1 && wr.sg_list != nullptr ? size_and_key(*wr.sg_list) : 0;
 }
 
-// fills: one piece fills an entry.
-template <bool fills>
+// A piece fills an entry.
 [[gnu::always_inline]] inline int post_locked(SharedQueue &queue, ibv_recv_wr *wr,
                                               ibv_recv_wr **bad) {
-  if (wr == nullptr || (!fills && queue.max_pieces == 0)) [[unlikely]]
+  if (wr == nullptr) [[unlikely]]
     return post_chain(queue, wr, bad);
   if (wr->next != nullptr) return post_singles(queue, wr, bad);
   const auto head = static_cast<std::uint32_t>(queue.counters->head);
@@ -45,7 +44,6 @@ template <bool fills>
   std::uint8_t *const entry = queue.entry(head);
   queue.counters->head = SharedQueue::next_of(entry);
   write_piece(entry + segment_bytes, wr->sg_list->addr, sizes);
-  if (!fills && queue.entry_bytes != 2 * segment_bytes) write_end(entry + 2 * segment_bytes);
   ring(queue, 1);
   queue.lock.unlock();
   return 0;
@@ -57,7 +55,7 @@ template <bool fills>
                                                ibv_recv_wr **bad) {
   if (!queue.lock.try_lock()) [[unlikely]]
     return post_late(queue, wr, bad);
-  return queue.one_fills ? post_locked<true>(queue, wr, bad) : post_wide(queue, wr, bad);
+  return queue.one_fills ? post_locked(queue, wr, bad) : post_wide(queue, wr, bad);
 }
 
 }  // namespace ibvexp::engine

@@ -25,6 +25,7 @@ struct ReceiveQueue {
   std::uint32_t mask = ~0u;      // entries - 1; without entries nothing can be posted
   std::uint32_t max_pieces = 0;  // of a scatter list
   std::uint32_t skip = 0;        // bytes in front of the scatter list
+  bool shuffles = can_shuffle();
   ReceiveCounters *counters = &own_counters;
   std::uint32_t *record = nullptr;
   std::unique_ptr<std::uint64_t[]> ids;

@@ -32,6 +32,30 @@ inline constexpr std::uint32_t no_key = 0x100;
   store(static_cast<std::uint8_t *>(at) + 8, be(address));
 }
 
+// The same of a whole piece, in one instruction that not every x86-64 processor has: SSSE3.
+#if defined(__x86_64__)
+inline bool can_shuffle() { return __builtin_cpu_supports("ssse3") != 0; }
+[[gnu::always_inline]] inline void write_shuffled(void *at, const ibv_sge &piece) {
+  using Bytes [[gnu::vector_size(16)]] = signed char;
+  static_assert(sizeof(ibv_sge) == sizeof(Bytes) && offsetof(ibv_sge, addr) == 0 &&
+                offsetof(ibv_sge, length) == 8 && offsetof(ibv_sge, lkey) == 12);
+  constexpr Bytes order = {11, 10, 9, 8, 15, 14, 13, 12, 7, 6, 5, 4, 3, 2, 1, 0};
+  auto bytes = load<Bytes>(&piece);
+  asm("pshufb %1, %0" : "+x"(bytes) : "x"(order));
+  store(at, bytes);
+}
+#else
+inline bool can_shuffle() { return false; }
+[[gnu::always_inline]] inline void write_shuffled(void *at, const ibv_sge &piece) {
+  write_piece(at, piece.addr, size_and_key(piece));
+}
+#endif
+template <bool shuffles>
+[[gnu::always_inline]] inline void write_piece(void *at, const ibv_sge &piece) {
+  if constexpr (shuffles) write_shuffled(at, piece);
+  else write_piece(at, piece.addr, size_and_key(piece));
+}
+
 // Ends the scatter list of a receive entry that has room for more.
 [[gnu::always_inline]] inline void write_end(void *at) {
   store(at, be(std::uint64_t{no_key}));

@@ -23,6 +23,7 @@ struct SharedQueue {
   std::uint32_t entry_bytes = 0;
   std::uint32_t max_pieces = 0;
   bool one_fills = false;  // a piece, which is taken, fills an entry
+  bool shuffles = can_shuffle();
   SharedCounters *counters = &own_counters;
   std::uint16_t *counter = &own_counter;  // entries posted
   std::uint32_t *record = nullptr;
