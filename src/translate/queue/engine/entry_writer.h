@@ -36,6 +36,15 @@ class EntryWriter {
     return here;
   }
 
+  // What follows the control segment in its block, before anything else.
+  std::uint8_t *rest_of_block() {
+    std::uint8_t *here = at_;
+    at_ = first_ + block_bytes;
+    if (at_ == queue_.end) at_ = queue_.begin;
+    segments_ = block_bytes / segment_bytes;
+    return here;
+  }
+
   // Whole segments; what remains of the last one is zero.
   void copy(const void *data, std::size_t bytes) {
     const auto *from = static_cast<const std::uint8_t *>(data);

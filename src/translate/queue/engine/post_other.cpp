@@ -1,5 +1,6 @@
 // Send requests out of the ordinary: less usual opcodes and flags, and what is
 // refused.
+#include "translate/queue/engine/bind_window.h"
 #include "translate/queue/engine/entry_writer.h"
 #include "translate/queue/engine/frames.h"
 #include "translate/queue/engine/post_send.h"
@@ -35,34 +36,11 @@ std::uint32_t legacy_opcode(const ibv_exp_send_wr &wr) {
   }
 }
 
-// A base request about windows in the legacy layout.
-ibv_exp_send_wr as_exp(const ibv_send_wr &wr) {
-  ibv_exp_send_wr exp{};
-  exp.wr_id = wr.wr_id;
-  exp.exp_opcode = static_cast<ibv_exp_wr_opcode>(wr.opcode);
-  exp.exp_send_flags = wr.send_flags & 0xf;
-  exp.ex.invalidate_rkey = wr.invalidate_rkey;
-  if (wr.opcode == IBV_WR_BIND_MW) {
-    const ibv_mw_bind_info &info = wr.bind_mw.bind_info;
-    exp.bind_mw.mw = wr.bind_mw.mw;
-    exp.bind_mw.rkey = wr.bind_mw.rkey;
-    exp.bind_mw.bind_info.mr = info.mr;
-    exp.bind_mw.bind_info.addr = info.addr;
-    exp.bind_mw.bind_info.length = info.length;
-    exp.bind_mw.bind_info.exp_mw_access_flags =
-        translate::to_exp_window_access(info.mw_access_flags);
-  }
-  return exp;
-}
-const ibv_exp_send_wr &as_exp(const ibv_exp_send_wr &wr) { return wr; }
+std::uint32_t invalidated(const ibv_send_wr &wr) { return wr.invalidate_rkey; }
+std::uint32_t invalidated(const ibv_exp_send_wr &wr) { return wr.ex.invalidate_rkey; }
 
 int write_special(const Poster &poster, std::uint32_t opcode, const ibv_exp_send_wr &wr,
                   Special &special) {
-  switch (opcode) {
-    case IBV_EXP_WR_LOCAL_INV: return write_local_invalidate(poster, wr, special);
-    case IBV_EXP_WR_BIND_MW: return write_window(poster, wr, special);
-    default: break;
-  }
   if (!translate::opcode_served(static_cast<int>(opcode)))
     return translate::refuse_opcode(static_cast<int>(opcode));
   switch (opcode) {
@@ -93,7 +71,6 @@ int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &w
                       .type = type_of(queue.transport),
                       .number = queue.number >> 8,
                       .initiator = queue.transport == Transport::dc,
-                      .no_windows = !queue.windows,
                       .max_send_sge = queue.max_pieces,
                       .max_bytes = queue.max_blocks * block_bytes,
                       .max_umr_pieces = queue.max_umr_pieces};
@@ -153,6 +130,11 @@ Other put(SendQueue &queue, const Wr &wr) {
   if (const std::uint64_t refused = refused_flags(queue, wr); refused != 0)
     return {translate::refuse_send_flags(flags, queue.refused_flags)};
   const std::uint32_t opcode = legacy_opcode(wr);
+  if (queue.transport != Transport::ud) {
+    if (opcode == IBV_EXP_WR_BIND_MW) return {put_binding(queue, wr)};
+    if (opcode == IBV_EXP_WR_LOCAL_INV)
+      return {put_invalidation(queue, invalidated(wr), flags, wr.wr_id)};
+  }
   if (is_ordinary(queue.transport, opcode)) {
     if (queue.transport == Transport::raw_packet) return {put_frame(queue, wr)};
     return {0, true, opcode};
@@ -164,7 +146,10 @@ Other put(SendQueue &queue, const Wr &wr) {
     EntryWriter(queue).commit(kind.opcode, 0, flags, 0, wr.wr_id, kind.meaning);
     return {};
   }
-  return {put_special(queue, opcode, as_exp(wr))};
+  // What the base verb has too is above.
+  if constexpr (std::is_same_v<Wr, ibv_send_wr>)
+    return {translate::refuse_opcode(static_cast<int>(opcode))};
+  else return {put_special(queue, opcode, wr)};
 }
 
 }  // namespace

@@ -14,7 +14,6 @@ struct Poster {
   ibv_qp_type type = IBV_QPT_RC;
   std::uint32_t number = 0;
   bool initiator = false;  // of the DC transport
-  bool no_windows = false;
   std::uint32_t max_send_sge = 0;
   std::uint32_t max_bytes = 0;       // of an entry
   std::uint32_t max_umr_pieces = 0;  // of a key change that carries them; 0: takes none
@@ -33,7 +32,5 @@ int append_address(const Poster &poster, const ibv_exp_send_wr &wr, RawWqe &wqe)
 int write_masked_atomic(const Poster &poster, const ibv_exp_send_wr &wr, Special &special);
 int write_umr(const Poster &poster, const ibv_exp_send_wr &wr, Special &special);
 int write_nop(const Poster &poster, const ibv_exp_send_wr &wr, Special &special);
-int write_window(const Poster &poster, const ibv_exp_send_wr &wr, Special &special);
-int write_local_invalidate(const Poster &poster, const ibv_exp_send_wr &wr, Special &special);
 
 }  // namespace ibvexp::engine

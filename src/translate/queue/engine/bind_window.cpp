@@ -1,0 +1,175 @@
+#include "translate/queue/engine/bind_window.h"
+
+#include "translate/queue/engine/entry_writer.h"
+#include "translate/queue/engine/request.h"
+#include "translate/queue/umr_layout.h"
+
+#include <array>
+#include <cerrno>
+
+namespace ibvexp::engine {
+
+namespace {
+
+// Of an entry, each in a block: control segment and what changes, the new context of the key,
+// and the memory of a window that is bound.
+constexpr std::uint32_t unbinding_segments = 8, binding_blocks = 3;
+
+constexpr std::uint64_t change_flags =
+    MLX5_WQE_UMR_CTRL_FLAG_INLINE | MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET;
+constexpr std::uint64_t unbound =
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
+constexpr std::uint64_t bound =
+    unbound | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR |
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC;
+
+// Of the base verb and of the experimental one the same but for windows that begin at 0.
+bool from_zero(const ibv_send_wr &wr) {
+  return (wr.bind_mw.bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0;
+}
+bool from_zero(const ibv_exp_send_wr &wr) {
+  return (wr.bind_mw.bind_info.exp_mw_access_flags & IBV_EXP_ACCESS_MW_ZERO_BASED) != 0;
+}
+std::uint64_t access_of(const ibv_send_wr &wr) { return wr.bind_mw.bind_info.mw_access_flags; }
+std::uint64_t access_of(const ibv_exp_send_wr &wr) {
+  return wr.bind_mw.bind_info.exp_mw_access_flags;
+}
+
+// By access, as the context of a key has them. Local reading comes with the window.
+constexpr std::uint64_t rights_known = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
+                                       IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_REMOTE_ATOMIC;
+constexpr auto rights = [] {
+  static_assert(rights_known == 0xf);
+  std::array<std::uint8_t, rights_known + 1> of{};
+  for (std::uint64_t access = 0; access < of.size(); ++access)
+    of[access] = static_cast<std::uint8_t>(queue::key_rights(access) &
+                                           ~MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_READ);
+  return of;
+}();
+
+bool takes_windows(const SendQueue &queue) {
+  return queue.windows && queue.transport != Transport::ud &&
+         queue.transport != Transport::raw_packet;
+}
+
+[[gnu::always_inline]] inline void put_change(std::uint8_t *at, std::uint64_t flags,
+                                              std::uint32_t units, std::uint64_t mask) {
+  static_assert(offsetof(mlx5_wqe_umr_ctrl_seg, klm_octowords) == 4 &&
+                offsetof(mlx5_wqe_umr_ctrl_seg, mkey_mask) == 8);
+  store(at, be((change_flags | flags) << 56 | std::uint64_t{units} << 16));
+  store(at + 8, be(mask));
+  std::memset(at + 16, 0, sizeof(mlx5_wqe_umr_ctrl_seg) - 16);
+}
+
+// owner: the queue pair, or any; tag: the lowest byte of the key.
+[[gnu::always_inline]] inline void put_context(std::uint8_t *at, std::uint64_t first_byte,
+                                               std::uint8_t access, std::uint32_t owner,
+                                               std::uint32_t tag, std::uint64_t start,
+                                               std::uint64_t length) {
+  static_assert(offsetof(mlx5_wqe_mkey_context_seg, free) == 0 &&
+                offsetof(mlx5_wqe_mkey_context_seg, access_flags) == 2 &&
+                offsetof(mlx5_wqe_mkey_context_seg, qpn_mkey) == 4 &&
+                offsetof(mlx5_wqe_mkey_context_seg, start_addr) == 16 &&
+                offsetof(mlx5_wqe_mkey_context_seg, len) == 24);
+  store(at, be(first_byte << 56 | std::uint64_t{access} << 40 | owner | (tag & 0xff)));
+  store(at + 8, std::uint64_t{0});
+  store(at + 16, be(start));
+  store(at + 24, be(length));
+  std::memset(at + 32, 0, sizeof(mlx5_wqe_mkey_context_seg) - 32);
+}
+
+constexpr std::uint32_t any_owner = 0xffffff00;
+
+// The window of that key goes: of type 2 the device looks that it is this queue pair's.
+int put_unbinding(SendQueue &queue, std::uint32_t key, std::uint32_t tag, bool of_queue_pair,
+                  std::uint64_t flags, std::uint64_t wr_id, std::uint32_t meaning) {
+  EntryWriter entry(queue);
+  if (!entry.fits(unbinding_segments)) return ENOMEM;
+  if (of_queue_pair)
+    put_change(entry.rest_of_block(), MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN, 0,
+               unbound | MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN);
+  else put_change(entry.rest_of_block(), 0, 0, unbound);
+  put_context(entry.block(), MLX5_WQE_MKEY_CONTEXT_FREE, 0, any_owner, tag, 0, 0);
+  entry.commit(MLX5_OPCODE_UMR, 0, flags, be(key), wr_id, meaning);
+  entry.fence_next();
+  return 0;
+}
+
+template <class Wr>
+[[gnu::always_inline]] inline void put_entry(const SendQueue &queue, std::uint8_t *at,
+                                             std::uint32_t posted, const Wr &wr) {
+  const auto &bind = wr.bind_mw;
+  const std::uint64_t flags = flags_of(wr), address = bind.bind_info.addr,
+                      length = bind.bind_info.length;
+  const bool second = bind.mw->type == IBV_MW_TYPE_2;
+  const std::uint32_t key = bind.mw->rkey, region = bind.bind_info.mr->lkey, rkey = bind.rkey;
+  const std::uint64_t start = from_zero(wr) ? 0 : address, access = access_of(wr);
+  std::uint32_t control = queue.control[flags & 7];
+  if ((flags & IBV_SEND_FENCE) == 0) control |= queue.fence;
+  write_control(at,
+                control_head(posted, MLX5_OPCODE_UMR, queue.number,
+                             binding_blocks * block_bytes / segment_bytes),
+                control, be(key));
+  put_change(at + segment_bytes, second ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : 0,
+             block_bytes / segment_bytes, second ? bound | MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN : bound);
+  // The new tag is in the context, the entry is for the window as it is.
+  put_context(at + block_bytes, 0, rights[access & rights_known], second ? queue.number : any_owner,
+              rkey, start, length);
+  std::uint8_t *const piece = at + 2 * block_bytes;
+  // 0 means the largest one.
+  write_data(piece, address, static_cast<std::uint32_t>(length & (queue::largest_piece - 1)),
+             region);
+  std::memset(piece + segment_bytes, 0, block_bytes - segment_bytes);
+}
+
+// The same over the end of the ring.
+template <class Wr>
+[[gnu::noinline, gnu::cold]] void put_over_end(const SendQueue &queue, std::uint8_t *entry,
+                                               std::uint32_t posted, const Wr &wr) {
+  std::uint8_t image[binding_blocks * block_bytes];
+  put_entry(queue, image, posted, wr);
+  const auto part = static_cast<std::size_t>(queue.end - entry);
+  std::memcpy(entry, image, part);
+  std::memcpy(queue.begin, image + part, sizeof(image) - part);
+}
+
+template <class Wr>
+[[gnu::always_inline]] inline int put(SendQueue &queue, const Wr &wr) {
+  const auto &bind = wr.bind_mw;
+  if (!takes_windows(queue) || bind.mw == nullptr) [[unlikely]]
+    return EINVAL;
+  if (bind.bind_info.length == 0) [[unlikely]]
+    return put_unbinding(queue, bind.mw->rkey, bind.rkey, bind.mw->type == IBV_MW_TYPE_2,
+                         flags_of(wr), wr.wr_id, IBV_EXP_WC_BIND_MW);
+  if (bind.bind_info.mr == nullptr) [[unlikely]]
+    return EINVAL;
+  if (bind.bind_info.length > queue::largest_piece) [[unlikely]]
+    return EOPNOTSUPP;
+  if (queue.max_blocks < binding_blocks) [[unlikely]]
+    return ENOMEM;
+  const std::uint32_t posted = *queue.posted, slot = posted & queue.mask;
+  std::uint8_t *const entry = queue.begin + (std::size_t{slot} << log_block);
+  queue.sent[slot] = {wr.wr_id, std::uint64_t{IBV_EXP_WC_BIND_MW} << 32 | queue.count};
+  if (static_cast<std::size_t>(queue.end - entry) < binding_blocks * block_bytes) [[unlikely]]
+    put_over_end(queue, entry, posted, wr);
+  else put_entry(queue, entry, posted, wr);
+  queue.fence = MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+  *queue.posted = posted + binding_blocks;
+  ++queue.count;
+  return 0;
+}
+
+}  // namespace
+
+int put_invalidation(SendQueue &queue, std::uint32_t rkey, std::uint64_t flags,
+                     std::uint64_t wr_id) {
+  if (!takes_windows(queue)) return EINVAL;
+  return put_unbinding(queue, rkey, 0, true, flags, wr_id, IBV_EXP_WC_LOCAL_INV);
+}
+
+int put_binding(SendQueue &queue, const ibv_send_wr &wr) { return put(queue, wr); }
+int put_binding(SendQueue &queue, const ibv_exp_send_wr &wr) { return put(queue, wr); }
+
+}  // namespace ibvexp::engine
