@@ -9,7 +9,9 @@
 #include "translate/queue/unwrapped.h"
 #include "translate/state/context_state.h"
 
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <infiniband/mlx5dv.h>
 #include <memory>
@@ -37,18 +39,32 @@ R call(const char *name, const char *version, Args... arguments) noexcept {
   return function != nullptr ? function(arguments...) : without<R>();
 }
 
+// From the beginning of a handle, as mlx5dv_init_obj() says; 0: it does not.
+[[gnu::noinline]] std::ptrdiff_t place_of_vector(ibv_ah *ah) noexcept {
+  mlx5dv_ah facts{};
+  mlx5dv_obj object{};
+  object.ah.in = ah;
+  object.ah.out = &facts;
+  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_AH) != 0 || facts.av == nullptr) return 0;
+  return reinterpret_cast<std::uint8_t *>(facts.av) - reinterpret_cast<std::uint8_t *>(ah);
+}
+
 // libmlx5 of today says that a vector is an extended one only when it posts; programs
 // that copy vectors out of handles leave the extension out unless it says so there.
 ibv_ah *extended(ibv_ah *ah) noexcept {
   if (ah == nullptr) return nullptr;
   const ContextState *state = find_state(ah->context);
   if (state == nullptr || state->behind == nullptr) return ah;
-  mlx5dv_ah facts{};
-  mlx5dv_obj object{};
-  object.ah.in = ah;
-  object.ah.out = &facts;
-  if (mlx5dv_init_obj(&object, MLX5DV_OBJ_AH) == 0 && facts.av != nullptr)
-    facts.av->dqp_dct |= htobe32(MLX5_EXTENDED_UD_AV);
+  // The vector is where it is in all handles of one library, and not at their beginning.
+  static std::atomic<std::ptrdiff_t> place{0};
+  std::ptrdiff_t at = place.load(std::memory_order_relaxed);
+  if (at == 0) [[unlikely]] {
+    at = place_of_vector(ah);
+    if (at == 0) return ah;
+    place.store(at, std::memory_order_relaxed);
+  }
+  auto &vector = *reinterpret_cast<mlx5_wqe_av *>(reinterpret_cast<std::uint8_t *>(ah) + at);
+  vector.dqp_dct |= htobe32(MLX5_EXTENDED_UD_AV);
   return ah;
 }
 
