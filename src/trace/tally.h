@@ -1,6 +1,7 @@
 // What `ibvexp run` reads when its program has ended: how many processes had the
-// library, what was refused, and whose code was running when one crashed. A file that all processes of the program map, so it outlives a crash;
-// without `ibvexp run` there is none, and nothing is counted.
+// library, what was refused, and in which file the first crash was. All processes of
+// the program map this file, so it outlives a crash; without `ibvexp run` there is
+// none, and nothing is counted.
 #pragma once
 
 #include "trace/trace_image.h"

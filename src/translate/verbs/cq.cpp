@@ -156,7 +156,7 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   attr.channel = channel;
   attr.comp_vector = static_cast<std::uint32_t>(comp_vector);
   if (extras.stamps != StampKind::none)
-    attr.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    attr.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
   if (extras.ignore_overrun) {
     attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
     attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
