@@ -65,7 +65,7 @@ bool log_enabled(LogLevel level) { return level <= lowest; }
 
 void log(LogLevel level, const char *format, ...) {
   if (!log_enabled(level)) return;
-  static constexpr const char *names[] = {"error: ", "", "", "", ""};
+  static constexpr const char *names[] = {"error: ", "", "", ""};
   const KeepErrno keep;
   va_list arguments;
   va_start(arguments, format);

@@ -8,7 +8,7 @@
 namespace ibvexp {
 
 // In the order of IBVEXP_LOG_LEVEL in table/options.def.
-enum class LogLevel : std::uint8_t { error, warn, info, debug, trace };
+enum class LogLevel : std::uint8_t { error, warn, info, debug };
 
 // Where messages go and from which level on. options.cpp calls it once, with what
 // the environment says; until then warnings go to standard error. file stays the

@@ -9,6 +9,7 @@
 // With tracing on, `traced` stands around each of the two.
 #pragma once
 
+#include "base/log.h"
 #include "exp/attachment.h"
 #include "exp/context_of.h"
 #include "exp/error_shape.h"
@@ -83,6 +84,14 @@ template <EntryId id, class... Args>
   } else {
     return handler<id>(unwrapped<id>(arguments)...);
   }
+}
+
+// At level debug: what a verb answered.
+inline void log_answer(const char *verb, int error) noexcept {
+  if (!log_enabled(LogLevel::debug)) [[likely]]
+    return;
+  if (error == 0) log(LogLevel::debug, "%s: done", verb);
+  else log(LogLevel::debug, "%s: failed, errno %d", verb, error);
 }
 
 }  // namespace detail
@@ -166,6 +175,7 @@ struct SlotCall {
       }
       try {
         const auto result = detail::serve<id>(arguments...);
+        if constexpr (!detail::is_hot(id)) detail::log_answer(row(id).name.data(), result.error());
         if (result) [[likely]]
           return detail::deliver<R>(result);
         return detail::fail<id, R>(detail::reported<counted>(result.error()));

@@ -5,6 +5,7 @@
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/real.h"
+#include "exp/announce.h"
 #include "exp/attachment.h"
 #include "exp/boundary.h"
 #include "exp/caller.h"
@@ -55,6 +56,7 @@ ibv_context *attached(const char *what, ibv_context *context) noexcept {
       if (!done) return done;
       done.value()->sees_base_verbs = true;
       queue::install_doors(*done.value());
+      announce_device(*done.value());
       return done;
     } catch (const std::bad_alloc &) {
       lacks_memory = true;
@@ -70,13 +72,15 @@ ibv_context *attached(const char *what, ibv_context *context) noexcept {
 
 // What a creation returns to C.
 template <class Make>
-auto made(Make make) noexcept -> decltype(make().value()) {
+auto made(const char *verb, Make make) noexcept -> decltype(make().value()) {
   try {
     const auto object = make();
+    detail::log_answer(verb, object.error());
     if (object) return object.value();
     errno = object.error();
   } catch (...) {
     errno = detail::error_of_exception();
+    detail::log_answer(verb, errno);
   }
   return nullptr;
 }
@@ -104,6 +108,7 @@ int on_behind(const char *verb, Object *object, Serve serve) {
 [[gnu::constructor]] void on_load() {
   trace::start(process_options().trace_file);
   trace::join_tally(process_options().tally_file);
+  announce_library();
 }
 
 }  // namespace
@@ -156,7 +161,7 @@ IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
     errno = invalid(EntryId::ibv_exp_create_qp, "pd", 0, "must not be null").code;
     return nullptr;
   }
-  return made([&] {
+  return made("ibv_create_qp", [&] {
     // Null, or a context of an old provider: rdma-core answers as it always did.
     ContextState *state = nullptr;
     if (const auto known = attach(pd->context)) state = known.value();
@@ -214,7 +219,7 @@ IBVEXP_INTERPOSED ibv_cq *ibv_create_cq(ibv_context *context, int cqe, void *cq_
     missing("ibv_create_cq", "the context");
     return nullptr;
   }
-  return made([&] {
+  return made("ibv_create_cq", [&] {
     return translate::create_base_cq(find_state(context), context, cqe, cq_context, channel,
                                      comp_vector);
   });

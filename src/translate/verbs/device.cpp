@@ -3,6 +3,7 @@
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/real.h"
+#include "table/feature_bits.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/device_convert.h"
@@ -11,6 +12,7 @@
 #include "translate/verbs/device_objects.h"
 #include "translate/verbs/hca_caps.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -47,6 +49,35 @@ void query_dv(ibv_context *context, DeviceFacts &facts) {
   std::memcpy(reads, reinterpret_cast<const char *>(&later) + before_dc_reads, sizeof(reads));
   facts.max_dc_target_reads = reads[0];
   facts.max_dc_initiator_reads = reads[1];
+}
+
+// Why the answer leaves a row out, at level debug and once per process.
+void explain_clear(FeatureId id) {
+  static std::atomic<bool> explained[features.size()];
+  if (explained[static_cast<std::size_t>(id)].exchange(true, std::memory_order_relaxed)) return;
+  const Feature &f = row(id);
+  const Answer &a = f.answer;
+  const auto because = [&](const char *why, std::string_view what, const char *end) {
+    log(LogLevel::debug, "%.*s is clear: %s%.*s%s", static_cast<int>(f.name.size()), f.name.data(),
+        why, static_cast<int>(what.size()), what.data(), end);
+  };
+  const bool has_switch = is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done;
+  if (reportable_now(a)) because("the device, its kernel or rdma-core does not have it", "", "");
+  else if (has_switch && !switched_on(a.beyond))
+    because("IBVEXP_BEYOND=", info(a.beyond).name, " sets it where the device has it");
+  else because("not supported. ", a.note, "");
+}
+
+void explain_clear_bits(const ibv_exp_device_attr &attr, std::uint32_t asked) {
+  if (!log_enabled(LogLevel::debug)) [[likely]]
+    return;
+  const auto explain = [](FeatureBits bits, std::uint64_t clear) {
+    for (const FeatureBit &b : bits)
+      if ((clear & b.bit) != 0) explain_clear(b.id);
+  };
+  explain(bits_of<"ibv_exp_device_attr_comp_mask">(), asked & ~attr.comp_mask);
+  if ((attr.comp_mask & IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) != 0)
+    explain(bits_of<"ibv_exp_device_cap_flags">(), ~attr.exp_device_cap_flags);
 }
 
 }  // namespace
@@ -108,7 +139,9 @@ Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_dev
     const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
     facts.scatter_to_cqe = scatter == nullptr || std::strcmp(scatter, "0") != 0;
   }
+  const std::uint32_t asked = attr->comp_mask;
   to_legacy(facts, reportable_in_process, *attr);
+  explain_clear_bits(*attr, asked);
   return {};
 }
 
