@@ -1,8 +1,12 @@
 #include "table/options.h"
 
+#include "base/nearest.h"
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <sys/auxv.h>
+#include <unistd.h>
 
 namespace ibvexp {
 
@@ -38,9 +42,12 @@ void switch_on(std::string_view word, Options &out, Complain complain) {
   const BeyondSwitch *wanted = find_switch(word);
   const int length = static_cast<int>(word.size());
   if (wanted == nullptr) {
-    std::snprintf(message, sizeof(message),
-                  "IBVEXP_BEYOND: unknown feature \"%.*s\"; compat-matrix.md lists them",
-                  length > 64 ? 64 : length, word.data());
+    const std::string_view meant =
+        nearest(word, beyond_switches, [](const BeyondSwitch &s) { return s.name; });
+    std::snprintf(message, sizeof(message), "IBVEXP_BEYOND: unknown feature \"%.*s\"%s%.*s",
+                  length > 64 ? 64 : length, word.data(),
+                  meant.empty() ? "; compat-matrix.md lists them" : "; did you mean ",
+                  static_cast<int>(meant.size()), meant.data());
     complain(message);
     return;
   }
@@ -74,11 +81,30 @@ Options parse_options(Lookup lookup, Complain complain) {
   return out;
 }
 
+void complain_of_unknown(const char *const *environment, Complain complain) {
+  static constexpr std::string_view prefix = "IBVEXP_";
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (!name.starts_with(prefix) || find_option(name) != nullptr) continue;
+    const std::string_view meant =
+        nearest(name.substr(prefix.size()), options,
+                [](const Option &o) { return o.name.substr(prefix.size()); });
+    char message[256];
+    std::snprintf(message, sizeof(message), "%.*s: unknown variable%s%.*s",
+                  static_cast<int>(std::min<std::size_t>(name.size(), 64)), name.data(),
+                  meant.empty() ? "; compat-matrix.md lists them" : "; did you mean IBVEXP_",
+                  static_cast<int>(meant.size()), meant.data());
+    complain(message);
+  }
+}
+
 const Options &process_options() {
   static const Options parsed = [] {
     // Nothing that makes a privileged program write files.
     const Options read = parse_options(
         [](const char *name) -> const char * { return secure_getenv(name); }, complain_to_stderr);
+    if (getauxval(AT_SECURE) == 0) complain_of_unknown(environ, complain_to_stderr);
     set_log(read.log_level, read.log_file);
     return read;
   }();

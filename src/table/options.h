@@ -37,6 +37,9 @@ using Complain = void (*)(const char *message);
 // feature is not there (yet), and takes the others.
 Options parse_options(Lookup lookup, Complain complain);
 
+// Variables of an environment that begin like those of this library and are none.
+void complain_of_unknown(const char *const *environment, Complain complain);
+
 // Those of this process. The first call reads them; the library makes that call
 // when it is loaded, so that none is made from a data path.
 const Options &process_options();

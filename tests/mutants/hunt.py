@@ -47,7 +47,7 @@ class Test:
 
     def fails(self, mutant):
         """How, or nothing."""
-        environment = dict(os.environ, **self.environment, IBVEXP_MUTANT=str(mutant))
+        environment = dict(os.environ, **self.environment, ALIVE_MUTANT=str(mutant))
         # Two of a kind run at the same time.
         if "SOFTHCA_FABRIC" in environment:
             environment["SOFTHCA_FABRIC"] = f"mutant-{os.getpid()}-{next(Test.fabrics)}"

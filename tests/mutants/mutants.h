@@ -1,4 +1,4 @@
-// Which of the mutants in this build is alive: IBVEXP_MUTANT in the environment,
+// Which of the mutants in this build is alive: ALIVE_MUTANT in the environment,
 // by number; none without it. In the copy of the sources that mutate.py writes,
 // never in the library that is shipped.
 #pragma once
@@ -12,7 +12,7 @@
 #pragma GCC diagnostic ignored "-Wdangling-else"
 
 inline int ibvexp_mutant = [] {
-  const char *chosen = getenv("IBVEXP_MUTANT");
+  const char *chosen = getenv("ALIVE_MUTANT");
   return chosen != nullptr ? atoi(chosen) : 0;
 }();
 // What the compiler evaluates is never changed: a static_assert sees the original.

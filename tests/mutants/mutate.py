@@ -13,7 +13,7 @@ context, which stands once in the file):
     expression  "from.a"          ->  (alive ? (new) : (old))
 
 A piece that ends with a semicolon or a brace is a statement, and so is a row of a macro. So one build serves
-all of them; IBVEXP_MUTANT names the one that is alive, by its place in the list
+all of them; ALIVE_MUTANT names the one that is alive, by its place in the list
 from 1 on.
 """
 

@@ -301,4 +301,22 @@ TEST_CASE("options that do not parse keep their default and are reported") {
   CHECK(complaints[0].find("error,warn,info,debug") != std::string::npos);
   CHECK(complaints[1].find("nothing_of_the_kind") != std::string::npos);
   CHECK(complaints[2].find("shared_mr") != std::string::npos);
+
+  complaints.clear();
+  parse([](const char *name) -> const char * {
+    return std::string_view(name) == "IBVEXP_BEYOND" ? "masked_atomic" : nullptr;
+  });
+  REQUIRE(complaints.size() == 1);
+  CHECK(complaints[0].ends_with("did you mean masked_atomics"));
+}
+
+TEST_CASE("variables that begin like the library's and are none are named") {
+  static std::vector<std::string> complaints;
+  complaints.clear();
+  const char *const environment[] = {"IBVEXP_LOGLEVEL=debug", "IBVEXP_LOG_LEVEL=warn", "HOME=/",
+                                     "IBVEXP_FOLLOW=",        "IBVEXP_QUITE_ELSE=1",   nullptr};
+  complain_of_unknown(environment, [](const char *message) { complaints.emplace_back(message); });
+  REQUIRE(complaints.size() == 2);
+  CHECK(complaints[0] == "IBVEXP_LOGLEVEL: unknown variable; did you mean IBVEXP_LOG_LEVEL");
+  CHECK(complaints[1] == "IBVEXP_QUITE_ELSE: unknown variable; compat-matrix.md lists them");
 }
