@@ -53,6 +53,7 @@ Result<ContextState *> attach(ibv_context *context) {
   if (context->abi_compat != __VERBS_ABI_IS_EXTENDED) return Error{ENOTSUP};
 
   trace::note_crashes();
+  trace::count_opener();
   const MutexGuard guard(attaching);
   ibvexp_context_words &words = *words_of(context);
   if ((words.has_comp_mask & VERBS_CONTEXT_EXP) != 0) {

@@ -101,23 +101,27 @@ Tally *make_tally(const char *file) noexcept {
   return made;
 }
 
-void join_tally(const char *file) noexcept {
-  if (*file == '\0') return;
+Tally *open_tally(const char *file) noexcept {
+  if (*file == '\0') return nullptr;
   const int fd = open(file, O_RDWR | O_CLOEXEC);
-  if (fd < 0) return;
+  if (fd < 0) return nullptr;
+  Tally *found = nullptr;
   struct stat status;
   if (fstat(fd, &status) == 0 && status.st_size == static_cast<off_t>(sizeof(Tally)))
-    mine = map(fd);
+    found = map(fd);
   close(fd);
-  if (mine == nullptr) return;
+  if (found == nullptr) return nullptr;
   // Of another build of the tool: rows have other numbers.
-  if (std::memcmp(mine->magic, tally_magic, sizeof(tally_magic)) != 0 ||
-      mine->tables != tables_hash) {
-    munmap(mine, sizeof(Tally));
-    mine = nullptr;
-    return;
-  }
-  mine->processes.fetch_add(1, std::memory_order_relaxed);
+  if (std::memcmp(found->magic, tally_magic, sizeof(tally_magic)) == 0 &&
+      found->tables == tables_hash)
+    return found;
+  munmap(found, sizeof(Tally));
+  return nullptr;
+}
+
+void join_tally(const char *file) noexcept {
+  mine = open_tally(file);
+  if (mine != nullptr) mine->processes.fetch_add(1, std::memory_order_relaxed);
 }
 
 void count_refusal(RowIndex row) noexcept {
@@ -134,6 +138,18 @@ void note_crashes() noexcept {
         had.sa_handler == SIG_DFL)
       sigaction(number, &ours, nullptr);
   }
+}
+
+void count_search(bool found) noexcept {
+  if (mine == nullptr) return;
+  mine->searches.fetch_add(1, std::memory_order_relaxed);
+  if (found) mine->finds.fetch_add(1, std::memory_order_relaxed);
+}
+
+void count_opener() noexcept {
+  static std::atomic<bool> counted{false};
+  if (mine == nullptr || counted.exchange(true)) return;
+  mine->openers.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace ibvexp::trace

@@ -1,7 +1,7 @@
 // What `ibvexp run` reads when its program has ended: how many processes had the
-// library, what was refused, and in which file the first crash was. All processes of
-// the program map this file, so it outlives a crash; without `ibvexp run` there is
-// none, and nothing is counted.
+// library and opened a device with it, what was refused, and in which file the first
+// crash was. All processes of the program map this file, so it outlives a crash; without
+// `ibvexp run` there is none, and nothing is counted.
 #pragma once
 
 #include "trace/trace_image.h"
@@ -12,6 +12,9 @@ struct Tally {
   char magic[8];
   std::uint64_t tables;                           // tables_hash of who made the file
   std::atomic<std::uint32_t> processes;           // that loaded the library, and each exec()
+  std::atomic<std::uint32_t> openers;             // of these, that opened a device
+  std::atomic<std::uint32_t> searches;            // calls of ibv_get_device_list()
+  std::atomic<std::uint32_t> finds;               // of these, that returned a device
   std::atomic<std::uint32_t> refused[row_count];  // by row_index()
   // The first process that crashed after it had opened a device, if the signal came from an
   // instruction and the process had left that signal alone.
@@ -25,6 +28,9 @@ inline constexpr char tally_magic[8] = "ibvexpT";
 // The mapping stays until the process ends.
 Tally *make_tally(const char *file) noexcept;
 
+// Maps such a file. Null if it cannot be, or is of another build.
+Tally *open_tally(const char *file) noexcept;
+
 // The rest is for the library.
 
 // Maps the file, if there is one, and counts this process.
@@ -37,5 +43,11 @@ void count_refusal(RowIndex row) noexcept;
 // From now on the object is noted in which this process crashes. The default action follows
 // as it would have come; a handler of the program's own stays. Once is enough.
 void note_crashes() noexcept;
+
+// A call of ibv_get_device_list(), and whether it returned a device.
+void count_search(bool found) noexcept;
+
+// A device was opened: counts the process at its first call.
+void count_opener() noexcept;
 
 }  // namespace ibvexp::trace

@@ -6,6 +6,7 @@
 #include "table/feature_bits.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
+#include "trace/tally.h"
 #include "translate/convert/device_convert.h"
 #include "translate/convert/port_convert.h"
 #include "translate/state/context_state.h"
@@ -85,6 +86,7 @@ void explain_clear_bits(const ibv_exp_device_attr &attr, std::uint32_t asked) {
 // Devices that IBVEXP_DEVICE leaves out stay referenced: the caller's list no longer leads to them.
 ibv_device **shown_devices(int *count) noexcept {
   ibv_device **list = real().ibv_get_device_list(count);
+  trace::count_search(list != nullptr && *list != nullptr);
   const char *wanted = process_options().device;
   if (list == nullptr || *wanted == '\0') return list;
   int kept = 0;
