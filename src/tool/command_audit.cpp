@@ -124,6 +124,8 @@ int run(AuditOptions &o) {
   if (!o.diff.empty()) return show_difference(o);
   if (o.audit.paths.empty()) throw std::runtime_error("audit: name what to audit");
   const audit::Config config = configure(o);
+  for (const std::string &file : {o.json, o.sarif, o.html})
+    if (!file.empty() && file != "-") check_writable(file);
   gather_killed(o.audit.paths);
   audit::Report report;
   {

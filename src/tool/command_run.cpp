@@ -1,4 +1,5 @@
 // ibvexp run: runs a legacy program with libibverbs_exp preloaded.
+#include "base/nearest.h"
 #include "table/compat.h"
 #include "tool/afterword.h"
 #include "tool/audit/audit.h"
@@ -10,6 +11,7 @@
 #include "tool/program.h"
 #include "trace/trace_document.h"
 
+#include "tool/write_file.h"
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -62,9 +64,12 @@ void check_beyond(const std::string &list) {
       if (s.name == word) return;
     std::string names;
     for (const BeyondSwitch &s : beyond_switches)
+    const std::string_view meant =
+        nearest(word, beyond_switches, [](const BeyondSwitch &s) { return s.name; });
       if (s.status == SwitchStatus::done) names += fmt::format(" {}", s.name);
-    throw std::runtime_error(fmt::format("--beyond: unknown feature \"{}\"; there are:{}", word,
-                                         names.empty() ? " none yet" : names));
+    throw std::runtime_error(
+        fmt::format("--beyond: unknown feature \"{}\"{}; there are:{}", word,
+                    meant.empty() ? "" : fmt::format(", did you mean {}?", meant), names));
   });
 }
 
@@ -219,6 +224,7 @@ int run(const RunOptions &o) {
     trace::gather(trace_file.c_str(), false);
   if (!o.report.empty() && write_report(o, trace_file) != 0)
     fmt::print(stderr, "ibvexp: the report {} was not written\n", o.report);
+  if (!o.report.empty()) check_writable(o.report);
   if (refused) return exit_refused;
   end_as(status);
 }

@@ -242,6 +242,8 @@ void compare_with_peer(Report &report, const VerifyOptions &o, const Target &tar
 int run(const VerifyOptions &o) {
   const Folder folder;
   Target target{o.device == "soft", o.device == "soft" ? "" : o.device, o.link};
+  for (const std::string &file : {o.report, o.json, o.junit})
+    if (!file.empty()) check_writable(file);
   Report report(ask_doctor(target, folder));
   const int status = report.doctor["conclusion"]["status"];
   if (status != 0) {

@@ -1,3 +1,4 @@
+#include "table/options.h"
 #include "tool/doctor.h"
 #include "tool/elf_head.h"
 #include "tool/libraries.h"
@@ -103,11 +104,14 @@ void look_at_permissions(System &out) {
   }
 }
 
-// Of a variable of this library.
-std::string value_of(const char *option) {
-  const char *value = std::getenv(option);
-  return value != nullptr && *value != '\0' ? value
-                                            : std::string(find_option(option)->default_value);
+// As this library reads them.
+Options options_here(std::vector<std::string> &complaints) {
+  static std::vector<std::string> *heard;
+  heard = &complaints;
+  const Complain complain = [](const char *message) { heard->emplace_back(message); };
+  complain_of_unknown(environ, complain);
+  return parse_options([](const char *name) -> const char * { return std::getenv(name); },
+                       complain);
 }
 
 void look_at_environment(System &out) {
@@ -123,13 +127,16 @@ void look_at_environment(System &out) {
     if (const char *value = std::getenv(std::string(o.name).c_str()))
       out.environment.push_back({Grade::note, fmt::format("{}={}", o.name, value), ""});
   out.environment.push_back(
+  std::vector<std::string> complaints;
+  const Options now = options_here(complaints);
+  for (const std::string &complaint : complaints)
+    out.environment.push_back({Grade::bad, complaint, ""});
       {Grade::good,
-       value_of("IBVEXP_ENGINE") == "native"
+       now.objects == ObjectsOf::native
            ? "objects on mlx5 devices: rdma-core's own"
-           : fmt::format(
-                 "objects on mlx5 devices: in the legacy provider's {} layout, driven by {}",
-                 value_of("IBVEXP_LAYOUT"),
-                 value_of("IBVEXP_ENGINE") == "own" ? "this library" : "libmlx5"),
+           : fmt::format("objects on mlx5 devices: in the legacy provider's {} layout, driven by "
+                         "this library",
+                         now.layout == ObjectLayout::v3 ? "3.x" : "4.x"),
        ""});
   for (const char *name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "IBV_DRIVERS", "RDMAV_DRIVERS",
                            "RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE"})

@@ -1,6 +1,11 @@
 // What the tools write: whole files.
 #pragma once
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -12,6 +17,17 @@ inline void write_file(const std::string &path, const std::string &text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text << std::flush;
   if (!file) throw std::runtime_error("cannot write " + path);
+}
+
+// Throws the same where that would fail, before the work of which the file tells.
+inline void check_writable(const std::string &path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const bool there = fs::exists(path, error);
+  const fs::path asked = there ? fs::path(path) : fs::absolute(path).parent_path();
+  if (there && fs::is_directory(path, error)) errno = EISDIR;
+  else if (access(asked.c_str(), W_OK) == 0) return;
+  throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
 }
 
 }  // namespace ibvexp::tool

@@ -56,6 +56,15 @@ class Sources(Audit):
         self.assertEqual(flag["count"], 2)
         self.assertEqual(verb["places"], [f"{source}:4"])
 
+    def test_the_command_is_one_that_a_shell_finds(self):
+        self.compile("prog", REQUEST.replace("OPCODE", "IBV_EXP_WR_SEND"), *INCLUDE)
+        done = audit("prog", cwd=self.folder)
+        self.assertIn("  $ ibvexp run -- ./prog\n", done.stdout)
+        # One of an archive is none yet.
+        subprocess.run(["tar", "cf", "all.tar", "prog"], cwd=self.folder, check=True)
+        done = audit("all.tar", cwd=self.folder)
+        self.assertIn("  $ ibvexp run -- PROGRAM\n", done.stdout)
+
     def test_switches_are_named(self):
         verdict, _ = self.judge("wr.exp_opcode = IBV_EXP_WR_NOP;\n"
                                 "wr.exp_opcode = IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP;\n")

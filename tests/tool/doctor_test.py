@@ -173,6 +173,18 @@ class Doctor(Base):
                                 "udev", "--device", "soft", LD_PRELOAD=f"{FAULTS}:{SOFTHCA}", FAULT="nodes")
         self.assertIn("bad", {f["grade"] for f in report["permissions"]})
 
+    def test_wrong_variables_are_bad(self):
+        done = self.ibvexp("doctor", "--device", "soft", "--json",
+                           env=dict(ENV, IBVEXP_LAYOUT="5", IBVEXP_BEYOND="nop,nops", IBVEXP_LAYUOT="3.x"))
+        findings = json.loads(done.stdout)["environment"]
+        bad = [f["what"] for f in findings if f["grade"] == "bad"]
+        for line in ('IBVEXP_LAYOUT: unknown value "5", allowed: 3.x,4.x',
+                     'IBVEXP_BEYOND: unknown feature "nops"; did you mean nop',
+                     "IBVEXP_LAYUOT: unknown variable; did you mean IBVEXP_LAYOUT"):
+            self.assertIn(line, bad)
+        # What it is then.
+        self.assertTrue(any("4.x layout" in f["what"] for f in findings), findings)
+
     def test_version(self):
         report = json.loads(self.ibvexp("doctor", "--json").stdout)
         self.assertEqual(self.ibvexp("--version").stdout.split()[-1], report["version"])

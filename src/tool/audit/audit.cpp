@@ -246,6 +246,7 @@ class Auditor {
       try {
         const MappedFile content(file);
         if (content.text().starts_with("\177ELF")) {
+      member.member = true;
           member.kind = FileKind::binary;
           audit_binary(file, member);
         } else {

@@ -114,6 +114,7 @@ struct FileReport {
   std::string path;
   std::size_t input = 0;  // which of Report::inputs it was reached from
   bool named = false;     // itself, not a folder that it is in
+  bool member = false;    // of an archive
   FileKind kind = FileKind::other;
   std::vector<Use> uses;
   std::vector<std::string> notes;

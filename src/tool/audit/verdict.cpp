@@ -163,7 +163,9 @@ class Judge {
     out += "ibvexp run ";
     if (!program_.switches.empty())
       out += fmt::format("--beyond {} ", fmt::join(program_.switches, ","));
-    return out + "-- " + (startable_ ? quoted(program_.name) : "PROGRAM");
+    // Without a slash a shell looks for it elsewhere.
+    const std::string here = program_.name.find('/') == std::string::npos ? "./" : "";
+    return out + "-- " + (startable_ ? quoted(here + program_.name) : "PROGRAM");
   }
 
   Program program_;
@@ -226,7 +228,7 @@ Program judge_binary(const Report &report, const FileReport &binary,
       if (std::find(parts.begin(), parts.end(), library) == parts.end()) parts.push_back(library);
   }
   if (judge.used() && !binary.cannot_run.empty()) judge.cannot(binary.cannot_run);
-  if (binary.program) judge.startable();
+  if (binary.program && !binary.member) judge.startable();
   return judge.judge();
 }
 
