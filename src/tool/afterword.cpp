@@ -6,13 +6,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
+#include "tool/start/started.h"
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <set>
+#include <fstream>
 #include <string_view>
 
 namespace fs = std::filesystem;
@@ -44,12 +45,15 @@ std::string quoted(const std::string &word) {
   return out + "'";
 }
 
-std::string command_line(const RunCommand &command, const std::string &beyond) {
+std::string command_line(const RunCommand &command, const std::string &device,
+                         const std::string &beyond) {
   std::string out = "ibvexp run";
   for (const std::string &option : command.options) out += " " + quoted(option);
-  out += " --beyond " + beyond + " --";
+  if (!beyond.empty()) out += " --beyond " + quoted(beyond);
+  out += " --";
   for (const std::string &word : command.program) out += " " + quoted(word);
   return out;
+  if (!device.empty()) out += " --device " + device;
 }
 
 std::string often(std::uint32_t times) {
@@ -73,7 +77,7 @@ std::string refused_without_need(const trace::Tally &tally, const RunCommand &co
   std::string beyond = command.beyond;
   for (const std::string &name : switches) beyond += (beyond.empty() ? "" : ",") + name;
   return fmt::format("refused: {}. Served by: {}", fmt::join(what, ", "),
-                     command_line(command, beyond));
+                     command_line(command, {}, beyond));
 }
 
 // rdma-core's own and ours have structures of libmlx5, rightly.
@@ -124,29 +128,135 @@ std::string cause(const trace::Tally &tally, int wait_status) {
   return {};
 }
 
+// Whether the program looked for devices and never found one. A device that was chosen
+// answers for itself.
+bool lacks_device(const trace::Tally &tally, const RunCommand &command) {
+  const bool chosen = std::find(command.options.begin(), command.options.end(), "--device") !=
+                      command.options.end();
+  return !chosen && tally.searches.load() != 0 && tally.finds.load() == 0;
+}
+
+std::string no_device(const RunCommand &command) {
+  return fmt::format("{}. What is missing: ibvexp doctor. On the software HCA: {}",
+                     doctor::conclude(doctor::examine()).what,
+                     command_line(command, "soft", command.beyond));
+}
+
+// What a libibverbs reads first, in all releases.
+constexpr std::string_view folder_of_verbs = "/class/infiniband_verbs";
+
+// Why a program that was started ran without the library; empty if it had it, or is a
+// static program that has no libibverbs inside.
+std::string lost_library(const std::string &entry) {
+  const std::string file = entry.substr(1);
+  try {
+    const ElfHead elf(file);
+    if (elf.is_elf() && elf.interpreter().empty() && !elf.has_constant_with(folder_of_verbs))
+      return {};
+    check_preloadable(file);
+  } catch (const CannotRun &e) {
+    return e.what();
+  }
+  return entry.front() == STARTED_WITHOUT ? file + " was started without it in LD_PRELOAD"
+                                          : std::string();
+}
+
+// Adds what was counted in one file to another. Who ran the program says where it crashed.
+void add(const trace::Tally &from, trace::Tally &to) {
+  const auto move = [](const auto &some, auto &sum) { sum.fetch_add(some.load()); };
+  move(from.processes, to.processes);
+  move(from.openers, to.openers);
+  move(from.searches, to.searches);
+  move(from.finds, to.finds);
+  for (std::size_t row = 0; row < trace::row_count; ++row) move(from.refused[row], to.refused[row]);
+}
+
+fs::path list_beside(const fs::path &tally) { return tally.string() + STARTED_PROGRAMS; }
+
 }  // namespace
 
-std::vector<std::string> refusals(const trace::Tally &tally) {
+std::vector<std::string> doubts(const TallyFile &file) {
+  const trace::Tally &tally = *file.get();
   std::vector<std::string> out;
   for (std::size_t row = 0; row < trace::row_count; ++row)
     if (const std::uint32_t times = tally.refused[row].load(std::memory_order_relaxed); times != 0)
-      out.push_back(fmt::format("{} ({})", trace::name_of_row(row), often(times)));
+      out.push_back(fmt::format("refused: {} ({})", trace::name_of_row(row), often(times)));
+  for (const std::string &entry : file.programs())
+    if (const std::string why = lost_library(entry); !why.empty())
+      out.push_back("without the library: " + why);
+  if (tally.openers.load() == 0)
+    out.emplace_back("no process of this program opened a device with the library");
   return out;
 }
 
-TallyFile::TallyFile() {
+TallyFile::TallyFile(bool list_programs) : outer_(environment("IBVEXP_TALLY", "")) {
   std::string name = (fs::temp_directory_path() / "ibvexp-run-XXXXXX").string();
   const int fd = mkstemp(name.data());
   if (fd < 0) return;
   close(fd);
   path_ = name;
   tally_ = trace::make_tally(path_.c_str());
-  if (tally_ != nullptr) setenv("IBVEXP_TALLY", path_.c_str(), 1);
+  if (tally_ == nullptr) return;
+  std::error_code none;
+  if (list_programs || (!outer_.empty() && fs::exists(list_beside(outer_), none)))
+    std::ofstream(list_beside(path_));
+  setenv("IBVEXP_TALLY", path_.c_str(), 1);
 }
+// Whether the program looked for devices and never found one. A device that was chosen
+// answers for itself.
+bool lacks_device(const trace::Tally &tally, const RunCommand &command) {
+  const bool chosen = std::find(command.options.begin(), command.options.end(), "--device") !=
+                      command.options.end();
+  return !chosen && tally.searches.load() != 0 && tally.finds.load() == 0;
+}
+
+std::string no_device(const RunCommand &command) {
+  return fmt::format("{}. What is missing: ibvexp doctor. On the software HCA: {}",
+                     doctor::conclude(doctor::examine()).what,
+                     command_line(command, "soft", command.beyond));
+}
+
+// Why a program that was started ran without the library; empty if it had it, or is a
+// static program that has no libibverbs inside.
+std::string lost_library(const std::string &entry) {
+  const std::string file = entry.substr(1);
+  try {
+    const ElfHead elf(file);
+    if (elf.is_elf() && elf.interpreter().empty() && !has_own_libibverbs(elf)) return {};
+    check_preloadable(file);
+  } catch (const CannotRun &e) {
+    return e.what();
+  }
+  return entry.front() == STARTED_WITHOUT ? file + " was started without it in LD_PRELOAD"
+                                          : std::string();
+}
+
+// Adds what was counted in one file to another. The addresses of objects are not needed
+// there: who ran the program says what can be said of a crash.
+void add(const trace::Tally &from, trace::Tally &to) {
+  const auto move = [](const auto &some, auto &sum) { sum.fetch_add(some.load()); };
+  move(from.processes, to.processes);
+  move(from.openers, to.openers);
+  move(from.searches, to.searches);
+  move(from.finds, to.finds);
+  for (std::size_t row = 0; row < trace::row_count; ++row) move(from.refused[row], to.refused[row]);
+}
+
+fs::path list_beside(const fs::path &tally) { return tally.string() + STARTED_PROGRAMS; }
+
 
 TallyFile::~TallyFile() {
   std::error_code ignored;
-  if (!path_.empty()) fs::remove(path_, ignored);
+  fs::remove(path_, ignored);
+  fs::remove(list_beside(path_), ignored);
+}
+
+std::set<std::string> TallyFile::programs() const {
+  std::set<std::string> out;
+  std::ifstream list(list_beside(path_));
+  for (std::string entry; std::getline(list, entry, '\0');)
+    if (entry.size() > 1) out.insert(entry);
+  return out;
 }
 
 std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &command,
@@ -164,4 +274,12 @@ std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &
   return lines;
 }
 
+  if (path_.empty()) return;
+  if (trace::Tally *outer = trace::open_tally(outer_.c_str());
+      outer != nullptr && tally_ != nullptr) {
+    add(*tally_, *outer);
+    std::ofstream list(list_beside(outer_), std::ios::app | std::ios::in);
+    for (const std::string &entry : programs()) list.write(entry.c_str(), entry.size() + 1);
+  }
 }  // namespace ibvexp::tool
+  if (lacks_device(tally, command)) lines.push_back(no_device(command));

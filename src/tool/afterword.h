@@ -1,11 +1,13 @@
 // What `ibvexp run` says when its program has ended, on standard error and only if
-// the user can do something: that no process had the library, which switch would
-// have served what was refused, and where a crash was, if private structures are read there.
+// the user can do something: that no process had the library, that there is no device,
+// which switch would have served what was refused, and where a crash was, if private
+// structures are read there.
 #pragma once
 
 #include "trace/tally.h"
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,21 +24,26 @@ struct RunCommand {
 // temporary files) there is nothing to say.
 class TallyFile {
  public:
-  // Makes it, and names it in the environment.
-  TallyFile();
+  // Makes it, and names it in the environment. With list_programs there is a list of the
+  // programs that are started beside it. If this process is part of a program of another
+  // `ibvexp run`, that one counts and lists the same.
+  explicit TallyFile(bool list_programs);
   ~TallyFile();
   TallyFile(const TallyFile &) = delete;
   TallyFile &operator=(const TallyFile &) = delete;
 
   const trace::Tally *get() const { return tally_; }
+  // Of the list: an entry of start/started.h each, without the null.
+  std::set<std::string> programs() const;
 
  private:
-  std::filesystem::path path_;
+  std::filesystem::path path_, outer_;
   const trace::Tally *tally_ = nullptr;
 };
 
-// Rows that were refused and how often: "ibv_exp_create_dct (3 times)".
-std::vector<std::string> refusals(const trace::Tally &tally);
+// Why a program that ended well has shown nothing or not all: what was refused, that
+// nothing opened a device, programs without the library. Lines, each without its end.
+std::vector<std::string> doubts(const TallyFile &tally);
 
 // Lines, each without its end. wait_status is that of the program.
 std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &command,

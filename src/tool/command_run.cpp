@@ -9,9 +9,9 @@
 #include "tool/elf_head.h"
 #include "tool/libraries.h"
 #include "tool/program.h"
+#include "tool/write_file.h"
 #include "trace/trace_document.h"
 
-#include "tool/write_file.h"
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -62,10 +62,10 @@ void check_beyond(const std::string &list) {
   for_each_word(list, ',', [](std::string_view word) {
     for (const BeyondSwitch &s : beyond_switches)
       if (s.name == word) return;
-    std::string names;
-    for (const BeyondSwitch &s : beyond_switches)
     const std::string_view meant =
         nearest(word, beyond_switches, [](const BeyondSwitch &s) { return s.name; });
+    std::string names;
+    for (const BeyondSwitch &s : beyond_switches)
       if (s.status == SwitchStatus::done) names += fmt::format(" {}", s.name);
     throw std::runtime_error(
         fmt::format("--beyond: unknown feature \"{}\"{}; there are:{}", word,
@@ -168,13 +168,12 @@ RunCommand command_of(const RunOptions &o) {
 }
 
 // For CI: a program that copes with a refusal ends well all the same.
-bool was_refused(const TallyFile &tally) {
+bool is_doubtful(const TallyFile &tally) {
   if (tally.get() == nullptr)
     throw std::runtime_error("--fail-on-refused: no room for temporary files to count in");
-  if (tally.get()->processes.load() == 0) return true;  // nobody looked
-  const std::vector<std::string> rows = refusals(*tally.get());
-  for (const std::string &row : rows) fmt::print(stderr, "ibvexp: refused: {}\n", row);
-  return !rows.empty();
+  const std::vector<std::string> lines = doubts(tally);
+  for (const std::string &line : lines) fmt::print(stderr, "ibvexp: {}\n", line);
+  return !lines.empty();
 }
 
 // ibvexp's launcher is static, and what it starts is not what runs legacy programs.
@@ -194,13 +193,14 @@ int run(const RunOptions &o) {
     libraries.emplace_back(first);
   libraries.push_back(find_libibverbs_exp());
   choose_device(o.device, libraries);
-  if (!o.no_follow) libraries.push_back(find_follow());
+  if (!o.no_follow || o.fail_on_refused) libraries.push_back(find_follow());
   choose_layout(file);
 
   if (!o.report.empty() && o.trace.find('%') != std::string::npos)
     throw std::runtime_error(
         "--report reads one file: no %h or %p in the name of --trace, or "
         "afterwards ibvexp audit --html REPORT TRACES");
+  if (!o.report.empty()) check_writable(o.report);
 
   const bool traced = !o.trace.empty() || !o.report.empty();
   fs::path trace_file;
@@ -209,23 +209,22 @@ int run(const RunOptions &o) {
   if (!o.beyond.empty()) setenv("IBVEXP_BEYOND", o.beyond.c_str(), 1);
 
   int status;
-  bool refused = false;
+  bool doubtful = false;
   {
-    const TallyFile tally;
+    const TallyFile tally(o.fail_on_refused);
     status = run_program(file, o.command);
     // Another ibvexp counts by itself.
     if (tally.get() != nullptr && !is_ibvexp(file))
       for (const std::string &line : afterword(*tally.get(), command_of(o), status))
         fmt::print(stderr, "ibvexp: {}\n", line);
-    if (o.fail_on_refused && status == 0) refused = was_refused(tally);
+    if (o.fail_on_refused && status == 0) doubtful = is_doubtful(tally);
   }
   // Of processes that had no time to write themselves.
   if (traced && trace_file.string().find('%') == std::string::npos)
     trace::gather(trace_file.c_str(), false);
   if (!o.report.empty() && write_report(o, trace_file) != 0)
     fmt::print(stderr, "ibvexp: the report {} was not written\n", o.report);
-  if (!o.report.empty()) check_writable(o.report);
-  if (refused) return exit_refused;
+  if (doubtful) return exit_refused;
   end_as(status);
 }
 
@@ -248,8 +247,8 @@ void add_run(CLI::App &app, Action &action, const Words &program) {
   sub->add_option("--report", o->report, "Write what the program used to FILE as an HTML page")
       ->type_name("FILE");
   sub->add_flag("--fail-on-refused", o->fail_on_refused,
-                "End with 125 if the program ended well but a request of it was refused, or "
-                "nothing loaded the library");
+                "End with 125 if the program ended well but a request of it was refused, a "
+                "program that it started ran without the library, or nothing opened a device");
   sub->add_flag("--no-follow", o->no_follow,
                 "Leave the library out of processes that are started with another LD_PRELOAD");
   sub->footer(

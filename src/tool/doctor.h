@@ -62,6 +62,7 @@ struct Finding {
 struct System {
   std::vector<Library> libraries;
   std::vector<Finding> kernel, permissions, environment;
+  bool has_uverbs = false;  // the kernel's interface for devices is there
   std::vector<Node> nodes;
   std::vector<Device> devices;
 

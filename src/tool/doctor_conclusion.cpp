@@ -79,7 +79,9 @@ Conclusion conclude(const System &system) {
               packages};
   for (const Device &d : system.devices)
     return {Outcome::device_fails, fmt::format("{} {}", d.name, d.error), ""};
-  return {Outcome::no_device, "there is no RDMA device",
+  return {Outcome::no_device,
+          fmt::format("there is no RDMA device{}",
+                      system.has_uverbs ? "" : ", and ib_uverbs is not loaded"),
           "ibvexp run --device soft -- PROGRAM takes the software HCA; with a ConnectX in the "
           "machine: modprobe ib_uverbs mlx5_ib"};
 }

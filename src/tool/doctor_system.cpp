@@ -49,7 +49,8 @@ void look_at_kernel(System &out) {
   uname(&names);
   out.kernel.push_back({Grade::note, fmt::format("Linux {}", names.release), ""});
   const std::string abi = read_line("/sys/class/infiniband_verbs/abi_version");
-  if (abi.empty())
+  out.has_uverbs = !abi.empty();
+  if (!out.has_uverbs)
     out.kernel.push_back({Grade::bad, "ib_uverbs is not loaded", "modprobe ib_uverbs mlx5_ib"});
   else out.kernel.push_back({Grade::good, fmt::format("ib_uverbs, ABI {}", abi), ""});
   std::error_code error;
@@ -126,11 +127,11 @@ void look_at_environment(System &out) {
   for (const Option &o : options)
     if (const char *value = std::getenv(std::string(o.name).c_str()))
       out.environment.push_back({Grade::note, fmt::format("{}={}", o.name, value), ""});
-  out.environment.push_back(
   std::vector<std::string> complaints;
   const Options now = options_here(complaints);
   for (const std::string &complaint : complaints)
     out.environment.push_back({Grade::bad, complaint, ""});
+  out.environment.push_back(
       {Grade::good,
        now.objects == ObjectsOf::native
            ? "objects on mlx5 devices: rdma-core's own"

@@ -157,9 +157,12 @@ bool ElfHead::needs(std::string_view library) const {
 bool ElfHead::has_name_with(std::string_view text) const { return contains(names_, text); }
 
 bool ElfHead::has_constant(std::string_view text) const {
-  const std::string whole = '\0' + std::string(text) + '\0';
+  return has_constant_with('\0' + std::string(text) + '\0');
+}
+
+bool ElfHead::has_constant_with(std::string_view part) const {
   return std::any_of(segments_.begin(), segments_.end(), [&](const Segment &s) {
-    return s.constant && contains(bytes(s.offset, s.size), whole);
+    return s.constant && contains(bytes(s.offset, s.size), part);
   });
 }
 

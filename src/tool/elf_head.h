@@ -32,8 +32,9 @@ class ElfHead {
   bool needs(std::string_view library) const;
   // Whether a text occurs among the names of symbols and libraries for the dynamic linker.
   bool has_name_with(std::string_view text) const;
-  // Whether a whole text, from one null to the next, stands in read-only data.
+  // Whether a whole text, from one null to the next, stands in read-only data, or a part of one.
   bool has_constant(std::string_view text) const;
+  bool has_constant_with(std::string_view part) const;
   // Whether a function of that name is in the file: for files that are not stripped.
   bool is_stripped() const { return symbols_.empty(); }
   bool defines_function(std::string_view name) const;

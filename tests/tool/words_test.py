@@ -63,7 +63,7 @@ class Words(unittest.TestCase):
     def test_run_without_dashes(self):
         """As with env and nice, options end at the first word that is none."""
         self.reach(60, IBVEXP, "run")
-        self.reach(10, IBVEXP, "run", "--device=soft", "--fail-on-refused", "--beyond", "nop")
+        self.reach(10, IBVEXP, "run", "--device=soft", "--no-follow", "--beyond", "nop")
 
     def test_program_names(self):
         for name in b"[a,b]", b"audit", b"[]":
