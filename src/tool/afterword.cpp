@@ -1,12 +1,16 @@
 #include "tool/afterword.h"
 
 #include "tool/audit/audit.h"
+#include "tool/doctor.h"
+#include "tool/elf_head.h"
+#include "tool/known.h"
+#include "tool/loaded.h"
 #include "tool/program.h"
+#include "tool/start/started.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
-#include "tool/start/started.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,12 +52,12 @@ std::string quoted(const std::string &word) {
 std::string command_line(const RunCommand &command, const std::string &device,
                          const std::string &beyond) {
   std::string out = "ibvexp run";
+  if (!device.empty()) out += " --device " + device;
   for (const std::string &option : command.options) out += " " + quoted(option);
   if (!beyond.empty()) out += " --beyond " + quoted(beyond);
   out += " --";
   for (const std::string &word : command.program) out += " " + quoted(word);
   return out;
-  if (!device.empty()) out += " --device " + device;
 }
 
 std::string often(std::uint32_t times) {
@@ -86,6 +90,21 @@ bool is_provider(const fs::path &object) {
   for (const std::string_view ours : {"libibverbs", "libmlx5", "librdmacm", "libsofthca"})
     if (name.starts_with(ours)) return true;
   return false;
+}
+
+// Of a program that failed: what is known about it and the file that it crashed in, and was
+// not seen to before it started.
+void add_known(const trace::Tally &tally, const RunCommand &command, const fs::path &file,
+               std::vector<std::string> &lines) {
+  std::vector<fs::path> files = loaded_with(file);
+  if (tally.crashes.load() != 0) files.emplace_back(tally.crashed_in);
+  for (const Known &k : known_about(files, command.program)) {
+    const std::string setting = k.at("set");
+    const bool set = std::getenv(setting.substr(0, setting.find('=')).c_str()) != nullptr;
+    if (!k.at("do").empty()) lines.push_back(k.sentence());
+    else if (!setting.empty() && !set)
+      lines.push_back(fmt::format("{} Set {}.", k.at("title"), setting));
+  }
 }
 
 bool is_crash(int wait_status) {
@@ -161,7 +180,8 @@ std::string lost_library(const std::string &entry) {
                                           : std::string();
 }
 
-// Adds what was counted in one file to another. Who ran the program says where it crashed.
+// Adds what was counted in one file to another. The addresses of objects are not needed
+// there: who ran the program says what can be said of a crash.
 void add(const trace::Tally &from, trace::Tally &to) {
   const auto move = [](const auto &some, auto &sum) { sum.fetch_add(some.load()); };
   move(from.processes, to.processes);
@@ -202,50 +222,15 @@ TallyFile::TallyFile(bool list_programs) : outer_(environment("IBVEXP_TALLY", ""
     std::ofstream(list_beside(path_));
   setenv("IBVEXP_TALLY", path_.c_str(), 1);
 }
-// Whether the program looked for devices and never found one. A device that was chosen
-// answers for itself.
-bool lacks_device(const trace::Tally &tally, const RunCommand &command) {
-  const bool chosen = std::find(command.options.begin(), command.options.end(), "--device") !=
-                      command.options.end();
-  return !chosen && tally.searches.load() != 0 && tally.finds.load() == 0;
-}
-
-std::string no_device(const RunCommand &command) {
-  return fmt::format("{}. What is missing: ibvexp doctor. On the software HCA: {}",
-                     doctor::conclude(doctor::examine()).what,
-                     command_line(command, "soft", command.beyond));
-}
-
-// Why a program that was started ran without the library; empty if it had it, or is a
-// static program that has no libibverbs inside.
-std::string lost_library(const std::string &entry) {
-  const std::string file = entry.substr(1);
-  try {
-    const ElfHead elf(file);
-    if (elf.is_elf() && elf.interpreter().empty() && !has_own_libibverbs(elf)) return {};
-    check_preloadable(file);
-  } catch (const CannotRun &e) {
-    return e.what();
-  }
-  return entry.front() == STARTED_WITHOUT ? file + " was started without it in LD_PRELOAD"
-                                          : std::string();
-}
-
-// Adds what was counted in one file to another. The addresses of objects are not needed
-// there: who ran the program says what can be said of a crash.
-void add(const trace::Tally &from, trace::Tally &to) {
-  const auto move = [](const auto &some, auto &sum) { sum.fetch_add(some.load()); };
-  move(from.processes, to.processes);
-  move(from.openers, to.openers);
-  move(from.searches, to.searches);
-  move(from.finds, to.finds);
-  for (std::size_t row = 0; row < trace::row_count; ++row) move(from.refused[row], to.refused[row]);
-}
-
-fs::path list_beside(const fs::path &tally) { return tally.string() + STARTED_PROGRAMS; }
-
 
 TallyFile::~TallyFile() {
+  if (path_.empty()) return;
+  if (trace::Tally *outer = trace::open_tally(outer_.c_str());
+      outer != nullptr && tally_ != nullptr) {
+    add(*tally_, *outer);
+    std::ofstream list(list_beside(outer_), std::ios::app | std::ios::in);
+    for (const std::string &entry : programs()) list.write(entry.c_str(), entry.size() + 1);
+  }
   std::error_code ignored;
   fs::remove(path_, ignored);
   fs::remove(list_beside(path_), ignored);
@@ -260,26 +245,20 @@ std::set<std::string> TallyFile::programs() const {
 }
 
 std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &command,
-                                   int wait_status) {
+                                   const fs::path &file, int wait_status) {
   std::vector<std::string> lines;
   if (tally.processes.load(std::memory_order_relaxed) == 0 &&
       !(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == exit_cannot_run))
     lines.emplace_back(
         "no process of this program loaded libibverbs_exp: it may be static, or clear LD_PRELOAD");
+  if (lacks_device(tally, command)) lines.push_back(no_device(command));
   if (is_crash(wait_status))
     if (std::string line = cause(tally, wait_status); !line.empty())
       lines.push_back(std::move(line));
+  if (wait_status != 0) add_known(tally, command, file, lines);
   if (std::string line = refused_without_need(tally, command); !line.empty())
     lines.push_back(std::move(line));
   return lines;
 }
 
-  if (path_.empty()) return;
-  if (trace::Tally *outer = trace::open_tally(outer_.c_str());
-      outer != nullptr && tally_ != nullptr) {
-    add(*tally_, *outer);
-    std::ofstream list(list_beside(outer_), std::ios::app | std::ios::in);
-    for (const std::string &entry : programs()) list.write(entry.c_str(), entry.size() + 1);
-  }
 }  // namespace ibvexp::tool
-  if (lacks_device(tally, command)) lines.push_back(no_device(command));

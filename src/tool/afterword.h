@@ -45,8 +45,8 @@ class TallyFile {
 // nothing opened a device, programs without the library. Lines, each without its end.
 std::vector<std::string> doubts(const TallyFile &tally);
 
-// Lines, each without its end. wait_status is that of the program.
+// Lines, each without its end. wait_status is that of the program, file its executable.
 std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &command,
-                                   int wait_status);
+                                   const std::filesystem::path &file, int wait_status);
 
 }  // namespace ibvexp::tool

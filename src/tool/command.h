@@ -26,7 +26,7 @@ using Action = std::function<int()>;
 using Words = std::vector<std::string>;
 
 void add_audit(CLI::App &app, Action &action);
-void add_doctor(CLI::App &app, Action &action);
+void add_doctor(CLI::App &app, Action &action, const Words &program);
 void add_fabric(CLI::App &app, Action &action);
 void add_matrix(CLI::App &app, Action &action);
 void add_migrate(CLI::App &app, Action &action, const Words &arguments);

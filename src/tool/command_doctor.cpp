@@ -1,8 +1,13 @@
 // ibvexp doctor: would legacy programs work on this machine, and what is missing?
+#include "tool/audit/audit.h"
+#include "tool/audit/verdict.h"
 #include "tool/child.h"
 #include "tool/command.h"
 #include "tool/doctor.h"
+#include "tool/known.h"
 #include "tool/libraries.h"
+#include "tool/loaded.h"
+#include "tool/program.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
@@ -28,12 +33,34 @@ struct DoctorOptions {
   std::string device;
   bool json = false;
   bool rows = false;
+  Words program;
   // Of a doctor that another one starts: where to say so, and what it had to leave out.
   int examine = -1;
   std::string hindrance;
 };
 
 constexpr std::size_t here_count = std::size(here_names);
+
+// What can be said of one program before it runs.
+struct AboutProgram {
+  std::string name, verdict;
+  std::vector<std::string> known;
+};
+
+AboutProgram examine_program(const Words &command) {
+  const std::string file = find_program(command.front()).string();
+  AboutProgram out{file, {}, {}};
+  const audit::Report report = audit::run({.paths = {file}, .exclude = {}, .recursive = true}, {});
+  for (const audit::Program &p : audit::judge(report))
+    if (p.name == file) out.verdict = p.sentence;
+  for (const Known &k : known_about(loaded_with(file), command)) out.known.push_back(k.sentence());
+  return out;
+}
+
+void print(const AboutProgram &program) {
+  fmt::print("\nProgram {}\n  {}\n", program.name, program.verdict);
+  for (const std::string &sentence : program.known) fmt::print("  -  {}\n", sentence);
+}
 
 void print(const char *title, const std::vector<Finding> &findings) {
   fmt::print("\n{}\n", title);
@@ -104,8 +131,10 @@ void print_conclusion(const Conclusion &c) {
 }
 
 void print_text(const System &system, const Conclusion &conclusion,
-                const std::vector<RowHere> &rows, bool all) {
+                const std::optional<AboutProgram> &program, const std::vector<RowHere> &rows,
+                bool all) {
   print_conclusion(conclusion);
+  if (program) print(*program);
   fmt::print("\nrdma-core\n");
   for (const Library &l : system.libraries) {
     if (!l.error.empty()) fmt::print("  !!  {} does not load: {}\n", l.name, l.error);
@@ -137,7 +166,7 @@ nlohmann::ordered_json as_json(const std::vector<Finding> &findings) {
 }
 
 void print_json(const System &system, const Conclusion &conclusion,
-                const std::vector<RowHere> &rows) {
+                const std::optional<AboutProgram> &program, const std::vector<RowHere> &rows) {
   nlohmann::ordered_json out;
   out["version"] = IBVEXP_VERSION;
   out["conclusion"] = {{"outcome", conclusion.name()},
@@ -145,6 +174,9 @@ void print_json(const System &system, const Conclusion &conclusion,
                        {"what", conclusion.what},
                        {"advice", conclusion.advice}};
   out["usable"] = system.usable();
+  if (program)
+    out["program"] = {
+        {"file", program->name}, {"verdict", program->verdict}, {"known", program->known}};
   out["libraries"] = nlohmann::ordered_json::array();
   for (const Library &l : system.libraries) {
     nlohmann::ordered_json library{{"name", l.name}, {"file", l.file}, {"error", l.error}};
@@ -184,6 +216,8 @@ std::optional<int> examine_in_child(const DoctorOptions &o, const std::string &h
   if (!hindrance.empty()) command.insert(command.end(), {"--hindrance", hindrance});
   if (o.json) command.push_back("--json");
   if (o.rows) command.push_back("--rows");
+  if (!o.program.empty()) command.emplace_back("--");
+  command.insert(command.end(), o.program.begin(), o.program.end());
   const char *users = std::getenv("LD_PRELOAD");
   const std::string kept = users != nullptr ? users : "";
   if (o.device == "soft" && kept.find("libsofthca") == std::string::npos)
@@ -232,17 +266,19 @@ int run(const DoctorOptions &o) {
          "set it for the program alone: ibvexp run env " + o.hindrance + " PROGRAM"});
   const std::vector<RowHere> rows = judge_rows(system);
   const Conclusion conclusion = conclude(system);
-  if (o.json) print_json(system, conclusion, rows);
-  else print_text(system, conclusion, rows, o.rows);
+  std::optional<AboutProgram> program;
+  if (!o.program.empty()) program = examine_program(o.program);
+  if (o.json) print_json(system, conclusion, program, rows);
+  else print_text(system, conclusion, program, rows, o.rows);
   return static_cast<int>(conclusion.outcome);
 }
 
 }  // namespace
 
-void add_doctor(CLI::App &app, Action &action) {
+void add_doctor(CLI::App &app, Action &action, const Words &program) {
   CLI::App *sub = app.add_subcommand("doctor",
                                      "Show what would work on this machine, and what to "
-                                     "do for the rest");
+                                     "do for the rest: ibvexp doctor [OPTIONS] [PROGRAM ARGS]");
   const auto o = std::make_shared<DoctorOptions>();
   sub->add_option("--device", o->device, "Examine the software HCA")
       ->check(CLI::IsMember({"soft"}));
@@ -255,7 +291,10 @@ void add_doctor(CLI::App &app, Action &action) {
       "Exit status: 0 if legacy programs find a usable device; 1 if there is none; 3 without "
       "rdma-core; 4 if it is too old; 5 if MLNX_OFED's own libibverbs comes first; 6 without a "
       "provider for the device; 7 if the device may not be opened; 8 if it fails.");
-  sub->callback([&action, o] { action = [o] { return run(*o); }; });
+  sub->callback([&action, &program, o] {
+    o->program = program;
+    action = [o] { return run(*o); };
+  });
 }
 
 }  // namespace ibvexp::tool

@@ -7,7 +7,9 @@
 #include "tool/command.h"
 #include "tool/doctor.h"
 #include "tool/elf_head.h"
+#include "tool/known.h"
 #include "tool/libraries.h"
+#include "tool/loaded.h"
 #include "tool/program.h"
 #include "tool/write_file.h"
 #include "trace/trace_document.h"
@@ -107,6 +109,27 @@ void choose_layout(const std::string &file) {
   }
 }
 
+// With what is known about such programs where nothing can be preloaded.
+void check_program(const std::string &file, const Words &command) {
+  try {
+    check_preloadable(file);
+  } catch (const CannotRun &e) {
+    const std::vector<Known> known = known_about({file}, command);
+    if (known.empty()) throw;
+    throw CannotRun(e.status, known.front().sentence());
+  }
+}
+
+// What programs.def has to be set for such programs.
+void set_for(const std::string &file, const Words &command) {
+  for (const Known &k : known_about(loaded_with(file), command)) {
+    const std::string setting = k.at("set"), variable = setting.substr(0, setting.find('='));
+    if (setting.empty() || std::getenv(variable.c_str()) != nullptr) continue;
+    setenv(variable.c_str(), setting.c_str() + std::min(variable.size() + 1, setting.size()), 1);
+    fmt::print(stderr, "ibvexp: {}: {}\n", setting, k.at("title"));
+  }
+}
+
 // libibverbs_exp needs libibverbs and libmlx5 of rdma-core: those that the program gets.
 void check_libraries(const ElfHead &program) {
   std::vector<fs::path> folders;
@@ -184,7 +207,7 @@ bool is_ibvexp(const fs::path &program) {
 
 int run(const RunOptions &o) {
   const std::string file = find_program(o.command.front()).string();
-  if (!is_ibvexp(file)) check_preloadable(file);
+  if (!is_ibvexp(file)) check_program(file, o.command);
   check_beyond(o.beyond);
   const ElfHead program(file);
   check_libraries(program);
@@ -195,6 +218,7 @@ int run(const RunOptions &o) {
   choose_device(o.device, libraries);
   if (!o.no_follow || o.fail_on_refused) libraries.push_back(find_follow());
   choose_layout(file);
+  set_for(file, o.command);
 
   if (!o.report.empty() && o.trace.find('%') != std::string::npos)
     throw std::runtime_error(
@@ -215,7 +239,7 @@ int run(const RunOptions &o) {
     status = run_program(file, o.command);
     // Another ibvexp counts by itself.
     if (tally.get() != nullptr && !is_ibvexp(file))
-      for (const std::string &line : afterword(*tally.get(), command_of(o), status))
+      for (const std::string &line : afterword(*tally.get(), command_of(o), file, status))
         fmt::print(stderr, "ibvexp: {}\n", line);
     if (o.fail_on_refused && status == 0) doubtful = is_doubtful(tally);
   }

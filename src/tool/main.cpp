@@ -29,15 +29,15 @@ void take_back_environment() {
 // env and nice that is the first word after the subcommand that is neither an option
 // nor the value of one; all words after "migrate" and "vm" are for other programs.
 int begin_of_program(const CLI::App &app, int argc, char **argv) {
-  const std::string_view subcommand = argc > 1 ? argv[1] : "";
+  const std::string subcommand = argc > 1 ? argv[1] : "";
   if (subcommand == "migrate" || subcommand == "vm") return 2;
-  if (subcommand != "run") return argc;
-  const CLI::App *run = app.get_subcommand("run");
+  if (subcommand != "run" && subcommand != "doctor") return argc;
+  const CLI::App *command = app.get_subcommand(subcommand);
   for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--") return i + 1;
     if (word.size() < 2 || word.front() != '-') return i;
-    const CLI::Option *option = run->get_option_no_throw(std::string(word));
+    const CLI::Option *option = command->get_option_no_throw(std::string(word));
     if (option != nullptr && option->get_expected_max() > 0) ++i;
   }
   return argc;
@@ -80,7 +80,7 @@ int run(int argc, char **argv) {
   Words program;
   add_audit(app, action);
   add_run(app, action, program);
-  add_doctor(app, action);
+  add_doctor(app, action, program);
   add_fabric(app, action);
   add_matrix(app, action);
   add_migrate(app, action, program);

@@ -4,6 +4,7 @@
 import glob
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -119,6 +120,25 @@ class Run(Base):
         done = self.ibvexp("run", "--", self.deaf(3))
         self.assertEqual(done.returncode, 3)
         self.assertIn("no process of this program loaded libibverbs_exp", done.stderr)
+
+    def test_without_a_device_it_is_the_program_and_a_line(self):
+        if os.path.exists("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("there is a device")
+        for program in (["ibv_devinfo", "-v"], ["ibv_rc_pingpong", "localhost"], ["ibv_devices"],
+                        [SUBJECT, "query"]):
+            plain = subprocess.run(program, capture_output=True, timeout=60, env=ENV, check=False)
+            done = subprocess.run([IBVEXP, "run", "--beyond", "nop", *program], capture_output=True,
+                                  timeout=60, env=ENV, check=False)
+            self.assertEqual((done.returncode, done.stdout), (plain.returncode, plain.stdout))
+            self.assertTrue(done.stderr.startswith(plain.stderr), (plain.stderr, done.stderr))
+            (line,) = done.stderr.removeprefix(plain.stderr).decode().splitlines()
+            self.assertTrue(line.startswith("ibvexp: there is no RDMA device"), line)
+            self.assertIn("ibvexp doctor", line)
+            soft = ["ibvexp", "run", "--device", "soft", "--beyond", "nop", "--", *program]
+            self.assertTrue(line.endswith("On the software HCA: " + shlex.join(soft)), line)
+        # What looks for no device hears nothing.
+        done = self.ibvexp("run", "--", "true")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_a_crash_where_private_structures_are_read(self):
         def crash(mode, **more):
@@ -375,6 +395,45 @@ class Run(Base):
         done = self.ibvexp(*soft, self.deaf(0))
         self.assertEqual(done.returncode, 125, done.stderr)
 
+    def doubted(self, why, *command):
+        done = self.ibvexp("run", "--device", "soft", "--fail-on-refused", *command)
+        self.assertEqual(done.returncode, 125, (command, done.stderr))
+        self.assertIn(why, done.stderr)
+
+    def test_fail_on_refused_wants_a_device_opened(self):
+        for program in ["true"], ["sh", "-c", "exit 0"], [self.deaf(0)]:
+            self.doubted("no process of this program opened a device", "--", *program)
+
+    def test_fail_on_refused_counts_programs_without_the_library(self):
+        with_library = f"{SUBJECT} query"
+        self.doubted(f"{SUBJECT} was started without it", "--no-follow", "--", "sh", "-c",
+                     f"{with_library}; env -u LD_PRELOAD {with_library}; true")
+        deaf = self.deaf(0)
+        self.doubted("no process of this program", "--", deaf)
+        source = self.file("s.c", b'''#include <stdio.h>
+            int main(void) { puts(NAME); return 0; }''')
+        def static(name, text):
+            program = os.path.join(self.folder.name, name)
+            subprocess.run(["cc", "-static", f'-DNAME="{text}"', "-o", program, source], check=True)
+            return program
+        own = static("own", "libibverbs: Warning: %s /class/infiniband_verbs")
+        self.doubted(f"{own} is statically linked", "--", "sh", "-c", f"{with_library}; {own}")
+        privileged = shutil.copy("/bin/true", os.path.join(self.folder.name, "privileged"))
+        os.chmod(privileged, 0o4755)
+        for start in f"{privileged}", f"exec {privileged}", "cd /; ./" + privileged[1:]:
+            self.doubted("is set-user-ID", "--", "sh", "-c", f"{with_library}; {start}")
+        # A static program without verbs and what it starts.
+        done = self.ibvexp("run", "--device", "soft", "--fail-on-refused", "--", "sh", "-c",
+                           f"{static('plain', 'hello')}; env -i {with_library}")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_fail_on_refused_counts_what_another_ibvexp_ran(self):
+        self.doubted("refused: ibv_exp_", "--", IBVEXP, "run", "--", SUBJECT, "refused")
+        self.doubted("refused: ibv_exp_", "--", "sh", "-c", f"{IBVEXP} run {SUBJECT} refused")
+        done = self.ibvexp("run", "--device", "soft", "--fail-on-refused", "--", "sh", "-c",
+                           f"{IBVEXP} run -- {SUBJECT} query")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_bad_options(self):
         self.refused(2, 'no device "mlx5_77"', "--device", "mlx5_77", "--", "true")
         self.refused(2, "no device", "--device", "../../etc", "--", "true")
@@ -384,6 +443,112 @@ class Run(Base):
         self.refused(2, "is no trace", "--trace", "diary", "--", "true")
         self.file("cut", b'{"format":"ibvexp-trace","version":1,"processes":[\n{"id', 0o644)
         self.refused(2, "damaged", "--trace", "cut", "--", "true")
+
+    def test_a_report_that_cannot_be_written_is_named_before_the_program_starts(self):
+        started = os.path.join(self.folder.name, "started")
+        for report, why in (("/nonexistent/r.html", "No such file"), ("..", "Is a directory")):
+            self.refused(2, f"cannot write {report}: {why}", "--report", report, "--", "touch", started)
+        self.assertFalse(os.path.exists(started))
+        done = self.ibvexp("audit", "--html", "/nonexistent/r.html", SUBJECT)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("cannot write /nonexistent/r.html: No such file", done.stderr)
+
+    def test_wrong_words_and_the_right_ones(self):
+        self.file("prog")
+        for words, line in (
+                (["adit", "x"], "unknown command adit; did you mean audit?"),
+                (["docotr"], "unknown command docotr; did you mean doctor?"),
+                (["./prog", "-x"], "unknown command ./prog; did you mean ibvexp run -- ./prog?"),
+                (["frobnicate"], "unknown command frobnicate"),
+                (["fabric", "lst"], "unknown command lst; did you mean list?"),
+                (["run", "--devise", "soft", "true"], "unknown option --devise; did you mean --device?"),
+                (["audit", "--fail_on=refused", "x"],
+                 "unknown option --fail_on=refused; did you mean --fail-on?"),
+                (["matrix", "--xyzzy"], "unknown option --xyzzy")):
+            done = self.ibvexp(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+            self.assertEqual(done.stderr.splitlines()[0], "ibvexp: " + line)
+        self.refused(2, 'unknown feature "nops", did you mean nop?', "--beyond", "nops", "--", "true")
+
+    def known(self, *functions):
+        """A program that loads a libucm with these functions."""
+        source = self.file("ucm.c", "".join(f"void {f}(void) {{}}\n" for f in functions).encode())
+        library = os.path.join(self.folder.name, "libucm.so.0")
+        subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libucm.so.0", "-o", library, source],
+                       check=True)
+        main = self.file("main.c", b"int main(int n, char **v) { return n > 1 ? v[1][0] - 48 : 0; }\n")
+        program = os.path.join(self.folder.name, "ucx")
+        subprocess.run(["cc", "-o", program, main, "-Wl,--no-as-needed", library, "-Wl,-rpath,$ORIGIN"],
+                       check=True)
+        return program
+
+    def test_what_is_known_about_programs_is_set(self):
+        title = "UCX up to 1.5 dies with `munmap_chunk(): invalid pointer`."
+        program = self.known()
+        done = self.ibvexp("run", "--", program)
+        self.assertEqual((done.returncode, done.stderr), (0, f"ibvexp: UCX_MEM_EVENTS=n: {title}\n"))
+        # The user's word counts.
+        done = self.ibvexp("run", "--", program, env=dict(ENV, UCX_MEM_EVENTS="y"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        done = self.ibvexp("doctor", program)
+        self.assertIn(f"  -  {title} ", done.stdout)
+        self.assertIn("`ibvexp run` sets UCX_MEM_EVENTS=n.", done.stdout)
+        # Of later releases it is not true.
+        done = self.ibvexp("run", "--", self.known("ucm_test_events"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        # The variable reaches the program.
+        script = self.file("ucx.sh", b"#!/bin/sh\necho $OF_MINE\n")
+        env = dict(ENV, XDG_CONFIG_HOME=self.folder.name)
+        os.mkdir(os.path.join(self.folder.name, "ibvexp"))
+        users = self.file("ibvexp/programs.def", b"[mine]\ntitle = Mine.\nfile = ucx.sh\nset = OF_MINE=1\n", 0o644)
+        done = self.ibvexp("run", "--", script, env=env)
+        self.assertEqual((done.stdout, done.stderr), ("1\n", "ibvexp: OF_MINE=1: Mine.\n"))
+        # An entry of the same name replaces ours.
+        self.file("ibvexp/programs.def", b"[ucx-malloc-hooks]\ntitle = Off.\nfile = none\n", 0o644)
+        done = self.ibvexp("run", "--", self.known(), env=env)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.file("ibvexp/programs.def", b"# mine\n[mine]\nfiel = x\n", 0o644)
+        done = self.ibvexp("run", "--", "true", env=env)
+        self.assertEqual((done.returncode, done.stderr),
+                         (2, f"ibvexp: {users}:3: unknown key fiel; did you mean file?\n"))
+
+    def test_what_is_known_about_programs_is_named_when_they_fail(self):
+        bench = shutil.copy(self.known("ucm_test_events"), os.path.join(self.folder.name, "ib_send_bw"))
+        hangs = "perftest hangs with `-q N`"
+        done = self.ibvexp("run", "--", bench, "1", "-q", "8")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(hangs, done.stderr)
+        for words in ["1"], ["0", "-q8"]:
+            self.assertNotIn(hangs, self.ibvexp("run", "--", bench, *words).stderr)
+        self.assertIn(hangs, self.ibvexp("doctor", "--json", bench, "-q", "8").stdout)
+        launcher = self.file("sudo", b"\177ELF")
+        os.chmod(launcher, 0o4755)
+        self.refused(126, "Put `ibvexp run` behind it: `sudo ibvexp run -- PROGRAM`", launcher, "true")
+
+    def test_log_levels_have_the_lines_that_they_promise(self):
+        def lines(level, *options):
+            done = self.ibvexp("run", "--device", "soft", *options, "--", SUBJECT, "query",
+                               env=dict(ENV, IBVEXP_LOG_LEVEL=level))
+            self.assertEqual((done.returncode, done.stdout), (0, ""))
+            return done.stderr.splitlines()
+        self.assertEqual(lines("warn"), [])
+        version = self.ibvexp("--version").stdout.split()[-1]
+        process, device = lines("info", "--beyond", "nop")
+        self.assertRegex(process, f"^ibvexp: libibverbs_exp {re.escape(version)}, /.*/libibverbs.so.1.[0-9.]+, "
+                                  "engine own, layout 4.x, switches nop$")
+        self.assertEqual(device, "ibvexp: mlx5_0: opened, queues driven by this library")
+        debug = lines("debug")
+        self.assertIn("ibvexp: ibv_exp_query_device: done", debug)
+        self.assertIn("ibvexp: IBV_EXP_DEVICE_NOP is clear: IBVEXP_BEYOND=nop sets it where the device "
+                      "has it", debug)
+        self.assertTrue(any("IBV_EXP_DEVICE_CROSS_CHANNEL is clear: not supported. " in l for l in debug), debug)
+        self.assertIn("unknown value", lines("trace")[0])
+
+    def test_unknown_variables_are_named(self):
+        done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "query",
+                           env=dict(ENV, IBVEXP_LOGLEVEL="debug"))
+        self.assertEqual((done.returncode, done.stderr), (
+            0, "ibvexp: IBVEXP_LOGLEVEL: unknown variable; did you mean IBVEXP_LOG_LEVEL\n"))
 
     def test_one_device_of_several(self):
         config = self.file("two.json", b'{"devices": [{"name": "first"}, {"name": "second"}]}', 0o644)

@@ -6,6 +6,7 @@
 #include "tool/audit/file.h"
 #include "tool/audit/source.h"
 #include "tool/audit/trace_audit.h"
+#include "tool/loaded.h"
 
 #include <algorithm>
 #include <atomic>
@@ -222,7 +223,9 @@ class Auditor {
       report.kind = FileKind::binary;
       audit_binary(job.path, report);
       if (options_.recursive) {
-        std::vector<std::string> libraries = find_libraries(job.path, report);
+        std::vector<std::string> libraries;
+        for (const fs::path &library : tool::libraries_of(job.path))
+          libraries.push_back(library.string());
         for (const std::string &library : libraries) add(library, job.input, false);
         const std::scoped_lock lock(mutex_);
         report_.loads[job.path] = std::move(libraries);
@@ -243,10 +246,10 @@ class Auditor {
       FileReport member;
       member.path = job.path + "(" + name + ")";
       member.input = job.input;
+      member.member = true;
       try {
         const MappedFile content(file);
         if (content.text().starts_with("\177ELF")) {
-      member.member = true;
           member.kind = FileKind::binary;
           audit_binary(file, member);
         } else {

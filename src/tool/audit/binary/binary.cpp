@@ -255,38 +255,4 @@ void audit_binary(const std::string &path, FileReport &report) {
   Audit(image, report).run();
 }
 
-std::vector<std::string> find_libraries(const std::string &path, const FileReport &report) {
-  namespace fs = std::filesystem;
-  std::vector<fs::path> folders;
-  const std::string origin = fs::path(path).parent_path().string();
-  const ElfImage image(path);
-  std::string_view run_path = image.run_path();
-  for_each_word(run_path, ':', [&](std::string_view folder) {
-    std::string f(folder);
-    for (const std::string_view variable : {"$ORIGIN", "${ORIGIN}"})
-      if (const std::size_t at = f.find(variable); at != std::string::npos)
-        f.replace(at, variable.size(), origin.empty() ? "." : origin);
-    folders.emplace_back(f);
-  });
-  const std::string machine = image.is_arm64() ? "aarch64-linux-gnu" : "x86_64-linux-gnu";
-  for (const std::string &f :
-       {"/lib/" + machine, "/usr/lib/" + machine, std::string("/lib64"), std::string("/usr/lib64"),
-        std::string("/lib"), std::string("/usr/lib"), std::string("/usr/local/lib")})
-    folders.emplace_back(f);
-  std::vector<std::string> out;
-  for (const std::string &name : report.libraries) {
-    if (name.find('/') != std::string::npos) {
-      out.push_back(name);
-      continue;
-    }
-    for (const fs::path &folder : folders) {
-      std::error_code ignored;
-      if (!fs::exists(folder / name, ignored)) continue;
-      out.push_back((folder / name).string());
-      break;
-    }
-  }
-  return out;
-}
-
 }  // namespace ibvexp::audit
