@@ -180,8 +180,7 @@ std::string lost_library(const std::string &entry) {
                                           : std::string();
 }
 
-// Adds what was counted in one file to another. The addresses of objects are not needed
-// there: who ran the program says what can be said of a crash.
+// Adds what was counted in one file to another. Who ran the program says where it crashed.
 void add(const trace::Tally &from, trace::Tally &to) {
   const auto move = [](const auto &some, auto &sum) { sum.fetch_add(some.load()); };
   move(from.processes, to.processes);

@@ -86,7 +86,9 @@ void print_devices(const System &system) {
     if (!d.warning.empty()) fmt::print("       {}\n", d.warning);
   }
   if (system.devices.empty())
-    fmt::print("  !!  none\n       ibvexp run --device soft -- PROGRAM takes the software HCA\n");
+    fmt::print(
+        "  !!  none\n{}",
+        system.soft ? "" : "       ibvexp run --device soft -- PROGRAM takes the software HCA\n");
 }
 
 void print_rows(const std::vector<RowHere> &rows, bool all) {

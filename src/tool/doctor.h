@@ -63,6 +63,7 @@ struct System {
   std::vector<Library> libraries;
   std::vector<Finding> kernel, permissions, environment;
   bool has_uverbs = false;  // the kernel's interface for devices is there
+  bool soft = false;        // the software HCA is asked for
   std::vector<Node> nodes;
   std::vector<Device> devices;
 

@@ -76,9 +76,13 @@ Conclusion conclude(const System &system) {
               fmt::format("libibverbs finds no provider for {}: there is none in its "
                           "libibverbs.d, or it is of another release",
                           n.device),
-              packages};
+              fmt::format("packages of one release: {}", packages)};
   for (const Device &d : system.devices)
     return {Outcome::device_fails, fmt::format("{} {}", d.name, d.error), ""};
+  if (system.soft)
+    return {Outcome::no_device, "the software HCA does not start",
+            "standard error says why; SOFTHCA_* variables and the room in /dev/shm count "
+            "(in a container --shm-size=64m)"};
   return {Outcome::no_device,
           fmt::format("there is no RDMA device{}",
                       system.has_uverbs ? "" : ", and ib_uverbs is not loaded"),

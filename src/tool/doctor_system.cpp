@@ -348,6 +348,8 @@ System examine() {
   System out;
   for (const char *name : {"libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1"})
     out.libraries.push_back(find_library(name));
+  const char *preloaded = std::getenv("LD_PRELOAD");
+  out.soft = preloaded != nullptr && std::strstr(preloaded, "libsofthca.so") != nullptr;
   look_at_kernel(out);
   look_at_nodes(out);
   look_at_permissions(out);

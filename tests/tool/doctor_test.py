@@ -185,6 +185,26 @@ class Doctor(Base):
         # What it is then.
         self.assertTrue(any("4.x layout" in f["what"] for f in findings), findings)
 
+    def test_the_software_hca_without_room(self):
+        """As in a container, whose /dev/shm has 64 KiB unless it is asked for more."""
+        def in_small_room(*command):
+            done = subprocess.run(["unshare", "-rm", "sh", "-c",
+                                   'mount -t tmpfs -o size=64k none /dev/shm || exit 77; exec "$@"', "sh",
+                                   IBVEXP, *command], capture_output=True, text=True, env=ENV, timeout=60,
+                                  check=False)
+            if done.returncode == 77 or "unshare" in done.stderr:
+                self.skipTest("no name spaces here: " + done.stderr)
+            return done
+        room = "/dev/shm has 64 KiB; of a container: --shm-size=64m"
+        self.assertIn(room, in_small_room("run", "--device", "soft", "--", "ibv_devices").stderr)
+        done = in_small_room("doctor", "--device", "soft")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(room, done.stderr)
+        first, second = done.stdout.splitlines()[:2]
+        self.assertEqual(first, "Legacy programs do not work here: the software HCA does not start")
+        self.assertIn("--shm-size", second)
+        self.assertNotIn("ibvexp run --device soft", done.stdout.split("Devices")[0])
+
     def test_version(self):
         report = json.loads(self.ibvexp("doctor", "--json").stdout)
         self.assertEqual(self.ibvexp("--version").stdout.split()[-1], report["version"])

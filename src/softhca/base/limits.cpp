@@ -2,8 +2,10 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 namespace softhca {
@@ -40,6 +42,19 @@ LimitText limit_behind(int error) {
     case EAGAIN: print(out, RLIMIT_NPROC, "RLIMIT_NPROC", " threads of the user"); break;
     default: break;
   }
+  errno = saved;
+  return out;
+}
+
+LimitText limit_behind(int error, const char *file) {
+  constexpr const char *shared = "/dev/shm";
+  const int saved = errno;
+  LimitText out = limit_behind(error);
+  struct statvfs room;
+  if (error == ENOSPC && std::strncmp(file, shared, std::strlen(shared)) == 0 &&
+      statvfs(shared, &room) == 0)
+    std::snprintf(out.text, sizeof out.text, " (%s has %llu KiB; of a container: --shm-size=64m)",
+                  shared, static_cast<unsigned long long>(room.f_blocks) * room.f_frsize / 1024);
   errno = saved;
   return out;
 }

@@ -14,6 +14,8 @@ struct LimitText {
   char text[128];
 };
 LimitText limit_behind(int error);
+// The same for a file, with the size of a /dev/shm that is full.
+LimitText limit_behind(int error, const char *file);
 
 // While it lives, what exceeds RLIMIT_FSIZE in this thread fails with EFBIG. The
 // signal that goes with it, whose default is the death of the program, is not

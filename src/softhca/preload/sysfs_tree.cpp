@@ -368,7 +368,7 @@ const char *sysfs_root() {
     if (root->empty()) {
       const int error = errno;
       SOFTHCA_LOG(error, "sysfs cannot be made below %s: %s%s", directory.c_str(), strerror(error),
-                  limit_behind(error).text);
+                  limit_behind(error, directory.c_str()).text);
       errno = error;
       return nullptr;
     }

@@ -68,7 +68,7 @@ int fail(const std::string &path, int error, const char *why = nullptr) {
   // Not for every path that a program looks up.
   if (g_complained.exchange(error) != error)
     SOFTHCA_LOG(error, "fabric: %s: %s%s", path.c_str(), why != nullptr ? why : strerror(error),
-                limit_behind(error).text);
+                limit_behind(error, path.c_str()).text);
   return error;
 }
 

@@ -161,8 +161,9 @@ int create_slot_file(const std::string &directory, u32 ring_bytes, u16 primary, 
   if (fails()) {
     const int error = errno;
     unlink(fresh.c_str());
-    SOFTHCA_LOG(error, "fabric: %s cannot be made: %s%s", slot_path(directory, own.number).c_str(),
-                strerror(error), limit_behind(error).text);
+    const std::string file = slot_path(directory, own.number);
+    SOFTHCA_LOG(error, "fabric: %s cannot be made: %s%s", file.c_str(), strerror(error),
+                limit_behind(error, file.c_str()).text);
     return error;
   }
   own.identity = identity_of(st);
