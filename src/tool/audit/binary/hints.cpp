@@ -4,6 +4,7 @@
 #include <infiniband/peer_ops.h>
 #include <infiniband/verbs_exp.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -54,25 +55,26 @@ constexpr auto fields = std::to_array<Field>({
 #include "tool/audit/binary/hints.def"
 });
 
-// The value of a field, also as a half of an 8-byte store.
-std::optional<std::uint64_t> value_of(const Field &f, const ArgumentValues &arguments) {
+// The values of a field, also as a half of an 8-byte store.
+std::vector<std::uint64_t> values_of(const Field &f, const ArgumentValues &arguments) {
   const auto at = [&](int offset) { return arguments.find({f.argument, offset}); };
-  auto it = at(f.offset);
-  if (it != arguments.end() && it->second.size >= f.size) {
-    return f.size == 4 ? it->second.value & 0xffffffff : it->second.value;
+  std::vector<std::uint64_t> out;
+  if (const auto it = at(f.offset); it != arguments.end() && it->second.size >= f.size) {
+    for (const std::uint64_t v : it->second.values) out.push_back(f.size == 4 ? v & 0xffffffff : v);
+  } else if (f.offset >= 4 && f.size == 4) {
+    if (const auto before = at(f.offset - 4); before != arguments.end() && before->second.size == 8)
+      for (const std::uint64_t v : before->second.values) out.push_back(v >> 32);
   }
-  if (f.offset >= 4 && f.size == 4) {
-    it = at(f.offset - 4);
-    if (it != arguments.end() && it->second.size == 8) return it->second.value >> 32;
-  }
-  return {};
+  return out;
 }
 
-void add(std::vector<Hint> &out, const Field &f, std::uint64_t value) {
+void add(std::vector<Hint> &out, const Field &f, const std::vector<std::uint64_t> &values) {
   for (const Constant &c : constants()) {
     if (c.enumeration != f.enumeration) continue;
-    const bool seen = f.how == How::value ? c.value == value
-                                          : std::has_single_bit(c.value) && (value & c.value) != 0;
+    const bool seen = std::any_of(values.begin(), values.end(), [&](std::uint64_t value) {
+      return f.how == How::value ? c.value == value
+                                 : std::has_single_bit(c.value) && (value & c.value) != 0;
+    });
     if (seen) out.push_back({c.name, f.field});
   }
 }
@@ -82,8 +84,7 @@ void add(std::vector<Hint> &out, const Field &f, std::uint64_t value) {
 std::vector<Hint> hints_of(std::string_view verb, const ArgumentValues &arguments) {
   std::vector<Hint> out;
   for (const Field &f : fields)
-    if (f.verb == verb)
-      if (const auto value = value_of(f, arguments)) add(out, f, *value);
+    if (f.verb == verb) add(out, f, values_of(f, arguments));
   return out;
 }
 

@@ -87,18 +87,18 @@ class Listener final : public Observer {
     for (int i = 0; i < 5; ++i) {
       const Value v = state.reg[argument_registers[static_cast<std::size_t>(i)]];
       if (v == unknown) continue;
-      if (const auto c = values_.as_constant(v)) {
-        out[{i, -1}] = {*c, 8};
+      if (auto held = values_.constants_of(v); !held.empty()) {
+        out[{i, -1}] = {std::move(held), 8};
         continue;
       }
       const Values::Linear base = values_.linear(v);
       for (const Cell &cell : state.memory.cells()) {
-        const auto held = values_.as_constant(cell.value);
+        auto held = values_.constants_of(cell.value);
         const Values::Linear &l = values_.linear(cell.address);
-        if (!held || l.count != base.count || l.terms != base.terms) continue;
+        if (held.empty() || l.count != base.count || l.terms != base.terms) continue;
         const auto distance = static_cast<std::int64_t>(l.constant - base.constant);
         if (distance >= 0 && distance < furthest_field)
-          out[{i, static_cast<int>(distance)}] = {*held, cell.size};
+          out[{i, static_cast<int>(distance)}] = {std::move(held), cell.size};
       }
     }
     return out;

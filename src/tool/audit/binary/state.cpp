@@ -6,7 +6,7 @@ namespace ibvexp::audit {
 namespace {
 
 // Locations of joined values: registers, then halves of vector registers.
-constexpr std::uint64_t xmm_location = 0x100;
+constexpr std::uint64_t xmm_location = 0x100, memory_location = 0x10000;
 
 auto position(auto &cells, Value address) {
   return std::lower_bound(cells.begin(), cells.end(), address,
@@ -24,7 +24,8 @@ std::optional<Value> common(const Values &values, Value a, Value b, bool zero_yi
   return {};
 }
 
-void join_memory(const Values &values, Memory &into, const Memory &other, bool zero_yields) {
+void join_memory(Values &values, Memory &into, const Memory &other, std::uint64_t place,
+                 bool zero_yields) {
   std::vector<Cell> out;
   auto a = into.cells().begin();
   auto b = other.cells().begin();
@@ -38,10 +39,18 @@ void join_memory(const Values &values, Memory &into, const Memory &other, bool z
       if (values.as_table(b->value)) out.push_back(*b);
       ++b;
     } else {
-      // What differs is forgotten: a symbol for each would be too many.
-      const auto v =
-          a->size == b->size ? common(values, a->value, b->value, zero_yields) : std::nullopt;
-      if (v) out.push_back({a->address, *v, a->size});
+      // What differs is forgotten, but for constants: a symbol for each would be too many.
+      const bool chosen =
+          !values.constants_of(a->value).empty() && !values.constants_of(b->value).empty();
+      if (a->size == b->size) {
+        if (const auto v = common(values, a->value, b->value, zero_yields && !chosen))
+          out.push_back({a->address, *v, a->size});
+        else if (chosen)
+          out.push_back(
+              {a->address,
+               join(values, a->value, b->value, place, memory_location + a->address, false),
+               a->size});
+      }
       ++a, ++b;
     }
   }
@@ -75,7 +84,9 @@ State entry_state(Values &values) {
 Value join(Values &values, Value a, Value b, std::uint64_t place, std::uint64_t location,
            bool zero_yields) {
   if (const auto v = common(values, a, b, zero_yields)) return *v;
-  return values.symbol({Symbol::Kind::phi, place, location});
+  const Value phi = values.symbol({Symbol::Kind::phi, place, location});
+  values.choose(phi, a, b);
+  return phi;
 }
 
 State join(Values &values, std::span<const State *const> states, std::uint64_t block,
@@ -89,7 +100,7 @@ State join(Values &values, std::span<const State *const> states, std::uint64_t b
         out.xmm[r][half] = join(values, out.xmm[r][half], s->xmm[r][half], block,
                                 xmm_location + 2 * r + half, zero_yields);
     }
-    join_memory(values, out.memory, s->memory, zero_yields);
+    join_memory(values, out.memory, s->memory, block, zero_yields);
     if (out.zero_test != s->zero_test) out.zero_test = unknown;
   }
   return out;

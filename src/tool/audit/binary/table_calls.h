@@ -10,9 +10,10 @@
 
 namespace ibvexp::audit {
 
-// A value seen in a request on its way into a slot: the field, and what it held.
+// What a field of a request may hold on its way into a slot: one value, or several that a
+// branch chooses from.
 struct FieldValue {
-  std::uint64_t value;
+  std::vector<std::uint64_t> values;
   std::uint8_t size;
 };
 

@@ -109,6 +109,21 @@ std::optional<std::uint64_t> Values::as_constant(Value v) const {
   return linears_[v].constant;
 }
 
+void Values::choose(Value phi, Value a, Value b) {
+  constexpr std::size_t most = 8;
+  for (const Value v : {a, b})
+    for (const std::uint64_t c : constants_of(v)) {
+      auto &all = choices_[phi];
+      if (all.size() < most && std::find(all.begin(), all.end(), c) == all.end()) all.push_back(c);
+    }
+}
+
+std::vector<std::uint64_t> Values::constants_of(Value v) const {
+  if (const auto c = as_constant(v)) return {*c};
+  const auto found = choices_.find(v);
+  return found != choices_.end() ? found->second : std::vector<std::uint64_t>();
+}
+
 std::optional<Values::TableAddress> Values::as_table(Value v) const {
   const Linear &l = linears_[v];
   if (v == unknown || l.count != 1 || l.terms[0].factor != 1) return {};

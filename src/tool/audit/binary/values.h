@@ -12,6 +12,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
+#include <vector>
 
 namespace ibvexp::audit {
 
@@ -68,6 +70,10 @@ class Values {
 
   std::optional<std::uint64_t> as_constant(Value v) const;
   std::optional<TableAddress> as_table(Value v) const;
+  // At a phi: the constants that come in there, the first few, and none of what else does.
+  void choose(Value phi, Value a, Value b);
+  // What a value may be: itself, or those constants.
+  std::vector<std::uint64_t> constants_of(Value v) const;
   // The symbol of a value that is just one symbol.
   const Symbol *as_symbol(Value v) const;
   // Whether the value is an address in the frame of the function.
@@ -90,6 +96,7 @@ class Values {
 
   Interner<Linear, Hash> linears_;
   Interner<Symbol, Hash> symbols_;
+  std::unordered_map<Value, std::vector<std::uint64_t>> choices_;
 };
 
 // Numbers of the general registers, as the hardware encodes them: the first sixteen.
