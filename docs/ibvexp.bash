@@ -3,7 +3,7 @@ _ibvexp() {
 	local cur prev words cword
 	_init_completion || return
 	local i
-	if [[ ${words[1]} =~ ^(run|vm)$ ]]; then
+	if [[ ${words[1]} =~ ^(run|vm|doctor)$ ]]; then
 		# The program begins at the first word that is no option of ours.
 		for ((i = 2; i <= cword; i++)); do
 			case ${words[i]} in
@@ -31,7 +31,7 @@ _ibvexp() {
 		vm--link) COMPREPLY=($(compgen -W "ib eth" -- "$cur")); return ;;
 		vm--write | vm--modules | vm--logs | vm--cache) _filedir -d; return ;;
 		audit--fail-on)
-			COMPREPLY=($(compgen -W 'refused switch private any' -- "$cur"))
+			COMPREPLY=($(compgen -W 'refused beyond private unjudged any' -- "$cur"))
 			return ;;
 		audit--format)
 			COMPREPLY=($(compgen -W 'table json sarif html gcc github md csv' -- "$cur"))

@@ -3,6 +3,7 @@
 #include "tool/audit/baseline.h"
 #include "tool/audit/config.h"
 #include "tool/audit/outputs.h"
+#include "tool/audit/printable.h"
 #include "tool/audit/progress.h"
 #include "tool/audit/trace_audit.h"
 #include "tool/command.h"
@@ -33,6 +34,7 @@ struct AuditOptions {
   std::vector<std::string> diff;
   std::string colour = "auto";
   std::vector<std::string> fail_on;
+  std::vector<std::string> run;  // NAME=VALUE
   bool quiet = false;
 };
 
@@ -45,8 +47,9 @@ void write_report(const std::string &path, const std::string &text) {
 
 bool use_colour(const std::string &when) {
   if (when != "auto") return when == "always";
-  const char *never = std::getenv("NO_COLOR");
-  return isatty(STDOUT_FILENO) == 1 && (never == nullptr || *never == '\0');
+  const char *never = std::getenv("NO_COLOR"), *terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && (never == nullptr || *never == '\0') &&
+         (terminal == nullptr || std::string_view(terminal) != "dumb");
 }
 
 // What a killed process used lies beside its trace until somebody gathers it:
@@ -67,19 +70,19 @@ void gather_killed(const std::vector<std::string> &paths) {
 // Whether something was found that --fail-on calls by that name. What cannot run at
 // all counts as each of them.
 bool has(const audit::Report &report, std::string_view what) {
+  if (what == "unjudged" && report.unjudged() != 0) return true;
   for (const audit::FileReport &f : report.files) {
     const bool any = std::any_of(f.uses.begin(), f.uses.end(), audit::counts);
     if (any && !f.cannot_run.empty()) return true;
     for (const audit::Use &u : f.uses)
       if (!audit::counts(u)) continue;
-      else if (what == "any" || what == name_of(u.severity) ||
-               u.severity == audit::Severity::impossible)
+      else if (what == "any" || what == name_of(u.severity) || u.severity == audit::Severity::fails)
         return true;
   }
   return false;
 }
 
-constexpr const char *severities_to_fail_on[] = {"refused", "switch", "private", "any"};
+constexpr const char *severities_to_fail_on[] = {"refused", "beyond", "private", "unjudged", "any"};
 
 std::string formatted(const audit::Report &report, const AuditOptions &o) {
   if (o.format == "json") return audit::as_json(report);
@@ -98,7 +101,8 @@ int show_difference(const AuditOptions &o) {
   write_report("-", o.format == "json" ? found.json : found.text);
   for (const std::string &what : o.fail_on)
     for (const std::string &severity : found.added)
-      if (what == "any" || what == severity || severity == "impossible") return exit_findings;
+      if (what == "any" || what == severity || severity == name_of(audit::Severity::fails))
+        return exit_findings;
   return exit_ok;
 }
 
@@ -116,8 +120,23 @@ audit::Config configure(AuditOptions &o) {
   for (const std::string &what : o.fail_on)
     if (std::find(std::begin(severities_to_fail_on), std::end(severities_to_fail_on), what) ==
         std::end(severities_to_fail_on))
-      throw std::runtime_error("fail-on: \"" + what + "\"; there are: refused switch private any");
+      throw std::runtime_error("fail-on: \"" + what +
+                               "\"; there are: refused beyond private unjudged any");
   return config;
+}
+
+// What `ibvexp run` says of the run, and how many verbs its processes called.
+void add_facts(audit::Report &report, const std::vector<std::string> &facts) {
+  for (const std::string &fact : facts) {
+    const std::size_t equals = fact.find('=');
+    report.run.emplace_back(fact.substr(0, equals), fact.substr(equals + 1));
+  }
+  if (facts.empty()) return;
+  std::uint64_t calls = 0;
+  for (const audit::FileReport &f : report.files)
+    for (const audit::Use &u : f.uses)
+      if (find_entry(u.subject->name) != nullptr) calls += u.count;
+  report.run.emplace_back("calls of experimental verbs", std::to_string(calls));
 }
 
 int run(AuditOptions &o) {
@@ -134,9 +153,10 @@ int run(AuditOptions &o) {
         audit::run(o.audit, [&](std::size_t done, std::size_t total) { bar.show(done, total); });
   }
   audit::suppress(report, config);
+  add_facts(report, o.run);
   if (!o.baseline.empty()) audit::mark_known(report, o.baseline);
   for (const audit::FileReport &f : report.files)
-    if (!f.error.empty()) fmt::print(stderr, "ibvexp: {}: {}\n", f.path, f.error);
+    if (!f.error.empty()) fmt::print(stderr, "ibvexp: {}: {}\n", audit::printable(f.path), f.error);
   if (!o.json.empty()) write_report(o.json, audit::as_json(report));
   if (!o.sarif.empty()) write_report(o.sarif, audit::as_sarif(report));
   if (!o.html.empty()) write_report(o.html, audit::as_html(report));
@@ -182,17 +202,21 @@ void add_audit(CLI::App &app, Action &action) {
       ->type_name("NAME")
       ->allow_extra_args(false);
   sub->add_option("-j,--jobs", o->audit.threads, "Threads (one per processor)")->type_name("N");
-  sub->add_option("--fail-on", o->fail_on,
-                  "Exit with 1 if that is found: refused (whatever is switched on), switch "
-                  "(refused unless switched on), private (layouts), any (use of the API); what "
-                  "cannot run counts as each; several, separated by commas")
+  sub->add_option(
+         "--fail-on", o->fail_on,
+         "Exit with 1 if that is found: refused (whatever is switched on), beyond "
+         "(refused unless --beyond turns it on), private (structures of libmlx5), unjudged "
+         "(files that nothing can be said of), any (use of the API); what does not work "
+         "counts as each; several, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"refused", "switch", "private", "any"}))
+      ->check(CLI::IsMember({"refused", "beyond", "private", "unjudged", "any"}))
       ->type_name("WHAT");
   sub->add_option("--color", o->colour, "Colours in the table")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
+  // From ibvexp run: not shown.
+  sub->add_option("--run-fact", o->run)->allow_extra_args(false)->group("");
   sub->footer(
       "Exit status: 0; 1 if --fail-on found something; 2 if an input could not be read; 3 if "
       "both.");

@@ -39,7 +39,8 @@ struct DoctorOptions {
   std::string hindrance;
 };
 
-constexpr std::size_t here_count = std::size(here_names);
+constexpr std::array columns = {Word::works,  Word::off,     Word::device, Word::upgrade,
+                                Word::beyond, Word::planned, Word::refused};
 
 // What can be said of one program before it runs.
 struct AboutProgram {
@@ -93,27 +94,31 @@ void print_devices(const System &system) {
 
 void print_rows(const std::vector<RowHere> &rows, bool all) {
   fmt::print("\nRows of the matrix here\n  {:<28}", "");
-  for (const char *name : here_names) fmt::print("{:>10}", name);
+  for (const Word word : columns) fmt::print("{:>9}", name_of(word));
   fmt::print("\n");
-  std::array<std::array<int, here_count>, families.size()> counts{};
-  std::array<int, here_count> sum{};
+  std::array<std::array<int, all_words.size()>, families.size()> counts{};
+  std::array<int, all_words.size()> sum{};
   std::map<std::string, std::vector<std::string_view>> upgrades;
   for (const RowHere &r : rows) {
     ++counts[static_cast<std::size_t>(r.family)][static_cast<std::size_t>(r.here)];
     ++sum[static_cast<std::size_t>(r.here)];
-    if (r.here == Here::upgrade || r.here == Here::on_demand) upgrades[r.advice].push_back(r.name);
+    if (r.here == Word::upgrade || r.here == Word::beyond) upgrades[r.advice].push_back(r.name);
   }
   const auto line = [](std::string_view title, const auto &numbers) {
     fmt::print("  {:<28}", title);
-    for (const int n : numbers) fmt::print("{:>10}", n == 0 ? "." : std::to_string(n));
+    for (const Word word : columns) {
+      const int n = numbers[static_cast<std::size_t>(word)];
+      fmt::print("{:>9}", n == 0 ? "." : std::to_string(n));
+    }
     fmt::print("\n");
   };
   for (std::size_t f = 0; f < families.size(); ++f)
     line(families[f].title.substr(0, 28), counts[f]);
   line("all", sum);
+  for (const Word word : columns) fmt::print("  {:<8} {}\n", name_of(word), info(word).meaning);
   if (!upgrades.empty()) fmt::print("\nMore with\n");
   for (const auto &[what, names] : upgrades) {
-    fmt::print("  {} ({} rows)\n", what, names.size());
+    fmt::print("  {} ({} row{})\n", what, names.size(), names.size() == 1 ? "" : "s");
     for (const std::string_view name : names) fmt::print("       {}\n", name);
   }
   if (!all) {
@@ -121,9 +126,7 @@ void print_rows(const std::vector<RowHere> &rows, bool all) {
     return;
   }
   fmt::print("\n");
-  for (const RowHere &r : rows)
-    fmt::print("  {:<10}{:<52}{}\n", here_names[static_cast<std::size_t>(r.here)], r.name,
-               r.advice);
+  for (const RowHere &r : rows) fmt::print("  {:<10}{:<52}{}\n", name_of(r.here), r.name, r.advice);
 }
 
 void print_conclusion(const Conclusion &c) {
@@ -205,7 +208,7 @@ void print_json(const System &system, const Conclusion &conclusion,
   for (const RowHere &r : rows)
     out["rows"].push_back({{"name", r.name},
                            {"family", name_of(r.family)},
-                           {"here", here_names[static_cast<std::size_t>(r.here)]},
+                           {"here", name_of(r.here)},
                            {"advice", r.advice}});
   fmt::print("{}\n", out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

@@ -82,7 +82,7 @@ nlohmann::json ask_doctor(const Target &target, const Folder &folder) {
 // family has nothing of it, whatever else doctor expects to work there.
 std::map<std::string, bool> rows_there(const nlohmann::json &rows) {
   const auto served = [](const nlohmann::json &row) {
-    return row["here"] == "works" || row["here"] == "on demand";
+    return row["here"] == "works" || row["here"] == name_of(Word::beyond);
   };
   std::map<std::string, int> missing, reported;  // capabilities by family
   for (const auto &row : rows) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "table/compat.h"
+#include "tool/words.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -104,22 +105,10 @@ Conclusion conclude(const System &system);
 // Why libibverbs_exp does not load beside these libraries; nothing if it does.
 std::optional<Conclusion> trouble_with(const std::vector<Library> &libraries);
 
-// What becomes of a row here.
-enum class Here {
-  works,      // what the matrix promises
-  device,     // works on other devices, or with another configuration of them
-  upgrade,    // with a newer rdma-core
-  on_demand,  // with IBVEXP_BEYOND
-  later,      // not in this release of libibverbs_exp
-  refused,    // the matrix says why
-};
-inline constexpr const char *here_names[] = {"works",     "device", "upgrade",
-                                             "on demand", "later",  "refused"};
-
 struct RowHere {
   std::string_view name;
   Family family;
-  Here here;
+  Word here;  // works, off, beyond, refused, device, upgrade or planned
   std::string advice;
 };
 

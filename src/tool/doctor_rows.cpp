@@ -79,21 +79,22 @@ bool device_has(const System &system, Family family) {
 }
 
 RowHere judge(std::string_view name, Family family, const Answer &a, const System &system) {
-  const auto row = [&](Here here, std::string advice) {
+  const auto row = [&](Word here, std::string advice) {
     return RowHere{name, family, here, std::move(advice)};
   };
   const std::string note(a.note);
-  if (a.verdict == Verdict::unsupported) return row(Here::refused, note);
-  if (a.verdict == Verdict::query_only && a.target.empty()) return row(Here::refused, note);
-  if (a.state == State::planned) return row(Here::later, "");
+  if (a.verdict == Verdict::query_only && a.target.empty()) return row(Word::off, note);
+  if (a.verdict == Verdict::unsupported)
+    return row(a.refusal == 0 ? Word::off : Word::refused, note);
+  if (a.state == State::planned) return row(Word::planned, "");
   const std::optional<int> core = system.rdma_core();
   if (core && *core < a.min_core)
-    return row(Here::upgrade, fmt::format("rdma-core {} or newer", a.min_core));
-  if (!system.usable()) return row(Here::device, "no usable device");
-  if (!device_has(system, family)) return row(Here::device, "no device here has this feature");
+    return row(Word::upgrade, fmt::format("rdma-core {} or newer", a.min_core));
+  if (!system.usable()) return row(Word::device, "no usable device");
+  if (!device_has(system, family)) return row(Word::device, "no device here has this feature");
   if (a.verdict == Verdict::beyond)
-    return row(Here::on_demand, fmt::format("IBVEXP_BEYOND={}", info(a.beyond).name));
-  return row(Here::works, a.verdict == Verdict::partial ? note : "");
+    return row(Word::beyond, fmt::format("--beyond {}", info(a.beyond).name));
+  return row(Word::works, a.verdict == Verdict::partial ? note : "");
 }
 
 }  // namespace
@@ -109,8 +110,8 @@ std::vector<RowHere> judge_rows(const System &system) {
       RowHere here = judge(x.name, family, x.answer, system);
       const auto id = static_cast<FeatureId>(&x - features.data());
       // What a device says counts more than what could be.
-      if (here.here == Here::works && system.usable() && answered(system, id) == false) {
-        here.here = Here::device;
+      if (here.here == Word::works && system.usable() && answered(system, id) == false) {
+        here.here = Word::device;
         here.advice = "no device here reports it";
       }
       out.push_back(std::move(here));

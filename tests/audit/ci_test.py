@@ -20,7 +20,7 @@ REFUSED = "ibv_exp_post_task(c, &t, &bad);"
 
 class Suppressions(Audit):
     def status(self, text, *more):
-        return audit("--fail-on", "refused,switch", *more, self.file("a.c", text)).returncode
+        return audit("--fail-on", "refused,beyond", *more, self.file("a.c", text)).returncode
 
     def test_comments(self):
         for text, status in (
@@ -40,7 +40,7 @@ class Suppressions(Audit):
         source = self.file("a.c", f"{REFUSED} // ibvexp-audit: ignore\n")
         report, _ = self.report(source)
         self.assertTrue(report["files"][0]["uses"][0]["suppressed"])
-        self.assertEqual(self.program(report)["standing"], "runs")
+        self.assertEqual(self.program(report)["standing"], "works")
         result, = json.loads(audit("--format", "sarif", source).stdout)["runs"][0]["results"]
         self.assertEqual(result["suppressions"], [{"kind": "inSource"}])
 
@@ -56,7 +56,7 @@ class Suppressions(Audit):
         self.assertEqual(audit(".", cwd=self.folder).returncode, 1)
         self.assertEqual(audit("--fail-on", "private", ".", cwd=self.folder).returncode, 0)
         for text, words in (("{", "parse error"), ('{"fail_on": []}', 'unknown key "fail_on"'),
-                            ('{"fail-on": ["all"]}', "refused switch private any"), ("[]", "no object")):
+                            ('{"fail-on": ["all"]}', "refused beyond private unjudged any"), ("[]", "no object")):
             config.write_text(text)
             done = audit(".", cwd=self.folder)
             self.assertEqual(done.returncode, 2, text)
@@ -99,13 +99,13 @@ class Baselines(Audit):
         self.assertEqual(done.returncode, 0)
         path = source / "a.c"
         self.assertEqual(done.stdout.splitlines(), [
-            f"{source}: runs, but 1 request will be refused: ibv_exp_post_task -> "
-            "runs with switches: IBVEXP_BEYOND=nop",
-            f"+ {path}: 1 IBV_EXP_WR_NOP (switch)",
-            f"+ {path}: 1 ibv_exp_poll_cq (fine)",
+            f"{source}: works, 1 feature off: ibv_exp_post_task -> "
+            "works, --beyond nop adds IBV_EXP_WR_NOP",
+            f"+ {path}: 1 IBV_EXP_WR_NOP (beyond)",
+            f"+ {path}: 1 ibv_exp_poll_cq (works)",
             f"- {path}: 1 ibv_exp_post_task (refused)"])
         self.assertEqual(audit("--diff", old, new, "--fail-on", "refused").returncode, 0)
-        self.assertEqual(audit("--diff", old, new, "--fail-on", "switch").returncode, 1)
+        self.assertEqual(audit("--diff", old, new, "--fail-on", "beyond").returncode, 1)
         changes = json.loads(audit("--diff", old, new, "--format", "json").stdout)
         self.assertEqual([len(changes[k]) for k in ("programs", "added", "removed")], [1, 2, 1])
 
@@ -118,7 +118,7 @@ class Formats(Audit):
     def test_gcc(self):
         lines = audit("--format", "gcc", self.source, self.folder / "none").stdout.splitlines()
         self.assertEqual(lines[0], f"{self.source}:1:3: error: ibv_exp_post_task is unsupported [refused]")
-        self.assertRegex(lines[1], r":3:5: warning: IBV_EXP_WR_NOP is beyond \(IBVEXP_BEYOND=nop\).* \[switch\]$")
+        self.assertRegex(lines[1], r":3:5: warning: IBV_EXP_WR_NOP is beyond \(IBVEXP_BEYOND=nop\).* \[beyond\]$")
         self.assertRegex(lines[2], "none: error: no such file or directory")
         self.assertEqual(len(lines), 3)
 
@@ -130,15 +130,15 @@ class Formats(Audit):
 
     def test_markdown(self):
         text = audit("--format", "md", self.source).stdout
-        self.assertIn("runs, but 1 request will be refused: ibv\\_exp\\_post\\_task", text)
+        self.assertIn("works, 1 feature off: ibv\\_exp\\_post\\_task", text)
         self.assertRegex(text, r"\| refused \| ibv\\_exp\\_post\\_task \| .*a,b.c:1 \|")
 
     def test_csv(self):
         rows = list(csv.DictReader(io.StringIO(audit("--format", "csv", self.source).stdout)))
         self.assertEqual([(r["path"], r["line"], r["name"], r["severity"]) for r in rows],
                          [(str(self.source), "1", "ibv_exp_post_task", "refused"),
-                          (str(self.source), "2", "ibv_exp_poll_cq", "fine"),
-                          (str(self.source), "3", "IBV_EXP_WR_NOP", "switch")])
+                          (str(self.source), "2", "ibv_exp_poll_cq", "works"),
+                          (str(self.source), "3", "IBV_EXP_WR_NOP", "beyond")])
 
     def test_the_others_too(self):
         self.assertEqual(json.loads(audit("--format", "json", self.source).stdout)["format"], "ibvexp-audit")

@@ -109,7 +109,7 @@ TEST_CASE("declarations ask for nothing") {
               "#define X y\nibv_exp_poll_cq();\nreturn ibv_exp_poll_cq();\n") ==
         "1:6 ibv_exp_wr_opcode code\n1:28 IBV_EXP_WR_NOP code\n1:56 IBV_EXP_WR_CQE_WAIT code\n"
         "3:1 ibv_exp_poll_cq code\n4:8 ibv_exp_poll_cq code\n");
-  CHECK(severity_of(*subject_of("IBV_EXP_WR_CQE_WAIT"), Evidence::declaration) == Severity::fine);
+  CHECK(severity_of(*subject_of("IBV_EXP_WR_CQE_WAIT"), Evidence::declaration) == Severity::works);
 }
 
 TEST_CASE("Rust and Go bindings are read") {
@@ -163,7 +163,7 @@ TEST_CASE("files are known by their names") {
 TEST_CASE("severities and efforts follow from rows") {
   const Subject *qp = subject_of("ibv_exp_create_qp");
   REQUIRE(qp != nullptr);
-  CHECK(qp->severity == Severity::fine);  // what it refuses has rows of its own
+  CHECK(qp->severity == Severity::works);  // what it refuses has rows of its own
   CHECK(qp->effort == Effort::rework);
   CHECK(subject_of("ibv_exp_poll_dc_info")->severity == Severity::refused);
   CHECK(subject_of("ibv_exp_poll_dc_info")->effort == Effort::replace);

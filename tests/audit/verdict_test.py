@@ -40,16 +40,16 @@ class Sources(Audit):
                                 "ibv_exp_modify_qp(qp, &b, IBV_EXP_QP_STATE); ibv_exp_post_send(qp, &w, &bad);\n"
                                 "ibv_exp_create_cq(c, 1, 0, 0, 0, &q); ibv_exp_poll_cq(cq, 1, wc, sizeof(wc));\n"
                                 "ibv_exp_reg_mr(&in);\n")
-        self.assertEqual(verdict["standing"], "runs")
-        self.assertEqual(verdict["verdict"], "runs")
+        self.assertEqual(verdict["standing"], "works")
+        self.assertEqual(verdict["verdict"], "works")
         self.assertEqual(verdict["reasons"], [])
         self.assertEqual(verdict["command"], "ibvexp run -- PROGRAM")
 
     def test_refused_requests_are_named_with_their_places(self):
         verdict, source = self.judge("ibv_exp_create_qp(c, &a);\n a.flags |= IBV_EXP_QP_CREATE_MANAGED_SEND;\n"
                                      "b.flags = IBV_EXP_QP_CREATE_MANAGED_SEND;\nibv_exp_post_task(c, &t, &bad);\n")
-        self.assertEqual(verdict["standing"], "refused")
-        self.assertEqual(verdict["verdict"], "runs, but 2 requests will be refused: "
+        self.assertEqual(verdict["standing"], "off")
+        self.assertEqual(verdict["verdict"], "works, 2 features off: "
                                              "IBV_EXP_QP_CREATE_MANAGED_SEND, ibv_exp_post_task")
         flag, verb = verdict["reasons"]
         self.assertEqual(flag["places"], [f"{source}:2", f"{source}:3"])
@@ -68,13 +68,14 @@ class Sources(Audit):
     def test_switches_are_named(self):
         verdict, _ = self.judge("wr.exp_opcode = IBV_EXP_WR_NOP;\n"
                                 "wr.exp_opcode = IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP;\n")
-        self.assertEqual(verdict["standing"], "switches")
-        self.assertEqual(verdict["verdict"], "runs with switches: IBVEXP_BEYOND=masked_atomics,nop")
+        self.assertEqual(verdict["standing"], "beyond")
+        self.assertEqual(verdict["verdict"], "works, --beyond masked_atomics,nop adds "
+                         "IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP, IBV_EXP_WR_NOP")
         self.assertEqual(verdict["command"], "ibvexp run --beyond masked_atomics,nop -- PROGRAM")
 
     def test_a_switch_that_does_nothing_yet_is_not_offered(self):
         verdict, _ = self.judge("t = IBV_EXP_SRQT_TAG_MATCHING;\n")
-        self.assertEqual(verdict["standing"], "refused")
+        self.assertEqual(verdict["standing"], "off")
         self.assertNotIn("switches", verdict)
 
     def test_refused_fields_count_as_requests(self):
@@ -87,7 +88,7 @@ class Sources(Audit):
         verdict, source = self.judge("struct ibv_exp_cq_init_attr a = {.peer_direct_attrs = nullptr,};\n"
                                      "a.peer_direct_attrs = NULL;\na.peer_direct_attrs =\n  0;\n"
                                      "cq = ibv_exp_create_cq(c, 1, 0, 0, 0, &a);\n")
-        self.assertEqual(verdict["standing"], "runs")
+        self.assertEqual(verdict["standing"], "works")
         verdict, source = self.judge("struct ibv_exp_cq_init_attr a;\na.peer_direct_attrs = 0 + p;\n"
                                      "if (a.peer_direct_attrs == NULL) x();\na.peer_direct_attrs = NULLABLE;\n")
         self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:{n}" for n in (2, 3, 4)])
@@ -96,24 +97,24 @@ class Sources(Audit):
         report, _ = self.report(self.file("b/b.c", "a.flow_entropy = 3;\n"))
         self.assertEqual(report["programs"], [])
         report, _ = self.report(self.file("c/c.c", "flow_entropy = ibv_exp_poll_cq(c);\n"))
-        self.assertEqual(self.program(report)["standing"], "runs")
+        self.assertEqual(self.program(report)["standing"], "works")
 
     def test_what_is_never_reported_differs_from_what_works(self):
         verdict, _ = self.judge("if (attr.exp_device_cap_flags & IBV_EXP_DEVICE_DC_INFO) x();\n")
-        self.assertEqual(verdict["standing"], "runs")
+        self.assertEqual(verdict["standing"], "works")
         report, _ = self.report(self.folder / "app")
-        self.assertEqual(report["counts"]["severity"]["absent"], 1)
-        self.assertEqual(report["counts"]["severity"]["fine"], 0)
+        self.assertEqual(report["counts"]["severity"]["off"], 1)
+        self.assertEqual(report["counts"]["severity"]["works"], 0)
 
     def test_asking_whether_a_name_exists_is_no_request(self):
         self.file("app/configure.ac", "AC_CHECK_DECLS([IBV_EXP_WR_CQE_WAIT])\n")
         verdict, _ = self.judge("#ifdef IBV_EXP_WR_CQE_WAIT\n#endif\nibv_exp_poll_cq(c);\n")
-        self.assertEqual(verdict["standing"], "runs")
+        self.assertEqual(verdict["standing"], "works")
 
     def test_private_layouts(self):
         verdict, source = self.judge("#include <infiniband/mlx5_hw.h>\nibv_exp_poll_cq(c);\n")
-        self.assertEqual(verdict["standing"], "private")
-        self.assertIn("needs private layouts", verdict["verdict"])
+        self.assertEqual(verdict["reasons"][0]["severity"], "private")
+        self.assertIn("works (on structures of libmlx5", verdict["verdict"])
         self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:1"])
         report, _ = self.report(source)
         self.assertRegex(report["subjects"][report["files"][0]["uses"][0]["subject"]]["note"], "IBVEXP_LAYOUT")
@@ -124,27 +125,27 @@ class Sources(Audit):
         own = "struct mlx5_cq {\n  struct ibv_cq ibv_cq;\n  struct ibv_exp_peer_direct_attr *p;\n};\n"
         source = self.file("app/own.h", own)
         verdict, _ = self.judge("ibv_exp_poll_cq(c);\n")
-        self.assertEqual(verdict["standing"], "private")
+        self.assertEqual(verdict["reasons"][0]["severity"], "private")
         self.assertEqual(verdict["reasons"][0]["places"], [f"{source}:1"])
         for other in ("struct mlx5_cq;\nint f(struct mlx5_cq *c) { ibv_exp_poll_cq(0); }\n", own.replace("exp_", ""),
                       own.replace("mlx5_cq", "mlx5_cq_table")):
             self.file("app/own.h", other)
-            self.assertEqual(self.judge("ibv_exp_poll_cq(c);\n")[0]["standing"], "runs", other)
+            self.assertEqual(self.judge("ibv_exp_poll_cq(c);\n")[0]["standing"], "works", other)
 
     def test_a_provider_beside_the_program_is_not_the_program(self):
         provider = self.file("app/drivers/libmlx5/src/verbs.c", "ibv_exp_cmd_create_qp(c); ibv_exp_post_task(c, t, b);\n")
         self.file("app/drivers/libmlx5/src/mlx5.h", "int a = IBV_EXP_WR_NOP;\n")
         self.file("app/drivers/libmlx5/configure.ac", "AC_CHECK_DECLS([IBV_EXP_WR_CQE_WAIT])\n")
         verdict, source = self.judge("ibv_exp_poll_cq(c);\n")
-        self.assertEqual(verdict["verdict"], "runs")
+        self.assertEqual(verdict["verdict"], "works")
         report, _ = self.report(source.parent)
         other = self.program(report, provider.parent)
-        self.assertEqual(other["standing"], "cannot")
-        self.assertEqual(other["verdict"], "cannot run, because it is a provider of the legacy libibverbs, which today's "
+        self.assertEqual(other["standing"], "fails")
+        self.assertEqual(other["verdict"], "does not work: it is a provider of the legacy libibverbs, which today's "
                                            "does not load: applications do not need it")
         # Alone, it is what was asked about.
         report, _ = self.report(self.folder / "app/drivers")
-        self.assertEqual(self.program(report)["standing"], "cannot")
+        self.assertEqual(self.program(report)["standing"], "fails")
         self.assertEqual(self.program(report)["name"], str(self.folder / "app/drivers"))
 
     def test_names_that_a_program_declares_itself_are_its_own(self):
@@ -152,7 +153,7 @@ class Sources(Audit):
         verdict, _ = self.judge("ibv_exp_poll_cq(c); ibv_exp_frobnicate(1); ibv_exp_strange(2);\n")
         report, _ = self.report(self.folder / "app")
         self.assertEqual({s["name"] for s in report["subjects"] if s["severity"] == "unknown"}, {"ibv_exp_strange"})
-        self.assertEqual(verdict["standing"], "runs")
+        self.assertEqual(verdict["standing"], "works")
 
     def test_a_copy_of_the_headers_asks_for_nothing(self):
         self.file("app/verbs_exp.h", (ROOT / "include/infiniband/verbs_exp.h").read_text())
@@ -167,7 +168,7 @@ class Sources(Audit):
     def test_the_verdict_stands_on_top(self):
         source = self.file("a.c", "ibv_exp_post_task(c, &t, &bad);\n")
         lines = audit(source).stdout.splitlines()
-        self.assertEqual(lines[0], f"{source}: runs, but 1 request will be refused: ibv_exp_post_task")
+        self.assertEqual(lines[0], f"{source}: works, 1 feature off: ibv_exp_post_task")
         self.assertIn(f"{source}:1", lines[1])
         self.assertEqual(lines[2], "  $ ibvexp run -- PROGRAM")
 
@@ -181,13 +182,13 @@ class Binaries(Audit):
     def test_everyday_verbs_run(self):
         program = self.compile("app", REQUEST, "-DOPCODE=IBV_EXP_WR_SEND", *INCLUDE)
         verdict = self.judge(program)
-        self.assertEqual(verdict["verdict"], "runs")
+        self.assertEqual(verdict["verdict"], "works")
         self.assertEqual(verdict["command"], f"ibvexp run -- {program}")
 
     def test_what_is_asked_for_decides(self):
         program = self.compile("app", REQUEST, "-DOPCODE=IBV_EXP_WR_CQE_WAIT", *INCLUDE)
         verdict = self.judge(program)
-        self.assertEqual(verdict["standing"], "refused")
+        self.assertEqual(verdict["standing"], "off")
         self.assertEqual([r["name"] for r in verdict["reasons"]], ["IBV_EXP_WR_CQE_WAIT"])
         self.assertRegex(verdict["reasons"][0]["places"][0], r"^0x[0-9a-f]+$")
 
@@ -204,8 +205,27 @@ class Binaries(Audit):
     def test_switches(self):
         program = self.compile("my app", REQUEST, "-DOPCODE=IBV_EXP_WR_NOP", *INCLUDE)
         verdict = self.judge(program)
-        self.assertEqual(verdict["standing"], "switches")
+        self.assertEqual(verdict["standing"], "beyond")
         self.assertEqual(verdict["command"], f"ibvexp run --beyond nop -- '{program}'")
+
+    def test_flags_that_a_branch_chooses(self):
+        code = '''
+            #include <string.h>
+            #include <infiniband/verbs_exp.h>
+            int main(int argc, char **argv) {
+                struct ibv_exp_reg_mr_in in;
+                memset(&in, 0, sizeof(in));
+                in.pd = (struct ibv_pd *)argv[1];
+                in.addr = argv;
+                in.length = 4096;
+                in.exp_access = argc > 2 ? IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_PHYSICAL_ADDR
+                                         : IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_READ;
+                return ibv_exp_reg_mr(&in) == NULL;
+            }'''
+        for compiler in "gcc", "clang":
+            program = self.compile("app", code, *INCLUDE, compiler=compiler, language="c")
+            self.assertEqual(self.judge(program)["verdict"], "works, 1 feature off: IBV_EXP_ACCESS_PHYSICAL_ADDR",
+                             compiler)
 
     def test_static_programs_cannot(self):
         """Only the call is needed, so libibverbs itself is left out."""
@@ -217,11 +237,11 @@ class Binaries(Audit):
             program = self.folder / "static"
             subprocess.run(["gcc", "-O2", kind, source, "-o", program], check=True)
             verdict = self.judge(program)
-            self.assertEqual(verdict["standing"], "cannot", kind)
-            self.assertIn("cannot run, because it is statically linked", verdict["verdict"])
+            self.assertEqual(verdict["standing"], "fails", kind)
+            self.assertIn("does not work: it is statically linked", verdict["verdict"])
             self.assertNotIn("command", verdict)
         subprocess.run(["gcc", "-O2", source, "-o", program], check=True)
-        self.assertEqual(self.judge(program)["standing"], "runs")
+        self.assertEqual(self.judge(program)["standing"], "works")
         program.chmod(0o4755)
         self.assertIn("set-user-ID", self.judge(program)["verdict"])
 
@@ -232,7 +252,7 @@ class Binaries(Audit):
                         self.file("l.c", "int ibv_exp_poll_cq(void *cq) { return cq != 0; }\n")], check=True)
         program = self.compile("app", "int ibv_exp_poll_cq(void *); int main(void) { return ibv_exp_poll_cq(0); }",
                                library, compiler="gcc", language="c")
-        self.assertEqual(self.judge(program)["standing"], "runs")
+        self.assertEqual(self.judge(program)["standing"], "works")
         here = platform.machine().replace("_", "-")
         numbers = {"x86-64": 62, "aarch64": 183}
         (there,) = numbers.keys() - {here}
@@ -242,19 +262,19 @@ class Binaries(Audit):
                              (21, "it is ppc64 code: the library is for x86-64 and aarch64")):
             code[18:20] = machine.to_bytes(2, "little")
             verdict = self.judge(self.file("other", bytes(code)))
-            self.assertEqual(verdict["standing"], "cannot")
+            self.assertEqual(verdict["standing"], "fails")
             self.assertIn(why, verdict["verdict"])
 
     def test_copies_of_private_structures(self):
         """Where debug information says so, and optimisation does not show what is read."""
         own = "namespace own { struct mlx5_cq { struct ibv_cq first; char cq_log_size; }; }\n"
         use = "extern own::mlx5_cq *seen; own::mlx5_cq *seen;\n"
-        for text, standing in ((own + use, "private"), ("struct mlx5_cq;\nmlx5_cq *seen;\n", "runs")):
+        for text, standing in ((own + use, "works (on structures of libmlx5)"), ("struct mlx5_cq;\nmlx5_cq *seen;\n", "works")):
             source = self.file("app.cpp", REQUEST + text)
             program = self.folder / "app"
             subprocess.run(["g++", "-O0", "-g", "-w", "-DOPCODE=IBV_EXP_WR_SEND", *INCLUDE, source, "-o", program,
                             "-libverbs"], check=True)
-            self.assertEqual(self.judge(program)["standing"], standing)
+            self.assertEqual(self.judge(program)["verdict"], standing)
 
     def test_nothing_experimental(self):
         program = self.compile("app", "int main() { return 0; }")
@@ -267,7 +287,7 @@ class Binaries(Audit):
                                "-Wl,-rpath-link," + str(self.folder))
         self.assertEqual(self.judge(program)["standing"], "unused")
         verdict = self.judge("--recursive", program)
-        self.assertEqual(verdict["standing"], "refused")
+        self.assertEqual(verdict["standing"], "off")
         self.assertEqual(verdict["command"], f"ibvexp run -- {program}")
 
 
@@ -283,16 +303,16 @@ class Traces(Audit):
 
     def test_what_was_not_refused_runs(self):
         verdict = self.judge({"name": "ibv_exp_post_send"}, {"name": "ibv_exp_arm_dct"})
-        self.assertEqual(verdict["verdict"], "runs")
+        self.assertEqual(verdict["verdict"], "works")
 
     def test_what_was_refused_counts(self):
         verdict = self.judge({"name": "ibv_exp_post_send", "refusals": 1},
                              {"name": "IBV_EXP_WR_CQE_WAIT", "refusals": 1})
-        self.assertEqual(verdict["verdict"], "runs, but 1 request was refused: IBV_EXP_WR_CQE_WAIT")
+        self.assertEqual(verdict["verdict"], "works, 1 feature off: IBV_EXP_WR_CQE_WAIT")
 
     def test_a_verb_that_refused_counts_where_nothing_says_why(self):
         verdict = self.judge({"name": "ibv_exp_post_send", "refusals": 1})
-        self.assertEqual(verdict["verdict"], "runs, but 1 request was refused: ibv_exp_post_send")
+        self.assertEqual(verdict["verdict"], "works, 1 feature off: ibv_exp_post_send")
 
     def test_switches(self):
         verdict = self.judge({"name": "IBV_EXP_WR_NOP", "refusals": 2})
@@ -300,26 +320,26 @@ class Traces(Audit):
 
     def test_an_answer_that_was_left_out_is_no_refusal(self):
         verdict = self.judge({"name": "IBV_EXP_DEVICE_ATTR_TUNNELED_ATOMIC", "refusals": 1})
-        self.assertEqual(verdict["verdict"], "runs")
+        self.assertEqual(verdict["verdict"], "works")
 
 
 class Unreadable(Audit):
     def test_no_all_clear_for_what_could_not_be_read(self):
         done = audit(self.folder / "none")
-        self.assertIn("No experimental verbs in what could be read.", done.stdout)
+        self.assertIn("No experimental verbs in what could be judged.", done.stdout)
         self.assertIn("No experimental verbs.", audit(self.file("a.c", "int x;\n")).stdout)
 
 
 class FailOn(Audit):
     def test_classes(self):
-        files = {"any": "ibv_exp_create_qp(c, &a);\n", "switch": "o = IBV_EXP_WR_NOP;\n",
+        files = {"any": "ibv_exp_create_qp(c, &a);\n", "beyond": "o = IBV_EXP_WR_NOP;\n",
                  "refused": "ibv_exp_poll_dc_info(c, e, 1, 1);\n", "private": "#include <mlx5_hw.h>\n"}
         for kind, text in files.items():
             source = self.file(f"{kind}.c", text)
             for level in files:
                 expected = 1 if level in (kind, "any") else 0
                 self.assertEqual(audit("--fail-on", level, source).returncode, expected, (kind, level))
-        both = audit("--fail-on", "switch,refused", self.folder / "refused.c")
+        both = audit("--fail-on", "beyond,refused", self.folder / "refused.c")
         self.assertEqual(both.returncode, 1)
         self.assertEqual(audit("--fail-on", "nonsense", self.folder).returncode, 2)
 

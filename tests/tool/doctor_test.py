@@ -112,7 +112,7 @@ class Doctor(Base):
         self.assertFalse(report["usable"])
         here = {r["here"] for r in report["rows"]}
         self.assertNotIn("works", here)
-        self.assertNotIn("on demand", here)
+        self.assertNotIn("beyond", here)
         return report
 
     def test_no_device(self):

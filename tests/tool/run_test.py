@@ -320,7 +320,7 @@ class Run(Base):
             subprocess.run(strip or ["true"], check=True)
             self.refused(126, "contains its own copy of libibverbs", "--", program)
             done = self.ibvexp("audit", program)
-            self.assertIn("cannot run, because it contains its own copy of libibverbs",
+            self.assertIn("does not work: it contains its own copy of libibverbs",
                           " ".join(done.stdout.split()))
 
     def test_texts_of_libibverbs_in_another_program(self):
@@ -543,6 +543,17 @@ class Run(Base):
                       "has it", debug)
         self.assertTrue(any("IBV_EXP_DEVICE_CROSS_CHANNEL is clear: not supported. " in l for l in debug), debug)
         self.assertIn("unknown value", lines("trace")[0])
+
+    def test_the_matrix_looks_one_name_up(self):
+        done = self.ibvexp("matrix", "ibv_exp_create_dct")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.startswith("ibv_exp_create_dct: translated\n"), done.stdout)
+        for words in "on rdma-core  mlx5dv_create_qp", "Example, from docs/migrating.md:", "mlx5dv_create_qp(":
+            self.assertIn(words, done.stdout)
+        self.assertIn("turned on by  --beyond nop\n", self.ibvexp("matrix", "IBV_EXP_WR_NOP").stdout)
+        done = self.ibvexp("matrix", "ibv_exp_create_dtc")
+        self.assertEqual((done.returncode, done.stderr), (
+            2, "ibvexp: ibv_exp_create_dtc is no name of the matrix; did you mean ibv_exp_create_dct?\n"))
 
     def test_unknown_variables_are_named(self):
         done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "query",

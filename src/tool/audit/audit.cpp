@@ -6,6 +6,7 @@
 #include "tool/audit/file.h"
 #include "tool/audit/source.h"
 #include "tool/audit/trace_audit.h"
+#include "tool/elf_head.h"
 #include "tool/loaded.h"
 
 #include <algorithm>
@@ -71,7 +72,7 @@ class Auditor {
       while (walking_ || done_ < known_) {
         wake_main_.wait_for(lock, std::chrono::milliseconds(100));
         if (progress) {
-          const std::size_t done = done_, known = known_;
+          const std::size_t done = done_, known = walking_ ? 0 : known_;
           lock.unlock();
           progress(done, known);
           lock.lock();
@@ -166,8 +167,8 @@ class Auditor {
   // With the mutex taken.
   void keep(FileReport report) {
     count(report);
-    if (!report.uses.empty() || !report.error.empty() || !report.declared.empty() ||
-        (report.named && report.kind == FileKind::binary))
+    if (!report.uses.empty() || !report.error.empty() || !report.unjudged.empty() ||
+        !report.declared.empty() || (report.named && report.kind == FileKind::binary))
       report_.files.push_back(std::move(report));
   }
 
@@ -184,7 +185,7 @@ class Auditor {
       });
     }
     std::erase_if(report_.files, [](const FileReport &f) {
-      return f.kind == FileKind::source && f.uses.empty() && f.error.empty();
+      return f.kind == FileKind::source && f.uses.empty() && f.error.empty() && f.unjudged.empty();
     });
   }
 
@@ -219,9 +220,14 @@ class Auditor {
       report.kind = FileKind::archive;
       return audit_members(job);
     }
+    // What squashfs holds, libarchive does not read.
+    if (text.starts_with("hsqs")) {
+      report.unjudged = "it is a squashfs image: name what unsquashfs takes out of it";
+      return;
+    }
     if (text.starts_with("\177ELF")) {
       report.kind = FileKind::binary;
-      audit_binary(job.path, report);
+      audit_elf(job.path, text, report);
       if (options_.recursive) {
         std::vector<std::string> libraries;
         for (const fs::path &library : tool::libraries_of(job.path))
@@ -239,6 +245,72 @@ class Auditor {
     audit_text(job, text, report);
   }
 
+  static void audit_elf(const std::string &file, std::string_view text, FileReport &report) {
+    constexpr std::size_t mark_at = 8;
+    if (text.size() > mark_at && text.substr(mark_at).starts_with("AI")) {
+      report.unjudged = "it is an AppImage: name what --appimage-extract takes out of it";
+      return;
+    }
+    audit_binary(file, report);
+    const tool::ElfHead head(file);
+    const std::string name = fs::path(member_name(report.path)).filename();
+    if (is_legacy_library(name, head)) {
+      report.uses.clear();
+      report.unjudged = "it is MLNX_OFED's " + name.substr(0, name.find('.')) +
+                        " itself, in whose place rdma-core's is";
+    } else if (report.uses.empty() && report.program &&
+               (tool::has_own_libibverbs(head) ||
+                (head.interpreter().empty() &&
+                 head.has_constant_with("/class/infiniband_verbs")))) {
+      report.unjudged =
+          "it contains a libibverbs of its own, in which the program's verbs are "
+          "not to be told apart";
+    }
+  }
+
+  // The name inside of an archive, or the path.
+  static std::string member_name(const std::string &path) {
+    const std::size_t inside = path.find('(');
+    return path.ends_with(')') && inside != std::string::npos
+               ? path.substr(inside + 1, path.size() - inside - 2)
+               : path;
+  }
+
+  static bool is_legacy_library(const std::string &name, const tool::ElfHead &head) {
+    for (const char *library : {"libibverbs.so", "libmlx5.so", "libmlx5-rdmav", "libmlx4.so",
+                                "libmlx4-rdmav", "librdmacm.so"})
+      if (name.starts_with(library)) return head.has_name_with("_exp_");
+    return false;
+  }
+
+  // The program that a script starts: that of libtool's wrappers, or the file behind exec,
+  // where it is there. Empty: it does not show.
+  static fs::path started_by(const fs::path &script, std::string_view text) {
+    const fs::path folder = script.parent_path();
+    std::error_code error;
+    const auto found = [&](const fs::path &file) {
+      return fs::is_regular_file(file, error) && !fs::equivalent(file, script, error);
+    };
+    constexpr std::string_view libtool = "temporary wrapper script for ";
+    if (const std::size_t at = text.find(libtool); at != std::string_view::npos) {
+      const std::string_view rest = text.substr(at + libtool.size());
+      const fs::path file = folder / rest.substr(0, rest.find_first_of(" \n"));
+      if (found(file)) return file;
+    }
+    fs::path out;
+    for_each_word(text, '\n', [&](std::string_view line) {
+      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+      if (!out.empty() || !line.starts_with("exec ")) return;
+      std::string word(line.substr(5, line.find(" \"$@\"") - 5));
+      std::erase(word, '"');
+      for (const std::string_view here : {"$(dirname $0)/", "`dirname $0`/", "${0%/*}/"})
+        if (word.starts_with(here)) word.replace(0, here.size(), folder.string() + "/");
+      word = word.substr(0, word.find_first_of(" ;|&"));
+      if (word.starts_with('/') && found(word)) out = word;
+    });
+    return out;
+  }
+
   // As ar and ld write it.
   void audit_members(const Job &job) {
     const auto wanted = [](std::string_view name) { return kind_by_name(name) != FileKind::other; };
@@ -251,7 +323,7 @@ class Auditor {
         const MappedFile content(file);
         if (content.text().starts_with("\177ELF")) {
           member.kind = FileKind::binary;
-          audit_binary(file, member);
+          audit_elf(file, content.text(), member);
         } else {
           audit_text({name, job.input, false}, content.text(), member);
         }
@@ -276,6 +348,10 @@ class Auditor {
     if (text.size() > largest_source) throw InputError("larger than 256 MB: not read as source");
     if (report.kind == FileKind::build_file) audit_build_file(text, report);
     else audit_source(job.path, text, report);
+    if (!job.named || !text.starts_with("#!") || !report.uses.empty()) return;
+    if (const fs::path program = started_by(job.path, text); !program.empty())
+      return add(program, job.input, true);
+    report.unjudged = "it is a script, and what it starts does not show: name that";
   }
 
   const Options &options_;
@@ -293,6 +369,11 @@ class Auditor {
 std::size_t Report::errors() const {
   return static_cast<std::size_t>(std::count_if(
       files.begin(), files.end(), [](const FileReport &f) { return !f.error.empty(); }));
+}
+
+std::size_t Report::unjudged() const {
+  return static_cast<std::size_t>(std::count_if(
+      files.begin(), files.end(), [](const FileReport &f) { return !f.unjudged.empty(); }));
 }
 
 Report run(const Options &options, const Progress &progress) {

@@ -14,7 +14,8 @@ struct Options {
   unsigned threads = 0;              // 0: one per processor
 };
 
-// Called now and then from one thread: files done, files known so far.
+// Called now and then from one thread: files done, and how many there are; 0 while that is
+// not known.
 using Progress = std::function<void(std::size_t done, std::size_t total)>;
 
 // Never fails as a whole: what cannot be read is a FileReport with an error.

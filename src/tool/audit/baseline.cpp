@@ -18,7 +18,7 @@ Json read_report(const std::string &path) {
   Json out = Json::parse(file, nullptr, false);
   if (!out.is_object() || out.value("format", "") != "ibvexp-audit")
     throw std::runtime_error(path + ": not a report of ibvexp audit --json");
-  if (out.value("version", 0) != 2)
+  if (out.value("version", 0) != 3)
     throw std::runtime_error(path + ": a report of another version; make it again");
   return out;
 }

@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <fmt/core.h>
+
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -62,6 +64,26 @@ class Memory {
   int fd_;
 };
 
+bool is_tar(std::string_view text) {
+  constexpr std::size_t magic_at = 257;
+  return text.size() > magic_at && text.substr(magic_at).starts_with("ustar");
+}
+
+// Layers of container images have no names that say so.
+bool holds_tar(std::string_view compressed) {
+  const Reader reader(archive_read_new());
+  if (reader == nullptr) return false;
+  archive_read_support_filter_all(reader.get());
+  archive_read_support_format_raw(reader.get());
+  archive_entry *entry = nullptr;
+  std::array<char, 512> block;
+  if (archive_read_open_memory(reader.get(), compressed.data(), compressed.size()) != ARCHIVE_OK ||
+      archive_read_next_header(reader.get(), &entry) != ARCHIVE_OK)
+    return false;
+  const ssize_t n = archive_read_data(reader.get(), block.data(), block.size());
+  return n > 0 && is_tar({block.data(), static_cast<std::size_t>(n)});
+}
+
 [[noreturn]] void fail(archive *from) {
   const char *why = archive_error_string(from);
   throw InputError(std::string("damaged archive: ") + (why != nullptr ? why : "unknown reason"));
@@ -102,7 +124,10 @@ class Walk {
     ssize_t n = archive_read_data(from, block.data(), block.size());
     if (n < 0) fail(from);
     const std::string_view start(block.data(), static_cast<std::size_t>(n));
-    const bool inner = looks_like_archive(name, start) && depth < deepest;
+    const bool inner = looks_like_archive(name, start);
+    if (inner && depth >= deepest)
+      throw InputError(
+          fmt::format("{}{} is an archive in {} others: not read", prefix, name, depth + 1));
     if (!inner && !start.starts_with("\177ELF") && !wanted_(name)) return;
     Memory memory;
     std::size_t length = 0;
@@ -125,12 +150,11 @@ class Walk {
 }  // namespace
 
 bool looks_like_archive(std::string_view name, std::string_view text) {
-  constexpr std::size_t tar_magic_at = 257;
   if (text.starts_with("!<arch>\n") || text.starts_with("PK\x03\x04") ||
       text.starts_with("\xed\xab\xee\xdb"))
     return true;
-  if (text.size() > tar_magic_at && text.substr(tar_magic_at).starts_with("ustar")) return true;
-  return is_compressed(text) && is_compressed_archive_name(name);
+  if (is_tar(text)) return true;
+  return is_compressed(text) && (is_compressed_archive_name(name) || holds_tar(text));
 }
 
 void for_each_member(const std::string &path, const Wanted &wanted, const Member &fn) {

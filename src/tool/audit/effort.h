@@ -36,10 +36,10 @@ constexpr Effort effort_of(const Answer &a) {
 constexpr Severity severity_of(const Answer &a) {
   const Effective now = effective(a);
   const bool reported = now.verdict == Verdict::query_only;
-  if (reported && !reportable(a)) return Severity::absent;
-  if (now.verdict != Verdict::unsupported) return Severity::fine;
-  if (effective(a, true).verdict != Verdict::unsupported) return Severity::by_switch;
-  return a.refusal == 0 ? Severity::absent : Severity::refused;
+  if (reported && !reportable(a)) return Severity::off;
+  if (now.verdict != Verdict::unsupported) return Severity::works;
+  if (effective(a, true).verdict != Verdict::unsupported) return Severity::beyond;
+  return a.refusal == 0 ? Severity::off : Severity::refused;
 }
 
 }  // namespace ibvexp::audit

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -20,11 +21,14 @@ ProgressBar::~ProgressBar() {
 }
 
 void ProgressBar::show(std::size_t done, std::size_t total) {
-  if (!terminal_ || total == 0) return;
+  if (!terminal_) return;
   constexpr std::size_t width = 30;
-  const std::size_t filled = width * done / total;
-  fmt::print(stderr, "\r\033[K[{:<{}}] {} of {} files", std::string(filled, '#'), width, done,
-             total);
+  // Libraries join while others are read: the bar waits for them.
+  if (total != 0) filled_ = std::max(filled_, width * done / total);
+  if (total == 0) fmt::print(stderr, "\r\033[K{} files read", done);
+  else
+    fmt::print(stderr, "\r\033[K[{:<{}}] {} of {} files", std::string(filled_, '#'), width, done,
+               total);
   std::fflush(stderr);
   shown_ = true;
 }

@@ -15,6 +15,7 @@ class ProgressBar {
  private:
   bool terminal_;
   bool shown_ = false;
+  std::size_t filled_ = 0;
 };
 
 }  // namespace ibvexp::audit

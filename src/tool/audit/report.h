@@ -2,30 +2,20 @@
 #pragma once
 
 #include "table/compat.h"
+#include "tool/words.h"
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ibvexp::audit {
 
-// What becomes of one use, the mildest first.
-enum class Severity : std::uint8_t {
-  fine,        // works, or needs nothing
-  absent,      // a bit or field that is never reported: the program does without
-  unknown,     // no release has the name
-  by_switch,   // refused unless IBVEXP_BEYOND switches it on
-  refused,     // refused, whatever is switched on
-  layout,      // reads private structures of the legacy libmlx5
-  impossible,  // the program cannot run with it
-};
-inline constexpr std::string_view severity_names[] = {"fine",    "absent",  "unknown",   "switch",
-                                                      "refused", "private", "impossible"};
-constexpr std::string_view name_of(Severity s) {
-  return severity_names[static_cast<std::size_t>(s)];
-}
+// What becomes of one use, from works to fails.
+using Severity = Word;
+inline constexpr std::size_t severity_count = static_cast<std::size_t>(Severity::fails) + 1;
 // As compilers, SARIF and GitHub call it.
 constexpr std::string_view level(Severity s) {
   if (s >= Severity::refused) return "error";
@@ -44,7 +34,7 @@ struct Subject {
   std::string_view family;   // title
   std::string_view replacement;
   std::string_view note;
-  Severity severity = Severity::fine;  // of a request by that name
+  Severity severity = Severity::works;  // of a request by that name
   Effort effort = Effort::none;
   bool planned = false;          // not what callers get yet
   std::string_view switch_name;  // of IBVEXP_BEYOND, if that serves it
@@ -74,7 +64,7 @@ constexpr std::string_view name_of(Evidence e) {
 struct Use {
   const Subject *subject;
   Evidence evidence;
-  Severity severity = Severity::fine;
+  Severity severity = Severity::works;
   std::uint32_t line = 0;  // source line, if known
   std::uint32_t column = 0;
   std::uint64_t address = 0;  // in binaries
@@ -89,7 +79,7 @@ struct Use {
 
 // Asking whether the build finds a name, or declaring it, is no request.
 constexpr Severity severity_of(const Subject &s, Evidence e) {
-  return e == Evidence::probe || e == Evidence::declaration ? Severity::fine : s.severity;
+  return e == Evidence::probe || e == Evidence::declaration ? Severity::works : s.severity;
 }
 
 inline Use make_use(const Subject &s, Evidence e) {
@@ -123,6 +113,7 @@ struct FileReport {
   std::vector<std::string> libraries;  // that a binary loads
   std::string layout;                  // 3.x or 4.x, of the private structures it reads
   std::string cannot_run;              // why a preloaded library cannot reach a binary
+  std::string unjudged;                // why nothing can be said of it
   bool program = false;                // a binary that can be started
   std::string error;                   // why it could not be read
 };
@@ -135,8 +126,12 @@ struct Report {
   std::size_t sources = 0, build_files = 0, binaries = 0, traces = 0, skipped = 0;
   double seconds = 0;
   std::string date;  // when it was made: UTC, ISO 8601
+  // Of the run that a trace is of: names and values, if `ibvexp run` asks for the report.
+  std::vector<std::pair<std::string, std::string>> run;
 
+  std::size_t read() const { return sources + build_files + binaries + traces; }
   std::size_t errors() const;
+  std::size_t unjudged() const;
 };
 
 }  // namespace ibvexp::audit

@@ -62,16 +62,19 @@ OrderedJson program_json(const Program &p) {
 
 std::string as_json(const Report &report) {
   const Totals t = totals(report);
-  OrderedJson out{{"format", "ibvexp-audit"}, {"version", 2}};
+  OrderedJson out{{"format", "ibvexp-audit"}, {"version", 3}};
+  for (std::size_t i = 0; i < severity_count; ++i)
+    out["words"][std::string(all_words[i].name)] = all_words[i].meaning;
   out["tool"] = {{"name", "ibvexp audit"}, {"version", IBVEXP_VERSION}};
   out["date"] = report.date;
   out["inputs"] = report.inputs;
+  for (const auto &[name, value] : report.run) out["run"][name] = value;
   out["read"] = {{"sources", report.sources},   {"build_files", report.build_files},
                  {"binaries", report.binaries}, {"traces", report.traces},
                  {"other", report.skipped},     {"errors", report.errors()}};
   OrderedJson counts{{"files", t.files}, {"uses", t.uses}};
   for (std::size_t i = 0; i < t.by_severity.size(); ++i)
-    counts["severity"][std::string(severity_names[i])] = t.by_severity[i];
+    counts["severity"][std::string(all_words[i].name)] = t.by_severity[i];
   for (std::size_t i = 0; i < t.by_effort.size(); ++i)
     counts["effort"][std::string(effort_names[i])] = t.by_effort[i];
   out["counts"] = std::move(counts);
@@ -83,6 +86,7 @@ std::string as_json(const Report &report) {
   for (const FileReport &f : report.files) {
     OrderedJson file{{"path", f.path}, {"kind", name_of(f.kind)}};
     if (!f.error.empty()) file["error"] = f.error;
+    if (!f.unjudged.empty()) file["unjudged"] = f.unjudged;
     if (!f.header_release.empty()) file["header"] = f.header_release;
     if (!f.layout.empty()) file["layout"] = f.layout;
     if (!f.libraries.empty()) file["libraries"] = f.libraries;

@@ -1,5 +1,6 @@
 // The audit as lines for compilers' friends: editors, GitHub, documents, tables.
 #include "tool/audit/outputs.h"
+#include "tool/audit/printable.h"
 #include "tool/audit/verdict.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@ namespace {
 std::string message(const Use &u) {
   const Subject &s = *u.subject;
   std::string out = fmt::format("{} is {}", s.name, s.verdict);
-  if (u.severity == Severity::by_switch) out += fmt::format(" (IBVEXP_BEYOND={})", s.switch_name);
+  if (u.severity == Severity::beyond) out += fmt::format(" (IBVEXP_BEYOND={})", s.switch_name);
   if (!s.replacement.empty()) out += fmt::format("; on rdma-core: {}", s.replacement);
   return out;
 }
@@ -31,14 +32,15 @@ std::string escaped(std::string_view text, bool property) {
   for (const char c : text) {
     const bool special = c == '%' || c == '\r' || c == '\n' || (property && (c == ':' || c == ','));
     if (special) out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    else out += c;
+    else out += printable({&c, 1});
   }
   return out;
 }
 
 // RFC 4180
-std::string csv_field(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+std::string csv_field(std::string_view field) {
+  const std::string text = printable(field);
+  if (text.find_first_of(",\"") == std::string::npos) return text;
   std::string out = "\"";
   for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
   return out + '"';
@@ -46,10 +48,10 @@ std::string csv_field(std::string_view text) {
 
 std::string markdown(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     if (c == '|' || c == '\\' || c == '`' || c == '*' || c == '_' || c == '<' || c == '[')
       out += '\\';
-    out += c == '\n' ? ' ' : c;
+    out += c;
   }
   return out;
 }
@@ -60,14 +62,16 @@ std::string as_gcc(const Report &report) {
   std::string out;
   for_each_finding(report, [&](const FileReport &f, const Use &u) {
     if (f.kind == FileKind::binary || u.line == 0)
-      out +=
-          fmt::format("{}: {}: {} [{}]\n", f.path, level(u.severity), message(u), place_of(f, u));
+      out += fmt::format("{}: {}: {} [{}]\n", printable(f.path), level(u.severity), message(u),
+                         printable(place_of(f, u)));
     else
-      out += fmt::format("{}:{}:{}: {}: {} [{}]\n", f.path, u.line, std::max(u.column, 1U),
-                         level(u.severity), message(u), name_of(u.severity));
+      out +=
+          fmt::format("{}:{}:{}: {}: {} [{}]\n", printable(f.path), u.line, std::max(u.column, 1U),
+                      level(u.severity), message(u), name_of(u.severity));
   });
   for (const FileReport &f : report.files)
-    if (!f.error.empty()) out += fmt::format("{}: error: {} [unreadable]\n", f.path, f.error);
+    if (!f.error.empty())
+      out += fmt::format("{}: error: {} [unreadable]\n", printable(f.path), f.error);
   return out;
 }
 
@@ -93,7 +97,7 @@ std::string as_markdown(const Report &report) {
       "# Audit of experimental verbs\n\n| Program | Verdict | Command |\n| --- | --- | --- |\n";
   for (const Program &p : judge(report))
     out += fmt::format("| {} | {} | {} |\n", markdown(p.name), markdown(p.sentence),
-                       p.command.empty() ? "" : "`" + p.command + "`");
+                       p.command.empty() ? "" : "`" + printable(p.command) + "`");
   out += "\n| Severity | Name | Place | Instead |\n| --- | --- | --- | --- |\n";
   for_each_finding(report, [&](const FileReport &f, const Use &u) {
     const std::string place =

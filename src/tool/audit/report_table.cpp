@@ -1,5 +1,6 @@
 // The audit as text: uses by file, then the sums.
 #include "tool/audit/outputs.h"
+#include "tool/audit/printable.h"
 #include "tool/audit/totals.h"
 #include "tool/audit/verdict.h"
 
@@ -33,42 +34,55 @@ class Table {
   }
 
   std::string severity(Severity s, int width = 0) const {
-    constexpr std::string_view colours[] = {"32", "36", "36", "33", "31", "35", "1;31"};
-    static_assert(std::size(colours) == std::size(severity_names));
+    constexpr std::string_view colours[] = {"32", "36", "36", "36", "33", "31", "1;31"};
+    static_assert(std::size(colours) == severity_count);
     return paint(colours[static_cast<std::size_t>(s)], fmt::format("{:<{}}", name_of(s), width));
   }
 
   // The verdict, what it rests on, and what to type.
   void program(const Program &p) {
-    constexpr std::string_view colours[] = {"2", "1;32", "1;33", "1;33", "1;35", "1;31"};
+    constexpr std::string_view colours[] = {"2", "1;32", "1;32", "1;33", "1;35", "1;31"};
     static_assert(std::size(colours) == std::size(standing_names));
-    print("{}: {}\n", paint("1", p.name),
-          paint(colours[static_cast<std::size_t>(p.standing)], p.sentence));
+    print("{}: {}\n", paint("1", printable(p.name)),
+          paint(colours[static_cast<std::size_t>(p.standing)], printable(p.sentence)));
     constexpr std::size_t most = 8;
     std::size_t width = 0;
     for (const Reason &r : p.reasons) width = std::max(width, r.subject->name.size());
     for (std::size_t i = 0; i < std::min(most, p.reasons.size()); ++i) {
       const Reason &r = p.reasons[i];
       print("  {} {:<{}}  {}{}\n", severity(r.severity, 10), r.subject->name, width,
-            fmt::join(r.places, ", "), r.count > r.places.size() ? ", ..." : "");
+            clipped(printable(fmt::format("{}", fmt::join(r.places, ", ")))),
+            r.count > r.places.size() ? ", ..." : "");
     }
     if (p.reasons.size() > most) print("  and {} more, below\n", p.reasons.size() - most);
-    if (!p.command.empty()) print("  $ {}\n", p.command);
+    if (!p.command.empty()) print("  $ {}\n", printable(p.command));
     print("\n");
+  }
+
+  static std::string plural(std::size_t n, std::string_view one, std::string_view many = {}) {
+    return fmt::format("{} {}{}", n, n == 1 || many.empty() ? one : many,
+                       n == 1 || !many.empty() ? "" : "s");
   }
 
   static std::string position(const Use &u) {
     if (u.address != 0)
       return fmt::format("{:#x}{}{}{}", u.address, u.where.empty() ? "" : " in ", u.where,
                          u.source.empty() ? "" : fmt::format(" ({}:{})", u.source, u.line));
-    if (u.evidence == Evidence::trace) return fmt::format("{} calls", u.count);
+    if (u.evidence == Evidence::trace) return plural(u.count, "call");
     if (u.line != 0) return std::to_string(u.line);
     return std::string(name_of(u.evidence));
   }
 
+  // The other formats have all of it.
+  static std::string clipped(std::string text) {
+    constexpr std::size_t most = 100;
+    if (text.size() > most) text.replace(most - 4, text.size(), " ...");
+    return text;
+  }
+
   void file(const FileReport &f) {
     if (f.uses.empty() && f.notes.empty() && f.kind != FileKind::binary) return;
-    print("{}", paint("1", f.path));
+    print("{}", paint("1", printable(f.path)));
     if (f.kind != FileKind::source) print("  ({})", name_of(f.kind));
     if (!f.header_release.empty()) print("  compiled with headers of {}", f.header_release);
     print("\n");
@@ -96,8 +110,8 @@ class Table {
             hint                                                           ? "at "
             : f.kind == FileKind::source || f.kind == FileKind::build_file ? "line "
                                                                            : "",
-            positions);
-      if (!detail.empty()) print("{:>14}{}\n", "", detail);
+            printable(positions));
+      if (!detail.empty()) print("{:>14}{}\n", "", clipped(printable(detail)));
       if (!s.replacement.empty()) print("{:>14}{}: {}\n", "", name_of(s.effort), s.replacement);
     }
     if (f.uses.empty()) print("  no experimental verbs found\n");
@@ -107,15 +121,20 @@ class Table {
 
   void summary(const Report &report) {
     const Totals t = totals(report);
-    print("Read {} sources, {} build files, {} binaries, {} traces in {:.1f} s", report.sources,
-          report.build_files, report.binaries, report.traces, report.seconds);
+    print("Read {}, {}, {}, {} in {:.1f} s", plural(report.sources, "source"),
+          plural(report.build_files, "build file"), plural(report.binaries, "binary", "binaries"),
+          plural(report.traces, "trace"), report.seconds);
+    if (t.uses != 0 && report.read() > t.files)
+      print("; {} without experimental verbs", report.read() - t.files);
+    if (report.unjudged() != 0) print("; {} not judged", report.unjudged());
     if (report.errors() != 0) print("; {} could not be read", report.errors());
     print(".\n");
     if (t.uses == 0) {
-      print("No experimental verbs{}.\n", report.errors() != 0 ? " in what could be read" : "");
+      print("No experimental verbs{}.\n",
+            report.errors() + report.unjudged() != 0 ? " in what could be judged" : "");
       return;
     }
-    print("{} uses in {} files:", t.uses, t.files);
+    print("{} in {}:", plural(t.uses, "use"), plural(t.files, "file"));
     for (std::size_t i = 0; i < t.by_severity.size(); ++i)
       if (t.by_severity[i] != 0)
         print("  {} {}", t.by_severity[i], severity(static_cast<Severity>(i)));

@@ -2,6 +2,8 @@
 
 #include "tool/audit/subjects.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -502,7 +504,7 @@ class Scanner {
                              "Build configuration",
                              "",
                              "A macro that the build defines when it finds the API.",
-                             Severity::fine,
+                             Severity::works,
                              Effort::adapt,
                              false,
                              {}};
@@ -510,6 +512,12 @@ class Scanner {
   }
 
   void add(const Subject &s, Evidence evidence, std::size_t start, std::string detail) {
+    constexpr std::size_t most = 100'000;
+    if (report_.uses.size() == most) {
+      if (report_.notes.empty())
+        report_.notes.push_back(fmt::format("more than {} uses: the others are not listed", most));
+      return;
+    }
     Use use = make_use(s, evidence);
     use.line = line_;
     use.column = static_cast<std::uint32_t>(start - line_start_ + 1);

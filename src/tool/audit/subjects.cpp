@@ -33,7 +33,7 @@ Subject make(std::string_view name, Family family, const Answer &a) {
 // What nobody exports stops a program that asks for it.
 Subject make(const Entry &e) {
   Subject out = make(e.name, e.family, e.answer);
-  if (e.door == Door::absent) out.severity = Severity::impossible;
+  if (e.door == Door::absent) out.severity = Severity::fails;
   return out;
 }
 
@@ -62,7 +62,7 @@ Subject make_part(std::string_view name) {
           best != nullptr ? info(best->family).title : "Types and macros",
           "",
           "A type or macro: see the verbs that take it.",
-          Severity::fine,
+          Severity::works,
           Effort::adapt,
           false,
           {}};
@@ -104,7 +104,7 @@ const Subject *refused_member(std::string_view name) {
       if (f.kind != Kind::field || dot == std::string_view::npos) continue;
       const Subject *s = subject_of(f.name);
       const std::string_view member = f.name.substr(dot + 1);
-      if (s->severity >= Severity::by_switch && member.size() >= least) out.emplace(member, s);
+      if (s->severity >= Severity::beyond && member.size() >= least) out.emplace(member, s);
     }
     return out;
   }();
@@ -135,7 +135,7 @@ const Subject &old_lookup() {
                          "",
                          "It is compiled with headers of MLNX_OFED 2.x, which look for the table "
                          "elsewhere: every call would find none. It must be rebuilt.",
-                         Severity::impossible,
+                         Severity::fails,
                          Effort::adapt,
                          false,
                          {}};
@@ -149,7 +149,7 @@ const Subject &provider_plugin() {
                          "",
                          "It is a provider of the legacy libibverbs, which today's does not load: "
                          "applications do not need it.",
-                         Severity::impossible,
+                         Severity::fails,
                          Effort::replace,
                          false,
                          {}};

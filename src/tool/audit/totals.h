@@ -10,9 +10,9 @@ namespace ibvexp::audit {
 
 struct Totals {
   std::size_t uses = 0, files = 0;
-  std::array<std::size_t, std::size(severity_names)> by_severity{};
+  std::array<std::size_t, severity_count> by_severity{};
   std::array<std::size_t, std::size(effort_names)> by_effort{};
-  std::map<std::string_view, std::array<std::size_t, std::size(severity_names)>> by_family;
+  std::map<std::string_view, std::array<std::size_t, severity_count>> by_family;
 };
 
 inline Totals totals(const Report &report) {

@@ -1,10 +1,12 @@
 #include "tool/audit/trace_audit.h"
 
+#include "table/compat.h"
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/call_sites.h"
 #include "tool/audit/subjects.h"
 #include "tool/audit/trace_words.h"
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <map>
@@ -30,25 +32,40 @@ std::string describe(const Json &note, CallSites &sites) {
   return out;
 }
 
-void add_row(const Json &process, const Json &row, CallSites &sites, FileReport &report) {
-  const std::string name = row.at("name");
+// Bits of an answer: one that is left out refuses nothing.
+bool is_of_answer(std::string_view name) {
+  for (const Feature &f : features)
+    if (f.name == name)
+      return f.kind == Kind::capability || f.owner.starts_with("ibv_exp_device_attr_comp_mask");
+  return false;
+}
+
+// What all processes of a program did with a row.
+struct Sums {
+  std::uint64_t calls = 0, successes = 0, refusals = 0, failures = 0, processes = 0;
+  const Json *process = nullptr, *row = nullptr;  // the first
+};
+
+Use use_of(const std::string &name, const Sums &sums, CallSites &sites) {
   const Subject *subject = subject_of(name);
   Use use = make_use(subject != nullptr ? *subject : unknown_name(name), Evidence::trace);
   // What happened counts, not what the row says about all requests of that name.
-  if (row.at("refusals").get<std::uint64_t>() == 0) use.severity = Severity::fine;
-  else if (use.severity == Severity::fine) use.severity = Severity::refused;
-  use.count = row.at("calls");
-  use.where = process.at("program");
-  use.detail = std::to_string(row.at("successes").get<std::uint64_t>()) + " successes, " +
-               std::to_string(row.at("refusals").get<std::uint64_t>()) + " refusals, " +
-               std::to_string(row.at("failures").get<std::uint64_t>()) + " failures";
+  if (sums.refusals == 0) use.severity = Severity::works;
+  else if (is_of_answer(name)) use.severity = Severity::off;
+  else if (use.severity == Severity::works) use.severity = Severity::refused;
+  use.count = sums.calls;
+  use.where = sums.process->at("program");
+  use.detail = fmt::format("{} successes, {} refusals, {} failures", sums.successes, sums.refusals,
+                           sums.failures);
+  if (sums.processes > 1) use.detail += fmt::format(", in {} processes", sums.processes);
   for (const char *which : {"first_refusal", "first_call"}) {
-    if (!row.contains(which)) continue;
-    const std::string more = describe(process.at("notes").at(row[which].get<std::size_t>()), sites);
+    if (!sums.row->contains(which)) continue;
+    const std::string more =
+        describe(sums.process->at("notes").at((*sums.row)[which].get<std::size_t>()), sites);
     if (!more.empty()) use.detail += "; " + more;
     break;
   }
-  report.uses.push_back(std::move(use));
+  return use;
 }
 
 }  // namespace
@@ -70,8 +87,26 @@ void audit_trace(std::string_view text, FileReport &report) {
     std::map<std::string, const Json *> processes;
     for (const Json &p : trace.at("processes")) processes[p.at("id")] = &p;
     CallSites sites;
+    std::map<std::pair<std::string, std::string>, Sums> all;  // by program and row
     for (const auto &[id, process] : processes)
-      for (const Json &row : process->at("rows")) add_row(*process, row, sites, report);
+      for (const Json &row : process->at("rows")) {
+        Sums &sums =
+            all[{process->at("program").get<std::string>(), row.at("name").get<std::string>()}];
+        const auto add = [&](std::uint64_t &sum, const char *key) {
+          sum += row.at(key).get<std::uint64_t>();
+        };
+        add(sums.calls, "calls");
+        add(sums.successes, "successes");
+        add(sums.refusals, "refusals");
+        add(sums.failures, "failures");
+        ++sums.processes;
+        // The place of a refusal tells more than that of a call.
+        if (sums.row != nullptr && !row.contains("first_refusal")) continue;
+        if (sums.row != nullptr && sums.row->contains("first_refusal")) continue;
+        sums.process = process;
+        sums.row = &row;
+      }
+    for (const auto &[key, sums] : all) report.uses.push_back(use_of(key.second, sums, sites));
   } catch (const Json::exception &e) {
     throw InputError("corrupt trace: " + std::string(e.what()));
   } catch (const std::logic_error &) {

@@ -15,7 +15,7 @@ constexpr std::size_t most_places = 5;
 constexpr std::size_t most_names = 5;
 
 bool is_of_provider(const Subject &s) {
-  return s.severity == Severity::impossible && s.family == info(Family::provider).title;
+  return s.severity == Severity::fails && s.family == info(Family::provider).title;
 }
 
 // What one program is judged by.
@@ -28,7 +28,8 @@ class Judge {
 
   void add(const FileReport &file, const Use &use) {
     used_ = true;
-    if (use.severity < Severity::by_switch || use.suppressed) return;
+    const bool offered = use.severity == Severity::off && !use.subject->switch_name.empty();
+    if ((use.severity < Severity::layout && !offered) || use.suppressed) return;
     // A verb that refuses some requests is no reason beside what it refused.
     if (use.evidence == Evidence::trace && use.subject->verdict == "partial")
       vague_.push_back({&file, &use});
@@ -36,11 +37,13 @@ class Judge {
   }
 
   void cannot(const std::string &why) { obstacles_.insert(why); }
+  void unjudged(const std::string &why) { unjudged_.insert(why); }
   void layout(std::string_view release) {
     if (!release.empty()) program_.layout = release;
   }
 
   void startable() { startable_ = true; }
+  void unread(std::vector<std::string> libraries) { unread_ = std::move(libraries); }
   bool used() const { return used_; }
 
   Program judge() {
@@ -48,7 +51,7 @@ class Judge {
       for (const auto &[file, use] : vague_) count(*file, *use);
     for (auto &[subject, reason] : reasons_) {
       program_.reasons.push_back(std::move(reason));
-      if (!subject->switch_name.empty() && program_.reasons.back().severity == Severity::by_switch)
+      if (!subject->switch_name.empty() && program_.reasons.back().severity == Severity::beyond)
         switches_.emplace(subject->switch_name);
     }
     std::stable_sort(program_.reasons.begin(), program_.reasons.end(),
@@ -67,21 +70,23 @@ class Judge {
   void count(const FileReport &file, const Use &use) {
     Reason &r =
         reasons_.try_emplace(use.subject, Reason{use.subject, use.severity, 0, {}}).first->second;
-    r.severity = std::max(r.severity, use.severity);
+    // A capability that a switch reports is more of the program, too.
+    const Severity severity = use.severity == Severity::off ? Severity::beyond : use.severity;
+    r.severity = std::max(r.severity, severity);
     ++r.count;
     if (r.places.size() < most_places) r.places.push_back(place_of(file, use));
   }
 
   Standing standing() const {
-    if (!used_) return Standing::unused;
     const Severity worst =
-        program_.reasons.empty() ? Severity::fine : program_.reasons.front().severity;
-    if (!obstacles_.empty() || worst == Severity::impossible) return Standing::cannot;
+        program_.reasons.empty() ? Severity::works : program_.reasons.front().severity;
+    if (!obstacles_.empty() || worst == Severity::fails) return Standing::fails;
+    if (!unjudged_.empty()) return Standing::unjudged;
+    if (!used_) return Standing::unused;
     switch (worst) {
-      case Severity::layout: return Standing::layouts;
-      case Severity::refused: return Standing::refused;
-      case Severity::by_switch: return Standing::switches;
-      default: return Standing::runs;
+      case Severity::refused: return Standing::off;
+      case Severity::beyond: return Standing::beyond;
+      default: return Standing::works;
     }
   }
 
@@ -99,47 +104,42 @@ class Judge {
     return out;
   }
 
-  std::string beyond() const {
-    return fmt::format("IBVEXP_BEYOND={}", fmt::join(program_.switches, ","));
-  }
-
-  std::string refused() const {
-    const auto all = names(Severity::refused);
-    const bool happened = program_.kind == FileKind::trace;
-    return fmt::format("{} request{} {} refused: {}", all.size(), all.size() == 1 ? "" : "s",
-                       !happened         ? "will be"
-                       : all.size() == 1 ? "was"
-                                         : "were",
-                       listed(all));
+  std::string why_it_fails() const {
+    std::set<std::string_view> why(obstacles_.begin(), obstacles_.end());
+    for (const Reason &r : program_.reasons)
+      if (r.severity == Severity::fails)
+        why.insert(is_of_provider(*r.subject) ? provider_plugin().note : r.subject->note);
+    std::string all = fmt::format("{}", fmt::join(why, " "));
+    if (all.ends_with('.')) all.pop_back();
+    if (all.starts_with("It ")) all.front() = 'i';
+    return all;
   }
 
   std::string sentence() const {
-    std::string out;
     switch (program_.standing) {
-      case Standing::unused: return "uses no experimental verbs";
-      case Standing::runs: return "runs";
-      case Standing::switches: return "runs with switches: " + beyond();
-      case Standing::refused: out = "runs, but " + refused(); break;
-      case Standing::layouts:
-        out =
-            "needs private layouts" + (program_.layout.empty() ? "" : " (" + program_.layout + ")");
-        if (!names(Severity::refused).empty()) out += "; " + refused();
-        break;
-      case Standing::cannot: {
-        std::vector<std::string_view> why(obstacles_.begin(), obstacles_.end());
-        for (const Reason &r : program_.reasons)
-          if (r.severity == Severity::impossible)
-            why.push_back(is_of_provider(*r.subject) ? provider_plugin().note : r.subject->note);
-        std::string all;
-        for (const std::string_view w : std::set(why.begin(), why.end()))
-          all += (all.empty() ? "" : " ") + std::string(w);
-        if (all.ends_with('.')) all.pop_back();
-        if (all.starts_with("It ")) all.front() = 'i';
-        return "cannot run, because " + all;
-      }
+      case Standing::unused: return "uses no experimental verbs" + but_unread();
+      case Standing::fails: return "does not work: " + why_it_fails();
+      case Standing::unjudged: return fmt::format("not judged: {}", fmt::join(unjudged_, "; "));
+      default: break;
     }
-    if (!program_.switches.empty()) out += "; more is served with " + beyond();
-    return out;
+    std::string out = "works";
+    if (!names(Severity::layout).empty())
+      out += fmt::format(" (on structures of libmlx5{}{})", program_.layout.empty() ? "" : " ",
+                         program_.layout);
+    if (const auto off = names(Severity::refused); !off.empty())
+      out += fmt::format(", {} feature{} off: {}", off.size(), off.size() == 1 ? "" : "s",
+                         listed(off));
+    if (const auto more = names(Severity::beyond); !program_.switches.empty())
+      out += fmt::format("{} --beyond {} adds {}", names(Severity::refused).empty() ? "," : ";",
+                         fmt::join(program_.switches, ","), listed(more));
+    return out + but_unread();
+  }
+
+  // No all-clear for what was not looked at.
+  std::string but_unread() const {
+    if (unread_.empty()) return {};
+    const std::vector<std::string_view> all(unread_.begin(), unread_.end());
+    return fmt::format("; not read: {} (--recursive)", listed(all));
   }
 
   // A shell takes it as one word.
@@ -155,11 +155,10 @@ class Judge {
   }
 
   std::string command() const {
-    if (program_.standing == Standing::unused || program_.standing == Standing::cannot) return {};
+    if (program_.standing < Standing::works || program_.standing > Standing::off) return {};
     std::string out;
-    // Where the release does not show, it is most likely the one of the default.
-    if (program_.standing == Standing::layouts && !program_.layout.empty())
-      out = "IBVEXP_LAYOUT=" + program_.layout + " ";
+    // The default needs no word.
+    if (program_.layout == "3.x") out = "IBVEXP_LAYOUT=3.x ";
     out += "ibvexp run ";
     if (!program_.switches.empty())
       out += fmt::format("--beyond {} ", fmt::join(program_.switches, ","));
@@ -171,7 +170,8 @@ class Judge {
   Program program_;
   std::map<const Subject *, Reason> reasons_;
   std::vector<std::pair<const FileReport *, const Use *>> vague_;
-  std::set<std::string> switches_, obstacles_;
+  std::set<std::string> switches_, obstacles_, unjudged_;
+  std::vector<std::string> unread_;  // libraries
   bool used_ = false, startable_ = false;
 };
 
@@ -195,7 +195,7 @@ std::set<std::string_view> provider_folders(const Report &report) {
   for (const FileReport &f : report.files)
     if (f.kind == FileKind::source && !f.named &&
         std::any_of(f.uses.begin(), f.uses.end(), [](const Use &u) {
-          return is_of_provider(*u.subject) && u.severity == Severity::impossible;
+          return is_of_provider(*u.subject) && u.severity == Severity::fails;
         }))
       folders.insert(folder_of(f.path));
   std::set<std::size_t> others;
@@ -210,6 +210,23 @@ std::set<std::string_view> provider_folders(const Report &report) {
     });
   });
   return folders;
+}
+
+// Those of C and C++ programs and of rdma-core have no verbs of the program.
+std::vector<std::string> libraries_that_count(const FileReport &binary) {
+  std::vector<std::string> out;
+  for (const std::string &library : binary.libraries) {
+    constexpr std::string_view others[] = {
+        "libc.so",    "libm.so",    "libpthread.so", "libdl.so",     "librt.so",
+        "libutil.so", "ld-linux",   "libgcc_s.so",   "libstdc++.so", "libatomic.so",
+        "libgomp.so", "libnuma.so", "libnl-",        "libz.so",      "libibverbs.so",
+        "libmlx5.so", "libmlx4.so", "librdmacm.so",  "libibumad.so", "libibverbs_exp.so"};
+    const std::string_view name = std::string_view(library).substr(library.rfind('/') + 1);
+    if (std::none_of(std::begin(others), std::end(others),
+                     [&](std::string_view other) { return name.starts_with(other); }))
+      out.push_back(library);
+  }
+  return out;
 }
 
 // A binary, with what it loads if that is audited as well.
@@ -228,7 +245,19 @@ Program judge_binary(const Report &report, const FileReport &binary,
       if (std::find(parts.begin(), parts.end(), library) == parts.end()) parts.push_back(library);
   }
   if (judge.used() && !binary.cannot_run.empty()) judge.cannot(binary.cannot_run);
+  if (!binary.unjudged.empty()) judge.unjudged(binary.unjudged);
+  if (!report.loads.contains(binary.path)) judge.unread(libraries_that_count(binary));
   if (binary.program && !binary.member) judge.startable();
+  return judge.judge();
+}
+
+bool is_in_static_library(const FileReport &f) {
+  return f.member && f.kind == FileKind::binary && f.path.find(".a(") != std::string::npos;
+}
+
+Program judge_nothing(const FileReport &f) {
+  Judge judge(f.path, f.kind);
+  judge.unjudged(f.unjudged);
   return judge.judge();
 }
 
@@ -281,8 +310,20 @@ std::vector<Program> judge(const Report &report) {
   for (auto &[input, tree] : trees) out.push_back(tree.judge());
 
   for (const FileReport &f : report.files)
-    if (f.kind == FileKind::binary && f.error.empty() && (f.named || !f.uses.empty()))
+    if (f.kind == FileKind::binary && f.error.empty() && !is_in_static_library(f) &&
+        (f.named || !f.uses.empty() || !f.unjudged.empty()))
       out.push_back(judge_binary(report, f, files));
+    else if (f.kind != FileKind::binary && !f.unjudged.empty()) out.push_back(judge_nothing(f));
+
+  // Members of a static library are one program's parts.
+  std::map<std::string, Judge> static_libraries;
+  for (const FileReport &f : report.files)
+    if (is_in_static_library(f))
+      for (const Use &u : f.uses) {
+        const std::string name = f.path.substr(0, f.path.find('('));
+        static_libraries.try_emplace(name, name, FileKind::binary).first->second.add(f, u);
+      }
+  for (auto &[name, judge] : static_libraries) out.push_back(judge.judge());
 
   std::map<std::string, Judge> traced;
   for (const FileReport &f : report.files)

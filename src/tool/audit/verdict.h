@@ -9,14 +9,14 @@ namespace ibvexp::audit {
 // The worst that is true of a program; the sentence says the rest.
 enum class Standing : std::uint8_t {
   unused,    // no experimental verbs
-  runs,      // everything it asks for is served
-  switches,  // everything is served once switches are set
-  refused,   // runs, and some requests are refused
-  layouts,   // reads private structures of the legacy libmlx5
-  cannot,    // does not run
+  works,     // everything it asks for is served
+  beyond,    // everything is served once switches are set
+  off,       // works, and some requests are refused
+  unjudged,  // nothing can be said
+  fails,     // does not work
 };
-inline constexpr std::string_view standing_names[] = {"unused",  "runs",    "switches",
-                                                      "refused", "private", "cannot"};
+inline constexpr std::string_view standing_names[] = {"unused", "works",    "beyond",
+                                                      "off",    "unjudged", "fails"};
 constexpr std::string_view name_of(Standing s) {
   return standing_names[static_cast<std::size_t>(s)];
 }
