@@ -1,4 +1,4 @@
-// ibvexp matrix: prints the compatibility matrix.
+// ibvexp matrix: prints the compatibility matrix, or one row of it.
 #include "tool/command.h"
 #include "tool/matrix.h"
 
@@ -11,15 +11,21 @@
 namespace ibvexp::tool {
 
 void add_matrix(CLI::App &app, Action &action) {
-  CLI::App *sub = app.add_subcommand("matrix", "Print the compatibility matrix");
+  CLI::App *sub = app.add_subcommand("matrix", "Print the compatibility matrix, or one row of it");
+  const auto name = std::make_shared<std::string>();
+  sub->add_option(
+      "NAME", *name,
+      "A verb, flag, opcode or member: what becomes of it, what replaces it, an example");
   const auto json = std::make_shared<bool>(false);
   auto *as_json = sub->add_flag("--json", *json, "As JSON");
   sub->add_flag_function(
          "--md", [json](std::int64_t) { *json = false; }, "As Markdown (default)")
       ->excludes(as_json);
-  sub->callback([&action, json] {
-    action = [json] {
-      const std::string text = *json ? matrix_json() : matrix_markdown();
+  sub->callback([&action, json, name] {
+    action = [json, name] {
+      const std::string text = !name->empty() ? matrix_lookup(*name)
+                               : *json        ? matrix_json()
+                                              : matrix_markdown();
       if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
           std::fflush(stdout) != 0)
         throw std::runtime_error("cannot write to standard output");

@@ -1,0 +1,88 @@
+// One name of the API: what becomes of it, what replaces it, an example.
+#include "base/nearest.h"
+#include "migrating_text.h"
+#include "table/compat.h"
+#include "tool/markdown.h"
+#include "tool/matrix.h"
+#include "tool/words.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <stdexcept>
+#include <vector>
+
+namespace ibvexp::tool {
+
+namespace {
+
+bool is_part_of_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+std::size_t find_word(std::string_view text, std::string_view word) {
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !is_part_of_word(text[at - 1])) &&
+        (end == text.size() || !is_part_of_word(text[end])))
+      return at;
+  }
+  return text.npos;
+}
+
+// What the migration guide writes in the place of code that has the name; empty if it has
+// no such code.
+std::string example(std::string_view name) {
+  const std::string_view text = migrating_text, before = "```c before\n";
+  for (std::size_t at = text.find(before); at != text.npos;) {
+    const std::size_t next = text.find(before, at + 1);
+    const std::string_view pair = text.substr(at + before.size(), next - at - before.size());
+    at = next;
+    const std::size_t end = pair.find("```");
+    if (find_word(pair.substr(0, end), name) == pair.npos) continue;
+    for (const std::string_view after : {"```c by hand\n", "```c after\n"}) {
+      const std::size_t found = pair.find(after, end);
+      if (found == pair.npos) continue;
+      const std::string_view code = pair.substr(found + after.size());
+      return fmt::format("Example, from docs/migrating.md:\n\n{}",
+                         code.substr(0, code.find("```")));
+    }
+  }
+  return {};
+}
+
+std::string described(std::string_view name, Family family, const Answer &a) {
+  std::string out = fmt::format("{}: {}\n", name, words(a.verdict));
+  const auto add = [&](std::string_view what, std::string_view text) {
+    if (!text.empty()) out += fmt::format("  {:<14}{}\n", what, text);
+  };
+  const bool has_switch = is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done;
+  add("feature", info(family).title);
+  if (a.state == State::planned) add("state", info(Word::planned).meaning);
+  add("on rdma-core", a.target);
+  if (a.min_core > 0) add("since", fmt::format("rdma-core {}", a.min_core));
+  if (has_switch) add("turned on by", fmt::format("--beyond {}", info(a.beyond).name));
+  add("note", a.note);
+  if (const std::string code = example(name); !code.empty()) out += "\n" + code;
+  return out;
+}
+
+}  // namespace
+
+std::string matrix_lookup(std::string_view name) {
+  std::vector<std::string_view> all;
+  for (const Entry &e : entries) {
+    if (e.name == name) return described(e.name, e.family, e.answer);
+    all.push_back(e.name);
+  }
+  for (const Feature &f : features) {
+    if (f.name == name) return described(f.name, f.family, f.answer);
+    all.push_back(f.name);
+  }
+  const std::string_view meant = nearest(name, all, [](std::string_view n) { return n; });
+  throw std::runtime_error(
+      fmt::format("{} is no name of the matrix{}", name,
+                  meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
+}
+
+}  // namespace ibvexp::tool
