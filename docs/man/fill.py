@@ -16,7 +16,8 @@ def entries(rows, describe):
 def option(row):
     allowed = ", ".join(row["allowed"]) if row["type"] in ("choice", "boolean") else ""
     default = f" (default {escape(row['default'])})" if row["default"] else ""
-    return f".BR {row['name']}\\fR {escape(allowed)}{default}"
+    # Words of .BR follow each other without a space.
+    return f'.BR {row["name"]} " {escape(allowed)}{default}"'
 
 
 def main():
