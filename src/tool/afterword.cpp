@@ -203,6 +203,16 @@ std::vector<std::string> doubts(const TallyFile &file) {
   for (const std::string &entry : file.programs())
     if (const std::string why = lost_library(entry); !why.empty())
       out.push_back("without the library: " + why);
+  // One that is about to end is given a second.
+  std::size_t running = file.users();
+  for (int i = 0; running != 0 && i < 100; ++i) {
+    usleep(10000);
+    running = file.users();
+  }
+  if (running != 0)
+    out.push_back(fmt::format("{} of this program still run{}: what they ask for is not known",
+                              running == 1 ? "a process" : fmt::format("{} processes", running),
+                              running == 1 ? "s" : ""));
   if (tally.openers.load() == 0)
     out.emplace_back("no process of this program opened a device with the library");
   return out;
@@ -233,6 +243,23 @@ TallyFile::~TallyFile() {
   std::error_code ignored;
   fs::remove(path_, ignored);
   fs::remove(list_beside(path_), ignored);
+}
+
+std::size_t TallyFile::users() const {
+  std::size_t out = 0;
+  std::error_code error;
+  for (const fs::directory_entry &process : fs::directory_iterator("/proc", error)) {
+    const std::string name = process.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (name == std::to_string(getpid())) continue;  // maps it, too
+    std::ifstream maps(process.path() / "maps");
+    for (std::string line; std::getline(maps, line);)
+      if (line.ends_with(path_.string())) {
+        ++out;
+        break;
+      }
+  }
+  return out;
 }
 
 std::set<std::string> TallyFile::programs() const {

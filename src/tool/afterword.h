@@ -35,6 +35,8 @@ class TallyFile {
   const trace::Tally *get() const { return tally_; }
   // Of the list: an entry of start/started.h each, without the null.
   std::set<std::string> programs() const;
+  // Processes that still count there: a program may go to the background.
+  std::size_t users() const;
 
  private:
   std::filesystem::path path_, outer_;

@@ -16,9 +16,12 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -167,12 +170,54 @@ fs::path open_trace(const RunOptions &o) {
   return file;
 }
 
-int write_report(const RunOptions &o, const fs::path &trace_file) {
+// What has been run, and how it ended.
+struct Ended {
+  int status;
+  double seconds;
+  std::size_t running;  // processes that still do
+};
+
+std::string words_of(const Words &command) {
+  std::string out;
+  for (const std::string &word : command) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+std::string value_or(const char *name, const char *otherwise) {
+  const char *value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+Words run_facts(const RunOptions &o, const Ended &ended) {
+  const doctor::Library verbs = doctor::find_library("libibverbs.so.1");
+  const std::pair<const char *, std::string> facts[] = {
+      {"program", words_of(o.command)},
+      {"device", o.device.empty()     ? "any"
+                 : o.device == "soft" ? "soft, the software HCA"
+                                      : o.device},
+      {"rdma-core", verbs.release ? std::to_string(*verbs.release) : "unknown"},
+      {"engine", value_or("IBVEXP_ENGINE", "own")},
+      {"layout", value_or("IBVEXP_LAYOUT", "4.x")},
+      {"switches", value_or("IBVEXP_BEYOND", "none")},
+      {"ended", WIFSIGNALED(ended.status)
+                    ? fmt::format("by signal {} ({})", WTERMSIG(ended.status),
+                                  strsignal(WTERMSIG(ended.status)))
+                    : fmt::format("with status {}", WEXITSTATUS(ended.status))},
+      {"processes still running", std::to_string(ended.running)},
+      {"duration", fmt::format("{:.1f} s", ended.seconds)}};
+  Words out;
+  for (const auto &[name, value] : facts)
+    out.insert(out.end(), {"--run-fact", fmt::format("{}={}", name, value)});
+  return out;
+}
+
+int write_report(const RunOptions &o, const fs::path &trace_file, const Ended &ended) {
+  Words command = {"ibvexp", "audit", "--quiet", "--html", o.report};
+  for (std::string &word : run_facts(o, ended)) command.push_back(std::move(word));
+  command.push_back(trace_file.string());
   unsetenv("LD_PRELOAD");
   unsetenv("IBVEXP_TRACE");
-  const std::string self = own_path().string();
-  const int status =
-      run_program(self, {"ibvexp", "audit", "--quiet", "--html", o.report, trace_file.string()});
+  const int status = run_program(own_path().string(), command);
   if (o.trace.empty()) fs::remove(trace_file);
   return status;
 }
@@ -232,11 +277,15 @@ int run(const RunOptions &o) {
   preload(libraries, !o.no_follow);
   if (!o.beyond.empty()) setenv("IBVEXP_BEYOND", o.beyond.c_str(), 1);
 
-  int status;
+  Ended ended{};
+  int &status = ended.status;
   bool doubtful = false;
   {
     const TallyFile tally(o.fail_on_refused);
+    const auto start = std::chrono::steady_clock::now();
     status = run_program(file, o.command);
+    ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!o.report.empty()) ended.running = tally.users();
     // Another ibvexp counts by itself.
     if (tally.get() != nullptr && !is_ibvexp(file))
       for (const std::string &line : afterword(*tally.get(), command_of(o), file, status))
@@ -246,7 +295,7 @@ int run(const RunOptions &o) {
   // Of processes that had no time to write themselves.
   if (traced && trace_file.string().find('%') == std::string::npos)
     trace::gather(trace_file.c_str(), false);
-  if (!o.report.empty() && write_report(o, trace_file) != 0)
+  if (!o.report.empty() && write_report(o, trace_file, ended) != 0)
     fmt::print(stderr, "ibvexp: the report {} was not written\n", o.report);
   if (doubtful) return exit_refused;
   end_as(status);
