@@ -196,14 +196,11 @@ TEST_CASE("a listener that comes late is found") {
 
 TEST_CASE("a listener that comes back is found") {
   Channel c;
-  Id id(c);
-  u16 port;
-  {
-    Id first(c);
-    REQUIRE(first.bind(ip("0.0.0.0")) == 0);
-    REQUIRE(first.listen() == 0);
-    port = first.port();
-  }
+  Id id(c), first(c);
+  REQUIRE(first.bind(ip("0.0.0.0")) == 0);
+  REQUIRE(first.listen() == 0);
+  const u16 port = first.port();
+  first.destroy();
   id.resolve(ip(ib_address, port));
   REQUIRE(id.connect(parameters(1)) == 0);
   CHECK(c.quiet(0));

@@ -167,7 +167,7 @@ TEST_CASE("A completion queue has a format and moderation", "[devx_test]") {
   const Umem umem(c, 8192 + 4096);
   const Box in = create_cq(c, 6, umem.id(), umem.id(), 8192);
   CHECK(refused(c, changed(in, cqc + 11, 1, 1)) == bad_param);  // one entry for all
-  CHECK(refused(c, changed(in, cqc + 24, 2, 1)) == bad_param);  // another layout
+  CHECK(refused(c, changed(in, cqc + 30, 2, 1)) == bad_param);  // another layout
   CHECK(refused(c, changed(in, cqc + 99, 5, 23)) == bad_param);
   Box compressed = changed(in, cqc + 17, 1, 1);
   CHECK(refused(c, changed(compressed, cqc + 18, 2, 2)) == bad_param);
