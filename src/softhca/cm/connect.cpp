@@ -18,8 +18,8 @@ constexpr u8 max_retry = 7;        // three bits in the messages
 // CMA_CM_RESPONSE_TIMEOUT and CMA_MAX_CM_RETRIES.
 constexpr u64 response_ns = u64{4096} << 20;
 constexpr u32 retries = 15;
-// How long a listener is looked for that is expected, before a host refuses. On a real
-// network the way there and back gives a server the time to get ready: the second
+// How long a listener is looked for before a host refuses. On a real network
+// the way there and back gives a server the time to get ready: the second
 // connection of perftest's -R is asked for while the server still prepares it,
 // and here both may share one processor with others.
 constexpr u64 seek_ns = 250'000'000, seek_period_ns = 5'000'000;
@@ -184,6 +184,7 @@ int connect(Id &id, const ConnectParameters &p) {
 
   l.last = request;
   l.state = id.ud() ? LinkState::sidr_req_sent : LinkState::req_sent;
+  l.seek_until_ns = device_clock_ns() + seek_ns;
   seek_listener(id);
   return 0;
 }
@@ -191,8 +192,7 @@ int connect(Id &id, const ConnectParameters &p) {
 void seek_listener(Id &id) {
   Connection &l = id.link;
   Listener listener;
-  const Listening found = find_listener(id.remote.host, l.last.service, id.destination, listener);
-  if (found == Listening::found) {
+  if (find_listener(id.remote.host, l.last.service, id.destination, listener)) {
     l.seek_until_ns = 0;
     l.peer = listener.party;
     l.last.to_comm_id = listener.owner;
@@ -200,7 +200,6 @@ void seek_listener(Id &id) {
     return send(l.peer, l.last);
   }
   const u64 now = device_clock_ns();
-  if (l.seek_until_ns == 0 && found == Listening::expected) l.seek_until_ns = now + seek_ns;
   if (now < l.seek_until_ns) {
     l.deadline_ns = now + seek_period_ns;
     return;

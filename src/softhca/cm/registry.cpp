@@ -32,16 +32,12 @@ constexpr u64 max_records = 1u << 20;
 // As net.ipv4.ip_local_port_range has it by default.
 constexpr u16 first_ephemeral = 32768, last_ephemeral = 60999;
 
-// A server that takes one connection after another may listen again.
-constexpr u64 left_for_ns = 1'000'000'000;
-
-// left: by a listener, at that time.
-enum class Kind : u32 { free = 0, station, binding, left };
+enum class Kind : u32 { free = 0, station, binding };
 
 struct Record {
   Kind kind = Kind::free;
   u32 version = table_version;
-  u64 incarnation = 0;  // of what a listener has left: when
+  u64 incarnation = 0;
   u16 slot = 0;
   u16 host = 0;
   u16 port_space = 0;
@@ -56,10 +52,6 @@ struct Record {
 
   Party party() const { return {slot, incarnation}; }
   Address where() const { return Address(address, sizeof address); }
-  bool unused() const {
-    return kind == Kind::free ||
-           (kind == Kind::left && device_clock_ns() - incarnation > left_for_ns);
-  }
 };
 static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) % 8 == 0);
 
@@ -100,8 +92,8 @@ class Table {
     return write_all(fd_, &r, sizeof r, at);
   }
   int add(Record r) {
-    const auto it =
-        std::find_if(records_.begin(), records_.end(), [](const Record &x) { return x.unused(); });
+    const auto it = std::find_if(records_.begin(), records_.end(),
+                                 [](const Record &x) { return x.kind == Kind::free; });
     if (it == records_.end()) {
       records_.push_back(r);
       return put(records_.back());
@@ -115,7 +107,7 @@ class Table {
   }
   // Whether the owner lives; the record is dropped if not.
   bool living(Record &r) {
-    if (r.kind == Kind::free || r.kind == Kind::left) return false;
+    if (r.kind == Kind::free) return false;
     const u64 key = r.incarnation ^ u64 { r.slot } << 48;
     if (known_alive_.count(key) != 0) return true;
     if (!alive(r.party())) {
@@ -282,16 +274,8 @@ int listen_port(const Binding &b) {
 void unbind_port(const Binding &b) {
   Table table;
   if (table.error() != 0) return;
-  for (Record &r : table.records()) {
-    if (!is_own(r, b)) continue;
-    if (r.listening == 0) {
-      table.drop(r);
-      continue;
-    }
-    r.kind = Kind::left;
-    r.incarnation = device_clock_ns();
-    table.put(r);
-  }
+  for (Record &r : table.records())
+    if (is_own(r, b)) table.drop(r);
 }
 
 bool listener_takes(const Address &listening, bool family_only, const Address &to) {
@@ -300,22 +284,17 @@ bool listener_takes(const Address &listening, bool family_only, const Address &t
   return !family_only && listening.any();  // an IPv6 wildcard takes IPv4 as well
 }
 
-Listening find_listener(u16 host, u64 service, const Address &to, Listener &out) {
+bool find_listener(u16 host, u64 service, const Address &to, Listener &out) {
   Table table;
-  if (table.error() != 0) return Listening::expected;
-  Listening found = Listening::nobody;
+  if (table.error() != 0) return false;
+  bool found = false;
   for (Record &r : table.records()) {
-    if ((r.kind != Kind::binding && r.kind != Kind::left) || r.unused() || r.host != host) continue;
+    if (r.kind != Kind::binding || !r.listening || r.host != host) continue;
     const Address where = r.where();
-    if (where.service(r.port_space) != service || !listener_takes(where, r.family_only, to))
-      continue;
-    if (r.kind == Kind::binding && !table.living(r)) continue;
-    if (r.kind == Kind::left || !r.listening) {
-      found = std::max(found, Listening::expected);
-      continue;
-    }
+    if (where.service(r.port_space) != service) continue;
+    if (!listener_takes(where, r.family_only, to) || !table.living(r)) continue;
     out = {r.party(), r.owner};
-    found = Listening::found;
+    found = true;
     if (!where.any()) break;  // nothing is more particular
   }
   return found;

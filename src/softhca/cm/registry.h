@@ -54,10 +54,8 @@ struct Listener {
   u32 owner = 0;
 };
 // Who listens on `host` for connections to this address and service. Native
-// InfiniBand requests reach only listeners of that family. expected: nobody, but the port is
-// bound and may come to listen, or a listener has just left it.
-enum class Listening : u8 { nobody, expected, found };
-Listening find_listener(u16 host, u64 service, const Address &to, Listener &out);
+// InfiniBand requests reach only listeners of that family.
+bool find_listener(u16 host, u64 service, const Address &to, Listener &out);
 
 // The rule behind: whether a listener takes a request to `to`.
 bool listener_takes(const Address &listening, bool family_only, const Address &to);
