@@ -31,6 +31,17 @@ template <bool shuffles>
   if (place_of(piece) != end) write_end(place_of(piece));
 }
 
+// One piece needs no loop.
+[[gnu::always_inline]] inline void put_piece(std::uint8_t *at, const std::uint8_t *end,
+                                             const ibv_sge &piece) {
+  const std::uint64_t sizes = size_and_key(piece);
+  if (static_cast<std::uint32_t>(sizes) != 0) [[likely]] {
+    write_piece(at, piece.addr, sizes);
+    at += segment_bytes;
+  }
+  if (at != end) write_end(at);
+}
+
 template <bool shuffles>
 [[gnu::always_inline]] inline void put_list(std::uint8_t *at, const std::uint8_t *end,
                                             const ibv_sge *piece, std::uint32_t count) {
@@ -131,7 +142,9 @@ template <bool single, bool shuffles>
     return post_any(queue, wr, bad);
   const std::uint32_t slot = head & queue.mask;
   std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
-  put_pieces<shuffles>(entry + queue.skip, entry + queue.entry_bytes, wr->sg_list, pieces);
+  std::uint8_t *const at = entry + queue.skip, *const end = entry + queue.entry_bytes;
+  if constexpr (single) put_piece(at, end, *wr->sg_list);
+  else put_pieces<shuffles>(at, end, wr->sg_list, pieces);
   queue.ids[slot] = wr->wr_id;
   queue.counters->head = head + 1;
   before_record();
@@ -186,7 +199,7 @@ int post_pieces(Endpoint &of, const ibv_sge *list, std::uint32_t count) {
       return EINVAL;
     const std::uint32_t slot = head & queue.mask;
     std::uint8_t *const entry = queue.buffer + std::size_t{slot} * queue.entry_bytes;
-    put_pieces<false>(entry + queue.skip, entry + queue.entry_bytes, list, 1);
+    put_piece(entry + queue.skip, entry + queue.entry_bytes, *list);
     queue.ids[slot] = 0;
   }
   queue.counters->head = head;
