@@ -276,6 +276,7 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
   const std::size_t end = std::min(stop - start, host_memory());
   // Longer ranges than one element can name are brought in piece by piece.
   constexpr std::size_t largest = std::size_t{1} << 30;
+  const KeepErrno keep;
   for (std::size_t done = 0; done < end;) {
     const std::size_t length = std::min(end - done, largest);
     ibv_sge piece{start + done, static_cast<std::uint32_t>(length), mr->lkey};
