@@ -330,9 +330,10 @@ TEST_CASE("sending to nobody is cheap", "[fabric]") {
   CHECK(f->consumed(9, 1));
   Fabric *late = Fabric::join(n.name, ring);
   CHECK(late->slot() == 2);
-  CHECK(eventually([&] { return f->alive(2); }));
-  introduce(*f, *late);
-  CHECK(send(*f, 2, 1, 64) == Reserve::ok);
+  CHECK(eventually([&] {
+    introduce(*f, *late);
+    return send(*f, 2, 1, 64) == Reserve::ok;
+  }));
   late->leave(false);
   f->leave(false);
 }
@@ -407,8 +408,8 @@ TEST_CASE("a killed receiver is noticed and its successor reached", "[fabric]") 
 
   Child second(receiver);
   REQUIRE(second.hear() == 2);
-  CHECK(eventually([&] { return f->alive(2); }));
-  REQUIRE(send_patiently(*f, 2, 0, 5000));
+  REQUIRE(eventually([&] { return send_patiently(*f, 2, 0, 5000); }));
+  CHECK(f->alive(2));
   CHECK(second.hear() == 1);
 
   // Without anybody asking alive(): a datagram sender notices by itself.
