@@ -32,14 +32,14 @@ template <bool shuffles>
 }
 
 // One piece needs no loop.
-[[gnu::always_inline]] inline void put_piece(std::uint8_t *at, const std::uint8_t *end,
+[[gnu::always_inline]] inline void put_piece(std::uint8_t *place, const std::uint8_t *end,
                                              const ibv_sge &piece) {
   const std::uint64_t sizes = size_and_key(piece);
   if (static_cast<std::uint32_t>(sizes) != 0) [[likely]] {
-    write_piece(at, piece.addr, sizes);
-    at += segment_bytes;
+    write_piece(place, piece.addr, sizes);
+    place += segment_bytes;
   }
-  if (at != end) write_end(at);
+  if (place != end) write_end(place);
 }
 
 template <bool shuffles>
