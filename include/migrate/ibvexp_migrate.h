@@ -111,15 +111,23 @@ struct ibvexp_prefetch_attr {
 
 static inline int ibvexp_prefetch_mr(struct ibv_mr *mr, const struct ibvexp_prefetch_attr *attr)
 {
-	struct ibv_sge all;
+	const size_t most = (size_t)1 << 30;
+	struct ibv_sge part;
+	size_t done = 0;
+	int error = 0;
 
-	all.addr = (uintptr_t)attr->addr;
-	all.length = (uint32_t)attr->length;
-	all.lkey = mr->lkey;
-	return ibv_advise_mr(mr->pd,
-			     attr->for_writing ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
-					       : IBV_ADVISE_MR_ADVICE_PREFETCH,
-			     0, &all, 1);
+	/* One element of the list names less than 4 GiB. */
+	for (; done < attr->length && error == 0; done += part.length) {
+		part.addr = (uintptr_t)attr->addr + done;
+		part.length = (uint32_t)(attr->length - done < most ? attr->length - done : most);
+		part.lkey = mr->lkey;
+		error = ibv_advise_mr(mr->pd,
+				      attr->for_writing ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
+							: IBV_ADVISE_MR_ADVICE_PREFETCH,
+				      0, &part, 1);
+	}
+	/* The pages of a region that is not on demand are there already. */
+	return error == ENOENT ? 0 : error;
 }
 
 /* Memory windows */

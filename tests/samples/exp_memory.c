@@ -126,6 +126,9 @@ static void on_demand(void) {
   destroy_pair();
   check(ibv_dereg_mr(mr), "ibv_dereg_mr");
   munmap(pages, size);
+  /* A hint: the pages of other regions are there already. */
+  hint.addr = out;
+  check(ibv_exp_prefetch_mr(out_mr, &hint), "ibv_exp_prefetch_mr of a pinned region");
   printf("pages on demand prefetched and written\n");
 }
 
