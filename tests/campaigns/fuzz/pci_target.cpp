@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bytes.h"
+#include "command_box.h"
 
 #include "base/fields.h"
 #include "firmware/guest_memory.h"
@@ -21,25 +22,11 @@
 namespace {
 
 using namespace softhca;
+using test::Box;
 
 constexpr u64 guest_bytes = 8 << 20, queue_at = 0x1000, boxes_at = 0x10000, box_bytes = 1024,
               data_at = 0x100000, uar_page = 0x20;
 u64 commands_given = 0, doorbells_rung = 0;
-
-// An input box, and what is in it.
-struct Box : std::vector<u8> {
-  explicit Box(u16 opcode, size_t bytes = 16) : std::vector<u8>(bytes) {
-    store_be16(data(), opcode);
-  }
-  Box &put(u32 bit, u32 width, u32 value) {
-    set_field(data(), bit, width, value);
-    return *this;
-  }
-  Box &put64(u32 byte, u64 value) {
-    store_be64(data() + byte, value);
-    return *this;
-  }
-};
 
 // The one function of the process; it is reset between inputs.
 class World {
