@@ -19,7 +19,7 @@ inline void write_file(const std::string &path, const std::string &text) {
   if (!file) throw std::runtime_error("cannot write " + path);
 }
 
-// Throws the same where that would fail, before the work of which the file tells.
+// Throws the same error if write_file() would fail. For reports, before the work that they describe.
 inline void check_writable(const std::string &path) {
   namespace fs = std::filesystem;
   std::error_code error;

@@ -114,7 +114,7 @@ TEST_CASE(
   CHECK(ask(IBV_EXP_INTF_CQ, rig.cq.get()) == IBV_EXP_INTF_STAT_OK);
 }
 
-TEST_CASE("a family has versions, and no members that nobody knows [row:ibv_exp_query_intf]",
+TEST_CASE("unknown versions and members of a family are refused [row:ibv_exp_query_intf]",
           "[engine]") {
   Rig rig;
   ibv_exp_query_intf_params params{};

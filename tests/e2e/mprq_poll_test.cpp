@@ -104,7 +104,7 @@ TEST_CASE("queues of single packets on the same CQ keep their byte_len") {
   for (unsigned i = 0; i < 16; ++i)
     frames.push_back(make_udp(60 + i * 50, i, i % 2 == 0 ? std::uint8_t{1} : std::uint8_t{7}));
   t.transmit(frames);
-  // And a completion of a send, of a frame that nobody takes.
+  // And the completion of a sent frame that matches no flow rule.
   Buffer own(t.pd.get(), 2048);
   const Frame unwanted = make_udp(60, 0, 9);
   std::memcpy(own.bytes.data(), unwanted.data(), unwanted.size());

@@ -17,8 +17,8 @@ bool QpResource::page_fault(const PageFault &fault, PageSide side) {
   return hca.raise_page_fault(number, fault, side);
 }
 
-// As faults of remote keys are told, also those of local ones: the driver looks for the key
-// and the addresses, and not into the work request.
+// Faults of local keys are reported as those of remote ones are: with the key and the addresses,
+// so that the driver need not read the work request.
 bool Hca::raise_page_fault(u32 qpn, const PageFault &fault, PageSide side) {
   constexpr u8 subtype_key = 1;
   constexpr u32 of_requester = 1, of_key = 4;

@@ -63,7 +63,7 @@ int flow_add(FlowRule &);
 void flow_remove(FlowRule &);
 // In a forked child: the rules are the parent's.
 void flow_forget();
-// Tells the fabric whether frames are wanted here.
+// Announces to the fabric whether this process has flow rules.
 void flow_announce();
 
 // A frame from the wire. False: a receiver has no WQE for it at the moment, and

@@ -100,7 +100,7 @@ void audit_trace(std::string_view text, FileReport &report) {
         add(sums.refusals, "refusals");
         add(sums.failures, "failures");
         ++sums.processes;
-        // The place of a refusal tells more than that of a call.
+        // Keep the process with a refusal: its call site is what the user looks for.
         if (sums.row != nullptr && !row.contains("first_refusal")) continue;
         if (sums.row != nullptr && sums.row->contains("first_refusal")) continue;
         sums.process = process;

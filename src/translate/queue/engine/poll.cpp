@@ -91,7 +91,7 @@ template <class Sink>
   if (before->tag == tag) [[likely]]
     return before;
   // An old entry may name, by a number that was given out again, a queue that completes
-  // elsewhere: nobody would take that out of this one when it goes, nor wait for us.
+  // elsewhere. Destroying that queue neither waits for this poll nor cleans this CQ.
   Endpoint *found = nullptr;
   if ((mark & rare) == 0 || is_ready(mark)) [[likely]]
     found = queue.endpoints->find(be(tag));
