@@ -11,35 +11,38 @@ namespace ibvexp {
 
 // name, version node. The node is named because an unversioned look-up finds
 // the oldest one, whose structures are of another age.
-#define IBVEXP_REAL_FUNCTIONS(X)        \
-  X(ibv_get_device_list, "IBVERBS_1.1") \
-  X(ibv_open_device, "IBVERBS_1.1")     \
-  X(ibv_close_device, "IBVERBS_1.1")    \
-  X(ibv_import_device, "IBVERBS_1.10")  \
-  X(ibv_import_dm, "IBVERBS_1.13")      \
-  X(ibv_create_qp, "IBVERBS_1.1")       \
-  X(ibv_destroy_qp, "IBVERBS_1.1")      \
-  X(ibv_modify_qp, "IBVERBS_1.1")       \
-  X(ibv_resize_cq, "IBVERBS_1.1")       \
-  X(ibv_get_cq_event, "IBVERBS_1.1")    \
-  X(ibv_get_async_event, "IBVERBS_1.1") \
-  X(ibv_ack_async_event, "IBVERBS_1.1") \
-  X(ibv_modify_srq, "IBVERBS_1.1")      \
-  X(ibv_query_srq, "IBVERBS_1.1")       \
-  X(ibv_destroy_srq, "IBVERBS_1.1")     \
-  X(ibv_dereg_mr, "IBVERBS_1.1")        \
-  X(ibv_create_cq, "IBVERBS_1.1")       \
-  X(ibv_destroy_cq, "IBVERBS_1.1")      \
-  X(ibv_ack_cq_events, "IBVERBS_1.1")   \
-  X(ibv_create_srq, "IBVERBS_1.1")      \
-  X(ibv_query_qp, "IBVERBS_1.1")        \
-  X(ibv_attach_mcast, "IBVERBS_1.1")    \
-  X(ibv_detach_mcast, "IBVERBS_1.1")    \
-  X(_ibv_query_gid_ex, "IBVERBS_1.11")  \
-  X(mlx5dv_create_qp, "MLX5_1.3")       \
-  X(mlx5dv_create_wq, "MLX5_1.3")       \
-  X(mlx5dv_open_device, "MLX5_1.7")     \
-  X(mlx5dv_init_obj, "MLX5_1.2")        \
+#define IBVEXP_REAL_FUNCTIONS(X)             \
+  X(ibv_get_device_list, "IBVERBS_1.1")      \
+  X(ibv_open_device, "IBVERBS_1.1")          \
+  X(ibv_close_device, "IBVERBS_1.1")         \
+  X(ibv_import_device, "IBVERBS_1.10")       \
+  X(ibv_import_dm, "IBVERBS_1.13")           \
+  X(ibv_create_qp, "IBVERBS_1.1")            \
+  X(ibv_destroy_qp, "IBVERBS_1.1")           \
+  X(ibv_modify_qp, "IBVERBS_1.1")            \
+  X(ibv_resize_cq, "IBVERBS_1.1")            \
+  X(ibv_get_cq_event, "IBVERBS_1.1")         \
+  X(ibv_get_async_event, "IBVERBS_1.1")      \
+  X(ibv_ack_async_event, "IBVERBS_1.1")      \
+  X(ibv_modify_srq, "IBVERBS_1.1")           \
+  X(ibv_query_srq, "IBVERBS_1.1")            \
+  X(ibv_destroy_srq, "IBVERBS_1.1")          \
+  X(ibv_dereg_mr, "IBVERBS_1.1")             \
+  X(ibv_create_cq, "IBVERBS_1.1")            \
+  X(ibv_destroy_cq, "IBVERBS_1.1")           \
+  X(ibv_ack_cq_events, "IBVERBS_1.1")        \
+  X(ibv_create_srq, "IBVERBS_1.1")           \
+  X(ibv_query_qp, "IBVERBS_1.1")             \
+  X(ibv_attach_mcast, "IBVERBS_1.1")         \
+  X(ibv_detach_mcast, "IBVERBS_1.1")         \
+  X(_ibv_query_gid_ex, "IBVERBS_1.11")       \
+  X(mlx5dv_create_qp, "MLX5_1.3")            \
+  X(mlx5dv_create_wq, "MLX5_1.3")            \
+  X(mlx5dv_open_device, "MLX5_1.7")          \
+  X(mlx5dv_init_obj, "MLX5_1.2")             \
+  X(mlx5dv_devx_cq_modify, "MLX5_1.8")       \
+  X(mlx5dv_devx_qp_query, "MLX5_1.8")        \
+  X(mlx5dv_modify_qp_udp_sport, "MLX5_1.17") \
   X(ibv_qp_to_qp_ex, "IBVERBS_1.6")
 
 struct Real {

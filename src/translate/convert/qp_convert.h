@@ -176,6 +176,12 @@ inline ibv_qp_attr to_modern(const ibv_exp_qp_attr &from) {
   return to;
 }
 
+// (modern <- exp) The UDP source port by which switches spread the packets of RoCE v2, among the
+// ports that the standard sets aside for it.
+inline std::uint16_t to_udp_source(std::uint32_t flow_entropy) {
+  return ibv_flow_label_to_udp_sport((flow_entropy ^ flow_entropy >> 20) & 0xfffff);
+}
+
 // (modern <- exp) Rate and bursts in one request.
 inline ibv_qp_rate_limit_attr to_modern_pace(const ibv_exp_qp_attr &from) {
   ibv_qp_rate_limit_attr to{};

@@ -23,6 +23,7 @@ struct QpState {
   bool checksums = false;                // of raw packets: the device fills them in
   std::uint8_t port = 0;                 // given on the way to INIT; 0: not seen
   std::uint16_t max_tso_header = 0;
+  std::uint16_t udp_source = 0;  // of RoCE v2, for when it is in RTS; 0: as the kernel has it
   ibv_cq *recv_cq = nullptr;
   ibv_qp_cap granted{};
   native::Builders builders;  // closed for most
@@ -31,6 +32,7 @@ struct QpState {
     qp.store(nullptr, std::memory_order_relaxed);
     shown.store(nullptr, std::memory_order_relaxed);
     dct = nullptr;
+    udp_source = 0;
     builders.ex = nullptr;
   }
 };

@@ -4,12 +4,14 @@
 #include "base/log.h"
 #include "base/owned.h"
 #include "base/real.h"
+#include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/cq_convert.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/fronts.h"
 #include "translate/state/clock_info.h"
 #include "translate/verbs/environment.h"
+#include "translate/verbs/firmware.h"
 #include "translate/verbs/res_domain.h"
 
 #include <cerrno>
@@ -304,6 +306,23 @@ Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t f
   return made.release();
 }
 
+// The device changes it at any time, and back.
+Result<void> command_overrun(ibv_cq *cq, bool ignored, std::uint32_t flags) {
+  queue::CqFront *const front = queue::before(cq);
+  const auto change = [&](ibv_cq *of) {
+    return change_overrun(of, queue::facts_of(of).cqn, ignored);
+  };
+  auto changed = change(cq);
+  if (changed && front != nullptr && front->own.beside != nullptr &&
+      front->own.beside->cq != nullptr)
+    changed = change(front->own.beside->cq);
+  if (!changed)
+    return unsupported(modifying, "cq_cap_flags", flags,
+                       "the device does not change a queue in use");
+  if (front != nullptr) front->own.ignores_overrun = ignored;
+  return {};
+}
+
 // Refusals before anything is changed. The argument decides what is changed: the legacy
 // provider did not compare it with comp_mask.
 Result<void> check(const ibv_exp_cq_attr &attr, std::uint32_t asked) {
@@ -331,7 +350,10 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
     const queue::CqFront *front = queue::before(cq);
     const bool wanted = (attr->cq_cap_flags & IBV_EXP_CQ_IGNORE_OVERRUN) != 0;
     const bool is = front != nullptr && front->own.ignores_overrun;
-    if (wanted != is) {
+    if (switched_on(Beyond::cq_ignore_overrun)) {
+      if (const auto changed = command_overrun(cq, wanted, attr->cq_cap_flags); !changed)
+        return changed;
+    } else if (wanted != is) {
       if (is || state == nullptr) return no_overrun(attr->cq_cap_flags);
       const auto changed = ignore_overrun(*state, cq, attr->cq_cap_flags);
       if (!changed) return changed.failure();

@@ -4,12 +4,16 @@
 #include "base/log.h"
 #include "base/owned.h"
 #include "base/real.h"
+#include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/dct_convert.h"
 #include "translate/queue/fronts.h"
 #include "translate/verbs/device.h"
+#include "translate/verbs/firmware.h"
 #include "translate/verbs/scatter.h"
 #include "translate/verbs/xrc_srq.h"
+
+#include <optional>
 
 namespace ibvexp::translate {
 
@@ -196,10 +200,21 @@ Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *
   if (const auto asked = outcome(real().ibv_query_qp(target->qp, &modern, dct_query, &init));
       !asked)
     return asked;
+  std::optional<TargetFacts> told;
+  if (switched_on(Beyond::dct_query)) {
+    const auto asked = query_target(target->qp);
+    if (!asked) return asked.failure();
+    told = asked.value();
+  }
   modern.ah_attr.grh = target->route;
   to_legacy(modern, *attr);
   attr->dc_key = target->dc_key;
   attr->key_violations = 0;
+  if (told) {
+    attr->dc_key = told->access_key;
+    attr->key_violations = told->violations;
+    attr->state = told->state;
+  }
   attr->srq = dct->srq;
   attr->cq = dct->cq;
   attr->pd = dct->pd;

@@ -2,6 +2,7 @@
 
 #include "base/keep_errno.h"
 #include "base/real.h"
+#include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/access_convert.h"
 #include "translate/verbs/device_memory.h"
@@ -209,6 +210,25 @@ int dereg_mr(ContextState *state, ibv_mr *mr) {
   return result;
 }
 
+namespace {
+
+Result<void> check_allocation(unsigned asked, const void *addr, std::size_t length,
+                              std::uint64_t exp_access) {
+  constexpr auto id = FeatureId::contig_rereg_mr_allocate;
+  if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+    return unsupported(changing, id, "exp_access", exp_access);
+  if ((asked & IBV_EXP_REREG_MR_CHANGE_TRANSLATION) == 0)
+    return invalid(changing, "flags", asked, "ALLOCATE_MR changes the translation, too");
+  if (addr != nullptr)
+    return invalid(changing, "addr", reinterpret_cast<std::uintptr_t>(addr),
+                   "must be null with ALLOCATE_MR");
+  if (length == 0 || length > SIZE_MAX / 2)
+    return invalid(changing, "length", length, "cannot be allocated");
+  return {};
+}
+
+}  // namespace
+
 Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, void *addr,
                       std::size_t length, std::uint64_t exp_access, ibv_exp_rereg_mr_attr *attr) {
   constexpr unsigned known = IBV_EXP_REREG_MR_CHANGE_TRANSLATION | IBV_EXP_REREG_MR_CHANGE_PD |
@@ -222,20 +242,39 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
   if ((asked & IBV_EXP_REREG_MR_KEEP_VALID) != 0)
     return unsupported(changing, "flags", asked, "rdma-core cannot keep the old region");
   if ((asked & ~known) != 0) return invalid(changing, "flags", asked, "unknown bits");
+  bool allocates = false;
   if ((asked & IBV_EXP_REREG_MR_CHANGE_ACCESS) != 0) {
     if (const auto access =
             check_bits(changing, "exp_access", exp_access, bits_of<"ibv_exp_access_flags">());
         !access)
       return access;
-    if ((exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0)
-      return unsupported(changing, FeatureId::contig_rereg_mr_allocate, "exp_access", exp_access);
+    if ((exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0) {
+      if (const auto asks = check_allocation(asked, addr, length, exp_access); !asks) return asks;
+      allocates = true;
+    }
   }
   if ((asked & IBV_EXP_REREG_MR_CHANGE_PD) != 0 && (pd == nullptr || pd->context != mr->context))
     return invalid(changing, "pd", 0, "null or of another context");
 
   const KeepErrno keep;
+  Mapping memory;
+  OwnedMemory *kept = nullptr;
+  if (allocates) {
+    memory = allocate(length);
+    addr = memory.address();
+    if (addr == nullptr) return Error{ENOMEM};
+    // Before the region changes: this may fail. No address is no memory.
+    const MutexGuard guard(state.mutex);
+    kept = &state.owned_memory[mr];
+  }
   const int error =
       ibv_rereg_mr(mr, flags, pd, addr, length, static_cast<int>(to_modern_access(exp_access)));
+  // In both cases the region has the new memory.
+  if (allocates && (error == 0 || error == IBV_REREG_MR_ERR_DO_FORK_OLD)) {
+    const MutexGuard guard(state.mutex);
+    if (kept->address != nullptr) ::munmap(kept->address, kept->length);
+    *kept = memory.keep();
+  }
   if (error == 0) return {};
   // Negative codes say which step failed; errno has the reason of some.
   return keep.reason(error == IBV_REREG_MR_ERR_INPUT ? EINVAL : EIO);

@@ -449,6 +449,33 @@ int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int ma
   return real().ibv_modify_qp(qp, &attr, mask & ~IBV_QP_AV);
 }
 
+// The device takes the port in RTS: what was asked before that waits.
+int spread_packets(QpState *known, ibv_qp *qp) {
+  if (known == nullptr || known->udp_source == 0 || qp->state != IBV_QPS_RTS) return 0;
+  const int error = real().mlx5dv_modify_qp_udp_sport(qp, known->udp_source);
+  if (error == 0) known->udp_source = 0;
+  return positive(error);
+}
+
+// Refusals before anything is changed.
+Result<void> check_entropy(const QpState *known, ibv_qp *qp, const ibv_exp_qp_attr &attr) {
+  if ((attr.comp_mask & IBV_EXP_QP_ATTR_FLOW_ENTROPY) == 0)
+    return invalid(modifying, "comp_mask", attr.comp_mask, "flow_entropy is not marked as valid");
+  const auto refused = [&](const char *why) {
+    return unsupported(modifying, "flow_entropy", attr.flow_entropy, why);
+  };
+  if (known == nullptr || (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC))
+    return refused("for RC and UC queue pairs only");
+  if (real().mlx5dv_modify_qp_udp_sport == nullptr) return refused("rdma-core before release 33");
+  ibv_port_attr port{};
+  const std::uint8_t number = port_of(*known, qp);
+  if (const auto asked = outcome(ibv_query_port(qp->context, number != 0 ? number : 1, &port));
+      !asked)
+    return asked;
+  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return refused("for RoCE only");
+  return {};
+}
+
 // Any queue pair, by whatever door. Not so for targets.
 int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
   const int error = is_initiator(known, qp) ? modify_initiator(*known, qp, attr, mask)
@@ -468,7 +495,7 @@ int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &a
     // A reset takes all requests away, without completions.
     if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET) known->builders.forget();
   }
-  return 0;
+  return spread_packets(known, qp);
 }
 
 }  // namespace
@@ -506,6 +533,10 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
   }
 
   QpState *known = find_qp(&state, qp);
+  const bool entropy = (mask & IBV_EXP_QP_FLOW_ENTROPY) != 0;
+  if (entropy) {
+    if (const auto checked = check_entropy(known, qp, *attr); !checked) return checked;
+  }
   const bool initiator = is_initiator(known, qp);
   if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !initiator)
     return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
@@ -516,10 +547,16 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
   if (burst) modern_mask &= ~IBV_QP_RATE_LIMIT;
 
   const KeepErrno keep;
-  if (modern_mask != 0 || !burst) {
+  const std::uint16_t waiting = known != nullptr ? known->udp_source : std::uint16_t{0};
+  if (entropy) known->udp_source = to_udp_source(attr->flow_entropy);
+  if (modern_mask != 0 || !(burst || entropy)) {
     if (const auto changed = outcome(modify_known(&state, known, qp, modern, modern_mask));
-        !changed)
+        !changed) {
+      if (known != nullptr) known->udp_source = waiting;
       return changed;
+    }
+  } else if (entropy) {
+    if (const auto changed = outcome(spread_packets(known, qp)); !changed) return changed;
   }
   if (burst) {
     ibv_qp_rate_limit_attr limit = to_modern_pace(*attr);

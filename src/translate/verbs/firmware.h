@@ -1,0 +1,23 @@
+// Commands of mlx5 devices about objects that rdma-core made (DEVX): what has no verb.
+#pragma once
+
+#include "base/result.h"
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+namespace ibvexp::translate {
+
+// MODIFY_CQ: whether completions that nobody has read may be overwritten.
+Result<void> change_overrun(ibv_cq *cq, std::uint32_t number, bool ignored);
+
+// QUERY_DCT. The states have the numbers of IBV_EXP_DCT_STATE_*.
+struct TargetFacts {
+  std::uint8_t state;
+  std::uint64_t access_key;
+  std::uint32_t violations;  // requests with another key
+};
+Result<TargetFacts> query_target(ibv_qp *target);
+
+}  // namespace ibvexp::translate

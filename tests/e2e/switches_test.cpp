@@ -1,0 +1,201 @@
+// What a switch of IBVEXP_BEYOND opens and needs no tests of its own file: each as it is by default,
+// refused, and with the switch.
+#include "dc_rig.h"
+#include "pair.h"
+
+#include <infiniband/mlx5dv.h>
+
+#include <array>
+#include <sys/mman.h>
+
+namespace {
+
+bool served(std::string_view name) {
+  const char *on = std::getenv("IBVEXP_BEYOND");
+  return on != nullptr && std::string_view(on).find(name) != std::string_view::npos;
+}
+
+using Words = std::array<__be32, 128>;
+
+// What the device knows of a queue, behind the header of its answer.
+template <class Query, class Object>
+Words ask(Query query, Object *object, std::uint32_t opcode, std::uint32_t number) {
+  const std::array<__be32, 4> in{htobe32(opcode << 16), 0, htobe32(number)};
+  Words out{};
+  REQUIRE(query(object, in.data(), sizeof(in), out.data(), sizeof(out)) == 0);
+  return out;
+}
+
+bool ignores_overrun(ibv_cq *cq) {
+  mlx5dv_cq facts{};
+  mlx5dv_obj object{};
+  object.cq.in = cq;
+  object.cq.out = &facts;
+  REQUIRE(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) == 0);
+  return (be32toh(ask(mlx5dv_devx_cq_query, cq, 0x402, facts.cqn)[4]) >> 17 & 1) != 0;
+}
+
+std::uint32_t source_port(ibv_qp *qp) {
+  // The path is 24 bytes into the context, which is 24 bytes into the answer; the port 34 into it.
+  return be32toh(ask(mlx5dv_devx_qp_query, qp, 0x50b, qp->qp_num)[(24 + 24 + 32) / 4]) & 0xffff;
+}
+
+int modify_entropy(ibv_qp *qp, std::uint32_t entropy, std::uint64_t more = 0) {
+  ibv_exp_qp_attr attr{};
+  attr.comp_mask = IBV_EXP_QP_ATTR_FLOW_ENTROPY;
+  attr.flow_entropy = entropy;
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  return ibv_exp_modify_qp(qp, &attr, IBV_EXP_QP_FLOW_ENTROPY | more);
+}
+
+}  // namespace
+
+TEST_CASE("a completion queue in use may be overrun [row:IBV_EXP_CQ_IGNORE_OVERRUN]") {
+  Rig rig;
+  rig.cq = rig.create_cq(7);
+  Buffer out(rig.pd.get(), 4096), in(rig.pd.get(), 4096);
+  const Qp a = rig.create_qp(IBV_QPT_RC), b = rig.create_qp(IBV_QPT_RC);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  const auto write = [&](std::uint8_t value) {
+    out.bytes[0] = value;
+    auto piece = out.piece(0, 1);
+    auto wr = request(value, IBV_EXP_WR_RDMA_WRITE, &piece);
+    wr.wr.rdma.remote_addr = in.address();
+    wr.wr.rdma.rkey = in.mr->rkey;
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(a.get(), &wr, &bad) == 0);
+    auto *const landed = static_cast<volatile std::uint8_t *>(in.bytes.data());
+    for (int turns = 0; *landed != value && turns < 50'000'000; ++turns) {
+    }
+    REQUIRE(*landed == value);
+  };
+  write(1);
+  CHECK(rig.completions(1)[0].status == IBV_WC_SUCCESS);
+
+  ibv_exp_cq_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_ATTR_CQ_CAP_FLAGS;
+  attr.cq_cap_flags = IBV_EXP_CQ_IGNORE_OVERRUN;
+  if (!served("cq_ignore_overrun")) {
+    CHECK(ibv_exp_modify_cq(rig.cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == ENOTSUP);
+    CHECK(!ignores_overrun(rig.cq.get()));
+    return;
+  }
+  REQUIRE(ibv_exp_modify_cq(rig.cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == 0);
+  CHECK(ignores_overrun(rig.cq.get()));
+  for (std::uint8_t value = 2; value < 40; ++value) write(value);
+  ibv_qp_attr now{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(a.get(), &now, IBV_QP_STATE, &init) == 0);
+  CHECK(now.qp_state == IBV_QPS_RTS);
+
+  attr.cq_cap_flags = 0;
+  REQUIRE(ibv_exp_modify_cq(rig.cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == 0);
+  CHECK(!ignores_overrun(rig.cq.get()));
+}
+
+TEST_CASE("a region moves to memory of the library [row:contig_rereg_mr_allocate]") {
+  constexpr int all = IBV_EXP_REREG_MR_CHANGE_TRANSLATION | IBV_EXP_REREG_MR_CHANGE_ACCESS;
+  constexpr std::uint64_t access =
+      IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE | IBV_EXP_ACCESS_ALLOCATE_MR;
+  constexpr std::size_t first_size = 32 << 20;
+  Pair p(IBV_QPT_RC);
+  ibv_exp_reg_mr_in in{};
+  in.pd = p.pd.get();
+  in.length = first_size;
+  in.exp_access = access;
+  const Mr mr(ibv_exp_reg_mr(&in));
+  REQUIRE(mr);
+  void *const first = mr->addr;
+  if (!served("rereg_allocate")) {
+    CHECK(ibv_exp_rereg_mr(mr.get(), all, nullptr, nullptr, 8192, access, nullptr) == ENOTSUP);
+    CHECK(mr->addr == first);
+    return;
+  }
+  CHECK(ibv_exp_rereg_mr(mr.get(), IBV_EXP_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 8192, access,
+                         nullptr) == EINVAL);
+  CHECK(ibv_exp_rereg_mr(mr.get(), all, nullptr, first, 8192, access, nullptr) == EINVAL);
+  CHECK(ibv_exp_rereg_mr(mr.get(), all, nullptr, nullptr, 0, access, nullptr) == EINVAL);
+  CHECK(mr->addr == first);
+
+  REQUIRE(ibv_exp_rereg_mr(mr.get(), all, nullptr, nullptr, 8192, access, nullptr) == 0);
+  CHECK(mr->length == 8192);
+  REQUIRE(mr->addr != nullptr);
+  CHECK(mr->addr != first);
+  // What was there is no memory any more, but for what others have put there meanwhile.
+  CHECK(msync(static_cast<char *>(first) + first_size / 2, 4096, MS_ASYNC) == -1);
+
+  auto *const bytes = static_cast<std::uint8_t *>(mr->addr);
+  auto piece = p.out.piece(0, 100);
+  auto wr = p.write(1, &piece);
+  wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(bytes) + 8000;
+  wr.wr.rdma.rkey = mr->rkey;
+  p.post(wr);
+  p.complete(1);
+  CHECK(std::equal(bytes + 8000, bytes + 8100, p.out.bytes.begin()));
+
+  // A region of the program's own memory moves there, too; the memory stays the program's.
+  void *const own = p.in.mr->addr;
+  REQUIRE(ibv_exp_rereg_mr(p.in.mr.get(), all, nullptr, nullptr, 4096, access, nullptr) == 0);
+  CHECK(p.in.mr->addr != own);
+  p.in.bytes[0] = 1;
+}
+
+TEST_CASE("a target tells how often its key was wrong [row:dc_query_dct_key_violations]") {
+  Dc dc;
+  const Dct dct = dc.make_dct();
+  const Qp dci = dc.make_dci();
+  ibv_exp_dct_attr attr{};
+  REQUIRE(ibv_exp_query_dct(dct.get(), &attr) == 0);
+  CHECK(attr.key_violations == 0);
+  auto piece = dc.out.piece(0, 100);
+  auto wr = dc.to(dct.get(), IBV_EXP_WR_RDMA_WRITE, 1, &piece);
+  dc.aim(wr);
+  wr.dc.dct_access_key = key + 1;
+  dc.post(dci.get(), wr);
+  CHECK(dc.take().status == IBV_WC_RETRY_EXC_ERR);
+  REQUIRE(ibv_exp_query_dct(dct.get(), &attr) == 0);
+  CHECK((attr.key_violations != 0) == served("dct_query"));
+  CHECK(attr.dc_key == key);
+  CHECK(attr.state == IBV_EXP_DCT_STATE_ACTIVE);
+}
+
+TEST_CASE(
+    "flow entropy chooses the source port of RoCE [row:entropy_modify_qp] "
+    "[row:IBV_EXP_QP_ATTR_FLOW_ENTROPY] [row:IBV_EXP_QP_FLOW_ENTROPY]") {
+  const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC);
+  Pair p(type);
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(p.context.get(), 1, &port) == 0);
+  if (!served("flow_entropy") || port.link_layer != IBV_LINK_LAYER_ETHERNET) {
+    CHECK(modify_entropy(p.a.get(), 5) == ENOTSUP);
+    return;
+  }
+  const std::uint32_t before = source_port(p.b.get());
+  REQUIRE(modify_entropy(p.a.get(), 5) == 0);
+  CHECK(source_port(p.a.get()) == (0xc000 | 5));
+  REQUIRE(modify_entropy(p.a.get(), 1 << 21) == 0);
+  CHECK(source_port(p.a.get()) == (0xc000 | 2));
+  CHECK(source_port(p.b.get()) == before);
+  auto piece = p.out.piece(0, 100);
+  auto wr = p.write(1, &piece);
+  p.post(wr);
+  p.complete(1);
+  CHECK(std::equal(p.in.bytes.begin(), p.in.bytes.begin() + 100, p.out.bytes.begin()));
+
+  // Before RTS it waits; a request that fails asks for nothing.
+  const Qp late = p.create_qp(type);
+  REQUIRE(modify_entropy(late.get(), 7,
+                         IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT |
+                             IBV_EXP_QP_ACCESS_FLAGS) == 0);
+  CHECK(modify_entropy(late.get(), 9, IBV_EXP_QP_QKEY) != 0);
+  p.connect(late.get(), p.b->qp_num);
+  CHECK(source_port(late.get()) == (0xc000 | 7));
+
+  ibv_exp_qp_attr unmarked{};
+  unmarked.flow_entropy = 5;
+  CHECK(ibv_exp_modify_qp(p.a.get(), &unmarked, IBV_EXP_QP_FLOW_ENTROPY) == EINVAL);
+  const Qp datagram = p.create_qp(IBV_QPT_UD);
+  CHECK(modify_entropy(datagram.get(), 5) == ENOTSUP);
+}
