@@ -23,6 +23,7 @@
 #include "translate/verbs/rdmacm.h"
 #include "translate/verbs/res_domain.h"
 #include "translate/verbs/srq.h"
+#include "translate/verbs/tag_matching.h"
 #include "translate/verbs/window.h"
 #include "translate/verbs/wq.h"
 #include "translate/verbs/xrc.h"
@@ -78,6 +79,7 @@ IBVEXP_SERVES(ibv_exp_dealloc_mkey_list_memory, dealloc_mkey_list_memory);
 IBVEXP_SERVES(ibv_exp_create_res_domain, create_res_domain);
 IBVEXP_SERVES(ibv_exp_destroy_res_domain, destroy_res_domain);
 IBVEXP_SERVES(ibv_exp_create_srq, create_srq);
+IBVEXP_SERVES(ibv_exp_post_srq_ops, post_srq_ops);
 IBVEXP_SERVES(ibv_open_xrc_domain, open_xrc_domain);
 IBVEXP_SERVES(ibv_close_xrc_domain, close_xrc_domain);
 IBVEXP_SERVES(ibv_create_xrc_srq, create_xrc_srq);

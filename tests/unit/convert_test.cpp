@@ -56,6 +56,31 @@ TEST_CASE("opcodes of completions keep their numbers but for one [row:IBV_EXP_WC
   CHECK(to_legacy(IBV_WC_RECV) == IBV_EXP_WC_RECV);
   CHECK(to_legacy(IBV_WC_RECV_RDMA_WITH_IMM) == IBV_EXP_WC_RECV_RDMA_WITH_IMM);
   CHECK(to_legacy(IBV_WC_TSO) == IBV_EXP_WC_TSO);
+  CHECK(to_legacy(IBV_WC_TM_ADD) == IBV_EXP_WC_TM_ADD);
+  CHECK(to_legacy(IBV_WC_TM_DEL) == IBV_EXP_WC_TM_DEL);
+  CHECK(to_legacy(IBV_WC_TM_SYNC) == IBV_EXP_WC_TM_SYNC);
+  CHECK(to_legacy(IBV_WC_TM_RECV) == IBV_EXP_WC_TM_RECV);
+  CHECK(to_legacy(IBV_WC_TM_NO_TAG) == IBV_EXP_WC_TM_NO_TAG);
+}
+
+// [row:IBV_EXP_WC_TM_MATCH][row:IBV_EXP_WC_TM_DATA_VALID][row:IBV_EXP_WC_TM_SYNC_REQ]
+// [row:IBV_EXP_WC_TM_DEL_FAILED]
+TEST_CASE("flags of tags [row:IBV_EXP_WC_TM_RNDV_INCOMPLETE]") {
+  const auto flags = [](ibv_wc_opcode opcode, ibv_wc_status status, unsigned wc_flags) {
+    ibv_wc from = dirty(opcode, wc_flags);
+    from.status = status;
+    const auto wc = to_legacy(from, {}, false);
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    CHECK(wc.exp_opcode == to_legacy(opcode));
+    // An operation on the list has received nothing.
+    CHECK((wc.byte_len == 0) == (opcode != IBV_WC_TM_RECV));
+    return wc.exp_wc_flags;
+  };
+  CHECK(flags(IBV_WC_TM_RECV, IBV_WC_SUCCESS, IBV_WC_TM_MATCH) == IBV_EXP_WC_TM_MATCH);
+  CHECK(flags(IBV_WC_TM_RECV, IBV_WC_SUCCESS, IBV_WC_TM_DATA_VALID) == IBV_EXP_WC_TM_DATA_VALID);
+  CHECK(flags(IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 0) == IBV_EXP_WC_TM_RNDV_INCOMPLETE);
+  CHECK(flags(IBV_WC_TM_ADD, IBV_WC_SUCCESS, IBV_WC_TM_SYNC_REQ) == IBV_EXP_WC_TM_SYNC_REQ);
+  CHECK(flags(IBV_WC_TM_DEL, IBV_WC_TM_ERR, 0) == IBV_EXP_WC_TM_DEL_FAILED);
 }
 
 // [row:IBV_EXP_WC_GRH][row:IBV_EXP_WC_QP][row:IBV_EXP_WC_SRQ][row:IBV_EXP_WC_WITH_SL]

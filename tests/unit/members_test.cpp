@@ -502,6 +502,19 @@ TEST_CASE("capabilities of a device, member by member [row:IBV_EXP_DEVICE_ATTR_M
   CHECK(elsewhere.comp_mask == 0);
 }
 
+TEST_CASE("members of ibv_exp_tm_caps [row:IBV_EXP_DEVICE_ATTR_TM_CAPS]") {
+  DeviceFacts facts{};
+  facts.engine = true;
+  ibv_tm_caps &from = facts.attr.tm_caps;
+  from = {0x101, 0x202, IBV_TM_CAP_RC, 0x303, 0x404};
+  const ibv_exp_tm_caps to = reported(facts, IBV_EXP_DEVICE_ATTR_TM_CAPS).tm_caps;
+  SAME(max_rndv_hdr_size);
+  SAME(max_num_tags);
+  SAME(max_ops);
+  SAME(max_sge);
+  CHECK(to.capability_flags == IBV_EXP_TM_CAP_RC);
+}
+
 TEST_CASE("members of ibv_exp_dct_init_attr [row:ibv_exp_create_dct]") {
   auto from = distinct<ibv_exp_dct_init_attr>();
   from.mtu = IBV_MTU_2048;
@@ -711,4 +724,29 @@ TEST_CASE("members of ibv_exp_create_srq_attr [row:ibv_exp_create_srq]") {
   CHECK(to.comp_mask == (IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD));
   CHECK(to.cq == nullptr);
   CHECK(to.xrcd == nullptr);
+  from.srq_type = IBV_EXP_SRQT_TAG_MATCHING;
+  to = to_modern(from);
+  CHECK(to.srq_type == IBV_SRQT_TM);
+  CHECK(to.comp_mask == (IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
+                         IBV_SRQ_INIT_ATTR_TM));
+  SAME(cq);
+  SAME(tm_cap.max_num_tags);
+  SAME(tm_cap.max_ops);
+}
+
+TEST_CASE("members of ibv_exp_ops_wr [row:ibv_exp_post_srq_ops]") {
+  auto from = distinct<ibv_exp_ops_wr>();
+  from.opcode = IBV_EXP_WR_TAG_DEL;
+  const ibv_ops_wr to = to_modern(from);
+  SAME(wr_id);
+  CHECK(to.next == nullptr);
+  CHECK(static_cast<int>(to.opcode) == static_cast<int>(from.opcode));
+  SAME(flags);
+  SAME(tm.unexpected_cnt);
+  SAME(tm.handle);
+  SAME(tm.add.recv_wr_id);
+  SAME(tm.add.sg_list);
+  SAME(tm.add.num_sge);
+  SAME(tm.add.tag);
+  SAME(tm.add.mask);
 }

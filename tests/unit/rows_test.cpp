@@ -207,7 +207,7 @@ TEST_CASE("GID types that never come [row:IBV_EXP_ROCE_V1_5_GID_TYPE]") {
 }
 
 TEST_CASE(
-    "no completion speaks of tags "
+    "no other completion speaks of tags "
     "[rows:family=srq,kind=opcode][rows:family=srq,owner=ibv_exp_wc_flags]") {
   constexpr std::uint64_t tags = IBV_EXP_WC_TM_MATCH | IBV_EXP_WC_TM_DATA_VALID |
                                  IBV_EXP_WC_TM_SYNC_REQ | IBV_EXP_WC_TM_DEL_FAILED |

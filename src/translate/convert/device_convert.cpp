@@ -115,6 +115,18 @@ bool fill_rx_hash(const ibv_rss_caps &from, ibv_exp_rx_hash_caps &to) {
   return from.max_rwq_indirection_tables != 0;
 }
 
+// (exp <- modern) Over DC tags are not matched: its bit stays clear.
+ibv_exp_tm_caps tag_caps(const ibv_tm_caps &from) {
+  ibv_exp_tm_caps to{};
+  if ((from.flags & IBV_TM_CAP_RC) == 0) return to;
+  to.capability_flags = IBV_EXP_TM_CAP_RC;
+  to.max_rndv_hdr_size = from.max_rndv_hdr_size;
+  to.max_num_tags = from.max_num_tags;
+  to.max_ops = from.max_ops;
+  to.max_sge = from.max_sge;
+  return to;
+}
+
 // rdma-core does not name the shift, which every device with such queues has, and
 // counts by queue pair type where this counts kinds of receive queues.
 bool fill_mp_rq(const mlx5dv_context &from, ibv_exp_mp_rq_caps &to) {
@@ -187,6 +199,12 @@ constexpr Part parts[] = {
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MAX_DM_SIZE)
       to.max_dm_size = from.attr.max_dm_size;
       return to.max_dm_size != 0;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_TM_CAPS)
+      to.tm_caps = {};
+      if (from.engine && reportable(FeatureId::IBV_EXP_TM_CAP_RC))
+        to.tm_caps = tag_caps(from.attr.tm_caps);
+      return to.tm_caps.capability_flags != 0;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_EXT_ATOMIC_ARGS)
       // Without masks the operations are the plain ones.

@@ -18,10 +18,38 @@ static_assert(wc_size_4_0 == 88 && wc_size_4_1 == 104);
 // and 4.0 have one wc_size, so those two get it as well.
 inline constexpr std::uint64_t with_inv_3x = std::uint64_t{IBV_EXP_START_FLAG} << 2;
 
-// (exp <- modern) Only TSO moved. The opcodes from IBV_WC_TM_ADD on are not
-// produced by what this library creates.
+constexpr bool is_about_tags(ibv_wc_opcode opcode) {
+  return opcode >= IBV_WC_TM_ADD && opcode <= IBV_WC_TM_NO_TAG;
+}
+
+// Of the list of tags.
+constexpr bool is_list_operation(ibv_wc_opcode opcode) {
+  return opcode == IBV_WC_TM_ADD || opcode == IBV_WC_TM_DEL || opcode == IBV_WC_TM_SYNC;
+}
+
+// (exp <- modern) TSO moved, and so did those of tag matching, in their order.
 constexpr ibv_exp_wc_opcode to_legacy(ibv_wc_opcode opcode) {
+  static_assert(IBV_WC_TM_NO_TAG - IBV_WC_TM_ADD == IBV_EXP_WC_TM_NO_TAG - IBV_EXP_WC_TM_ADD &&
+                IBV_WC_TM_RECV - IBV_WC_TM_ADD == IBV_EXP_WC_TM_RECV - IBV_EXP_WC_TM_ADD);
+  if (is_about_tags(opcode))
+    return static_cast<ibv_exp_wc_opcode>(opcode - IBV_WC_TM_ADD + IBV_EXP_WC_TM_ADD);
   return opcode == IBV_WC_TSO ? IBV_EXP_WC_TSO : static_cast<ibv_exp_wc_opcode>(opcode);
+}
+
+// What is an error of tag matching in rdma-core was a flag of a success.
+constexpr bool is_flag(ibv_wc_status status) {
+  return status == IBV_WC_TM_ERR || status == IBV_WC_TM_RNDV_INCOMPLETE;
+}
+
+// (exp <- modern) What is said about a tag.
+constexpr std::uint64_t tag_flags(ibv_wc_status status, unsigned wc_flags) {
+  std::uint64_t to = 0;
+  if (status == IBV_WC_TM_ERR) to |= IBV_EXP_WC_TM_DEL_FAILED;
+  if (status == IBV_WC_TM_RNDV_INCOMPLETE) to |= IBV_EXP_WC_TM_RNDV_INCOMPLETE;
+  if ((wc_flags & IBV_WC_TM_SYNC_REQ) != 0) to |= IBV_EXP_WC_TM_SYNC_REQ;
+  if ((wc_flags & IBV_WC_TM_MATCH) != 0) to |= IBV_EXP_WC_TM_MATCH;
+  if ((wc_flags & IBV_WC_TM_DATA_VALID) != 0) to |= IBV_EXP_WC_TM_DATA_VALID;
+  return to;
 }
 
 // Whether the completion of a request has the length of an answer.
@@ -31,7 +59,9 @@ constexpr bool brings_data(ibv_exp_wc_opcode opcode) {
          opcode == IBV_EXP_WC_MASKED_FETCH_ADD;
 }
 
-constexpr bool is_receive(ibv_wc_opcode opcode) { return (opcode & IBV_WC_RECV) != 0; }
+constexpr bool is_receive(ibv_wc_opcode opcode) {
+  return (opcode & IBV_WC_RECV) != 0 && !is_list_operation(opcode);
+}
 
 // (exp <- modern) What a receive reports. Service level and source LID are there, but the
 // legacy provider never said so by flags.
@@ -60,7 +90,7 @@ struct Origin {
 inline ibv_exp_wc to_legacy(const ibv_wc &from, const Origin &origin, bool to_3x_or_4_0) {
   ibv_exp_wc to{};
   to.wr_id = from.wr_id;
-  to.status = from.status;
+  to.status = is_flag(from.status) ? IBV_WC_SUCCESS : from.status;
   to.qp_num = from.qp_num;
   if (origin.qp != nullptr) {
     to.qp = origin.qp;
@@ -71,12 +101,13 @@ inline ibv_exp_wc to_legacy(const ibv_wc &from, const Origin &origin, bool to_3x
     to.srq = origin.srq;
     to.exp_wc_flags |= IBV_EXP_WC_DCT | IBV_EXP_WC_SRQ;
   }
-  if (from.status != IBV_WC_SUCCESS) {
+  if (to.status != IBV_WC_SUCCESS) {
     to.vendor_err = from.vendor_err;
     return to;
   }
 
   to.exp_opcode = to_legacy(from.opcode);
+  if (is_about_tags(from.opcode)) to.exp_wc_flags |= tag_flags(from.status, from.wc_flags);
   if (!is_receive(from.opcode)) {
     if (brings_data(to.exp_opcode)) to.byte_len = from.byte_len;
     if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) to.exp_wc_flags |= IBV_EXP_WC_WITH_IMM;

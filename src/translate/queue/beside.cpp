@@ -24,10 +24,40 @@ void rename(ContextState &state, const ibv_cq *old, const ibv_cq *fresh) {
   state.completion_queues.insert(std::move(known));
 }
 
+// One whose completions tell tags, which ibv_create_cq() does not make.
+ibv_cq *make_tagged(ContextState &state, CqFront &front) {
+  const CqState *known = find_cq(&state, front.own.back);
+  const StampKind stamps = known != nullptr ? known->stamps : StampKind::none;
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<std::uint32_t>(front.shown.cqe);
+  attr.cq_context = &front;
+  attr.channel = front.shown.channel;
+  attr.comp_vector = static_cast<std::uint32_t>(front.own.comp_vector);
+  attr.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_TM_INFO;
+  if (stamps != StampKind::none) attr.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  mlx5dv_cq_init_attr plain{};
+  ibv_cq_ex *const made = mlx5dv_create_cq(state.context, &attr, &plain);
+  if (made == nullptr) return nullptr;
+  ibv_cq *const cq = ibv_cq_ex_to_cq(made);
+  try {
+    const MutexGuard guard(state.mutex);
+    CqState &of = need_cq(state, cq);
+    of.stamps = stamps;
+    of.tags = true;
+    return cq;
+  } catch (const std::bad_alloc &) {
+    real().ibv_destroy_cq(cq);
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
 // The queue as the program has set it up.
 ibv_cq *make(ContextState &state, CqFront &front) {
-  ibv_cq *const fresh = real().ibv_create_cq(state.context, front.shown.cqe, &front,
-                                             front.shown.channel, front.own.comp_vector);
+  ibv_cq *const fresh = front.own.tags
+                            ? make_tagged(state, front)
+                            : real().ibv_create_cq(state.context, front.shown.cqe, &front,
+                                                   front.shown.channel, front.own.comp_vector);
   if (fresh == nullptr || !front.own.moderated) return fresh;
   ibv_modify_cq_attr attr = front.own.moderation;
   state.behind->modify_cq(fresh, &attr);
@@ -92,6 +122,15 @@ bool put_in_place(ContextState &state, CqFront &front, ibv_cq *fresh) {
   return true;
 }
 
+// What is known about a queue that goes.
+void forget(ContextState &state, const ibv_cq *cq) {
+  CqState *const known = find_cq(&state, cq);
+  if (known == nullptr) return;
+  const MutexGuard guard(state.mutex);
+  state.cqs.set(cq->handle, nullptr);
+  state.cq_pool.give_back(*known);
+}
+
 }  // namespace
 
 ibv_cq *ring_of_libmlx5(ContextState &state, CqFront &front) noexcept {
@@ -107,6 +146,7 @@ ibv_cq *ring_of_libmlx5(ContextState &state, CqFront &front) noexcept {
   if (fresh == nullptr) return nullptr;
   if (unused && put_in_place(state, front, fresh)) return fresh;
   if (put_beside(front, fresh)) return fresh;
+  forget(state, fresh);
   real().ibv_destroy_cq(fresh);
   errno = ENOMEM;
   return nullptr;
@@ -188,7 +228,19 @@ int destroy_beside(CqFront &front) noexcept {
     cq = std::exchange(beside->cq, nullptr);
   }
   if (cq == nullptr) return 0;
+  ContextState &state = *attached(front.shown.context);
+  CqState *const known = find_cq(&state, cq);
+  const std::uint32_t handle = cq->handle;
+  if (known != nullptr) {
+    const MutexGuard guard(state.mutex);
+    state.cqs.set(handle, nullptr);
+  }
   const int result = real().ibv_destroy_cq(cq);
+  if (known != nullptr) {
+    const MutexGuard guard(state.mutex);
+    if (result == 0) state.cq_pool.give_back(*known);
+    else state.cqs.set(handle, known);
+  }
   const engine::Guard guard(beside->lock);
   if (result != 0) beside->cq = cq;
   else if (front.own.engine != nullptr) publish(front.own.alone, front.own.engine);

@@ -1,5 +1,6 @@
 // The operations of a context whose programs hold fronts: each finds the object
 // behind, before any other hook, and calls what would serve it without fronts.
+#include "base/log.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
@@ -66,10 +67,21 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
       });
 }
 
+// libmlx5's own poll leaves completions of tag matching half written.
+[[gnu::noinline, gnu::cold]] int refuse_tags(const CqFront &front) {
+  log(LogLevel::warn,
+      "ibv_poll_cq: CQ handle %u: tag matching completes there, read it by ibv_exp_poll_cq",
+      front.shown.handle);
+  errno = ENOTSUP;
+  return -1;
+}
+
 int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
   if (CqFront *front = front_of(cq)) [[likely]] {
     if (engine::CompletionQueue *queue = front->own.alone) [[likely]]
       return engine::poll(*queue, num_entries, wc);
+    if (front->own.tags) [[unlikely]]
+      return refuse_tags(*front);
     ibv_cq *const back = ring_of_libmlx5_alone(*front);
     if (back == nullptr) return poll_both(*front, num_entries, wc);
     return front->own.inner->poll_cq(back, num_entries, wc);

@@ -93,6 +93,7 @@ struct CqFront {
     bool described;                     // the program called mlx5dv_init_obj()
     std::uint8_t armed;
     bool moderated, ignores_overrun;
+    bool tags;  // what libmlx5 completes tells tags
     ibv_modify_cq_attr moderation;
     int comp_vector;
     std::uint32_t events;        // of the engine's that the program took
@@ -114,6 +115,7 @@ struct SrqFront {
     engine::SharedReceiver *engine;
     engine::SharedReceiver *released;
     bool joined;
+    bool tags;  // matches them
     std::uint32_t joining;
     SrqFront *next_free;
   } own;

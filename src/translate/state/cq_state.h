@@ -23,6 +23,7 @@ struct CqState {
   StampKind stamps = StampKind::none;
   bool compressed = false;     // the device may write compressed completions
   bool mini_has_hash = false;  // of those: with the hash, not with the checksum
+  bool tags = false;           // completions tell tags
 
   // Receive completions of raw packets carry a flow tag where others have the
   // number of the queue pair. Whether receive queues of raw packets end here,
@@ -49,7 +50,7 @@ struct CqState {
     cq.store(nullptr, std::memory_order_relaxed);
     entry_size = 0;
     stamps = StampKind::none;
-    compressed = mini_has_hash = false;
+    compressed = mini_has_hash = tags = false;
     raw_queues_.clear();
     publish();
   }

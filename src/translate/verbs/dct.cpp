@@ -11,6 +11,7 @@
 #include "translate/verbs/device.h"
 #include "translate/verbs/firmware.h"
 #include "translate/verbs/scatter.h"
+#include "translate/verbs/tag_matching.h"
 #include "translate/verbs/xrc_srq.h"
 
 #include <optional>
@@ -40,6 +41,8 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
   if (const auto cq = check_object(state.context, "cq", attr.cq); !cq) return cq;
   if (const auto srq = check_object(state.context, "srq", attr.srq); !srq) return srq;
   if (is_legacy(attr.srq)) return invalid(creating, "srq", attr.srq->handle, "a queue of XRC");
+  if (matches_tags(attr.srq))
+    return unsupported(creating, FeatureId::tm_create_dct, "srq", attr.srq->handle);
   if (const auto asked = ask_device(state); !asked) return asked;
   if (attr.port == 0 || attr.port > state.device().phys_port_cnt)
     return invalid(creating, "port", attr.port, "no such port");

@@ -4,6 +4,7 @@
 #include "trace/diagnose.h"
 #include "translate/convert/srq_convert.h"
 #include "translate/queue/fronts.h"
+#include "translate/verbs/tag_matching.h"
 
 namespace ibvexp::translate {
 
@@ -23,7 +24,7 @@ Result<void> check_basic(const ibv_exp_create_srq_attr &attr) {
   return {};
 }
 
-Result<void> check(const ibv_context *context, const ibv_exp_create_srq_attr *attr) {
+Result<void> check(ibv_context *context, const ibv_exp_create_srq_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
   if (attr->pd == nullptr)
     return invalid(creating, "pd", 0, "a shared receive queue needs a protection domain");
@@ -32,8 +33,7 @@ Result<void> check(const ibv_context *context, const ibv_exp_create_srq_attr *at
   const auto type = static_cast<std::uint32_t>(attr->srq_type);
   switch (attr->srq_type) {
     case IBV_EXP_SRQT_BASIC: return check_basic(*attr);
-    case IBV_EXP_SRQT_TAG_MATCHING:
-      return unsupported(creating, FeatureId::IBV_EXP_SRQT_TAG_MATCHING, "srq_type", type);
+    case IBV_EXP_SRQT_TAG_MATCHING: return check_tags(*attached(context), *attr);
     case IBV_EXP_SRQT_XRC: break;
     default: return invalid(creating, "srq_type", type, "no such type");
   }
@@ -58,16 +58,23 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   if (const auto checked = check(context, attr); !checked) return checked.failure();
   ibv_srq_init_attr_ex modern = to_modern(*attr);
   modern.cq = queue::behind(modern.cq);
-  const bool xrc = (modern.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
+  const bool completes = (modern.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
+  const bool tags = modern.srq_type == IBV_SRQT_TM;
   ContextState *state = attached(context);
-  const queue::Joining joining(*state, xrc ? &modern.cq : nullptr, nullptr, queue::By::engine);
+  if (tags) ask_for_tags(*state, attr->cq);
+  const queue::Joining joining(*state, completes ? &modern.cq : nullptr, nullptr,
+                               tags ? queue::By::libmlx5 : queue::By::engine);
   if (!joining) return joining.failure();
-  const ibv_cq *cq = xrc ? modern.cq : nullptr;
+  if (tags && !tells_tags(*state, modern.cq))
+    return unsupported(creating, "cq", modern.cq->handle,
+                       "queues of modern interfaces complete there already");
+  const ibv_cq *cq = completes && !tags ? modern.cq : nullptr;
   const KeepErrno keep;
   ibv_srq *srq = queue::create_native(context, modern);
   if (srq == nullptr) return keep.reason();
   srq = queue::before_or_destroyed(state, srq, modern.attr.max_sge, joining.receives(), cq);
   if (srq == nullptr) return keep.reason();
+  if (tags) queue::front_of(srq)->own.tags = true;
   // rdma-core leaves them empty in queues of XRC.
   srq->srq_context = attr->base.srq_context;
   srq->pd = attr->pd;

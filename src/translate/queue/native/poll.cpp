@@ -36,11 +36,12 @@ ibv_wc read(ibv_cq_ex *cq) {
   wc.wr_id = cq->wr_id;
   wc.status = cq->status;
   wc.qp_num = ibv_wc_read_qp_num(cq);
-  if (wc.status != IBV_WC_SUCCESS) {
+  if (wc.status != IBV_WC_SUCCESS && !translate::is_flag(wc.status)) {
     wc.vendor_err = ibv_wc_read_vendor_err(cq);
     return wc;
   }
-  wc.opcode = ibv_wc_read_opcode(cq);
+  // libmlx5 has no opcode of its own for a match that was given up.
+  wc.opcode = wc.status == IBV_WC_TM_RNDV_INCOMPLETE ? IBV_WC_TM_RECV : ibv_wc_read_opcode(cq);
   wc.wc_flags = ibv_wc_read_wc_flags(cq);
   wc.byte_len = ibv_wc_read_byte_len(cq);
   if (wc.opcode == IBV_WC_COMP_SWAP || wc.opcode == IBV_WC_FETCH_ADD) wc.byte_len = 8;
@@ -53,8 +54,20 @@ ibv_wc read(ibv_cq_ex *cq) {
   return wc;
 }
 
-Result<int> poll_stamped(ContextState &state, CqState &own, ibv_cq_ex *cq, int num_entries,
-                         ibv_exp_wc *wc, std::uint32_t wc_size) {
+// What the header of a tagged message says. A match that comes before its data has no length
+// yet.
+void add_tag(ibv_cq_ex *cq, ibv_exp_wc &wc) {
+  if (wc.exp_opcode != IBV_EXP_WC_TM_RECV) return;
+  ibv_wc_tm_info info{};
+  ibv_wc_read_tm_info(cq, &info);
+  wc.tm_info.tag = info.tag;
+  wc.tm_info.priv = info.priv;
+  if ((wc.exp_wc_flags & (IBV_EXP_WC_TM_MATCH | IBV_EXP_WC_TM_DATA_VALID)) == IBV_EXP_WC_TM_MATCH)
+    wc.byte_len = 0;
+}
+
+Result<int> poll_extended(ContextState &state, CqState &own, ibv_cq_ex *cq, int num_entries,
+                          ibv_exp_wc *wc, std::uint32_t wc_size) {
   if (num_entries <= 0) return 0;
   ibv_poll_cq_attr attr{};
   if (const int error = ibv_start_poll(cq, &attr); error != 0) {
@@ -70,7 +83,8 @@ Result<int> poll_stamped(ContextState &state, CqState &own, ibv_cq_ex *cq, int n
     ibv_wc modern = read(cq);
     settle(state, modern);
     ibv_exp_wc legacy = to_legacy(modern, origins.find(modern), to_3x_or_4_0);
-    stamps.put(ibv_wc_read_completion_ts(cq), legacy);
+    if (own.tags) add_tag(cq, legacy);
+    if (own.stamps != StampKind::none) stamps.put(ibv_wc_read_completion_ts(cq), legacy);
     translate::store(legacy, at, wc_size);
     at += wc_size;
   } while (++count < num_entries && ibv_next_poll(cq) == 0);
@@ -79,8 +93,9 @@ Result<int> poll_stamped(ContextState &state, CqState &own, ibv_cq_ex *cq, int n
 }
 
 // Not of a queue of the same address that was made past this library.
-bool is_stamped(const CqState *own, const ibv_cq_ex *cq) {
-  return own != nullptr && own->stamps != StampKind::none && cq->start_poll != nullptr;
+bool is_extended(const CqState *own, const ibv_cq_ex *cq) {
+  return own != nullptr && (own->stamps != StampKind::none || own->tags) &&
+         cq->start_poll != nullptr;
 }
 
 }  // namespace
@@ -88,8 +103,8 @@ bool is_stamped(const CqState *own, const ibv_cq_ex *cq) {
 Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc, std::uint32_t wc_size) {
   ContextState *state = attached(cq->context);
   CqState *own = find_cq(state, cq);
-  if (auto *ex = reinterpret_cast<ibv_cq_ex *>(cq); is_stamped(own, ex))
-    return poll_stamped(*state, *own, ex, num_entries, wc, wc_size);
+  if (auto *ex = reinterpret_cast<ibv_cq_ex *>(cq); is_extended(own, ex))
+    return poll_extended(*state, *own, ex, num_entries, wc, wc_size);
   const int count = state->operations().poll_cq(cq, num_entries, reinterpret_cast<ibv_wc *>(wc));
   if (count < 0) return Error{EIO};
   spread(*state, own, count, wc, wc_size);

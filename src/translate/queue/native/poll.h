@@ -7,7 +7,7 @@
 namespace ibvexp::native {
 
 // ibv_exp_poll_cq() of rdma-core's queue, by ibv_poll_cq(), or by ibv_start_poll() if it has time
-// stamps. There is room for an ibv_wc in each element.
+// stamps or tells tags. There is room for an ibv_wc in each element.
 Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc, std::uint32_t wc_size);
 
 }  // namespace ibvexp::native

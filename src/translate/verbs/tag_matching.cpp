@@ -1,0 +1,82 @@
+#include "translate/verbs/tag_matching.h"
+
+#include "base/keep_errno.h"
+#include "base/lock.h"
+#include "table/options.h"
+#include "trace/diagnose.h"
+#include "translate/convert/srq_convert.h"
+#include "translate/queue/driven.h"
+#include "translate/queue/fronts.h"
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId creating = EntryId::ibv_exp_create_srq;
+constexpr EntryId posting = EntryId::ibv_exp_post_srq_ops;
+
+Result<void> check(const ibv_exp_ops_wr &op) {
+  const auto opcode = static_cast<std::uint32_t>(op.opcode);
+  if (opcode > IBV_EXP_WR_TAG_SYNC) return invalid(posting, "opcode", opcode, "no such operation");
+  return check_bits(posting, "flags", static_cast<std::uint32_t>(op.flags),
+                    bits_of<"ibv_exp_ops_flags">());
+}
+
+}  // namespace
+
+Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr &attr) {
+  constexpr auto id = FeatureId::IBV_EXP_SRQT_TAG_MATCHING;
+  const auto type = static_cast<std::uint32_t>(attr.srq_type);
+  if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+    return unsupported(creating, id, "srq_type", type);
+  if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_CQ) == 0 || attr.cq == nullptr)
+    return invalid(creating, "cq", attr.comp_mask, "tag matching needs one");
+  if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_TM) == 0 || attr.tm_cap.max_num_tags == 0)
+    return invalid(creating, "tm_cap.max_num_tags", attr.tm_cap.max_num_tags,
+                   "tag matching needs room for tags");
+  if (const auto bits = check_bits(creating, "comp_mask", attr.comp_mask,
+                                   bits_of<"ibv_exp_create_srq_comp_mask">());
+      !bits)
+    return bits;
+  if (attr.cq->context != state.context) return invalid(creating, "cq", 0, "of another context");
+  if (state.driver == nullptr || queue::front_of(attr.cq) == nullptr)
+    return unsupported(creating, "srq_type", type,
+                       "not with IBVEXP_ENGINE=native, nor on a completion queue of ibv_cq_ex");
+  return {};
+}
+
+void ask_for_tags(const ContextState &state, ibv_cq *cq) noexcept {
+  const MutexGuard guard(state.driver->mutex);
+  queue::front_of(cq)->own.tags = true;
+}
+
+bool tells_tags(ContextState &state, const ibv_cq *cq) noexcept {
+  const CqState *known = find_cq(&state, cq);
+  return known != nullptr && known->tags;
+}
+
+bool matches_tags(const ibv_srq *srq) noexcept {
+  const queue::SrqFront *front = queue::front_of(srq);
+  return front != nullptr && front->own.tags;
+}
+
+Result<void> post_srq_ops(ibv_srq *srq, ibv_exp_ops_wr *op, ibv_exp_ops_wr **bad_op) {
+  const auto fails = [&](Error error) {
+    *bad_op = op;
+    return error;
+  };
+  const queue::SrqFront *front = queue::before(srq);
+  if (front == nullptr || !front->own.tags)
+    return fails(invalid(posting, "srq", srq->handle, "does not match tags"));
+  const KeepErrno keep;
+  for (; op != nullptr; op = op->next) {
+    if (const auto checked = check(*op); !checked) return fails(checked.failure());
+    ibv_ops_wr modern = to_modern(*op), *bad = nullptr;
+    if (const auto posted = outcome(ibv_post_srq_ops(srq, &modern, &bad)); !posted)
+      return fails(posted.failure());
+    if (op->opcode == IBV_EXP_WR_TAG_ADD) op->tm.handle = modern.tm.handle;
+  }
+  return {};
+}
+
+}  // namespace ibvexp::translate
