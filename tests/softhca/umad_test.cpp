@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "rig.h"
-#include "umad/sa.h"
+#include "firmware/subnet_administrator.h"
 #include "umad/umad.h"
 
 using namespace softhca;

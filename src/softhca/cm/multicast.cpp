@@ -8,7 +8,7 @@
 
 #include "cm/cm_state.h"
 #include "config/config.h"
-#include "umad/sa.h"
+#include "firmware/subnet_administrator.h"
 #include "wire/packet.h"
 
 namespace softhca::cm {

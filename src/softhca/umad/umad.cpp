@@ -18,7 +18,7 @@
 #include "engine/engine.h"
 #include "model/device.h"
 #include "model/memory.h"
-#include "umad/sa.h"
+#include "firmware/subnet_administrator.h"
 
 namespace softhca {
 

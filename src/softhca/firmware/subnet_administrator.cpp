@@ -1,4 +1,4 @@
-#include "umad/sa.h"
+#include "firmware/subnet_administrator.h"
 
 #include <unistd.h>
 
