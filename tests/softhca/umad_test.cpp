@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "config/identity.h"
 #include "rig.h"
 #include "firmware/subnet_administrator.h"
 #include "umad/umad.h"
@@ -112,12 +113,34 @@ TEST_CASE("The administrator names groups that come without a GID", "[umad]") {
   CHECK(std::memcmp(a.record(), b.record(), 16) != 0);
 }
 
+TEST_CASE("The administrator finds the paths between ports", "[umad]") {
+  Port p;
+  const u64 own = port_guid(config(), 0, 1);
+  const auto path = [&](u64 to, u64 from, u64 components = 1 << 2 | 1 << 3) {
+    Datagram d(p.agent, get, 0x35, components, {});
+    store_be64(d.mad + 56 + 8, u64{0xfe80} << 48);
+    store_be64(d.mad + 56 + 16, to);
+    store_be64(d.mad + 56 + 24, u64{0xfe80} << 48);
+    store_be64(d.mad + 56 + 32, from);
+    return p.ask(d);
+  };
+  const Datagram answer = path(default_node_guid(17, 0), own);
+  CHECK(answer.status() == 0);
+  CHECK(load_be16(answer.record() + 40) == default_lid(17, 0, 1));
+  CHECK(load_be16(answer.record() + 42) == config().devices[0].ports[0].lid);
+  CHECK(path(own, own).status() == 0);
+  for (const u64 none : {u64{0}, u64{0x1234}, default_node_guid(251, 0), default_node_guid(1, 16),
+                         default_node_guid(1, 0) + 2})
+    CHECK(path(none, own).status() == 0x0300);
+  CHECK(path(own, own, 1 << 2).status() == 0x0600);
+}
+
 TEST_CASE("Requests that the administrator refuses", "[umad]") {
   Port p;
   CHECK(p.ask(Datagram(p.agent, set, member_record, 1 << 0, group)).status() == 0x0600);
   CHECK(p.ask(Datagram(p.agent, set, member_record, joining, Mgid{0xfe, 0x80, 1})).status() ==
         0x0500);
-  CHECK(p.ask(Datagram(p.agent, get, 0x35, 0, {})).status() == 0x000c);
+  CHECK(p.ask(Datagram(p.agent, get, 0x31, 0, {})).status() == 0x000c);
 }
 
 TEST_CASE("What nobody answers comes back as timed out", "[umad]") {

@@ -82,6 +82,7 @@ constexpr u32 wqe_ds = 16;  // bytes of a data segment unit
 constexpr u32 terminator_lkey = 0x100;
 constexpr u32 null_lkey_default = 0x00000100;
 constexpr u32 unused_uidx = 0xffffff;
+constexpr u32 mad_bytes = 256;  // a management datagram
 
 // Async event types of the uverbs interface.
 enum class EventType : u32 {

@@ -44,6 +44,17 @@ u64 node_guid(const Config &c, u32 device) {
 
 u64 port_guid(const Config &c, u32 device, u32 port) { return node_guid(c, device) + port - 1; }
 
+u16 lid_of_guid(const Config &c, u64 guid) {
+  for (u32 d = 0; d < c.devices.size(); ++d)
+    for (u32 p = 1; p <= c.devices[d].ports.size(); ++p)
+      if (port_guid(c, d, p) == guid) return c.devices[d].ports[p - 1].lid;
+  const u16 host = static_cast<u16>(guid >> 16);
+  const u32 device = guid >> 8 & 0xff, port = (guid & 0xff) + 1;
+  const bool any = host != 0 && host <= max_hosts && device < max_devices && port <= max_ports;
+  return any && default_node_guid(host, device) + port - 1 == guid ? default_lid(host, device, port)
+                                                                   : u16{0};
+}
+
 std::array<u8, 6> port_mac(const Config &c, u32 device, u32 port) {
   const auto &mac = port_config(c, device, port).mac;
   if (mac != std::array<u8, 6>{}) return mac;

@@ -56,6 +56,7 @@ constexpr u32 pci_vendor = 0x15b3;
 
 // Table sizes as ConnectX reports them.
 constexpr u32 gid_table_size(LinkLayer l) { return l == LinkLayer::infiniband ? 8 : 255; }
+constexpr u16 the_pkey = 0xffff;  // at index 0, with full membership
 constexpr u32 pkey_table_size(LinkLayer l) { return l == LinkLayer::infiniband ? 128 : 1; }
 
 // Every port runs at EDR on four lanes (100 Gb/s): values of query_port.
@@ -66,6 +67,12 @@ constexpr u8 active_width_4x = 2;
 constexpr u32 port_cap_mask(LinkLayer l) {
   return l == LinkLayer::infiniband ? 0x2651e848 : 0x04010000;
 }
+
+// InfiniBand ports: where requests to the subnet administrator go.
+constexpr u16 subnet_manager_lid = 1;
+// The LID of the port with that GUID: one of this process, or with the GUID that a host has if
+// its configuration says nothing else. 0: there is none.
+u16 lid_of_guid(const Config &, u64 guid);
 
 // Dotted quad to its four bytes; false when it is none.
 bool parse_ipv4(const std::string &, std::array<u8, 4> &out);

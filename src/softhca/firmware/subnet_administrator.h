@@ -1,4 +1,4 @@
-// The subnet administrator (InfiniBand specification, 15.2): admits ports to
+// The subnet administrator (InfiniBand specification, 15.2): finds paths and admits ports to
 // multicast groups. Each process has its own; the parameters of a group follow
 // from its GID, so that all processes of a fabric agree.
 #pragma once
@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "base/prm.h"
 #include "base/types.h"
 
 namespace softhca {
@@ -15,7 +16,6 @@ using Mgid = std::array<u8, 16>;
 // The multicast LID of a group.
 u16 multicast_lid(const Mgid &);
 
-inline constexpr u32 mad_bytes = 256;
 inline constexpr u8 mad_class_sa = 3;
 
 class SubnetAdministrator {
@@ -25,6 +25,7 @@ class SubnetAdministrator {
 
  private:
   u16 member_record(u8 method, u64 components, u8 *record);
+  static u16 path_record(u64 components, u8 *record);
 
   struct Group {
     u32 qkey;

@@ -23,7 +23,7 @@ void describe_port(const Device &device, u32 number, u8 *context) {
   store_be32(context + capabilities_at, port_cap_mask(port.link));
   set_field(context, lid, 16, port.lid);
   set_field(context, lmc_timeout, 5, subnet_timeout);
-  set_field(context, sm_lid, 16, 1);
+  set_field(context, sm_lid, 16, subnet_manager_lid);
 }
 
 }  // namespace softhca::firmware

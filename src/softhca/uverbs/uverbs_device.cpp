@@ -206,7 +206,7 @@ ib_uverbs_query_port_resp describe_port(const Device &device, u32 number) {
   r.gid_tbl_len = gid_table_size(port.link);
   r.pkey_tbl_len = static_cast<u16>(pkey_table_size(port.link));
   r.lid = ethernet ? 0 : port.lid;
-  r.sm_lid = ethernet ? 0 : 1;
+  r.sm_lid = ethernet ? u16{0} : subnet_manager_lid;
   r.state = port.active ? 4 : 1;       // IB_PORT_ACTIVE, IB_PORT_DOWN
   r.phys_state = port.active ? 5 : 3;  // LinkUp, Disabled
   r.max_mtu = mtu_code(4096);
