@@ -75,9 +75,16 @@ void dispatch_multicast(Process &p, const PacketHeader &h, const u8 *payload) {
   }
 }
 
+void dispatch_general_services(Process &p, const PacketHeader &h, const u8 *payload) {
+  for (const auto &[qpn, qp] : p.qps)
+    if (qp->general_services) qp_receive_request(*qp, h, payload);
+}
+
 void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
-  if (h.kind == PacketKind::datagram && h.dst_qpn == 0xffffff)
+  if (h.kind == PacketKind::datagram && h.dst_qpn == multicast_qpn)
     return dispatch_multicast(p, h, payload);
+  if (h.kind == PacketKind::datagram && h.dst_qpn == general_services_qpn)
+    return dispatch_general_services(p, h, payload);
   if (h.kind == PacketKind::cm) {
     if (g_cm_receive != nullptr) g_cm_receive(h, payload);
     return;

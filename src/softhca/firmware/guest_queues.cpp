@@ -163,7 +163,9 @@ Status Hca::qp_create(Command &c) {
   std::copy_n(c.in.begin() + qp_context_at, qp_context_bytes, r->context.begin());
   store_be32(c.out.data() + number_at, r->number);
   const u32 number = r->number;
+  const bool takes_anything = r->qp->general_services;
   resources_[{Kind::qp, number}] = std::move(r);
+  if (takes_anything) count_multicast();
   return Status::ok;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/fields.h"
 #include "base/log.h"
+#include "config/identity.h"
 #include "engine/engine.h"
 #include "firmware/resources.h"
 #include "model/flow_table.h"
@@ -95,7 +96,7 @@ const Hca::Handler *Hca::handler_of(u16 opcode) {
       {0x755, "MODIFY_NIC_VPORT_CONTEXT", 512, 16, &Hca::nic_vport_modify},
       {0x761, "SET_ROCE_ADDRESS", 48, 16, &Hca::roce_address},
       {0x762, "QUERY_HCA_VPORT_CONTEXT", 16, 140, &Hca::vport_context},
-      {0x763, "MODIFY_HCA_VPORT_CONTEXT", 16, 16, &Hca::nothing},
+      {0x763, "MODIFY_HCA_VPORT_CONTEXT", 96, 16, &Hca::vport_modify},
       {0x764, "QUERY_HCA_VPORT_GID", 16, 16, &Hca::vport_gid},
       {0x765, "QUERY_HCA_VPORT_PKEY", 16, 16, &Hca::vport_pkey},
       {0x770, "QUERY_VPORT_COUNTER", 16, 16, &Hca::vport_counter},
@@ -184,6 +185,8 @@ void Hca::reset() {
   // A driver of Ethernet ports fills the table of GIDs.
   if (device.ethernet(1)) device.gids[0].clear();
   page_faults_.clear();
+  administrator = {};
+  port_capabilities_ = port_cap_mask(device.port(1).link);
 }
 
 void Hca::execute(Command &c) {

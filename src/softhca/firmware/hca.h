@@ -12,6 +12,7 @@
 
 #include "firmware/guest_memory.h"
 #include "firmware/queues.h"
+#include "firmware/subnet_administrator.h"
 #include "model/paging.h"
 
 namespace softhca::firmware {
@@ -115,6 +116,7 @@ class Hca {
 
   Device &device;
   GuestMemory &memory;
+  SubnetAdministrator administrator;
 
   template <class T>
   T *find(Kind kind, u32 number) const {
@@ -220,6 +222,7 @@ class Hca {
   Status nic_vport_context(Command &);
   Status nic_vport_modify(Command &);
   Status vport_context(Command &);
+  Status vport_modify(Command &);
   Status vport_gid(Command &);
   Status vport_pkey(Command &);
   Status vport_state(Command &);
@@ -251,6 +254,7 @@ class Hca {
   u32 frame_bytes_ = ordinary_frame;  // that the driver wants on an Ethernet port
   std::vector<u8> nic_vport_;         // its context, as far as the driver set it
   std::vector<u8> memic_;             // memory of the device
+  u32 port_capabilities_ = 0;         // of an InfiniBand port
   struct Waiting {
     u32 qpn;
     PageSide side;

@@ -17,6 +17,10 @@ constexpr u32 port_number = 1;
 u32 named_port(const Command &c) { return get_field(c.in.data(), 76, 4); }
 bool other_vport(const Command &c) { return get_field(c.in.data(), 64, 1) != 0; }
 
+// Of hca_vport_context: capabilities, and which of them drivers may change: that the port has a
+// connection manager.
+constexpr u32 capabilities_at = 64, changeable_at = 68, connection_manager = 1 << 16;
+
 }  // namespace
 
 Status Hca::vport_context(Command &c) {
@@ -24,7 +28,20 @@ Status Hca::vport_context(Command &c) {
   if (device.ethernet(port_number)) return Status::bad_op;
   std::array<u8, vport_context_bytes> context{};
   describe_port(device, port_number, context.data());
+  store_be32(context.data() + capabilities_at, port_capabilities_);
+  store_be32(context.data() + changeable_at, connection_manager);
   fill(c, header_bytes, context);
+  return Status::ok;
+}
+
+Status Hca::vport_modify(Command &c) {
+  const u8 *context = c.in.data() + header_bytes;
+  const u32 fields = load_be32(context), bits = load_be32(context + changeable_at);
+  if (named_port(c) > port_number || other_vport(c) || fields != 0 ||
+      (bits & ~connection_manager) != 0)
+    return Status::bad_param;
+  if (device.ethernet(port_number)) return Status::bad_op;
+  port_capabilities_ = (port_capabilities_ & ~bits) | (load_be32(context + capabilities_at) & bits);
   return Status::ok;
 }
 
@@ -41,13 +58,12 @@ Status Hca::vport_gid(Command &c) {
 
 Status Hca::vport_pkey(Command &c) {
   constexpr u32 index_at = 14, all = 0xffff;
-  constexpr u16 full_member = 0xffff;
   if (named_port(c) > port_number || other_vport(c)) return Status::bad_param;
   const u32 index = load_be16(c.in.data() + index_at);
   if (index != all && index >= pkey_table_size(device.port(port_number).link))
     return Status::bad_param;
   std::array<u8, 4> entry{};
-  store_be16(entry.data() + 2, full_member);
+  store_be16(entry.data() + 2, the_pkey);
   if (index == 0 || index == all) fill(c, header_bytes, entry);
   return Status::ok;
 }
@@ -131,7 +147,7 @@ Status Hca::access_register(Command &c) {
 // Management datagrams of the port itself. There is no agent behind them: what drivers need
 // they learn by commands.
 Status Hca::mad_interface(Command &c) {
-  constexpr u32 mad_at = 16, mad_bytes = 256, method_at = 3, status_at = 4;
+  constexpr u32 mad_at = 16, method_at = 3, status_at = 4;
   constexpr u8 get_response = 0x81;
   constexpr u16 unsupported = 0x000c;
   std::array<u8, mad_bytes> mad;
@@ -173,12 +189,15 @@ Status Hca::multicast(Command &c) {
   return changed || c.opcode() == attach ? Status::ok : Status::bad_resource;
 }
 
-// The fabric asks whether anything here wants datagrams to groups.
+// The fabric asks whether anything here wants datagrams whose destination's number names no slot:
+// to groups, and to QP 1.
 void Hca::count_multicast() {
   u32 groups = 0;
   for (const auto &[key, resource] : resources_)
-    if (key.first == Kind::qp)
-      groups += static_cast<u32>(static_cast<QpResource &>(*resource).qp->multicast.size());
+    if (key.first == Kind::qp) {
+      const Qp &qp = *static_cast<QpResource &>(*resource).qp;
+      groups += static_cast<u32>(qp.multicast.size()) + (qp.general_services ? 1 : 0);
+    }
   process().fabric->set_multicast_groups(groups);
 }
 

@@ -40,8 +40,11 @@ Status choose_type(const Scope &scope, const u8 *context, Qp &qp) {
       qp.type = qpc::no_sq.in(context) != 0 ? QpType::xrc_tgt : QpType::xrc_ini;
       qp.xrcd = qpc::xrcd.in(context);
       return caps.xrc ? Status::ok : Status::bad_param;
-    case service_qp0:
-    case service_qp1: qp.type = QpType::ud; return Status::ok;
+    case service_qp0: qp.type = QpType::ud; return Status::ok;
+    case service_qp1:
+      qp.type = QpType::ud;
+      qp.general_services = true;
+      return Status::ok;
     case service_umr:
       qp.type = QpType::rc;
       qp.for_keys = true;

@@ -29,6 +29,9 @@ struct QpResource final : Queue {
   QpResource(Hca &h, Kind k, u16 u) : Queue(h, k, 0, u) {}
   ~QpResource() override;
   bool page_fault(const PageFault &, PageSide) override;
+  bool administrate(const u8 *request, u8 *answer) override {
+    return hca.administrator.answer(request, answer);
+  }
   Qp *qp = nullptr;
   std::array<u8, qp_context_bytes> context{};
   std::vector<u8> frame_context;  // of an SQ

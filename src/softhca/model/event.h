@@ -82,6 +82,8 @@ class EventListener {
   virtual void raise(QueueEvent) = 0;
   // False: the pages are not going to come.
   virtual bool page_fault(const PageFault &, PageSide) { return false; }
+  // A management datagram to the subnet manager's port. False: there is no answer.
+  virtual bool administrate(const u8 * /*request*/, u8 * /*answer*/) { return false; }
 
  protected:
   ~EventListener() = default;

@@ -77,12 +77,13 @@ struct Qp {
   u32 pdn = 0;
   u32 uidx = unused_uidx;
   u64 user_handle = 0;
-  u64 dc_key = 0;               // DCT access key
-  u64 dc_key_violations = 0;    // requests with a wrong one
-  bool dc_key_armed = false;    // the next one is an event
-  u32 max_errored_streams = 0;  // DCI with streams: so many stop the QP
-  u32 xrcd = 0;                 // XRC_TGT
-  bool for_keys = false;        // of a kernel's driver, for UMR alone: connected to nothing
+  u64 dc_key = 0;                 // DCT access key
+  u64 dc_key_violations = 0;      // requests with a wrong one
+  bool dc_key_armed = false;      // the next one is an event
+  u32 max_errored_streams = 0;    // DCI with streams: so many stop the QP
+  u32 xrcd = 0;                   // XRC_TGT
+  bool for_keys = false;          // of a kernel's driver, for UMR alone: connected to nothing
+  bool general_services = false;  // QP 1 of its port, as packets have it
   QpAttributes attr;
   u32 max_message_bytes = ~0u;  // beside what the device can do
   u32 cap_max_send_wr = 0, cap_max_send_sge = 0, cap_max_inline = 0;

@@ -4,6 +4,7 @@
 
 #include "base/gid.h"
 #include "base/log.h"
+#include "config/identity.h"
 #include "fault/faults.h"
 #include "model/device.h"
 #include "model/paging.h"
@@ -165,7 +166,7 @@ void complete_receive(Qp &qp, Srq *srq, const ReceiveWqe &wqe, CqeOpcode opcode,
   cqe.byte_count(bytes);
   if ((h.flags & packet_imm) != 0) cqe.imm_raw(h.imm);
   else if ((h.flags & packet_inv) != 0) cqe.imm_host(h.imm);
-  else cqe.pkey_raw(0);
+  else cqe.pkey_raw(qp.general_services ? the_pkey : 0);  // an index, but for QP 1
   if (wqe.tag != TagOutcome::none) describe_tagged(wqe, cqe);
   write_receive(qp, srq, cqe, opcode, (h.flags & packet_solicited) != 0, inline_data, inline_bytes);
 }

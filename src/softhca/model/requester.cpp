@@ -3,9 +3,12 @@
 #include "model/requester.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
+#include "config/identity.h"
 #include "model/device.h"
+#include "model/responder.h"
 #include "model/tag_matching.h"
 #include "model/transmit.h"
 #include "model/udp_wire.h"
@@ -213,7 +216,7 @@ PacketHeader make_header(const Qp &qp, const SendWqe &w, PacketKind kind) {
   h.traffic_class = w.dest.traffic_class;
   h.hop_limit = w.dest.hop_limit;
   h.flow_label = w.dest.flow_label;
-  h.src_qpn = qp.qpn;
+  h.src_qpn = qp.general_services ? general_services_qpn : qp.qpn;
   h.dst_qpn = w.dest.qpn;
   h.message_bytes = w.length;
   h.imm = w.imm;
@@ -244,6 +247,23 @@ void account(Qp &qp, u32 bytes, u64 now_ns) {
   if (qp.request_schedule != nullptr) qp.request_schedule->account(bytes, now_ns);
 }
 
+// A request to the subnet administrator, which every port has at its side: the answer is there
+// at once.
+bool answered_here(Qp &qp, const SendWqe &w, const PacketHeader &h) {
+  u8 request[mad_bytes], answer[mad_bytes];
+  if (!qp.general_services || h.dst_lid != subnet_manager_lid ||
+      h.dst_qpn != general_services_qpn || h.payload != mad_bytes || qp.async.listener == nullptr ||
+      !read_spans(w.spans, 0, request, mad_bytes) ||
+      !qp.async.listener->administrate(request, answer))
+    return false;
+  PacketHeader back = h;
+  back.src_lid = h.dst_lid;
+  back.dst_lid = h.src_lid;
+  std::swap(back.sgid, back.dgid);
+  receive_datagram(qp, back, answer);
+  return true;
+}
+
 // Datagrams complete once they are on the wire.
 bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
   PacketHeader h = make_header(qp, w, PacketKind::datagram);
@@ -255,7 +275,10 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
 
   if (!w.fanned_out) {
     w.fanned_out = true;
-    if (w.dest.qpn == multicast_qpn) {
+    if (answered_here(qp, w, h)) {
+      w.slots.clear();
+    } else if (w.dest.qpn == multicast_qpn || w.dest.qpn == general_services_qpn) {
+      // Their numbers name no slot.
       u16 slots[max_slots];
       const u32 n = process().fabric->multicast_slots(slots, max_slots);
       w.slots.assign(slots, slots + n);

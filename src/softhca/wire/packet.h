@@ -24,6 +24,8 @@ enum class Service : u8 { rc = 1, uc, ud, xrc, dc };
 
 // The destination of datagrams to a multicast group.
 constexpr u32 multicast_qpn = 0xffffff;
+// The general services interface of every port, where management datagrams go.
+constexpr u32 general_services_qpn = 1;
 
 // BTH-like flags of a request burst.
 enum PacketFlags : u8 {
