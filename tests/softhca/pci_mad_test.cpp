@@ -157,3 +157,28 @@ TEST_CASE("A driver says whether the port has a connection manager", "[pci_mad_t
   CHECK(change(0, manager | 2) == 3);
   CHECK(load_be32(context().data() + 16 + 64) == (before | manager));
 }
+
+TEST_CASE("A send queue of frames tries write combining, and sends nothing", "[pci_mad_test]") {
+  Guest g;
+  Driver d(g);
+  const u32 cq = g.create(d.cq_box(0x210000, 0x220000));
+  Box box(0x904, 280);
+  box.put(256 + 72, 24, cq).put(640, 4, 1).put(640 + 104, 24, d.page).put(640 + 268, 4, 6);
+  box.put(640 + 283, 5, 2).put64(80 + 16, 0x220040).put64(272, 0x230000);
+  const u32 sq = g.create(box);
+  REQUIRE(g.status(Box(0x905, 272).put(72, 24, sq).put(256 + 8, 4, 1)) == 0);
+  const auto post = [&](u16 index, u8 opcode, u32 segments) {
+    u8 *wqe = g.memory + 0x230000 + index * 64;
+    store_be32(wqe, u32{index} << 8 | opcode);
+    store_be32(wqe + 4, sq << 8 | segments);
+    store_be32(wqe + 8, 8);
+    store_be32(g.memory + 0x220044, index + 1u);
+    g.write_register64(uar + 0x800, load_be64(wqe));
+    const u8 *cqe = g.memory + 0x210000 + index * 64;
+    while (load_be32(cqe + 56) == 0) {
+    }
+    return __atomic_load_n(cqe + 63, __ATOMIC_ACQUIRE) >> 4;
+  };
+  CHECK(post(0, 0x00, 1) == 0);
+  CHECK(post(1, 0x0a, 4) == 13);
+}

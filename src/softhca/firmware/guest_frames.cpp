@@ -43,8 +43,9 @@ Status Hca::rq_query(Command &c) {
 
 // --- send queues
 
+// Drivers try write combining with one that names no TIS, on InfiniBand too.
 Status Hca::sq_create(Command &c) {
-  if (!device.caps.raw_ethernet) return Status::bad_op;
+  if (!device.caps.raw_ethernet && sq_tis(c) != 0) return Status::bad_op;
   auto r = std::make_unique<QpResource>(*this, Kind::sq, c.uid());
   auto qp = std::make_unique<Qp>();
   GuestScope scope(*this, c.uid(), *r);

@@ -46,6 +46,7 @@ constexpr Setting infiniband_settings[] = {
     {0x1a6, 1, 0},  // nic_flow_table
     {0x21c, 1, 0},  // eth_net_offloads
     {0x21d, 1, 0},  // roce
+    {0x36b, 5, 8},  // log_max_sq: to try write combining
 };
 
 // Of ports that are Ethernet.

@@ -170,9 +170,10 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
 
 bool opcode_allowed(const Qp &qp, WqeOpcode op) {
   if (qp.type == QpType::raw_packet)
-    return op == WqeOpcode::nop || op == WqeOpcode::send ||
-           (op == WqeOpcode::tso && qp.device->caps.tso) ||
-           (op == WqeOpcode::multi_packet && qp.device->caps.multi_packet_send);
+    return op == WqeOpcode::nop ||
+           (qp.device->caps.raw_ethernet &&
+            (op == WqeOpcode::send || (op == WqeOpcode::tso && qp.device->caps.tso) ||
+             (op == WqeOpcode::multi_packet && qp.device->caps.multi_packet_send)));
   switch (op) {
     case WqeOpcode::nop:
     case WqeOpcode::umr:
