@@ -23,6 +23,8 @@ LIMIT_STATUS = 124    # as timeout(1)
 # Loaded before the host's files are there, and what makes the function an RDMA device.
 MODULES = ('virtio_pci', '9p', '9pnet_virtio', 'overlay', 'virtio_net')
 MODULES_OF_DEVICE = ('mlx5_core', 'mlx5_ib', 'ib_uverbs', 'ib_umad', 'rdma_ucm')
+# Loaded where the kernel has them: addresses on InfiniBand, for the connection manager.
+MODULES_WHERE_BUILT = ('ib_ipoib',)
 
 
 def machine_environment():
@@ -181,8 +183,10 @@ class Guest:
             command += ['-virtfs', f'local,path={path},mount_tag=write{tag},security_model=none,'
                                    'multidevs=remap']
         if self.server:
-            command += ['-device', json.dumps({'driver': 'vfio-user-pci', 'socket': {
-                'type': 'unix', 'path': str(self.folder / 'function')}})]
+            # QEMU goes on without an answer after that time, with a dead device.
+            command += ['-device', json.dumps({
+                'driver': 'vfio-user-pci', 'x-msg-timeout': 60000,
+                'socket': {'type': 'unix', 'path': str(self.folder / 'function')}})]
         with open(self.folder / 'qemu.log', 'wb') as log:
             self.process = subprocess.Popen(command, env=self.qemu.env, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, preexec_fn=_end_with_us)

@@ -30,13 +30,20 @@ class Kernel:
         self.image, self.modules = image, modules
         self.version = modules.name
 
+    def _files(self):
+        return {module_name(path): path for path in sorted(self.modules.rglob('*.ko*'))}
+
+    def _built_in(self):
+        listed = self.modules / 'modules.builtin'
+        return set(map(module_name, listed.read_text(encoding='ascii').split())
+                   if listed.exists() else ())
+
+    def has(self, name):
+        return name in self._built_in() or name in self._files()
+
     def files_of(self, wanted):
         """The files of modules in the order in which they are loaded."""
-        files = {module_name(path): path for path in sorted(self.modules.rglob('*.ko*'))}
-        listed = self.modules / 'modules.builtin'
-        built_in = set(map(module_name, listed.read_text(encoding='ascii').split())
-                       if listed.exists() else ())
-        order = []
+        files, built_in, order = self._files(), self._built_in(), []
 
         def add(name):
             if name in built_in:
