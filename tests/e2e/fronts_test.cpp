@@ -2,7 +2,9 @@
 // what they were given, by whatever way.
 #include "pair.h"
 
+#include <atomic>
 #include <infiniband/mlx5dv.h>
+#include <latch>
 #include <poll.h>
 #include <thread>
 
@@ -17,9 +19,9 @@ bool is_front(ibv_qp *qp) {
   return ex != nullptr && &ex->qp_base != qp;
 }
 
-bool readable(int fd) {
+bool readable(int fd, int milliseconds = 10'000) {
   pollfd ready{fd, POLLIN, 0};
-  return ::poll(&ready, 1, 10'000) == 1;
+  return ::poll(&ready, 1, milliseconds) == 1;
 }
 
 }  // namespace
@@ -84,6 +86,134 @@ TEST_CASE("completion events bring queue and value of the program") {
   // It waits for acknowledgements, of which none is missing.
   a.reset();
   cq.reset();
+}
+
+bool take_event(ibv_cq *cq) {
+  ibv_cq *from = nullptr;
+  void *context = nullptr;
+  if (ibv_get_cq_event(cq->channel, &from, &context) != 0 || from != cq) return false;
+  ibv_ack_cq_events(from, 1);
+  return true;
+}
+
+// Arms, and waits for an event only when nothing is there. False: none comes.
+bool wait_for_completion(ibv_cq *cq, ibv_wc &wc) {
+  for (;;) {
+    if (ibv_req_notify_cq(cq, 0) != 0) return false;
+    if (const int count = ibv_poll_cq(cq, 1, &wc); count != 0) return count == 1;
+    if (!readable(cq->channel->fd) || !take_event(cq)) return false;
+  }
+}
+
+TEST_CASE("no event is lost while other threads arm the same queue") {
+  Rig rig;
+  Channel channel(ibv_create_comp_channel(rig.context.get()));
+  Cq cq(ibv_create_cq(rig.context.get(), 16, nullptr, channel.get(), 0));
+  REQUIRE(cq);
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.send_cq = attr.recv_cq = cq.get();
+  Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+  rig.connect(qp.get(), qp->qp_num);
+  Buffer memory(rig.pd.get(), 64);
+  std::atomic<bool> done = false;
+  std::thread others[2];
+  for (std::thread &other : others)
+    other = std::thread([&] {
+      while (!done) {
+        if (ibv_req_notify_cq(cq.get(), 0) != 0) std::abort();
+        std::this_thread::yield();
+      }
+    });
+  bool lost = false;
+  for (std::uint64_t turn = 0; turn < 1000 && !lost; ++turn) {
+    auto piece = memory.piece(0, 8);
+    auto wr = request(turn, IBV_EXP_WR_RDMA_WRITE, &piece);
+    wr.wr.rdma.remote_addr = memory.address(8);
+    wr.wr.rdma.rkey = memory.mr->rkey;
+    ibv_exp_send_wr *bad = nullptr;
+    ibv_wc wc{};
+    lost = ibv_exp_post_send(qp.get(), &wr, &bad) != 0 || !wait_for_completion(cq.get(), wc) ||
+           wc.wr_id != turn || wc.status != IBV_WC_SUCCESS;
+  }
+  done = true;
+  for (std::thread &other : others) other.join();
+  CHECK_FALSE(lost);
+}
+
+TEST_CASE("no event is lost while another queue pair joins an armed queue") {
+  Rig rig;
+  Buffer memory(rig.pd.get(), 64);
+  for (int turn = 0; turn < 200; ++turn) {
+    CAPTURE(turn);
+    Channel channel(ibv_create_comp_channel(rig.context.get()));
+    Cq cq(ibv_create_cq(rig.context.get(), 16, nullptr, channel.get(), 0));
+    REQUIRE(cq);
+    // Every other time the engine drives a queue pair there, and the other one's queue stands
+    // beside the engine's, not in its place.
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq.get();
+    init.cap = {4, 4, 1, 1, 0};
+    init.qp_type = IBV_QPT_RC;
+    Qp driven(turn % 2 != 0 ? ibv_create_qp(rig.pd.get(), &init) : nullptr);
+    ibv_qp_init_attr_ex attr{};
+    attr.send_cq = attr.recv_cq = cq.get();
+    attr.cap = init.cap;
+    attr.qp_type = IBV_QPT_RC;
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.pd = rig.pd.get();
+    attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+
+    std::latch start(2);
+    int armed = -1;
+    std::thread other([&] {
+      start.arrive_and_wait();
+      armed = ibv_req_notify_cq(cq.get(), 0);
+    });
+    start.arrive_and_wait();
+    Qp built(ibv_create_qp_ex(rig.context.get(), &attr));
+    other.join();
+    REQUIRE(armed == 0);
+    REQUIRE(built);
+
+    rig.connect(built.get(), built->qp_num);
+    const auto write = [&](std::uint64_t id) {
+      ibv_qp_ex *ex = ibv_qp_to_qp_ex(built.get());
+      ibv_wr_start(ex);
+      ex->wr_id = id;
+      ex->wr_flags = IBV_SEND_SIGNALED;
+      ibv_wr_rdma_write(ex, memory.mr->rkey, memory.address(8));
+      ibv_wr_set_sge(ex, memory.mr->lkey, memory.address(), 8);
+      REQUIRE(ibv_wr_complete(ex) == 0);
+    };
+    write(5);
+    const auto arm = [&] {
+      REQUIRE(ibv_req_notify_cq(cq.get(), 0) == 0);
+      while (readable(channel->fd, 0)) REQUIRE(take_event(cq.get()));
+    };
+    // Of the thread's arming.
+    REQUIRE(readable(channel->fd));
+    ibv_wc wc{};
+    REQUIRE(wait_for_completion(cq.get(), wc));
+    CHECK(wc.wr_id == 5);
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    arm();
+    write(6);
+    REQUIRE(readable(channel->fd));
+    REQUIRE(wait_for_completion(cq.get(), wc));
+    CHECK(wc.wr_id == 6);
+    if (driven == nullptr) continue;
+    rig.connect(driven.get(), driven->qp_num);
+    auto piece = memory.piece(0, 8);
+    auto wr = request(7, IBV_EXP_WR_RDMA_WRITE, &piece);
+    wr.wr.rdma.remote_addr = memory.address(8);
+    wr.wr.rdma.rkey = memory.mr->rkey;
+    ibv_exp_send_wr *bad = nullptr;
+    arm();
+    REQUIRE(ibv_exp_post_send(driven.get(), &wr, &bad) == 0);
+    REQUIRE(readable(channel->fd));
+    REQUIRE(wait_for_completion(cq.get(), wc));
+    CHECK(wc.wr_id == 7);
+  }
 }
 
 TEST_CASE("asynchronous events bring objects of the program") {

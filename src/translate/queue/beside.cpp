@@ -65,14 +65,44 @@ ibv_cq *make(ContextState &state, CqFront &front) {
 }
 
 // Whoever arms the front from here on finds the queue; who did so before has said it.
+void arm_as_before(const CqFront &front, const engine::CompletionQueue &queue) {
+  const std::uint8_t armed = __atomic_load_n(&front.own.armed, __ATOMIC_SEQ_CST);
+  if (armed == 0) return;
+  engine::arm(queue, engine::relaxed(front.own.events), engine::relaxed(*queue.consumed),
+              (armed & armed_for_all) == 0);
+}
 void arm_like(const CqFront &front, ibv_cq *fresh) {
   const std::uint8_t armed = __atomic_load_n(&front.own.armed, __ATOMIC_SEQ_CST);
   if (armed != 0) front.own.inner->req_notify_cq(fresh, (armed & armed_for_all) == 0);
 }
 
+// Who completes on the front: the engine, unless that is null, and the object behind.
+struct Part {
+  engine::CompletionQueue *engine;
+  ibv_cq *back;
+};
+
+// give_up() comes after the new object is there, and bring_engine() before: between two equal
+// looks at the engine's part the object is the right one.
+Part part_of(const CqFront &front) {
+  for (;;) {
+    auto *const engine = __atomic_load_n(&front.own.engine, __ATOMIC_SEQ_CST);
+    ibv_cq *const back = __atomic_load_n(&front.own.back, __ATOMIC_SEQ_CST);
+    if (engine == __atomic_load_n(&front.own.engine, __ATOMIC_SEQ_CST)) return {engine, back};
+  }
+}
+
 template <class T>
 void publish(T *&to, T *value) {
   __atomic_store_n(&to, value, __ATOMIC_SEQ_CST);
+}
+
+// Verbs that would go to the engine alone have to look for another queue from here on.
+void end_sole_use(CqFront &front) {
+  engine::CompletionQueue *const none = nullptr;
+  const engine::Guard guard(front.own.engine->lock);
+  publish(front.own.alone, none);
+  for (engine::CompletionQueue *&arms : front.own.arms) publish(arms, none);
 }
 
 bool put_beside(CqFront &front, ibv_cq *fresh) {
@@ -85,7 +115,7 @@ bool put_beside(CqFront &front, ibv_cq *fresh) {
     const engine::Guard guard(front.own.beside->lock);
     front.own.beside->cq = fresh;
   }
-  publish(front.own.alone, static_cast<engine::CompletionQueue *>(nullptr));
+  end_sole_use(front);
   arm_like(front, fresh);
   return true;
 }
@@ -94,23 +124,27 @@ bool put_beside(CqFront &front, ibv_cq *fresh) {
 // see what the engine had.
 void give_up(CqFront &front) {
   front.own.released = front.own.engine;
-  publish(front.own.alone, static_cast<engine::CompletionQueue *>(nullptr));
+  end_sole_use(front);
   publish(front.own.engine, static_cast<engine::CompletionQueue *>(nullptr));
 }
 
-// Puts a queue that libmlx5 cleans in the place of one that it was asked about. False: it is
-// in use, by something that was made past this library.
+// Puts a queue that libmlx5 cleans in the place of one that it was asked about. False: it is in
+// use, by something that was made past this library; or it has been armed: from then on
+// ibv_req_notify_cq() takes no lock, and the queue stays where it is.
 bool put_in_place(ContextState &state, CqFront &front, ibv_cq *fresh) {
   engine::CompletionQueue &queue = *front.own.engine;
   ibv_cq *const old = front.own.back;
   const mlx5dv_cq facts = facts_of(old);
   {
     const engine::Guard guard(queue.lock);
+    if (engine::relaxed(front.own.armed) != 0) return false;
     engine::close(queue);
   }
   if (real().ibv_destroy_cq(old) != 0) {
     const engine::Guard guard(queue.lock);
     engine::open(queue, facts);
+    // Armed meanwhile, which a closed queue does not pass on.
+    arm_as_before(front, queue);
     return false;
   }
   rename(state, old, fresh);
@@ -172,29 +206,39 @@ bool bring_engine(ContextState &state, CqFront &front) noexcept {
   front.own.released = nullptr;
   publish(front.own.engine, queue);
   publish(front.own.back, fresh);
-  if (const std::uint8_t armed = __atomic_load_n(&front.own.armed, __ATOMIC_SEQ_CST))
-    engine::arm(*queue, (armed & armed_for_all) == 0);
+  {
+    const engine::Guard guard(queue->lock);
+    arm_as_before(front, *queue);
+  }
   return true;
 }
 
-// give_up() comes after the new object is there, and bring_engine() before: between two equal
-// looks at the engine's part the object is the right one.
 ibv_cq *ring_of_libmlx5_alone(const CqFront &front) noexcept {
-  for (;;) {
-    const auto *const engine = __atomic_load_n(&front.own.engine, __ATOMIC_ACQUIRE);
-    ibv_cq *const back = __atomic_load_n(&front.own.back, __ATOMIC_ACQUIRE);
-    if (engine == __atomic_load_n(&front.own.engine, __ATOMIC_ACQUIRE))
-      return engine == nullptr ? back : nullptr;
-  }
+  const Part part = part_of(front);
+  return part.engine == nullptr ? part.back : nullptr;
 }
 
-int arm_all(CqFront &front, int solicited_only) noexcept {
-  if (ibv_cq *const alone = ring_of_libmlx5_alone(front))
-    return front.own.inner->req_notify_cq(alone, solicited_only);
-  engine::arm(*front.own.engine, solicited_only != 0);
-  if (front.own.beside == nullptr) return 0;
-  const engine::Guard guard(front.own.beside->lock);
-  ibv_cq *const cq = front.own.beside->cq;
+int arm_first(CqFront &front, bool solicited_only) noexcept {
+  // Before anything else: a queue that comes to stand beside the engine's is armed by it.
+  const std::uint8_t kind = solicited_only ? armed_for_solicited : armed_for_all;
+  if ((engine::relaxed(front.own.armed) & kind) == 0)
+    __atomic_fetch_or(&front.own.armed, kind, __ATOMIC_SEQ_CST);
+  const Part part = part_of(front);
+  if (part.engine == nullptr) return front.own.inner->req_notify_cq(part.back, solicited_only);
+  {
+    engine::CompletionQueue &queue = *part.engine;
+    const engine::Guard guard(queue.lock);
+    engine::arm(queue, engine::relaxed(front.own.events), engine::relaxed(*queue.consumed),
+                solicited_only);
+    // The next time without a lock: an armed queue stays where it is (put_in_place()), unless
+    // that has just closed it.
+    if (!engine::is_closed(queue))
+      publish(front.own.arms[solicited_only], __atomic_load_n(&front.own.alone, __ATOMIC_SEQ_CST));
+  }
+  Beside *const beside = __atomic_load_n(&front.own.beside, __ATOMIC_SEQ_CST);
+  if (beside == nullptr) return 0;
+  const engine::Guard guard(beside->lock);
+  ibv_cq *const cq = beside->cq;
   return cq != nullptr ? front.own.inner->req_notify_cq(cq, solicited_only) : 0;
 }
 
@@ -251,7 +295,8 @@ void count_event(CqFront &front, const ibv_cq *of, Event what) noexcept {
   const bool of_engine = front.own.engine != nullptr && front.own.back == of;
   if (!of_engine)
     __atomic_fetch_add(&front.own.unacknowledged[static_cast<int>(what)], 1, __ATOMIC_RELAXED);
-  else if (what == Event::completion) __atomic_fetch_add(&front.own.events, 1, __ATOMIC_RELAXED);
+  else if (what == Event::completion)
+    __atomic_fetch_add(&front.own.events, engine::arm_step, __ATOMIC_RELAXED);
 }
 
 unsigned take_events(CqFront &front, unsigned count, Event what) noexcept {

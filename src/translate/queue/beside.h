@@ -48,8 +48,9 @@ int take_from_both(CqFront &front, int wanted, FromEngine from_engine, FromLibml
   return done;
 }
 
-// ibv_req_notify_cq() and ibv_modify_cq() where the engine is not alone. 0 or an errno value.
-int arm_all(CqFront &front, int solicited_only) noexcept;
+// ibv_req_notify_cq() where the engine is not alone, or for the first time; ibv_modify_cq().
+// 0 or an errno value.
+int arm_first(CqFront &front, bool solicited_only) noexcept;
 int moderate_all(ContextState &state, CqFront &front, ibv_modify_cq_attr &attr) noexcept;
 
 // ibv_resize_cq() of both, and ibv_destroy_cq() of the one of rdma-core's.

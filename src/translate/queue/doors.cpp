@@ -90,16 +90,16 @@ int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
 }
 
 int req_notify_cq(ibv_cq *cq, int solicited_only) {
-  CqFront *front = front_of(cq);
-  if (front == nullptr) return native(cq->context).data.req_notify_cq(cq, solicited_only);
-  // Before anything else: a queue that comes to stand beside the engine's is armed by it.
-  const std::uint8_t kind = solicited_only != 0 ? armed_for_solicited : armed_for_all;
-  if ((engine::relaxed(front->own.armed) & kind) == 0) [[unlikely]]
-    __atomic_fetch_or(&front->own.armed, kind, __ATOMIC_SEQ_CST);
-  if (front->own.alone == nullptr) [[unlikely]]
-    return arm_all(*front, solicited_only);
-  engine::arm(*front->own.alone, solicited_only != 0);
-  return 0;
+  if (CqFront *front = front_of(cq)) [[likely]] {
+    const std::size_t solicited = solicited_only != 0;
+    const engine::CompletionQueue *const queue = engine::relaxed(front->own.arms[solicited]);
+    if (queue == nullptr) [[unlikely]]
+      return arm_first(*front, solicited != 0);
+    engine::arm(*queue, engine::relaxed(front->own.events),
+                engine::relaxed(front->legacy.cons_index), solicited != 0);
+    return 0;
+  }
+  return native(cq->context).data.req_notify_cq(cq, solicited_only);
 }
 
 // libmlx5's own would add an entry that the engine does not count.

@@ -532,6 +532,7 @@ void let_go(CqFront &front) noexcept {
   delete front.own.released;
   delete front.own.beside;
   front.own.engine = front.own.alone = front.own.released = nullptr;
+  front.own.arms[0] = front.own.arms[1] = nullptr;
   front.own.beside = nullptr;
 }
 

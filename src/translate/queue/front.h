@@ -92,11 +92,13 @@ struct CqFront {
     bool plain;                         // of ibv_create_cq(), and nothing but that
     bool described;                     // the program called mlx5dv_init_obj()
     std::uint8_t armed;
+    // By solicited_only: alone, where the queue has been armed so before. Null: arm_first().
+    engine::CompletionQueue *arms[2];
     bool moderated, ignores_overrun;
     bool tags;  // what libmlx5 completes tells tags
     ibv_modify_cq_attr moderation;
     int comp_vector;
-    std::uint32_t events;        // of the engine's that the program took
+    std::uint32_t events;        // of the engine's that the program took, by engine::arm_step
     unsigned unacknowledged[2];  // events of libmlx5's, by Event
     std::uint32_t joining;       // creations under way of what it is going to drive
     std::uint8_t *page;          // where it is armed

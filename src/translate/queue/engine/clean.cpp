@@ -79,15 +79,7 @@ bool move_to(CompletionQueue &queue, std::uint8_t *ring, std::uint32_t entries) 
 
 void arm(CompletionQueue &queue, bool solicited_only) {
   const Guard guard(queue.lock);
-  const std::uint32_t command = solicited_only ? MLX5_CQ_DB_REQ_NOT_SOL : MLX5_CQ_DB_REQ_NOT;
-  const std::uint32_t word =
-      (relaxed(*queue.arm_count) & 3) << 28 | command | (*queue.consumed & 0xffffff);
-  before_record();
-  __atomic_store_n(queue.record + 1, be(word), __ATOMIC_RELEASE);
-  before_doorbell();
-  __atomic_store_n(reinterpret_cast<std::uint64_t *>(queue.page + MLX5_CQ_DOORBELL),
-                   be(std::uint64_t{word} << 32 | queue.number), __ATOMIC_RELAXED);
-  after_doorbell();
+  arm(queue, relaxed(*queue.arm_count), relaxed(*queue.consumed), solicited_only);
 }
 
 }  // namespace ibvexp::engine

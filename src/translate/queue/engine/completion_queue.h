@@ -27,16 +27,17 @@ struct CompletionQueue {
   const NumberTable<Endpoint> *endpoints = nullptr;  // by user index
 
   StampKind stamps = StampKind::none;
-  bool mini_has_hash = false;    // compressed entries bring a hash, not a checksum
-  bool reports_strides = false;  // ibv_exp_poll_cq() may report completions in strides
-  std::uint32_t number = 0;
-  std::uint32_t *arm_count = &own_arm_count;  // events that were taken
+  bool mini_has_hash = false;                 // compressed entries bring a hash, not a checksum
+  bool reports_strides = false;               // ibv_exp_poll_cq() may report completions in strides
+  std::uint64_t arm_tail = 0;                 // the queue's number, as the doorbell has it
+  std::uint32_t *arm_count = &own_arm_count;  // events that were taken, by arm_step
   std::uint8_t *page = nullptr;               // where it is armed
   ibv_cq *cq = nullptr;                       // the program's
   std::uint32_t own_consumed = 0;
   std::uint32_t own_arm_count = 0;
   LibcLock libc_lock;  // the counter is the other lock's
 
+  std::uint32_t number() const { return be(static_cast<std::uint32_t>(arm_tail >> 32)); }
   std::uint8_t *entry(std::uint32_t index) const {
     return entries + std::size_t{index & mask} * entry_bytes;
   }
@@ -83,6 +84,21 @@ int poll(CompletionQueue &queue, int count, ibv_exp_wc *wc, std::uint32_t wc_siz
 
 // ibv_req_notify_cq().
 void arm(CompletionQueue &queue, bool solicited_only);
+// The same by who holds the lock, or sees to it that the queue stays where it is. events: that
+// were taken, counted where the device wants their lowest bits.
+inline constexpr std::uint32_t arm_step = 1u << 28;
+[[gnu::always_inline]] inline void arm(const CompletionQueue &queue, std::uint32_t events,
+                                       std::uint32_t consumed, bool solicited_only) {
+  static_assert(MLX5_CQ_DB_REQ_NOT == 0 && MLX5_CQ_DB_REQ_NOT_SOL == 1 << 24);
+  const std::uint32_t word =
+      be((events & 3 * arm_step) | std::uint32_t{solicited_only} << 24 | (consumed & 0xffffff));
+  before_record();
+  __atomic_store_n(queue.record + 1, word, __ATOMIC_RELEASE);
+  before_doorbell();
+  __atomic_store_n(reinterpret_cast<std::uint64_t *>(queue.page + MLX5_CQ_DOORBELL),
+                   word | queue.arm_tail, __ATOMIC_RELAXED);
+  after_doorbell();
+}
 
 // Takes the unread completions of a queue that is reset or goes out, as libmlx5
 // does: the others move up, and the consumer index with them.

@@ -7,6 +7,16 @@ namespace ibvexp::engine {
 
 namespace {
 
+// What a closed queue has for a ring.
+struct alignas(64) Nothing {
+  std::uint8_t entry[cqe_bytes] = {};
+  std::uint32_t record[2] = {};
+  std::uint8_t page[64] = {};
+
+  constexpr Nothing() { entry[cqe_bytes - 1] = MLX5_CQE_INVALID << 4; }
+};
+constinit Nothing nothing;
+
 void set_threads(Lock &lock, bool single) {
   if (single) lock.set_single_threaded();
 }
@@ -78,24 +88,19 @@ void open(CompletionQueue &queue, const mlx5dv_cq &of) {
   queue.size = of.cqe_cnt;
   queue.entry_bytes = of.cqe_size;
   queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
-  queue.number = of.cqn;
+  queue.arm_tail = std::uint64_t{be(of.cqn)} << 32;
   queue.page = static_cast<std::uint8_t *>(of.cq_uar);
   queue.last = no_endpoint();
 }
 
 void close(CompletionQueue &queue) noexcept {
-  static struct alignas(64) Nothing {
-    std::uint8_t entry[cqe_bytes] = {};
-    std::uint32_t record[2] = {};
-    std::uint8_t page[64] = {};
-
-    Nothing() { entry[cqe_bytes - 1] = MLX5_CQE_INVALID << 4; }
-  } nothing;
   queue.entries = nothing.entry;
   queue.mask = 0;
   queue.size = 1;
   queue.record = nothing.record;
   queue.page = nothing.page;
 }
+
+bool is_closed(const CompletionQueue &queue) noexcept { return queue.entries == nothing.entry; }
 
 }  // namespace ibvexp::engine

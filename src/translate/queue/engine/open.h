@@ -27,7 +27,8 @@ void open(ReceiveQueue &queue, const mlx5dv_rwq &of, std::uint32_t max_pieces);
 void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr, std::uint32_t max_pieces);
 void open(CompletionQueue &queue, const mlx5dv_cq &of);
 
-// The ring goes: who is late with the queue finds nothing in it.
+// The ring goes: who is late with the queue finds nothing in it, until open().
 void close(CompletionQueue &queue) noexcept;
+bool is_closed(const CompletionQueue &queue) noexcept;
 
 }  // namespace ibvexp::engine

@@ -12,7 +12,7 @@ void complain_of_stranger(const CompletionQueue &queue, Cqe cqe) {
   log(LogLevel::error,
       "CQ %#x: a completion of a queue (user index %u) that was not created through this library "
       "is dropped",
-      queue.number, cqe.user_index());
+      queue.number(), cqe.user_index());
 }
 
 // Multi-packet queues count in strides.
