@@ -57,8 +57,8 @@ void acknowledge_object(ibv_async_event &event) noexcept {
     case Names::cq:
       if (auto *front = queue::front_of(event.element.cq)) {
         count(front->shown.async_events_completed);
-        const bool beside = queue::take_events(*front, 1, queue::Event::asynchronous) != 0;
-        event.element.cq = beside ? front->own.beside->cq : front->own.back;
+        ibv_cq *const beside = queue::take_events(*front, 1, queue::Event::asynchronous).second;
+        event.element.cq = beside != nullptr ? beside : front->own.back;
       }
       break;
     case Names::srq:

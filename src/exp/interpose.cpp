@@ -13,6 +13,8 @@
 #include "trace/tally.h"
 #include "trace/trace_live.h"
 #include "translate/queue/beside.h"
+#include "translate/queue/cq_events.h"
+#include "translate/queue/engine/completion_queue.h"
 #include "translate/queue/fronts.h"
 #include "translate/verbs/cq.h"
 #include "translate/verbs/device.h"
@@ -25,6 +27,7 @@
 #include <cstddef>
 #include <new>
 #include <rdma/ib_user_verbs.h>
+#include <unistd.h>
 
 namespace ibvexp {
 
@@ -239,7 +242,17 @@ IBVEXP_INTERPOSED int ibv_resize_cq(ibv_cq *cq, int cqe) {
   });
 }
 
-IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, void **cq_context) {
+// What the provider does with an event: rdma-core keeps it where programs of old find it. Null:
+// not any more.
+namespace {
+
+using CountEvent = void (*)(ibv_cq *);
+CountEvent provider_count(const ibv_context *context) noexcept {
+  return reinterpret_cast<CountEvent>(reinterpret_cast<void (*)()>(context->ops._compat_cq_event));
+}
+
+[[gnu::noinline]] int get_cq_event_of_rdma_core(ibv_comp_channel *channel, ibv_cq **cq,
+                                                void **cq_context) {
   const int error = real().ibv_get_cq_event(channel, cq, cq_context);
   if (error != 0) return error;
   if (queue::CqFront *front = queue::before(*cq)) {
@@ -250,25 +263,44 @@ IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, v
   return 0;
 }
 
+// An event of a queue that the engine does not have alone.
+[[gnu::noinline]] int take_cq_event(ibv_cq *back, ibv_cq **cq, void **cq_context) {
+  provider_count(back->context)(back);
+  ibv_cq *taken = back;
+  if (queue::CqFront *front = queue::before(back)) {
+    queue::count_event(*front, back, queue::Event::completion);
+    taken = &front->shown;
+  }
+  *cq = taken;
+  *cq_context = taken->cq_context;
+  return 0;
+}
+
+}  // namespace
+
+// Reads the event itself, as rdma-core does: libmlx5 need not count those of the engine.
+IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, void **cq_context) {
+  if (provider_count(channel->context) == nullptr) [[unlikely]]
+    return get_cq_event_of_rdma_core(channel, cq, cq_context);
+  ib_uverbs_comp_event_desc event;
+  if (read(channel->fd, &event, sizeof(event)) != sizeof(event)) return -1;
+  auto *const back = reinterpret_cast<ibv_cq *>(event.cq_handle);
+  if (!queue::blocks.contain(back->cq_context)) [[unlikely]]
+    return take_cq_event(back, cq, cq_context);
+  auto *const front = static_cast<queue::CqFront *>(back->cq_context);
+  if (engine::relaxed(front->own.counted) != back) [[unlikely]]
+    return take_cq_event(back, cq, cq_context);
+  engine::set_relaxed(front->own.events, engine::relaxed(front->own.events) + engine::arm_step);
+  *cq = &front->shown;
+  *cq_context = front->shown.cq_context;
+  return 0;
+}
+
 IBVEXP_INTERPOSED void ibv_ack_cq_events(ibv_cq *cq, unsigned count) {
   queue::CqFront *const front = queue::front_of(cq);
   if (front == nullptr) return real().ibv_ack_cq_events(cq, count);
-  ibv_cq *const back = front->own.back;
-  if (back == nullptr) {
+  if (!queue::acknowledge(*front, count)) [[unlikely]]
     gone("ibv_ack_cq_events");
-    return;
-  }
-  const unsigned of_beside = queue::take_events(*front, count, queue::Event::completion);
-  ibv_cq *const beside = of_beside != 0 ? front->own.beside->cq : nullptr;
-  // As rdma-core does it: ibv_destroy_cq() waits for these counts and frees the objects, so
-  // that nothing is touched after the last unlock.
-  pthread_mutex_lock(&back->mutex);
-  back->comp_events_completed += count - of_beside;
-  engine::set_relaxed(front->shown.comp_events_completed,
-                      front->shown.comp_events_completed + count);
-  pthread_cond_signal(&back->cond);
-  pthread_mutex_unlock(&back->mutex);
-  if (beside != nullptr) real().ibv_ack_cq_events(beside, of_beside);
 }
 
 IBVEXP_INTERPOSED ibv_srq *ibv_create_srq(ibv_pd *pd, ibv_srq_init_attr *attr) {

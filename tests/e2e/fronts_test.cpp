@@ -3,10 +3,14 @@
 #include "pair.h"
 
 #include <atomic>
+#include <fstream>
 #include <infiniband/mlx5dv.h>
 #include <latch>
 #include <poll.h>
+#include <string>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 
 namespace {
 
@@ -140,6 +144,29 @@ TEST_CASE("no event is lost while other threads arm the same queue") {
   CHECK_FALSE(lost);
 }
 
+// With builders: libmlx5 drives it, and its completions.
+Qp build_qp(Rig &rig, ibv_cq *cq) {
+  ibv_qp_init_attr_ex attr{};
+  attr.send_cq = attr.recv_cq = cq;
+  attr.cap = {4, 4, 1, 1, 0};
+  attr.qp_type = IBV_QPT_RC;
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attr.pd = rig.pd.get();
+  attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+  return Qp(ibv_create_qp_ex(rig.context.get(), &attr));
+}
+
+// Writes 8 bytes over such a queue pair.
+void write_built(ibv_qp *qp, const Buffer &memory, std::uint64_t id) {
+  ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+  ibv_wr_start(ex);
+  ex->wr_id = id;
+  ex->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_rdma_write(ex, memory.mr->rkey, memory.address(8));
+  ibv_wr_set_sge(ex, memory.mr->lkey, memory.address(), 8);
+  REQUIRE(ibv_wr_complete(ex) == 0);
+}
+
 TEST_CASE("no event is lost while another queue pair joins an armed queue") {
   Rig rig;
   Buffer memory(rig.pd.get(), 64);
@@ -155,14 +182,6 @@ TEST_CASE("no event is lost while another queue pair joins an armed queue") {
     init.cap = {4, 4, 1, 1, 0};
     init.qp_type = IBV_QPT_RC;
     Qp driven(turn % 2 != 0 ? ibv_create_qp(rig.pd.get(), &init) : nullptr);
-    ibv_qp_init_attr_ex attr{};
-    attr.send_cq = attr.recv_cq = cq.get();
-    attr.cap = init.cap;
-    attr.qp_type = IBV_QPT_RC;
-    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    attr.pd = rig.pd.get();
-    attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
-
     std::latch start(2);
     int armed = -1;
     std::thread other([&] {
@@ -170,26 +189,17 @@ TEST_CASE("no event is lost while another queue pair joins an armed queue") {
       armed = ibv_req_notify_cq(cq.get(), 0);
     });
     start.arrive_and_wait();
-    Qp built(ibv_create_qp_ex(rig.context.get(), &attr));
+    Qp built = build_qp(rig, cq.get());
     other.join();
     REQUIRE(armed == 0);
     REQUIRE(built);
 
     rig.connect(built.get(), built->qp_num);
-    const auto write = [&](std::uint64_t id) {
-      ibv_qp_ex *ex = ibv_qp_to_qp_ex(built.get());
-      ibv_wr_start(ex);
-      ex->wr_id = id;
-      ex->wr_flags = IBV_SEND_SIGNALED;
-      ibv_wr_rdma_write(ex, memory.mr->rkey, memory.address(8));
-      ibv_wr_set_sge(ex, memory.mr->lkey, memory.address(), 8);
-      REQUIRE(ibv_wr_complete(ex) == 0);
-    };
-    write(5);
     const auto arm = [&] {
       REQUIRE(ibv_req_notify_cq(cq.get(), 0) == 0);
       while (readable(channel->fd, 0)) REQUIRE(take_event(cq.get()));
     };
+    write_built(built.get(), memory, 5);
     // Of the thread's arming.
     REQUIRE(readable(channel->fd));
     ibv_wc wc{};
@@ -197,7 +207,7 @@ TEST_CASE("no event is lost while another queue pair joins an armed queue") {
     CHECK(wc.wr_id == 5);
     CHECK(wc.status == IBV_WC_SUCCESS);
     arm();
-    write(6);
+    write_built(built.get(), memory, 6);
     REQUIRE(readable(channel->fd));
     REQUIRE(wait_for_completion(cq.get(), wc));
     CHECK(wc.wr_id == 6);
@@ -214,6 +224,45 @@ TEST_CASE("no event is lost while another queue pair joins an armed queue") {
     REQUIRE(wait_for_completion(cq.get(), wc));
     CHECK(wc.wr_id == 7);
   }
+}
+
+TEST_CASE("a queue goes when another thread acknowledges the event of the one beside") {
+  Rig rig;
+  Channel channel(ibv_create_comp_channel(rig.context.get()));
+  ibv_cq *cq = ibv_create_cq(rig.context.get(), 16, nullptr, channel.get(), 0);
+  REQUIRE(cq);
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.send_cq = attr.recv_cq = cq;
+  Qp driven(ibv_exp_create_qp(rig.context.get(), &attr)), built = build_qp(rig, cq);
+  REQUIRE(driven);
+  REQUIRE(built);
+  rig.connect(built.get(), built->qp_num);
+  Buffer memory(rig.pd.get(), 64);
+  REQUIRE(ibv_req_notify_cq(cq, 0) == 0);
+  write_built(built.get(), memory, 5);
+  ibv_cq *from = nullptr;
+  void *context = nullptr;
+  REQUIRE(ibv_get_cq_event(channel.get(), &from, &context) == 0);
+  CHECK(from == cq);
+  built.reset();
+  driven.reset();
+  std::atomic<long> destroyer = 0;
+  std::atomic<bool> destroyed = false;
+  std::thread other([&] {
+    destroyer = syscall(SYS_gettid);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    destroyed = true;
+  });
+  const auto sleeps = [&] {
+    std::ifstream stat("/proc/self/task/" + std::to_string(destroyer) + "/stat");
+    std::string number, name, state;
+    stat >> number >> name >> state;
+    return state == "S";
+  };
+  while (!destroyed && !sleeps()) std::this_thread::yield();
+  CHECK_FALSE(destroyed);
+  ibv_ack_cq_events(from, 1);
+  other.join();
 }
 
 TEST_CASE("asynchronous events bring objects of the program") {

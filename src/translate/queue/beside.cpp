@@ -124,6 +124,7 @@ bool put_beside(CqFront &front, ibv_cq *fresh) {
 // see what the engine had.
 void give_up(CqFront &front) {
   front.own.released = front.own.engine;
+  publish(front.own.counted, static_cast<ibv_cq *>(nullptr));
   end_sole_use(front);
   publish(front.own.engine, static_cast<engine::CompletionQueue *>(nullptr));
 }
@@ -206,6 +207,7 @@ bool bring_engine(ContextState &state, CqFront &front) noexcept {
   front.own.released = nullptr;
   publish(front.own.engine, queue);
   publish(front.own.back, fresh);
+  publish(front.own.counted, fresh);
   {
     const engine::Guard guard(queue->lock);
     arm_as_before(front, *queue);
@@ -269,7 +271,7 @@ int destroy_beside(CqFront &front) noexcept {
   ibv_cq *cq = nullptr;
   {
     const engine::Guard guard(beside->lock);
-    cq = std::exchange(beside->cq, nullptr);
+    cq = beside->leaving = std::exchange(beside->cq, nullptr);
   }
   if (cq == nullptr) return 0;
   ContextState &state = *attached(front.shown.context);
@@ -286,6 +288,7 @@ int destroy_beside(CqFront &front) noexcept {
     else state.cqs.set(handle, known);
   }
   const engine::Guard guard(beside->lock);
+  beside->leaving = nullptr;
   if (result != 0) beside->cq = cq;
   else if (front.own.engine != nullptr) publish(front.own.alone, front.own.engine);
   return result;
@@ -299,13 +302,18 @@ void count_event(CqFront &front, const ibv_cq *of, Event what) noexcept {
     __atomic_fetch_add(&front.own.events, engine::arm_step, __ATOMIC_RELAXED);
 }
 
-unsigned take_events(CqFront &front, unsigned count, Event what) noexcept {
+std::pair<unsigned, ibv_cq *> take_events(CqFront &front, unsigned count, Event what) noexcept {
   unsigned &left = front.own.unacknowledged[static_cast<int>(what)];
   unsigned had = __atomic_load_n(&left, __ATOMIC_RELAXED);
   while (!__atomic_compare_exchange_n(&left, &had, had - std::min(had, count), false,
                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
-  return front.own.engine != nullptr ? std::min(had, count) : 0;
+  Beside *const beside = __atomic_load_n(&front.own.beside, __ATOMIC_SEQ_CST);
+  const unsigned taken =
+      front.own.engine != nullptr && beside != nullptr ? std::min(had, count) : 0;
+  if (taken == 0) return {0, nullptr};
+  const engine::Guard guard(beside->lock);
+  return {taken, beside->cq != nullptr ? beside->cq : beside->leaving};
 }
 
 ibv_cq *described(CqFront &front) noexcept {

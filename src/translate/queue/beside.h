@@ -11,6 +11,7 @@
 #include "translate/state/context_state.h"
 
 #include <cerrno>
+#include <utility>
 
 namespace ibvexp::queue {
 
@@ -60,8 +61,8 @@ int destroy_beside(CqFront &front) noexcept;
 // An event of one of rdma-core's objects was handed to the program.
 enum class Event : std::uint8_t { completion, asynchronous };
 void count_event(CqFront &front, const ibv_cq *of, Event what) noexcept;
-// The program acknowledges so many: how many of them are of the object beside.
-unsigned take_events(CqFront &front, unsigned count, Event what) noexcept;
+// The program acknowledges so many: how many of them are of the object beside, and that object.
+std::pair<unsigned, ibv_cq *> take_events(CqFront &front, unsigned count, Event what) noexcept;
 
 // Which object mlx5dv_init_obj() is to describe: null, logged, where completions are in two
 // places.

@@ -275,6 +275,7 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   fresh->consumed = &front.legacy.cons_index;
   fresh->arm_count = &front.own.events;
   front.own.engine = front.own.alone = fresh.release();
+  front.own.counted = front.own.back;
   reopen(front, of);
 }
 

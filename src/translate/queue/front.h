@@ -72,7 +72,8 @@ struct QpFront {
 struct Beside {
   engine::Lock lock;  // cq may go while others poll it
   ibv_cq *cq = nullptr;
-  unsigned polls = 0;  // of both
+  ibv_cq *leaving = nullptr;  // the same while it is being destroyed, which waits for its events
+  unsigned polls = 0;         // of both
 };
 
 // How a front was armed.
@@ -94,12 +95,14 @@ struct CqFront {
     std::uint8_t armed;
     // By solicited_only: alone, where the queue has been armed so before. Null: arm_first().
     engine::CompletionQueue *arms[2];
+    ibv_cq *counted;  // back, where the engine counts its events; null: libmlx5 does
     bool moderated, ignores_overrun;
     bool tags;  // what libmlx5 completes tells tags
     ibv_modify_cq_attr moderation;
     int comp_vector;
     std::uint32_t events;        // of the engine's that the program took, by engine::arm_step
     unsigned unacknowledged[2];  // events of libmlx5's, by Event
+    std::uint32_t settled;       // acknowledged events that the object behind knows of
     std::uint32_t joining;       // creations under way of what it is going to drive
     std::uint8_t *page;          // where it is armed
     std::uint8_t *ring;          // that a resize has given it; null: libmlx5's

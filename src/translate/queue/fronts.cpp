@@ -201,6 +201,7 @@ void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexce
   front.shown.handle = back->handle;
   front.own.back = back;
   back->cq_context = &front;
+  front.own.counted = front.own.engine != nullptr ? back : nullptr;
   reopen(front, facts);
 }
 

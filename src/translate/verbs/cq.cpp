@@ -8,6 +8,7 @@
 #include "trace/diagnose.h"
 #include "translate/convert/cq_convert.h"
 #include "translate/queue/beside.h"
+#include "translate/queue/cq_events.h"
 #include "translate/queue/fronts.h"
 #include "translate/state/clock_info.h"
 #include "translate/verbs/environment.h"
@@ -418,7 +419,10 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   }
   std::optional<DomainUse> domain;
   if (state != nullptr) domain.emplace(*state).take(cq);
+  const bool settles = front != nullptr && front->own.back == cq;
+  if (settles) queue::settle_events(*front);
   const int result = real().ibv_destroy_cq(cq);
+  if (settles && result != 0) queue::unsettle_events(*front);
   if (result != 0 && domain && *domain) domain->keep(cq);
   if (state != nullptr) {
     const MutexGuard guard(state->mutex);
