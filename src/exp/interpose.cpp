@@ -349,6 +349,8 @@ IBVEXP_INTERPOSED void ibv_ack_async_event(ibv_async_event *event) {
 
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
   if (mr == nullptr) return missing("ibv_dereg_mr", "the region");
+  if (!special_regions.load(std::memory_order_relaxed)) [[likely]]
+    return real().ibv_dereg_mr(mr);
   return translate::dereg_mr(find_state(mr->context), mr);
 }
 

@@ -22,6 +22,11 @@ struct FeatureBit {
 
 using FeatureBits = std::span<const FeatureBit>;
 
+// The bits of a word; served: of them, those that are not refused, whatever is switched on.
+struct JudgedBits : FeatureBits {
+  std::uint64_t served;
+};
+
 // A literal as template argument.
 template <std::size_t n>
 struct Literal {
@@ -70,12 +75,20 @@ consteval auto collect() {
 template <Literal owner>
 inline constexpr auto bits = collect<owner>();
 
+template <Literal owner>
+consteval std::uint64_t served() {
+  std::uint64_t out = 0;
+  for (const FeatureBit &b : bits<owner>)
+    if (effective(row(b.id).answer).verdict != Verdict::unsupported) out |= b.bit;
+  return out;
+}
+
 }  // namespace detail
 
 // The bits of an enum, by its name.
 template <Literal owner>
-constexpr FeatureBits bits_of() {
-  return detail::bits<owner>;
+constexpr JudgedBits bits_of() {
+  return {FeatureBits(detail::bits<owner>), detail::served<owner>()};
 }
 
 // The bits of an enum that requests may carry and that ask for something: a

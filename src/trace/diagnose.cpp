@@ -100,7 +100,7 @@ void ignored(EntryId entry, const char *field, std::uint64_t value, const char *
       static_cast<unsigned long long>(value), why);
 }
 
-Result<void> check_bits(EntryId entry, const char *field, std::uint64_t word, FeatureBits known,
+Result<void> judge_bits(EntryId entry, const char *field, std::uint64_t word, FeatureBits known,
                         std::uint64_t ignorable) {
   std::uint64_t unknown = word;
   for (const FeatureBit &b : known) unknown &= ~b.bit;

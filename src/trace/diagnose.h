@@ -29,7 +29,13 @@ void ignored(EntryId entry, const char *field, std::uint64_t value, const char *
 
 // Judges a word of flags: EINVAL for a bit that no row knows, unless it may be ignored, the
 // row's refusal for a bit that is not served.
-Result<void> check_bits(EntryId entry, const char *field, std::uint64_t word, FeatureBits known,
-                        std::uint64_t ignorable = 0);
+Result<void> judge_bits(EntryId entry, const char *field, std::uint64_t word, FeatureBits known,
+                        std::uint64_t ignorable);
+inline Result<void> check_bits(EntryId entry, const char *field, std::uint64_t word,
+                               JudgedBits known, std::uint64_t ignorable = 0) {
+  if ((word & ~known.served) == 0) [[likely]]
+    return {};
+  return judge_bits(entry, field, word, known, ignorable);
+}
 
 }  // namespace ibvexp

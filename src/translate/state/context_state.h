@@ -39,6 +39,9 @@ using NativePost = decltype(ibv_context_ops::post_send);
 using NativePoll = decltype(ibv_context_ops::poll_cq);
 using NativeBind = decltype(ibv_context_ops::bind_mw);
 
+// The process has had memory regions of ours: with memory of ours, or indirect keys.
+inline std::atomic<bool> special_regions{false};
+
 struct ContextState {
   explicit ContextState(ibv_context *of);
 

@@ -154,12 +154,8 @@ Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
   return {};
 }
 
-}  // namespace
-
-Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
-  if (const auto checked = check(*in); !checked) return checked.failure();
-  if ((in->comp_mask & IBV_EXP_REG_MR_DM) != 0) return register_on_device(state, *in);
-
+// With memory of ours, if the request asks for some.
+[[gnu::noinline]] Result<ibv_mr *> register_provided(ContextState &state, ibv_exp_reg_mr_in *in) {
   const KeepErrno keep;
   Mapping memory;
   if (const auto provided = provide(*in, memory); !provided) return provided.failure();
@@ -172,6 +168,7 @@ Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
     try {
       const MutexGuard guard(state.mutex);
       auto &entry = state.owned_memory[mr];
+      special_regions.store(true, std::memory_order_relaxed);
       // Left by a region that was released without our seeing it, and so free.
       if (entry.address != nullptr) ::munmap(entry.address, entry.length);
       entry = memory.keep();
@@ -183,6 +180,18 @@ Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
     in->addr = start;
   }
   return mr;
+}
+
+}  // namespace
+
+Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
+  if (const auto checked = check(*in); !checked) return checked.failure();
+  if ((in->comp_mask & IBV_EXP_REG_MR_DM) != 0) return register_on_device(state, *in);
+  if ((in->comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 ||
+      (in->exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0)
+    return register_provided(state, in);
+  const KeepErrno keep;
+  return keep.made(ibv_reg_mr(in->pd, in->addr, in->length, to_modern_access(in->exp_access)));
 }
 
 int dereg_mr(ContextState *state, ibv_mr *mr) {
@@ -266,6 +275,7 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
     // Before the region changes: this may fail. No address is no memory.
     const MutexGuard guard(state.mutex);
     kept = &state.owned_memory[mr];
+    special_regions.store(true, std::memory_order_relaxed);
   }
   const int error =
       ibv_rereg_mr(mr, flags, pd, addr, length, static_cast<int>(to_modern_access(exp_access)));
