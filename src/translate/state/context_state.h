@@ -28,6 +28,9 @@ namespace ibvexp {
 namespace queue {
 struct Driver;
 }
+namespace translate {
+struct DeviceFacts;
+}
 
 // Memory that a region was given by us, to be unmapped when it goes.
 struct OwnedMemory {
@@ -78,6 +81,10 @@ struct ContextState {
   // Whether the program's base verbs come through this library: it opened the
   // context by one.
   bool sees_base_verbs = false;
+
+  // What verbs/device.cpp knows of the device, from the first query on.
+  std::shared_ptr<const translate::DeviceFacts> device_facts;
+  std::atomic<const translate::DeviceFacts *> known_device{nullptr};
 
   // Limits of the device, asked for at the first call. Zeros if it does not
   // answer.

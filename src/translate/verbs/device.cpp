@@ -13,11 +13,14 @@
 #include "translate/verbs/device_objects.h"
 #include "translate/verbs/hca_caps.h"
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 namespace ibvexp::translate {
 
@@ -26,7 +29,16 @@ namespace {
 constexpr EntryId querying_device = EntryId::ibv_exp_query_device;
 constexpr EntryId querying_port = EntryId::ibv_exp_query_port;
 
-bool reportable_in_process(FeatureId id) { return reportable_now(row(id).answer); }
+// Asked for a hundred rows in each query.
+bool reportable_in_process(FeatureId id) {
+  static const auto reportable = [] {
+    std::array<bool, std::size(features)> known{};
+    for (std::size_t i = 0; i < known.size(); ++i)
+      known[i] = reportable_now(row(static_cast<FeatureId>(i)).answer);
+    return known;
+  }();
+  return reportable[static_cast<std::size_t>(id)];
+}
 
 // mlx5dv_context as of rdma-core v47, whatever was there when we were built.
 struct LaterContext {
@@ -81,6 +93,68 @@ void explain_clear_bits(const ibv_exp_device_attr &attr, std::uint32_t asked) {
     explain(bits_of<"ibv_exp_device_cap_flags">(), ~attr.exp_device_cap_flags);
 }
 
+Result<DeviceFacts> ask(ibv_context *context, bool engine) {
+  DeviceFacts facts{};
+  if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &facts.attr)); !asked)
+    return asked.failure();
+  facts.is_mlx5 = mlx5dv_is_supported(context->device);
+  if (!facts.is_mlx5) return facts;
+  facts.engine = engine;
+  facts.dv.comp_mask = MLX5DV_CONTEXT_MASK_SWP | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
+                       MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
+  // What only the engine reads.
+  if (engine)
+    facts.dv.comp_mask |= MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_STRIDING_RQ;
+  query_dv(context, facts);
+  if (engine && reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
+    facts.masked_atomic_sizes = masked_atomic_sizes(context);
+  facts.paces_bursts = paces_bursts(context);
+  return facts;
+}
+
+// The answers, by device, for as long as some context of it keeps them. The device is there
+// that long, and what it says stays the same.
+struct Kept {
+  const ibv_device *device;
+  std::weak_ptr<const DeviceFacts> facts;
+};
+Mutex keeping;
+std::vector<Kept> &kept() {
+  static auto &all = *new std::vector<Kept>;
+  return all;
+}
+
+std::shared_ptr<const DeviceFacts> find_kept(const ibv_device *device, bool engine) {
+  const MutexGuard guard(keeping);
+  for (const Kept &one : kept())
+    if (one.device == device)
+      if (auto facts = one.facts.lock(); facts != nullptr && facts->engine == engine) return facts;
+  return nullptr;
+}
+
+void keep(const ibv_device *device, const std::shared_ptr<const DeviceFacts> &facts) {
+  const MutexGuard guard(keeping);
+  std::erase_if(kept(), [](const Kept &one) { return one.facts.expired(); });
+  kept().push_back({device, facts});
+}
+
+Result<const DeviceFacts *> facts_of(ContextState &state, ibv_context *context) {
+  if (const DeviceFacts *known = state.known_device.load(std::memory_order_acquire)) return known;
+  const bool engine = state.driver != nullptr && mlx5dv_is_supported(context->device);
+  std::shared_ptr<const DeviceFacts> facts = find_kept(context->device, engine);
+  if (facts == nullptr) {
+    const auto asked = ask(context, engine);
+    if (!asked) return asked.failure();
+    facts = std::make_shared<const DeviceFacts>(asked.value());
+    keep(context->device, facts);
+  }
+  const MutexGuard guard(state.mutex);
+  // Of two threads the first one has been used already.
+  if (state.device_facts == nullptr) state.device_facts = std::move(facts);
+  state.known_device.store(state.device_facts.get(), std::memory_order_release);
+  return state.device_facts.get();
+}
+
 }  // namespace
 
 // Devices that IBVEXP_DEVICE leaves out stay referenced: the caller's list no longer leads to them.
@@ -114,28 +188,16 @@ Result<ibv_device **> get_device_list(int *num_devices) {
 Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_device_attr *attr) {
   if (attr == nullptr) return invalid(querying_device, "attributes", 0, "must not be null");
   const KeepErrno keep;
-  DeviceFacts facts{};
-  if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &facts.attr)); !asked)
-    return asked;
-  facts.is_mlx5 = mlx5dv_is_supported(context->device);
+  const auto known = facts_of(state, context);
+  if (!known) return known.failure();
+  DeviceFacts facts = *known.value();
   if (facts.is_mlx5) {
-    facts.engine = state.driver != nullptr;
-    facts.dv.comp_mask = MLX5DV_CONTEXT_MASK_SWP | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
-                         MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
-    // What only the engine reads.
-    if (facts.engine)
-      facts.dv.comp_mask |= MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_STRIDING_RQ;
-    query_dv(context, facts);
     constexpr std::uint64_t about_dc = detail::plain(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) |
                                        detail::plain(IBV_EXP_DEVICE_ATTR_MAX_DCT) |
                                        detail::plain(IBV_EXP_DEVICE_DC_RD_REQ) |
                                        detail::plain(IBV_EXP_DEVICE_DC_RD_RES);
     constexpr std::uint32_t about_keys =
         IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
-    if (facts.engine && reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
-      facts.masked_atomic_sizes = masked_atomic_sizes(context);
-    if ((attr->comp_mask & IBV_EXP_DEVICE_ATTR_PACKET_PACING_CAPS) != 0)
-      facts.paces_bursts = paces_bursts(context);
     facts.dc = (attr->comp_mask & about_dc) != 0 && has_dc(state);
     facts.indirect_keys = (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(state);
     const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
