@@ -89,15 +89,24 @@ int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
   return native(cq->context).data.poll_cq(cq, num_entries, wc);
 }
 
+template <bool solicited>
+[[gnu::always_inline]] inline int arm_front(CqFront &front) {
+  const engine::CompletionQueue *const queue = engine::relaxed(front.own.arms[solicited]);
+  if (queue == nullptr) [[unlikely]]
+    return arm_first(front, solicited);
+  engine::arm(*queue, engine::relaxed(front.own.events), engine::relaxed(front.legacy.cons_index),
+              solicited);
+  return 0;
+}
+
+// Apart, which leaves the usual way without what depends on the kind.
+[[gnu::noinline]] int arm_for_solicited(CqFront &front) { return arm_front<true>(front); }
+
 int req_notify_cq(ibv_cq *cq, int solicited_only) {
   if (CqFront *front = front_of(cq)) [[likely]] {
-    const std::size_t solicited = solicited_only != 0;
-    const engine::CompletionQueue *const queue = engine::relaxed(front->own.arms[solicited]);
-    if (queue == nullptr) [[unlikely]]
-      return arm_first(*front, solicited != 0);
-    engine::arm(*queue, engine::relaxed(front->own.events),
-                engine::relaxed(front->legacy.cons_index), solicited != 0);
-    return 0;
+    if (solicited_only != 0) [[unlikely]]
+      return arm_for_solicited(*front);
+    return arm_front<false>(*front);
   }
   return native(cq->context).data.req_notify_cq(cq, solicited_only);
 }
