@@ -2,6 +2,8 @@
 
 #include "translate/convert/umr_limits.h"
 
+#include <algorithm>
+#include <array>
 #include <span>
 
 namespace ibvexp::translate {
@@ -366,16 +368,23 @@ constexpr Capability capabilities[] = {
 
 #undef IBVEXP_CAPABILITY
 
+// Bits below 32 repeat ibv_device_cap_flags where their row says so.
+constexpr bool repeats(const FeatureBit &b) {
+  return row(b.id).answer.verdict == Verdict::native && b.bit < IBV_EXP_START_FLAG;
+}
+constexpr auto repeated = [] {
+  constexpr FeatureBits all = bits_of<"ibv_exp_device_cap_flags">();
+  std::array<FeatureBit, std::ranges::count_if(all, repeats)> out{};
+  std::ranges::copy_if(all, out.begin(), repeats);
+  return out;
+}();
+
 }  // namespace
 
 std::uint64_t exp_capabilities(const DeviceFacts &from, Reportable reportable) {
   std::uint64_t reported = 0;
-  // Bits below 32 repeat ibv_device_cap_flags where their row says so.
-  for (const FeatureBit &b : bits_of<"ibv_exp_device_cap_flags">())
-    if (row(b.id).answer.verdict == Verdict::native &&
-        has_cap(from, static_cast<unsigned>(b.bit)) && b.bit < IBV_EXP_START_FLAG &&
-        reportable(b.id))
-      reported |= b.bit;
+  for (const FeatureBit &b : repeated)
+    if (has_cap(from, static_cast<unsigned>(b.bit)) && reportable(b.id)) reported |= b.bit;
   for (const Capability &c : capabilities)
     if (c.holds(from) && reportable(c.id)) reported |= c.bit;
   return reported;
