@@ -377,13 +377,12 @@ struct Paging {
     store_be32(guest.memory + record + 4, index);
     guest.write_register64(uar + 0x800, load_be64(w));
   }
-  // The key's eight pages are these from now on; `enable`: it is free before. The list lies
-  // in memory of the driver.
-  void fill(const std::array<u64, 8> &pages, bool enable) {
-    constexpr u64 list = 0x2b0000;
+  // A UMR of the driver: the first four octowords of a key are those of `list`. `enable`: the
+  // key is free before, and gets that length (0: no end) from `start` on.
+  void change(u32 which, bool enable, u64 start, u64 length, u8 log_page) {
     u8 *w = wqe(0x250000, key_index);
     std::memset(w, 0, 256);
-    store_be32(w + 12, key);
+    store_be32(w + 12, which);
     w[16] = enable ? 0x20 : 0x40;
     store_be16(w + 20, 4);
     // Length, page size, first address, protection domain, rights, and that it is in use.
@@ -391,12 +390,11 @@ struct Paging {
       store_be64(w + 24, 1 << 0 | 1 << 1 | 1 << 6 | 1 << 7 | 1 << 13 | 15 << 17 | 1 << 29);
     w[64 + 2] = 0x3c;
     store_be32(w + 64 + 4, 0xffffff00);
-    store_be32(w + 64 + 12, d.pd);
-    store_be64(w + 64 + 16, 0x10000);
-    store_be64(w + 64 + 24, 8 * 4096);
-    w[64 + 59] = 12;
+    store_be32(w + 64 + 12, d.pd | (length == 0 ? 1u << 31 : 0));
+    store_be64(w + 64 + 16, start);
+    store_be64(w + 64 + 24, length);
+    w[64 + 59] = log_page;
     data_segment(w + 128, 64, d.physical, list);
-    for (size_t i = 0; i < 8; ++i) store_be64(guest.memory + list + i * 8, pages[i]);
     // Three basic blocks, and one that does nothing: the ring has four.
     post(keys, 0x250000, 0x2200c0, key_index, 0x25, 3, 9);
     CHECK(wait_completion() == 0);
@@ -404,10 +402,16 @@ struct Paging {
     post(keys, 0x250000, 0x2200c0, key_index, 0x00, 1, 1);
     CHECK(wait_completion() == 0);
   }
-  void write(u32 bytes, u64 to) {
+  // The key's eight pages are these from now on.
+  void fill(const std::array<u64, 8> &pages, bool enable) {
+    for (size_t i = 0; i < 8; ++i) store_be64(guest.memory + list + i * 8, pages[i]);
+    change(key, enable, 0x10000, 8 * 4096, 12);
+  }
+  void write(u32 bytes, u64 to) { write(bytes, to, key); }
+  void write(u32 bytes, u64 to, u32 remote) {
     u8 *w = wqe(0x230000, send_index);
     store_be64(w + 16, to);
-    store_be32(w + 24, key);
+    store_be32(w + 24, remote);
     data_segment(w + 32, bytes, d.physical, 0x290000);
     post(a, 0x230000, 0x220040, send_index, 0x08, 1, 3);
   }
@@ -442,7 +446,7 @@ struct Paging {
 
   Guest &guest;
   Driver d;
-  static constexpr u64 event_ring = 0x2a0000;
+  static constexpr u64 event_ring = 0x2a0000, list = 0x2b0000;
   u32 events, cq, a, b, keys, key;
   u16 key_index = 0, send_index = 0;
   u32 completions = 0;
@@ -516,4 +520,36 @@ TEST_CASE("Pages that go take nothing that is on its way", "[pci_test]") {
   forget_pages({{work->spans[0].address + 2 * 4096, 4096}});
   CHECK_FALSE(read_spans(work->spans, 0, &byte, 1));
   qp.send->own.clear();
+}
+
+TEST_CASE("A region of all addresses has its parts when they are reached for", "[pci_test]") {
+  Guest g;
+  Paging p(g);
+  p.fill({0x280000 | 3}, true);
+  const std::vector<u8> special = g.command(Box(0x203), 32);
+  const u32 null = load_be32(special.data() + 16);
+  REQUIRE(null != 0);
+  // Parts of 1 GiB, the null key in the place of those that are not there.
+  Box box = p.d.mkey(3);
+  box.put(128 + 1, 1, 1).put(128 + 16, 1, 1).put(128 + 416, 32, 4).put(128 + 475, 5, 30);
+  const u32 all = g.create(box) << 8;
+  const auto part = [&](u32 i, u32 key, u64 address) {
+    store_be32(g.memory + Paging::list + i * 16, 0);
+    store_be32(g.memory + Paging::list + i * 16 + 4, key);
+    store_be64(g.memory + Paging::list + i * 16 + 8, address);
+  };
+  for (u32 i = 0; i < 4; ++i) part(i, null, 0);
+  p.change(all, true, 0, 0, 30);
+
+  const u64 at = (u64{3} << 30) + 0x20;
+  std::fill_n(g.memory + 0x290000, 64, u8{0x77});
+  p.write(64, at, all);
+  const u8 *fault = p.wait_event(0);
+  CHECK(load_be32(fault + 32 + 4) == all);
+  CHECK(load_be64(fault + 32 + 16) == at);
+  part(3, p.key, 0x10000);
+  p.change(all, false, 0, 0, 30);
+  CHECK(p.resume(load_be32(fault + 32 + 24) & 0xffffff, false) == 0);
+  CHECK(p.wait_completion() == 0);
+  CHECK(g.memory[0x280020] == 0x77);
 }

@@ -100,6 +100,12 @@ std::vector<u8> octowords_of(const Mkey &k) {
   return raw;
 }
 
+// All that 64 bits can address, or as many bytes as the context says.
+u64 length_in(const u8 *context) {
+  constexpr u32 length64 = 1u << 31;
+  return (load_be32(context + 12) & length64) != 0 ? ~u64{0} : load_be64(context + 24);
+}
+
 bool parse_repeat(Mkey &k, const u8 *p, u64 count) {
   const u32 cycle_bytes = load_be32(p), entries = load_be16(p + 14);
   const u64 repeat_count = load_be32(p + 8);
@@ -160,7 +166,7 @@ void apply_context(Mkey &k, const u8 *context, u64 mask) {
   if ((mask & mask_tag) != 0) k.tag = static_cast<u8>(qpn_tag);
   if ((mask & mask_qpn) != 0) k.qpn = qpn_tag >> 8;
   if ((mask & mask_start) != 0) k.start = load_be64(context + 16);
-  if ((mask & mask_length) != 0) k.length = load_be64(context + 24);
+  if ((mask & mask_length) != 0) k.length = length_in(context);
   if ((mask & mask_entity_size) != 0) {
     const u32 log = context[59] & 0x1f;
     if (k.kind == Mkey::Kind::pages) k.log_page = log;
@@ -257,7 +263,7 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
   if (pages && (mask & mask_entity_size) != 0 && u64{1} << (context[59] & 0x1f) < page_size)
     return refuse(Syndrome::local_qp_op, key, "page size");
   const bool memory = k->kind == Mkey::Kind::direct || k->kind == Mkey::Kind::device;
-  if (memory && (mask & mask_length) != 0 && load_be64(context + 24) > k->length)
+  if (memory && (mask & mask_length) != 0 && length_in(context) > k->length)
     return refuse(Syndrome::local_qp_op, key, "longer than its memory");
   // Without an offset this field counts octowords of signature rules, behind the list.
   const u32 bsf_octowords = with_offset ? 0 : load_be16(control + 6);
