@@ -248,6 +248,7 @@ std::vector<u8> qos_page(const Capabilities &c) {
   p.set(0x00, 1, 1);                 // packet_pacing
   p.set(0x05, 1, 1);                 // packet_pacing_burst_bound
   p.set(0x06, 1, 1);                 // packet_pacing_typical_size
+  p.set(0x0b, 1, 1);                 // packet_pacing_uid
   p.set(0x40, 32, c.max_rate_kbps);  // packet_pacing_max_rate
   p.set(0x60, 32, c.min_rate_kbps);  // packet_pacing_min_rate
   p.set(0x90, 16, rate_entries);     // packet_pacing_rate_table_size
