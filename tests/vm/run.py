@@ -130,13 +130,16 @@ def findings(printed, out, preloaded):
             yield 'Python tests', f'python: {name}', here
 
 
+KEYS = {'names', 'kernels', 'links', 'reason', 'sometimes'}   # of an entry
+
+
 class Missing:
     """What is not expected to pass."""
 
     def __init__(self, path):
         self.entries = tomllib.loads(path.read_text(encoding='utf-8')).get('missing', [])
         for entry in self.entries:
-            if not entry.get('reason') or set(entry) - {'names', 'kernels', 'links', 'reason'}:
+            if not entry.get('reason') or set(entry) - KEYS:
                 sys.exit(f'{path}: wrong entry {entry}')
         self.used = set()
 
@@ -152,7 +155,7 @@ class Missing:
     def unused(self, kernels, links):
         """Names in entries about what was run that excused nothing."""
         return [name for entry in self.entries for name in entry['names'] if name not in self.used and
-                set(entry.get('links', links)) & set(links) and
+                not entry.get('sometimes') and set(entry.get('links', links)) & set(links) and
                 set(entry.get('kernels', kernels)) & set(kernels)]
 
 
