@@ -1,9 +1,9 @@
 // errno around calls of rdma-core that leave their reason there.
 #pragma once
 
-#include "base/result.h"
-
 #include <cerrno>
+
+#include "base/result.h"
 
 namespace ibvexp {
 

@@ -1,14 +1,15 @@
 #include "base/log.h"
 
-#include "base/keep_errno.h"
-#include "base/output_file.h"
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
-#include <fcntl.h>
 #include <string_view>
-#include <unistd.h>
+
+#include "base/keep_errno.h"
+#include "base/output_file.h"
 
 namespace ibvexp {
 

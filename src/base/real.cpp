@@ -1,9 +1,10 @@
 #include "base/real.h"
 
-#include "base/opener.h"
-
 #include <dlfcn.h>
+
 #include <string_view>
+
+#include "base/opener.h"
 
 namespace ibvexp {
 

@@ -1,18 +1,19 @@
 #include "exp/announce.h"
 
+#include <dlfcn.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "table/options.h"
 #include "translate/state/context_state.h"
-
-#include <climits>
-#include <cstdio>
-#include <cstdlib>
-#include <dlfcn.h>
-#include <mutex>
-#include <set>
-#include <string>
 
 namespace ibvexp {
 

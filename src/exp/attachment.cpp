@@ -1,14 +1,14 @@
 #include "exp/attachment.h"
 
-#include "base/keep_errno.h"
-#include "base/lock.h"
-#include "base/log.h"
-#include "trace/tally.h"
-
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <new>
+
+#include "base/keep_errno.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "trace/tally.h"
 
 namespace ibvexp {
 

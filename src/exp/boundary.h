@@ -9,6 +9,9 @@
 // With tracing on, `traced` stands around each of the two.
 #pragma once
 
+#include <tuple>
+#include <type_traits>
+
 #include "base/log.h"
 #include "exp/attachment.h"
 #include "exp/context_of.h"
@@ -18,9 +21,6 @@
 #include "trace/diagnose.h"
 #include "trace/trace_observe.h"
 #include "translate/queue/front.h"
-
-#include <tuple>
-#include <type_traits>
 
 namespace ibvexp {
 

@@ -1,7 +1,8 @@
 #include "exp/caller.h"
 
-#include <cstdint>
 #include <link.h>
+
+#include <cstdint>
 #include <string_view>
 
 namespace ibvexp {

@@ -2,16 +2,16 @@
 // gets out.
 #pragma once
 
-#include "base/log.h"
-#include "base/result.h"
-#include "table/compat.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <cerrno>
 #include <new>
 #include <tuple>
 #include <type_traits>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "table/compat.h"
 
 namespace ibvexp::detail {
 

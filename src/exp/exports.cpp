@@ -1,11 +1,11 @@
 // The exported symbols of the legacy API, one line each: number of parameters
 // and name. Types come from the public header, behaviour and error shape from
 // the row in entries.def. A test compares this list with the rows.
-#include "exp/boundary.h"
-
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/peer_ops.h>
 #include <rdma/rdma_cma.h>
+
+#include "exp/boundary.h"
 
 using namespace ibvexp;
 

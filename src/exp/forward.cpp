@@ -3,20 +3,21 @@
 // installed rdma-core does not have is refused as such.
 //
 // They get their names by .symver, since headers of many ages declare them.
-#include "base/real.h"
-#include "translate/queue/beside.h"
-#include "translate/queue/driven.h"
-#include "translate/queue/unwrapped.h"
-#include "translate/state/context_state.h"
+#include <infiniband/mlx5dv.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <infiniband/mlx5dv.h>
 #include <memory>
 #include <new>
 #include <type_traits>
+
+#include "base/real.h"
+#include "translate/queue/beside.h"
+#include "translate/queue/driven.h"
+#include "translate/queue/unwrapped.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp {
 

@@ -1,9 +1,9 @@
 #include "exp/identifier.h"
 
+#include <rdma/rdma_cma.h>
+
 #include "exp/attachment.h"
 #include "translate/verbs/rdmacm.h"
-
-#include <rdma/rdma_cma.h>
 
 namespace ibvexp {
 

@@ -2,6 +2,14 @@
 // come to exist and go, and where objects come and go that a context keeps
 // something about. rdma-core's own libraries call these names too, so each
 // wrapper does nothing of its own to objects it does not know.
+#include <rdma/ib_user_verbs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <new>
+
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/real.h"
@@ -21,13 +29,6 @@
 #include "translate/verbs/mr.h"
 #include "translate/verbs/qp.h"
 #include "translate/verbs/xrc_srq.h"
-
-#include <algorithm>
-#include <cerrno>
-#include <cstddef>
-#include <new>
-#include <rdma/ib_user_verbs.h>
-#include <unistd.h>
 
 namespace ibvexp {
 

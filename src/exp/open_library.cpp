@@ -3,12 +3,13 @@
 // functions for objects that are not rdma-core's. They get this library instead: a look-up
 // in it goes on through those that it is linked with, so it has theirs, too. (Not on AArch64.)
 #ifdef __x86_64__
-#include "base/opener.h"
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
-#include <dlfcn.h>
 #include <string_view>
+
+#include "base/opener.h"
 
 namespace ibvexp {
 

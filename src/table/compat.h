@@ -3,11 +3,11 @@
 // The rules that the rows obey are in compat_rules.h.
 #pragma once
 
-#include "table/compat_types.h"
-
 #include <array>
 #include <cerrno>
 #include <span>
+
+#include "table/compat_types.h"
 
 namespace ibvexp {
 

@@ -2,8 +2,6 @@
 // enum, its single bits and their rows. Values come from the public header.
 #pragma once
 
-#include "table/compat.h"
-
 #include <infiniband/peer_ops.h>
 #include <infiniband/verbs_exp.h>
 
@@ -12,6 +10,8 @@
 #include <bit>
 #include <cstdint>
 #include <span>
+
+#include "table/compat.h"
 
 namespace ibvexp {
 

@@ -1,12 +1,13 @@
 #include "table/options.h"
 
-#include "base/nearest.h"
+#include <sys/auxv.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <sys/auxv.h>
-#include <unistd.h>
+
+#include "base/nearest.h"
 
 namespace ibvexp {
 

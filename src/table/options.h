@@ -1,11 +1,11 @@
 // The environment variables of options.def, read once.
 #pragma once
 
-#include "base/log.h"
-#include "table/compat.h"
-
 #include <array>
 #include <cstdint>
+
+#include "base/log.h"
+#include "table/compat.h"
 
 namespace ibvexp {
 

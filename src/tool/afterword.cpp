@@ -1,13 +1,5 @@
 #include "tool/afterword.h"
 
-#include "tool/audit/audit.h"
-#include "tool/doctor.h"
-#include "tool/elf_head.h"
-#include "tool/known.h"
-#include "tool/loaded.h"
-#include "tool/program.h"
-#include "tool/start/started.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -19,6 +11,14 @@
 #include <cstring>
 #include <fstream>
 #include <string_view>
+
+#include "tool/audit/audit.h"
+#include "tool/doctor.h"
+#include "tool/elf_head.h"
+#include "tool/known.h"
+#include "tool/loaded.h"
+#include "tool/program.h"
+#include "tool/start/started.h"
 
 namespace fs = std::filesystem;
 

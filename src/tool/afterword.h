@@ -4,12 +4,12 @@
 // structures are read there.
 #pragma once
 
-#include "trace/tally.h"
-
 #include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "trace/tally.h"
 
 namespace ibvexp::tool {
 

@@ -1,7 +1,5 @@
 #include "tool/child.h"
 
-#include "tool/program.h"
-
 #include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -14,6 +12,8 @@
 #include <cstring>
 #include <initializer_list>
 #include <system_error>
+
+#include "tool/program.h"
 
 namespace ibvexp::tool {
 

@@ -1,4 +1,16 @@
 // ibvexp audit: what experimental verbs do programs, sources and traces use?
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+
 #include "tool/audit/audit.h"
 #include "tool/audit/baseline.h"
 #include "tool/audit/config.h"
@@ -9,19 +21,6 @@
 #include "tool/command.h"
 #include "tool/write_file.h"
 #include "trace/trace_document.h"
-
-#include <CLI/CLI.hpp>
-#include <fmt/core.h>
-
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <memory>
-#include <stdexcept>
-#include <system_error>
 
 namespace ibvexp::tool {
 namespace {

@@ -1,4 +1,18 @@
 // ibvexp doctor: would legacy programs work on this machine, and what is missing?
+#include <fmt/core.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
 #include "tool/audit/audit.h"
 #include "tool/audit/verdict.h"
 #include "tool/child.h"
@@ -8,20 +22,6 @@
 #include "tool/libraries.h"
 #include "tool/loaded.h"
 #include "tool/program.h"
-
-#include <CLI/CLI.hpp>
-#include <fmt/core.h>
-#include <nlohmann/json.hpp>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <cstdlib>
-#include <map>
-#include <memory>
-#include <optional>
-#include <system_error>
 
 namespace ibvexp::tool {
 

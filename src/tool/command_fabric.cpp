@@ -1,19 +1,18 @@
 // ibvexp fabric: the fabrics of the software HCA on this machine, and what dead
 // processes left of them.
-#include "softhca/wire/listing.h"
-#include "tool/command.h"
-
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
-
 #include <pwd.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <memory>
+
+#include "softhca/wire/listing.h"
+#include "tool/command.h"
 
 namespace ibvexp::tool {
 

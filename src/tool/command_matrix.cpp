@@ -1,12 +1,12 @@
 // ibvexp matrix: prints the compatibility matrix, or one row of it.
-#include "tool/command.h"
-#include "tool/matrix.h"
-
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <stdexcept>
+
+#include "tool/command.h"
+#include "tool/matrix.h"
 
 namespace ibvexp::tool {
 

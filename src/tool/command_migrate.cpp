@@ -1,13 +1,13 @@
 // ibvexp migrate: rewrites sources. A program of its own does it, which needs
 // Clang's libraries and may not be there.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstring>
+
 #include "tool/child.h"
 #include "tool/command.h"
 #include "tool/libraries.h"
-
-#include <CLI/CLI.hpp>
-#include <fmt/core.h>
-
-#include <cstring>
 
 namespace ibvexp::tool {
 

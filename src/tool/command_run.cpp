@@ -1,4 +1,17 @@
 // ibvexp run: runs a legacy program with libibverbs_exp preloaded.
+#include <fmt/core.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "base/nearest.h"
 #include "table/compat.h"
 #include "tool/afterword.h"
@@ -13,19 +26,6 @@
 #include "tool/program.h"
 #include "tool/write_file.h"
 #include "trace/trace_document.h"
-
-#include <CLI/CLI.hpp>
-#include <fmt/core.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <memory>
-#include <string>
-#include <vector>
 
 namespace fs = std::filesystem;
 

@@ -1,6 +1,22 @@
 // ibvexp verify: the end-to-end checks of the library, run on a device of this
 // machine and compared with the software HCA. The report says nothing of the site:
 // no host names, addresses, GUIDs or values of memory.
+#include <fmt/core.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <pugixml.hpp>
+#include <sstream>
+
 #include "tool/command.h"
 #include "tool/libraries.h"
 #include "tool/own_machine.h"
@@ -8,22 +24,6 @@
 #include "tool/verify_peer.h"
 #include "tool/verify_run.h"
 #include "tool/write_file.h"
-
-#include <CLI/CLI.hpp>
-#include <fmt/core.h>
-#include <nlohmann/json.hpp>
-#include <pugixml.hpp>
-#include <sys/utsname.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <memory>
-#include <sstream>
 
 namespace fs = std::filesystem;
 

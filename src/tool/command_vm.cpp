@@ -1,12 +1,12 @@
 // ibvexp vm: a command in a virtual machine. A program in Python does it.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstring>
+
 #include "tool/child.h"
 #include "tool/command.h"
 #include "tool/libraries.h"
-
-#include <CLI/CLI.hpp>
-#include <fmt/core.h>
-
-#include <cstring>
 
 namespace ibvexp::tool {
 

@@ -1,14 +1,14 @@
 // What this machine offers to legacy programs.
 #pragma once
 
-#include "table/compat.h"
-#include "tool/words.h"
-
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "table/compat.h"
+#include "tool/words.h"
 
 namespace ibvexp::tool::doctor {
 

@@ -1,11 +1,11 @@
 // What all findings come to. The first obstacle counts: behind it nothing is seen.
-#include "tool/doctor.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "tool/doctor.h"
 
 namespace ibvexp::tool::doctor {
 

@@ -1,10 +1,10 @@
-#include "table/feature_bits.h"
-#include "tool/doctor.h"
-
 #include <fmt/core.h>
 #include <infiniband/verbs_exp.h>
 
 #include <algorithm>
+
+#include "table/feature_bits.h"
+#include "tool/doctor.h"
 
 namespace ibvexp::tool::doctor {
 

@@ -1,16 +1,10 @@
-#include "table/options.h"
-#include "tool/doctor.h"
-#include "tool/elf_head.h"
-#include "tool/libraries.h"
-#include "tool/own_machine.h"
-
 #include <dlfcn.h>
 #include <endian.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <infiniband/verbs_exp.h>
-#include <linux/capability.h>
 #include <link.h>
+#include <linux/capability.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -21,6 +15,12 @@
 #include <filesystem>
 #include <fstream>
 #include <type_traits>
+
+#include "table/options.h"
+#include "tool/doctor.h"
+#include "tool/elf_head.h"
+#include "tool/libraries.h"
+#include "tool/own_machine.h"
 
 namespace fs = std::filesystem;
 

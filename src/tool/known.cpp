@@ -1,10 +1,5 @@
 #include "tool/known.h"
 
-#include "base/nearest.h"
-#include "programs_text.h"
-#include "table/compat.h"
-#include "tool/elf_head.h"
-
 #include <fmt/core.h>
 #include <fnmatch.h>
 #include <gnu/libc-version.h>
@@ -16,6 +11,11 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+
+#include "base/nearest.h"
+#include "programs_text.h"
+#include "table/compat.h"
+#include "tool/elf_head.h"
 
 namespace fs = std::filesystem;
 

@@ -1,11 +1,12 @@
 #include "tool/loaded.h"
 
-#include "table/compat.h"
+#include <elf.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <elf.h>
 #include <set>
+
+#include "table/compat.h"
 
 namespace fs = std::filesystem;
 

@@ -1,16 +1,16 @@
 // ibvexp: the command-line tool of libibverbs_exp.
-#include "base/nearest.h"
-#include "tool/command.h"
-#include "tool/start/hidden.h"
-
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <string_view>
+
+#include "base/nearest.h"
+#include "tool/command.h"
+#include "tool/start/hidden.h"
 
 namespace ibvexp::tool {
 

@@ -1,12 +1,12 @@
 // Words, cells and anchors of the generated documents.
 #pragma once
 
-#include "table/compat.h"
-
 #include <cctype>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+
+#include "table/compat.h"
 
 namespace ibvexp::tool {
 

@@ -1,10 +1,9 @@
 // The matrix for programs: every column of every row under its own name.
-#include "tool/matrix.h"
+#include <nlohmann/json.hpp>
 
 #include "table/compat.h"
+#include "tool/matrix.h"
 #include "tool/matrix_count.h"
-
-#include <nlohmann/json.hpp>
 
 namespace ibvexp::tool {
 namespace {

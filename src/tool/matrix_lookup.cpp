@@ -1,16 +1,16 @@
 // One name of the API: what becomes of it, what replaces it, an example.
+#include <fmt/format.h>
+
+#include <cctype>
+#include <stdexcept>
+#include <vector>
+
 #include "base/nearest.h"
 #include "migrating_text.h"
 #include "table/compat.h"
 #include "tool/markdown.h"
 #include "tool/matrix.h"
 #include "tool/words.h"
-
-#include <fmt/format.h>
-
-#include <cctype>
-#include <stdexcept>
-#include <vector>
 
 namespace ibvexp::tool {
 

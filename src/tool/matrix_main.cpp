@@ -1,10 +1,10 @@
 // ibvexp-matrix: prints, writes or checks the compatibility matrix.
-#include "tool/matrix.h"
-
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <sstream>
+
+#include "tool/matrix.h"
 
 namespace {
 

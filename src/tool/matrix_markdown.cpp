@@ -1,12 +1,11 @@
 // The human-readable matrix: a summary, then one section per feature family.
-#include "tool/matrix.h"
+#include <vector>
 
 #include "table/compat.h"
 #include "table/compat_rules.h"  // a build makes this file, so it checks the tables
 #include "tool/markdown.h"
+#include "tool/matrix.h"
 #include "tool/matrix_count.h"
-
-#include <vector>
 
 namespace ibvexp::tool {
 namespace {

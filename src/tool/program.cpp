@@ -1,8 +1,5 @@
 #include "tool/program.h"
 
-#include "tool/elf_head.h"
-#include "tool/own_machine.h"
-
 #include <elf.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -14,6 +11,9 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+
+#include "tool/elf_head.h"
+#include "tool/own_machine.h"
 
 namespace fs = std::filesystem;
 

@@ -1,10 +1,10 @@
 #include "tool/verify.h"
 
 #include <fmt/core.h>
-#include <pugixml.hpp>
 
 #include <algorithm>
 #include <fstream>
+#include <pugixml.hpp>
 #include <set>
 #include <sstream>
 #include <stdexcept>

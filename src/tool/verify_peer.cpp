@@ -1,11 +1,8 @@
 #include "tool/verify_peer.h"
 
-#include "tool/libraries.h"
-
 #include <fmt/core.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -19,10 +16,13 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
+
+#include "tool/libraries.h"
 
 extern char **environ;
 

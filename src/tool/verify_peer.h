@@ -4,12 +4,12 @@
 // nothing else can be asked for. Who connects is not checked (SECURITY.md).
 #pragma once
 
-#include "tool/verify.h"
-#include "tool/verify_run.h"
-
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "tool/verify.h"
+#include "tool/verify_run.h"
 
 namespace ibvexp::tool::verify {
 

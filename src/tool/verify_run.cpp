@@ -1,14 +1,14 @@
 #include "tool/verify_run.h"
 
-#include "tool/child.h"
-#include "tool/libraries.h"
-
 #include <fmt/core.h>
 #include <stdlib.h>
 
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+
+#include "tool/child.h"
+#include "tool/libraries.h"
 
 namespace fs = std::filesystem;
 

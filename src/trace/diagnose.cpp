@@ -1,12 +1,12 @@
 #include "trace/diagnose.h"
 
+#include <atomic>
+#include <cstdlib>
+
 #include "base/log.h"
 #include "table/options.h"
 #include "trace/tally.h"
 #include "trace/trace.h"
-
-#include <atomic>
-#include <cstdlib>
 
 namespace ibvexp {
 

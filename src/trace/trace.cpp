@@ -1,12 +1,13 @@
 #include "trace/trace.h"
 
-#include "base/keep_errno.h"
-#include "trace/trace_live.h"
+#include <dlfcn.h>
+#include <link.h>
 
 #include <cstdio>
 #include <cstring>
-#include <dlfcn.h>
-#include <link.h>
+
+#include "base/keep_errno.h"
+#include "trace/trace_live.h"
 
 namespace ibvexp::trace {
 

@@ -5,12 +5,12 @@
 // point and every feature that trace_observe.h sees in the arguments.
 #pragma once
 
-#include "table/feature_bits.h"
-#include "trace/trace_image.h"
-
 #include <array>
 #include <cstdint>
 #include <type_traits>
+
+#include "table/feature_bits.h"
+#include "trace/trace_image.h"
 
 namespace ibvexp::trace {
 

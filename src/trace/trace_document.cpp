@@ -1,7 +1,11 @@
 #include "trace/trace_document.h"
 
-#include "base/output_file.h"
-#include "trace/trace_record.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <climits>
@@ -9,12 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "base/output_file.h"
+#include "trace/trace_record.h"
 
 namespace ibvexp::trace {
 

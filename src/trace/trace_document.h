@@ -2,10 +2,10 @@
 // and that is valid between any two writes (docs/trace.schema.json).
 #pragma once
 
-#include "trace/trace_image.h"
-
 #include <cstddef>
 #include <string_view>
+
+#include "trace/trace_image.h"
 
 namespace ibvexp::trace {
 

@@ -4,11 +4,11 @@
 // process itself or by whoever finds the file of one that is gone.
 #pragma once
 
-#include "table/compat.h"
-
 #include <atomic>
 #include <cstdint>
 #include <string_view>
+
+#include "table/compat.h"
 
 namespace ibvexp::trace {
 

@@ -1,11 +1,9 @@
 #include "trace/trace_live.h"
 
-#include "base/keep_errno.h"
-#include "base/lock.h"
-#include "base/log.h"
-#include "table/options.h"
-#include "trace/trace.h"
-#include "trace/trace_document.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <climits>
@@ -14,10 +12,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/mman.h>
-#include <unistd.h>
+
+#include "base/keep_errno.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "table/options.h"
+#include "trace/trace.h"
+#include "trace/trace_document.h"
 
 namespace ibvexp::trace {
 

@@ -4,12 +4,12 @@
 // arguments may be null.
 #pragma once
 
-#include "trace/trace.h"
-
 #include <cstddef>
 #include <cstring>
 #include <tuple>
 #include <type_traits>
+
+#include "trace/trace.h"
 
 namespace ibvexp::trace {
 

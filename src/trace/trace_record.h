@@ -1,10 +1,10 @@
 // A process's image as the JSON object that stands for it in a trace.
 #pragma once
 
-#include "trace/trace_image.h"
-
 #include <cstddef>
 #include <string_view>
+
+#include "trace/trace_image.h"
 
 namespace ibvexp::trace {
 

@@ -2,6 +2,7 @@
 // include what they use.
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
+#include <infiniband/verbs_exp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,5 +19,3 @@
 #include <string_view>
 #include <type_traits>
 #include <vector>
-
-#include <infiniband/verbs_exp.h>

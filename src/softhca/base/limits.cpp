@@ -1,12 +1,13 @@
 #include "base/limits.h"
 
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <sys/resource.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
 namespace softhca {
 

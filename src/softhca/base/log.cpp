@@ -1,11 +1,12 @@
 #include "base/log.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace softhca {
 

@@ -1,15 +1,16 @@
 #include "config/config.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <fcntl.h>
-#include <new>
-#include <string_view>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sysexits.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+#include <string_view>
 
 #include "config/identity.h"
 #include "config/interface.h"

@@ -1,11 +1,12 @@
 #include "model/capture.h"
 
-#include <cerrno>
-#include <ctime>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
 
 #include "base/limits.h"
 #include "base/log.h"

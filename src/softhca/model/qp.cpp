@@ -3,8 +3,8 @@
 #include "model/qp.h"
 
 #include "base/log.h"
-#include "model/eth_queue.h"
 #include "model/device.h"
+#include "model/eth_queue.h"
 #include "model/requester.h"
 #include "model/responder.h"
 #include "model/tag_matching.h"

@@ -1,10 +1,11 @@
 #include "model/udp_wire.h"
 
+#include <sys/uio.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <deque>
-#include <sys/uio.h>
 #include <vector>
 
 #include "base/log.h"

@@ -1,5 +1,7 @@
 // Opening a context: what libmlx5 learns at open, the event descriptors, and
 // the list of handles.
+#include "uverbs/context.h"
+
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -13,7 +15,6 @@
 #include "engine/callers.h"
 #include "engine/doorbells.h"
 #include "engine/engine.h"
-#include "uverbs/context.h"
 #include "uverbs/dispatch.h"
 
 namespace softhca::uverbs {

@@ -1,5 +1,7 @@
 // Flow rules (core/uverbs_cmd.c ib_uverbs_ex_create_flow, then
 // mlx5_ib_create_flow), checks in their order.
+#include "uverbs/flow.h"
+
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
@@ -8,7 +10,6 @@
 
 #include "model/eth_flow.h"
 #include "uverbs/dispatch.h"
-#include "uverbs/flow.h"
 #include "uverbs/privilege.h"
 
 namespace softhca::uverbs {

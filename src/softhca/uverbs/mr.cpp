@@ -1,12 +1,13 @@
 // Memory regions: registration, registration again, advice. Rules of
 // core/uverbs_cmd.c, core/umem.c and mlx5/mr.c.
+#include "uverbs/mr.h"
+
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 
 #include "model/memory.h"
 #include "uverbs/dispatch.h"
-#include "uverbs/mr.h"
 #include "uverbs/privilege.h"
 
 namespace softhca::uverbs {

@@ -11,8 +11,8 @@
 #include "uverbs/dispatch.h"
 #include "uverbs/privilege.h"
 #include "uverbs/queue.h"
-#include "uverbs/tis.h"
 #include "uverbs/rwq.h"
+#include "uverbs/tis.h"
 
 namespace softhca::uverbs {
 

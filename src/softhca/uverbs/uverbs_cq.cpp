@@ -5,8 +5,8 @@
 
 #include "uverbs/context.h"
 #include "uverbs/dispatch.h"
-#include "uverbs/uverbs_limits.h"
 #include "uverbs/queue.h"
+#include "uverbs/uverbs_limits.h"
 
 namespace softhca::uverbs {
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 
 #include "uverbs/dispatch.h"
-#include "uverbs/uverbs_limits.h"
 #include "uverbs/privilege.h"
 #include "uverbs/queue.h"
+#include "uverbs/uverbs_limits.h"
 
 namespace softhca::uverbs {
 

@@ -1,5 +1,10 @@
 #include "wire/fabric.h"
 
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -7,13 +12,9 @@
 #include <climits>
 #include <cstring>
 #include <ctime>
-#include <linux/futex.h>
 #include <list>
 #include <memory>
 #include <mutex>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include <utility>
 
 #include "base/limits.h"

@@ -1,20 +1,21 @@
 #include "wire/slot_file.h"
 
-#include <cerrno>
-#include <charconv>
-#include <cstdio>
-#include <cstring>
-#include <ctime>
 #include <dirent.h>
 #include <fcntl.h>
-#include <new>
-#include <string_view>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <new>
+#include <string_view>
 
 #include "base/limits.h"
 #include "base/log.h"

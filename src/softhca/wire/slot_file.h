@@ -12,8 +12,9 @@
 // neither the size of /dev/shm nor RLIMIT_FSIZE.
 #pragma once
 
-#include <string>
 #include <sys/types.h>
+
+#include <string>
 
 #include "base/types.h"
 #include "wire/layout.h"

@@ -1,16 +1,17 @@
 #include "wire/udp_link.h"
 
-#include <algorithm>
 #include <arpa/inet.h>
-#include <atomic>
-#include <cerrno>
-#include <memory>
 #include <netinet/in.h>
-#include <set>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <set>
 
 #include "base/gid.h"
 #include "base/limits.h"

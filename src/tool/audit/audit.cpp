@@ -1,14 +1,5 @@
 #include "tool/audit/audit.h"
 
-#include "tool/audit/container.h"
-#include "tool/audit/binary/binary.h"
-#include "tool/audit/binary/elf_image.h"
-#include "tool/audit/file.h"
-#include "tool/audit/source.h"
-#include "tool/audit/trace_audit.h"
-#include "tool/elf_head.h"
-#include "tool/loaded.h"
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,6 +12,15 @@
 #include <mutex>
 #include <set>
 #include <thread>
+
+#include "tool/audit/binary/binary.h"
+#include "tool/audit/binary/elf_image.h"
+#include "tool/audit/container.h"
+#include "tool/audit/file.h"
+#include "tool/audit/source.h"
+#include "tool/audit/trace_audit.h"
+#include "tool/elf_head.h"
+#include "tool/loaded.h"
 
 namespace ibvexp::audit {
 namespace {

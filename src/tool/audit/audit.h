@@ -1,9 +1,9 @@
 // Runs an audit over files and trees, on all processors.
 #pragma once
 
-#include "tool/audit/report.h"
-
 #include <functional>
+
+#include "tool/audit/report.h"
 
 namespace ibvexp::audit {
 

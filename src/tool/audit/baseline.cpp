@@ -1,10 +1,10 @@
 #include "tool/audit/baseline.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 namespace ibvexp::audit {

@@ -1,9 +1,9 @@
 #include "tool/audit/call_sites.h"
 
+#include <fmt/core.h>
+
 #include "tool/audit/binary/debug_info.h"
 #include "tool/audit/binary/elf_image.h"
-
-#include <fmt/core.h>
 
 namespace ibvexp::audit {
 

@@ -1,11 +1,11 @@
 #include "tool/audit/config.h"
 
 #include <fnmatch.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 namespace ibvexp::audit {

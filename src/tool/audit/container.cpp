@@ -1,18 +1,17 @@
 #include "tool/audit/container.h"
 
-#include "tool/audit/binary/elf_image.h"
-
 #include <archive.h>
 #include <archive_entry.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <fmt/core.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+
+#include "tool/audit/binary/elf_image.h"
 
 namespace ibvexp::audit {
 namespace {

@@ -1,7 +1,5 @@
 #include "tool/audit/file.h"
 
-#include "tool/audit/binary/elf_image.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -9,6 +7,8 @@
 
 #include <cerrno>
 #include <cstring>
+
+#include "tool/audit/binary/elf_image.h"
 
 namespace ibvexp::audit {
 

@@ -1,9 +1,9 @@
 // The outputs of an audit, each from the same Report.
 #pragma once
 
-#include "tool/audit/report.h"
-
 #include <cstdio>
+
+#include "tool/audit/report.h"
 
 namespace ibvexp::audit {
 

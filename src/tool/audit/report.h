@@ -1,15 +1,15 @@
 // What an audit found: the model that all outputs are made from.
 #pragma once
 
-#include "table/compat.h"
-#include "tool/words.h"
-
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "table/compat.h"
+#include "tool/words.h"
 
 namespace ibvexp::audit {
 

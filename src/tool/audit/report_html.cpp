@@ -1,14 +1,13 @@
 // The audit as one HTML file: the template with the report as JSON in it, and as plain HTML
 // for readers without scripts (Jenkins, mail).
-#include "tool/audit/outputs.h"
-#include "tool/audit/printable.h"
-#include "tool/audit/verdict.h"
-
-#include "report_template.h"
-
 #include <fmt/format.h>
 
 #include <string>
+
+#include "report_template.h"
+#include "tool/audit/outputs.h"
+#include "tool/audit/printable.h"
+#include "tool/audit/verdict.h"
 
 namespace ibvexp::audit {
 namespace {

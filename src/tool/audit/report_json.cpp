@@ -1,12 +1,12 @@
 // The audit for programs.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
 #include "tool/audit/outputs.h"
 #include "tool/audit/totals.h"
 #include "tool/audit/verdict.h"
-
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
-#include <unordered_map>
 
 namespace ibvexp::audit {
 namespace {

@@ -1,11 +1,11 @@
 // The audit as lines for compilers' friends: editors, GitHub, documents, tables.
-#include "tool/audit/outputs.h"
-#include "tool/audit/printable.h"
-#include "tool/audit/verdict.h"
-
 #include <fmt/format.h>
 
 #include <map>
+
+#include "tool/audit/outputs.h"
+#include "tool/audit/printable.h"
+#include "tool/audit/verdict.h"
 
 namespace ibvexp::audit {
 namespace {

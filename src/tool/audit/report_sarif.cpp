@@ -1,14 +1,14 @@
 // The audit for code review tools: SARIF 2.1.0 (OASIS), as GitHub's code scanning
 // wants it: locations are relative and have a region, rules have help.
-#include "tool/audit/outputs.h"
-#include "tool/audit/verdict.h"
-
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
+
+#include "tool/audit/outputs.h"
+#include "tool/audit/verdict.h"
 
 namespace ibvexp::audit {
 namespace {

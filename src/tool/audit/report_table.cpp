@@ -1,12 +1,12 @@
 // The audit as text: uses by file, then the sums.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "tool/audit/outputs.h"
 #include "tool/audit/printable.h"
 #include "tool/audit/totals.h"
 #include "tool/audit/verdict.h"
-
-#include <fmt/format.h>
-
-#include <algorithm>
 
 namespace ibvexp::audit {
 namespace {

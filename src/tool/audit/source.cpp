@@ -1,13 +1,13 @@
 #include "tool/audit/source.h"
 
-#include "tool/audit/subjects.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
+
+#include "tool/audit/subjects.h"
 
 namespace ibvexp::audit {
 namespace {

@@ -1,9 +1,9 @@
 // Uses of experimental verbs in C, C++, Rust and Go sources and in build files.
 #pragma once
 
-#include "tool/audit/report.h"
-
 #include <string_view>
+
+#include "tool/audit/report.h"
 
 namespace ibvexp::audit {
 

@@ -1,12 +1,12 @@
 #include "tool/audit/subjects.h"
 
-#include "tool/audit/effort.h"
-
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+
+#include "tool/audit/effort.h"
 
 namespace ibvexp::audit {
 namespace {

@@ -1,10 +1,10 @@
 // Counts over a report, for summaries.
 #pragma once
 
-#include "tool/audit/report.h"
-
 #include <array>
 #include <map>
+
+#include "tool/audit/report.h"
 
 namespace ibvexp::audit {
 

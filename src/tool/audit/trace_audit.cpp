@@ -1,15 +1,15 @@
 #include "tool/audit/trace_audit.h"
 
+#include <fmt/core.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
 #include "table/compat.h"
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/call_sites.h"
 #include "tool/audit/subjects.h"
 #include "tool/audit/trace_words.h"
-
-#include <fmt/core.h>
-#include <nlohmann/json.hpp>
-
-#include <map>
 
 namespace ibvexp::audit {
 namespace {

@@ -1,11 +1,12 @@
 #include "tool/audit/trace_words.h"
 
-#include "table/feature_bits.h"
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fmt/core.h>
+
+#include "table/feature_bits.h"
 
 namespace ibvexp::audit {
 namespace {

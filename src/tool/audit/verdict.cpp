@@ -1,12 +1,12 @@
 #include "tool/audit/verdict.h"
 
-#include "tool/audit/subjects.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+
+#include "tool/audit/subjects.h"
 
 namespace ibvexp::audit {
 namespace {

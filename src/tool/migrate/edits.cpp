@@ -1,10 +1,10 @@
 #include "tool/migrate/edits.h"
 
-#include "tool/migrate/rules.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
+
+#include "tool/migrate/rules.h"
 
 namespace ibvexp::migrate {
 

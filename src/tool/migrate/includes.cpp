@@ -1,5 +1,3 @@
-#include "tool/migrate/edits.h"
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -8,6 +6,8 @@
 #include <regex>
 #include <set>
 #include <string_view>
+
+#include "tool/migrate/edits.h"
 
 namespace ibvexp::migrate {
 

@@ -1,15 +1,15 @@
 // ibvexp-migrate: rewrites sources from the experimental verbs to rdma-core.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+
 #include "tool/migrate/migration_report.h"
 #include "tool/migrate/session.h"
 #include "tool/migrate/unified_diff.h"
 #include "tool/write_file.h"
-
-#include <CLI/CLI.hpp>
-#include <fmt/core.h>
-
-#include <cstdio>
-#include <filesystem>
-#include <stdexcept>
 
 namespace fs = std::filesystem;
 using namespace ibvexp::migrate;

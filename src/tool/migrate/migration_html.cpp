@@ -1,12 +1,11 @@
 // The report as a page of its own: the sum, then a table for each file.
-#include "tool/migrate/migration_report.h"
-
-#include "tool/migrate/rules.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
+
+#include "tool/migrate/migration_report.h"
+#include "tool/migrate/rules.h"
 
 namespace ibvexp::migrate {
 

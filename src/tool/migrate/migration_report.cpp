@@ -1,11 +1,11 @@
 #include "tool/migrate/migration_report.h"
 
-#include "tool/migrate/rules.h"
-
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tool/migrate/rules.h"
 
 namespace ibvexp::migrate {
 

@@ -1,9 +1,9 @@
 // What was converted and what is left, for people and programs.
 #pragma once
 
-#include "tool/migrate/session.h"
-
 #include <string>
+
+#include "tool/migrate/session.h"
 
 namespace ibvexp::migrate {
 

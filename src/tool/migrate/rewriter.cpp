@@ -1,19 +1,18 @@
 #include "tool/migrate/rewriter.h"
 
-#include "tool/migrate/syntax.h"
-
 #include <clang/AST/ParentMapContext.h>
 #include <clang/AST/RecursiveASTVisitor.h>
 #include <clang/Lex/Lexer.h>
-#include <llvm/Support/Path.h>
-
 #include <fmt/core.h>
+#include <llvm/Support/Path.h>
 
 #include <algorithm>
 #include <charconv>
 #include <map>
 #include <set>
 #include <sstream>
+
+#include "tool/migrate/syntax.h"
 
 namespace ibvexp::migrate {
 

@@ -1,12 +1,12 @@
 // Walks one translation unit and collects what has to change in the files at hand.
 #pragma once
 
-#include "tool/migrate/edits.h"
-#include "tool/migrate/rules.h"
-
 #include <clang/AST/ASTContext.h>
 
 #include <functional>
+
+#include "tool/migrate/edits.h"
+#include "tool/migrate/rules.h"
 
 namespace ibvexp::migrate {
 

@@ -1,10 +1,11 @@
 #include "tool/migrate/rules.h"
 
-#include "table/compat.h"
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
-#include <fmt/core.h>
+
+#include "table/compat.h"
 
 namespace ibvexp::migrate {
 

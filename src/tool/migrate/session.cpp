@@ -1,7 +1,5 @@
 #include "tool/migrate/session.h"
 
-#include "tool/migrate/rewriter.h"
-
 #include <clang/AST/ASTConsumer.h>
 #include <clang/Basic/SourceManager.h>
 #include <clang/Frontend/CompilerInstance.h>
@@ -18,6 +16,8 @@
 #include <functional>
 #include <set>
 #include <stdexcept>
+
+#include "tool/migrate/rewriter.h"
 
 namespace fs = std::filesystem;
 

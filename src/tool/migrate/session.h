@@ -2,10 +2,10 @@
 // and once more to see whether the result compiles without the legacy header.
 #pragma once
 
-#include "tool/migrate/edits.h"
-
 #include <string>
 #include <vector>
+
+#include "tool/migrate/edits.h"
 
 namespace ibvexp::migrate {
 

@@ -1,15 +1,15 @@
 #include "tool/migrate/syntax.h"
 
-#include "tool/migrate/rules.h"
-
 #include <clang/AST/Attr.h>
-#include <clang/AST/ExprCXX.h>
 #include <clang/AST/Decl.h>
+#include <clang/AST/ExprCXX.h>
 #include <clang/AST/ParentMapContext.h>
 #include <clang/Basic/Builtins.h>
 #include <clang/Lex/Lexer.h>
 
 #include <algorithm>
+
+#include "tool/migrate/rules.h"
 
 namespace ibvexp::migrate {
 

@@ -2,13 +2,13 @@
 // rdma-core through a conversion, found by trying each, and those that a verb sees
 // to itself, named here with the place. A row that becomes native, translated or
 // partial does not compile until somebody handles its bit.
+#include <cstdint>
+
 #include "table/feature_bits.h"
 #include "translate/convert/access_convert.h"
 #include "translate/convert/qp_convert.h"
 #include "translate/convert/wq_convert.h"
 #include "translate/convert/wr_convert.h"
-
-#include <cstdint>
 
 namespace ibvexp::translate {
 

@@ -1,10 +1,10 @@
 #include "translate/convert/device_convert.h"
 
-#include "translate/convert/umr_limits.h"
-
 #include <algorithm>
 #include <array>
 #include <span>
+
+#include "translate/convert/umr_limits.h"
 
 namespace ibvexp::translate {
 

@@ -1,10 +1,10 @@
 // Device attributes, modern to legacy. No calls.
 #pragma once
 
-#include "table/feature_bits.h"
-
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs_exp.h>
+
+#include "table/feature_bits.h"
 
 namespace ibvexp::translate {
 

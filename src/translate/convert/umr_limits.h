@@ -2,9 +2,9 @@
 // these numbers as they are, so each is one that creation grants.
 #pragma once
 
-#include "translate/convert/room.h"
-
 #include <cstdint>
+
+#include "translate/convert/room.h"
 
 namespace ibvexp::translate {
 

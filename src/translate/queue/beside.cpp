@@ -1,15 +1,15 @@
 #include "translate/queue/beside.h"
 
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <utility>
+
 #include "base/log.h"
 #include "base/real.h"
 #include "translate/queue/driven.h"
 #include "translate/queue/engine/open.h"
 #include "translate/queue/fronts.h"
-
-#include <algorithm>
-#include <memory>
-#include <new>
-#include <utility>
 
 namespace ibvexp::queue {
 

@@ -7,11 +7,11 @@
 // front arms both, so that a second event may come where the program expects one.
 #pragma once
 
-#include "translate/queue/front.h"
-#include "translate/state/context_state.h"
-
 #include <cerrno>
 #include <utility>
+
+#include "translate/queue/front.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp::queue {
 

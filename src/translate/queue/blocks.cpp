@@ -1,10 +1,11 @@
-#include "base/lock.h"
-#include "translate/queue/block_range.h"
-#include "translate/queue/front.h"
+#include <sys/mman.h>
 
 #include <cstring>
 #include <new>
-#include <sys/mman.h>
+
+#include "base/lock.h"
+#include "translate/queue/block_range.h"
+#include "translate/queue/front.h"
 
 namespace ibvexp::queue {
 

@@ -1,14 +1,13 @@
 // The QP burst family and the WQ family.
+#include <cerrno>
+
+#include "translate/queue/engine/endpoint.h"
 #include "translate/queue/engine/frames.h"
 #include "translate/queue/engine/receive_queue.h"
 #include "translate/queue/engine/segments.h"
 #include "translate/queue/faces.h"
 #include "translate/queue/families_common.h"
 #include "translate/queue/front.h"
-
-#include "translate/queue/engine/endpoint.h"
-
-#include <cerrno>
 
 namespace ibvexp::queue {
 

@@ -1,9 +1,9 @@
 #include "translate/queue/cq_events.h"
 
+#include <pthread.h>
+
 #include "base/real.h"
 #include "translate/queue/beside.h"
-
-#include <pthread.h>
 
 namespace ibvexp::queue {
 

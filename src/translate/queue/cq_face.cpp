@@ -1,10 +1,10 @@
 // The CQ family.
+#include <cerrno>
+
 #include "translate/queue/engine/complete.h"
 #include "translate/queue/faces.h"
 #include "translate/queue/families_common.h"
 #include "translate/queue/front.h"
-
-#include <cerrno>
 
 namespace ibvexp::queue {
 

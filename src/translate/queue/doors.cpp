@@ -1,15 +1,15 @@
 // The operations of a context whose programs hold fronts: each finds the object
 // behind, before any other hook, and calls what would serve it without fronts.
+#include <infiniband/mlx5dv.h>
+
+#include <cerrno>
+
 #include "base/log.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/operation.h"
 #include "translate/queue/unwrapped.h"
-
-#include <infiniband/mlx5dv.h>
-
-#include <cerrno>
 
 namespace ibvexp::queue {
 

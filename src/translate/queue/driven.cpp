@@ -1,5 +1,14 @@
 #include "translate/queue/driven.h"
 
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <limits>
+
 #include "base/log.h"
 #include "base/real.h"
 #include "table/options.h"
@@ -9,14 +18,6 @@
 #include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/open.h"
 #include "translate/queue/fronts.h"
-
-#include <algorithm>
-#include <bit>
-#include <cerrno>
-#include <limits>
-#include <rdma/ib_user_verbs.h>
-#include <rdma/mlx5-abi.h>
-#include <sys/mman.h>
 
 namespace ibvexp::queue {
 

@@ -17,11 +17,11 @@
 // the program's to keep apart, as in the verbs that they are part of.
 #pragma once
 
+#include <unordered_map>
+
 #include "translate/queue/engine/completion_queue.h"
 #include "translate/queue/fill.h"
 #include "translate/state/context_state.h"
-
-#include <unordered_map>
 
 namespace ibvexp::engine {
 

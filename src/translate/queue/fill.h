@@ -2,10 +2,10 @@
 // about the object behind. No calls.
 #pragma once
 
+#include <infiniband/mlx5dv.h>
+
 #include "table/options.h"
 #include "translate/queue/front.h"
-
-#include <infiniband/mlx5dv.h>
 
 namespace ibvexp::queue {
 

@@ -21,14 +21,14 @@
 // has its own.
 #pragma once
 
-#include "translate/queue/block_range.h"
-#include "translate/queue/engine/lock.h"
-#include "translate/queue/legacy_layout.h"
-
 #include <infiniband/verbs.h>
 #include <infiniband/verbs_exp.h>
 
 #include <cstring>
+
+#include "translate/queue/block_range.h"
+#include "translate/queue/engine/lock.h"
+#include "translate/queue/legacy_layout.h"
 
 namespace ibvexp::engine {
 struct CompletionQueue;

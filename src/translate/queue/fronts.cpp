@@ -1,10 +1,10 @@
 #include "translate/queue/fronts.h"
 
+#include <cstring>
+
 #include "base/real.h"
 #include "table/options.h"
 #include "translate/queue/driven.h"
-
-#include <cstring>
 
 namespace ibvexp::queue {
 

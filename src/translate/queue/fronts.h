@@ -2,11 +2,11 @@
 // (IBVEXP_ENGINE=native, other providers) objects are shown as they are.
 #pragma once
 
-#include "translate/queue/driven.h"
-#include "translate/state/context_state.h"
-
 #include <cerrno>
 #include <new>
+
+#include "translate/queue/driven.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp::queue {
 

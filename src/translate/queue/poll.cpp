@@ -1,8 +1,8 @@
 #include "translate/queue/poll.h"
 
-#include "trace/diagnose.h"
-
 #include <cerrno>
+
+#include "trace/diagnose.h"
 
 namespace ibvexp::translate {
 

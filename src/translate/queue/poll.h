@@ -1,15 +1,15 @@
 // Taking completions.
 #pragma once
 
+#include <infiniband/verbs_exp.h>
+
+#include <cstdint>
+
 #include "base/result.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/engine/completion_queue.h"
 #include "translate/queue/front.h"
 #include "translate/queue/native/poll.h"
-
-#include <infiniband/verbs_exp.h>
-
-#include <cstdint>
 
 namespace ibvexp::translate {
 

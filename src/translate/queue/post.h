@@ -1,12 +1,12 @@
 // Posting work requests.
 #pragma once
 
+#include <infiniband/verbs_exp.h>
+
 #include "base/result.h"
 #include "translate/queue/engine/send_queue.h"
 #include "translate/queue/front.h"
 #include "translate/queue/native/post.h"
-
-#include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 

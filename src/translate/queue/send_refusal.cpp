@@ -1,11 +1,11 @@
 #include "translate/queue/send_refusal.h"
 
-#include "table/options.h"
-#include "trace/diagnose.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <cerrno>
+
+#include "table/options.h"
+#include "trace/diagnose.h"
 
 namespace ibvexp::translate {
 

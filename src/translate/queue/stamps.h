@@ -1,11 +1,11 @@
 // Time stamps of completions, as what their queue was created for.
 #pragma once
 
+#include <cstdint>
+
 #include "translate/convert/clock_convert.h"
 #include "translate/state/clock_info.h"
 #include "translate/state/cq_state.h"
-
-#include <cstdint>
 
 namespace ibvexp::translate {
 

@@ -1,9 +1,9 @@
 #include "translate/queue/umr_request.h"
 
+#include <cerrno>
+
 #include "table/options.h"
 #include "trace/diagnose.h"
-
-#include <cerrno>
 
 namespace ibvexp::queue {
 

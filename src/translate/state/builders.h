@@ -4,11 +4,11 @@
 // then pass queue/native/builders.cpp, because the fill of its send queue is counted.
 #pragma once
 
-#include "translate/state/work_log.h"
-
 #include <infiniband/mlx5dv.h>
 
 #include <cstdint>
+
+#include "translate/state/work_log.h"
 
 namespace ibvexp::native {
 

@@ -1,9 +1,9 @@
 #include "translate/state/clock_info.h"
 
+#include <cerrno>
+
 #include "base/keep_errno.h"
 #include "translate/convert/clock_convert.h"
-
-#include <cerrno>
 
 namespace ibvexp::translate {
 

@@ -1,9 +1,9 @@
 // What turns the device's cycles into the time of day.
 #pragma once
 
-#include "base/result.h"
-
 #include <infiniband/verbs_exp.h>
+
+#include "base/result.h"
 
 namespace ibvexp::translate {
 

@@ -5,15 +5,6 @@
 // that the table's address gives the state's.
 #pragma once
 
-#include "base/keep_errno.h"
-#include "base/lock.h"
-#include "base/number_table.h"
-#include "translate/state/cq_state.h"
-#include "translate/state/native.h"
-#include "translate/state/objects.h"
-#include "translate/state/qp_state.h"
-#include "translate/state/work_queue.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <map>
@@ -22,6 +13,15 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+
+#include "base/keep_errno.h"
+#include "base/lock.h"
+#include "base/number_table.h"
+#include "translate/state/cq_state.h"
+#include "translate/state/native.h"
+#include "translate/state/objects.h"
+#include "translate/state/qp_state.h"
+#include "translate/state/work_queue.h"
 
 namespace ibvexp {
 

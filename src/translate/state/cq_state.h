@@ -2,14 +2,14 @@
 // ibv_create_cq() has, or take frames. Most queues have no state.
 #pragma once
 
-#include "base/state_pool.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
+
+#include "base/state_pool.h"
 
 namespace ibvexp {
 

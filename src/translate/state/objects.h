@@ -2,8 +2,6 @@
 // gets a pointer to, and what stands behind it.
 #pragma once
 
-#include "base/owned.h"
-
 #include <infiniband/mlx5dv.h>
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
@@ -16,6 +14,8 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "base/owned.h"
 
 namespace ibvexp::engine {
 struct Endpoint;

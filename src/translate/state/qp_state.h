@@ -1,13 +1,13 @@
 // What posting and polling have to know about a queue pair.
 #pragma once
 
-#include "base/state_pool.h"
-#include "translate/state/builders.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <atomic>
 #include <cstdint>
+
+#include "base/state_pool.h"
+#include "translate/state/builders.h"
 
 namespace ibvexp {
 

@@ -1,11 +1,11 @@
 #include "translate/verbs/clock.h"
 
+#include <cerrno>
+
 #include "base/keep_errno.h"
 #include "trace/diagnose.h"
 #include "translate/convert/clock_convert.h"
 #include "translate/state/clock_info.h"
-
-#include <cerrno>
 
 namespace ibvexp::translate {
 

@@ -1,11 +1,11 @@
 // Reading the device's clock.
 #pragma once
 
-#include "base/result.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <cstdint>
+
+#include "base/result.h"
 
 namespace ibvexp::translate {
 

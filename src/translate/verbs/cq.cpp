@@ -1,5 +1,12 @@
 #include "translate/verbs/cq.h"
 
+#include <pthread.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/owned.h"
@@ -14,12 +21,6 @@
 #include "translate/verbs/environment.h"
 #include "translate/verbs/firmware.h"
 #include "translate/verbs/res_domain.h"
-
-#include <cerrno>
-#include <cstdlib>
-#include <optional>
-#include <pthread.h>
-#include <string>
 
 namespace ibvexp::translate {
 

@@ -6,10 +6,10 @@
 // completion channels in rdma-core, not queue pairs.
 #pragma once
 
+#include <infiniband/verbs_exp.h>
+
 #include "base/result.h"
 #include "translate/state/context_state.h"
-
-#include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 

@@ -1,5 +1,14 @@
 #include "translate/verbs/device.h"
 
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/real.h"
@@ -12,15 +21,6 @@
 #include "translate/state/context_state.h"
 #include "translate/verbs/device_objects.h"
 #include "translate/verbs/hca_caps.h"
-
-#include <array>
-#include <atomic>
-#include <cerrno>
-#include <cstddef>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <vector>
 
 namespace ibvexp::translate {
 

@@ -1,12 +1,12 @@
 // Devices and ports.
 #pragma once
 
-#include "base/result.h"
-#include "translate/state/context_state.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <cstdint>
+
+#include "base/result.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
 

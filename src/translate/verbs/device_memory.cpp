@@ -1,13 +1,14 @@
 #include "translate/verbs/device_memory.h"
 
+#include <infiniband/mlx5dv.h>
+
+#include <cstdint>
+#include <cstring>
+
 #include "base/keep_errno.h"
 #include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
-
-#include <cstdint>
-#include <cstring>
-#include <infiniband/mlx5dv.h>
 
 namespace ibvexp::translate {
 

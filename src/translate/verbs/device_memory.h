@@ -1,10 +1,10 @@
 // Memory on the device.
 #pragma once
 
+#include <infiniband/verbs_exp.h>
+
 #include "base/result.h"
 #include "translate/state/context_state.h"
-
-#include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 

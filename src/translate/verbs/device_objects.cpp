@@ -1,5 +1,10 @@
 #include "translate/verbs/device_objects.h"
 
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <string>
+
 #include "base/keep_errno.h"
 #include "base/owned.h"
 #include "base/real.h"
@@ -7,11 +12,6 @@
 #include "translate/verbs/hca_caps.h"
 #include "translate/verbs/indirect_key.h"
 #include "translate/verbs/qp_make.h"
-
-#include <cerrno>
-#include <map>
-#include <optional>
-#include <string>
 
 namespace ibvexp::translate {
 

@@ -1,12 +1,12 @@
 #include "translate/verbs/environment.h"
 
-#include "base/log.h"
-#include "trace/diagnose.h"
-#include "translate/state/context_state.h"
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+
+#include "base/log.h"
+#include "trace/diagnose.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
 

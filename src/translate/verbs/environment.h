@@ -1,12 +1,12 @@
 // Settings that a program makes for one context, and raw data path functions.
 #pragma once
 
-#include "base/result.h"
-#include "translate/state/context_state.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <string>
+
+#include "base/result.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
 

@@ -1,12 +1,12 @@
 #include "translate/verbs/flow.h"
 
+#include <cerrno>
+#include <memory>
+
 #include "base/log.h"
 #include "trace/diagnose.h"
 #include "translate/convert/flow_convert.h"
 #include "translate/state/context_state.h"
-
-#include <cerrno>
-#include <memory>
 
 namespace ibvexp::translate {
 

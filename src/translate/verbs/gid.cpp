@@ -1,14 +1,14 @@
 #include "translate/verbs/gid.h"
 
-#include "base/keep_errno.h"
-#include "base/real.h"
-#include "trace/diagnose.h"
-#include "translate/convert/port_convert.h"
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+
+#include "base/keep_errno.h"
+#include "base/real.h"
+#include "trace/diagnose.h"
+#include "translate/convert/port_convert.h"
 
 namespace ibvexp::translate {
 

@@ -1,11 +1,11 @@
 // Entries of a port's GID table.
 #pragma once
 
-#include "base/result.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <cstdint>
+
+#include "base/result.h"
 
 namespace ibvexp::translate {
 

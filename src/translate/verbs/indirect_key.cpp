@@ -1,14 +1,14 @@
 #include "translate/verbs/indirect_key.h"
 
-#include "base/keep_errno.h"
-#include "base/owned.h"
-#include "base/real.h"
-#include "trace/diagnose.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+
+#include "base/keep_errno.h"
+#include "base/owned.h"
+#include "base/real.h"
+#include "trace/diagnose.h"
 
 namespace ibvexp::translate {
 

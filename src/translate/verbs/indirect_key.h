@@ -1,11 +1,11 @@
 // Indirect memory keys, which work requests (UMR) fill.
 #pragma once
 
+#include <infiniband/verbs_exp.h>
+
 #include "base/result.h"
 #include "translate/convert/umr_limits.h"
 #include "translate/state/context_state.h"
-
-#include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 

@@ -1,15 +1,15 @@
 #include "translate/verbs/intf.h"
 
+#include <infiniband/mlx5dv.h>
+
+#include <cerrno>
+
 #include "base/keep_errno.h"
 #include "trace/diagnose.h"
 #include "translate/queue/faces.h"
 #include "translate/queue/front.h"
 #include "translate/state/context_state.h"
 #include "translate/verbs/wq.h"
-
-#include <infiniband/mlx5dv.h>
-
-#include <cerrno>
 
 namespace ibvexp::translate {
 

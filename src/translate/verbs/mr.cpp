@@ -1,5 +1,12 @@
 #include "translate/verbs/mr.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
 #include "base/keep_errno.h"
 #include "base/real.h"
 #include "table/options.h"
@@ -7,12 +14,6 @@
 #include "translate/convert/access_convert.h"
 #include "translate/verbs/device_memory.h"
 #include "translate/verbs/indirect_key.h"
-
-#include <algorithm>
-#include <cerrno>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <utility>
 
 namespace ibvexp::translate {
 

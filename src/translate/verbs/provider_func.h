@@ -1,9 +1,9 @@
 // Raw data path functions, for programs that want to call them without dispatch.
 #pragma once
 
-#include "base/result.h"
-
 #include <infiniband/verbs_exp.h>
+
+#include "base/result.h"
 
 namespace ibvexp::translate {
 

@@ -1,5 +1,11 @@
 #include "translate/verbs/qp.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
 #include "base/keep_errno.h"
 #include "base/owned.h"
 #include "base/real.h"
@@ -19,12 +25,6 @@
 #include "translate/verbs/scatter.h"
 #include "translate/verbs/wq.h"
 #include "translate/verbs/xrc_srq.h"
-
-#include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <optional>
 
 namespace ibvexp::translate {
 

@@ -1,13 +1,13 @@
 #include "translate/verbs/qp_make.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
 #include "base/real.h"
 #include "table/options.h"
 #include "translate/convert/room.h"
 #include "translate/queue/fronts.h"
-
-#include <algorithm>
-#include <cerrno>
-#include <optional>
 
 namespace ibvexp::translate {
 

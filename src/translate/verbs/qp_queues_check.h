@@ -3,10 +3,10 @@
 // another context's object for one of its own.
 #pragma once
 
+#include <infiniband/verbs_exp.h>
+
 #include "trace/diagnose.h"
 #include "translate/verbs/xrc_srq.h"
-
-#include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 

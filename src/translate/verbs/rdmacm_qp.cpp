@@ -1,4 +1,8 @@
 // A queue pair on a connection identifier, with experimental attributes.
+#include <rdma/rdma_cma.h>
+
+#include <cerrno>
+
 #include "base/keep_errno.h"
 #include "base/owned.h"
 #include "trace/diagnose.h"
@@ -6,9 +10,6 @@
 #include "translate/verbs/cq.h"
 #include "translate/verbs/qp.h"
 #include "translate/verbs/rdmacm.h"
-
-#include <cerrno>
-#include <rdma/rdma_cma.h>
 
 namespace ibvexp::translate {
 

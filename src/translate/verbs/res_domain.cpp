@@ -1,10 +1,10 @@
 #include "translate/verbs/res_domain.h"
 
+#include <algorithm>
+
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/owned.h"
-
-#include <algorithm>
 
 namespace ibvexp::translate {
 

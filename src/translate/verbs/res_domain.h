@@ -1,11 +1,11 @@
 // Resource domains.
 #pragma once
 
+#include <infiniband/verbs_exp.h>
+
 #include "base/result.h"
 #include "trace/diagnose.h"
 #include "translate/state/context_state.h"
-
-#include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 

@@ -1,9 +1,9 @@
 // Shared receive queues.
 #pragma once
 
-#include "base/result.h"
-
 #include <infiniband/verbs_exp.h>
+
+#include "base/result.h"
 
 namespace ibvexp::translate {
 

@@ -1,10 +1,10 @@
 // Memory windows of type 1. Those of type 2 are bound by work requests.
 #pragma once
 
+#include <infiniband/verbs_exp.h>
+
 #include "base/result.h"
 #include "translate/state/context_state.h"
-
-#include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 

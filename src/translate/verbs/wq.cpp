@@ -1,5 +1,9 @@
 #include "translate/verbs/wq.h"
 
+#include <cerrno>
+#include <memory>
+#include <vector>
+
 #include "base/keep_errno.h"
 #include "base/owned.h"
 #include "base/real.h"
@@ -8,10 +12,6 @@
 #include "translate/queue/fronts.h"
 #include "translate/queue/unwrapped.h"
 #include "translate/verbs/res_domain.h"
-
-#include <cerrno>
-#include <memory>
-#include <vector>
 
 namespace ibvexp::translate {
 

@@ -1,5 +1,19 @@
 #include "translate/verbs/xrc.h"
 
+#include <fcntl.h>
+#include <infiniband/mlx5dv.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <sys/ioctl.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/owned.h"
@@ -7,20 +21,6 @@
 #include "trace/diagnose.h"
 #include "translate/queue/fronts.h"
 #include "translate/state/context_state.h"
-
-#include <infiniband/mlx5dv.h>
-
-#include <cerrno>
-#include <cstddef>
-#include <cstring>
-#include <fcntl.h>
-#include <mutex>
-#include <rdma/ib_user_ioctl_cmds.h>
-#include <rdma/ib_user_ioctl_verbs.h>
-#include <rdma/ib_user_verbs.h>
-#include <rdma/rdma_user_ioctl_cmds.h>
-#include <sys/ioctl.h>
-#include <utility>
 
 namespace ibvexp::translate {
 

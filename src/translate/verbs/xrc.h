@@ -7,12 +7,12 @@
 // handle in any process.
 #pragma once
 
-#include "base/result.h"
-#include "translate/state/context_state.h"
-
 #include <infiniband/ofa_verbs.h>
 
 #include <cstdint>
+
+#include "base/result.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
 

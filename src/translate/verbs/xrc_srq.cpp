@@ -1,5 +1,9 @@
 #include "translate/verbs/xrc_srq.h"
 
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/owned.h"
@@ -8,10 +12,6 @@
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/operation.h"
-
-#include <cerrno>
-#include <cstddef>
-#include <memory>
 
 namespace ibvexp::translate {
 

@@ -3,10 +3,10 @@
 // a shared receive queue passes here; for other queues it is as if it did not.
 #pragma once
 
+#include <infiniband/ofa_verbs.h>
+
 #include "base/result.h"
 #include "translate/state/context_state.h"
-
-#include <infiniband/ofa_verbs.h>
 
 namespace ibvexp::translate {
 

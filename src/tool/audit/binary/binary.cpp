@@ -1,13 +1,5 @@
 #include "tool/audit/binary/binary.h"
 
-#include "tool/audit/binary/debug_info.h"
-#include "tool/audit/binary/table_calls.h"
-#include "tool/audit/binary/hints.h"
-#include "tool/audit/binary/releases.h"
-#include "tool/audit/subjects.h"
-#include "tool/elf_head.h"
-#include "tool/own_machine.h"
-
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
@@ -15,6 +7,14 @@
 #include <array>
 #include <filesystem>
 #include <set>
+
+#include "tool/audit/binary/debug_info.h"
+#include "tool/audit/binary/hints.h"
+#include "tool/audit/binary/releases.h"
+#include "tool/audit/binary/table_calls.h"
+#include "tool/audit/subjects.h"
+#include "tool/elf_head.h"
+#include "tool/own_machine.h"
 
 namespace ibvexp::audit {
 namespace {

@@ -1,10 +1,10 @@
 #include "tool/audit/binary/code.h"
 
-#include "tool/audit/binary/arm64.h"
-
 #include <capstone/capstone.h>
 
 #include <stdexcept>
+
+#include "tool/audit/binary/arm64.h"
 
 namespace ibvexp::audit {
 namespace {

@@ -2,10 +2,10 @@
 // AArch64 come to.
 #pragma once
 
-#include "tool/audit/binary/values.h"
-
 #include <span>
 #include <vector>
+
+#include "tool/audit/binary/values.h"
 
 namespace ibvexp::audit {
 

@@ -2,10 +2,10 @@
 // were compiled in.
 #pragma once
 
-#include "tool/audit/binary/elf_image.h"
-
 #include <memory>
 #include <set>
+
+#include "tool/audit/binary/elf_image.h"
 
 namespace ibvexp::audit {
 

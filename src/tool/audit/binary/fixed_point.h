@@ -2,9 +2,9 @@
 // last pass that shows an observer what the code does.
 #pragma once
 
-#include "tool/audit/binary/machine.h"
-
 #include <memory>
+
+#include "tool/audit/binary/machine.h"
 
 namespace ibvexp::audit {
 

@@ -1,9 +1,9 @@
 // Where the functions of a binary begin and end, with or without symbols.
 #pragma once
 
-#include "tool/audit/binary/elf_image.h"
-
 #include <cstring>
+
+#include "tool/audit/binary/elf_image.h"
 
 namespace ibvexp::audit {
 

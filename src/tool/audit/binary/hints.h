@@ -2,9 +2,9 @@
 // a slot. A lower bound: most values are computed elsewhere.
 #pragma once
 
-#include "tool/audit/binary/table_calls.h"
-
 #include <optional>
+
+#include "tool/audit/binary/table_calls.h"
 
 namespace ibvexp::audit {
 

@@ -3,12 +3,12 @@
 // leave no name. What betrays them is which offsets of one pointer are read.
 #pragma once
 
-#include "tool/audit/binary/values.h"
-
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tool/audit/binary/values.h"
 
 namespace ibvexp::audit {
 

@@ -1,10 +1,10 @@
 #include "tool/audit/binary/machine.h"
 
-#include "tool/audit/binary/arm64.h"
-
 #include <capstone/capstone.h>
 
 #include <algorithm>
+
+#include "tool/audit/binary/arm64.h"
 
 namespace ibvexp::audit {
 namespace {

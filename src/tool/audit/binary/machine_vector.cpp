@@ -1,8 +1,8 @@
 // Vector registers, as far as they carry pointers: two halves of 64 bits. gcc
 // fetches a context together with its neighbour, for example.
-#include "tool/audit/binary/machine.h"
-
 #include <capstone/capstone.h>
+
+#include "tool/audit/binary/machine.h"
 
 namespace ibvexp::audit {
 

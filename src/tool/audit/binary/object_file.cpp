@@ -1,12 +1,12 @@
 // An object file that is not linked yet, laid out as a linker would: sections one
 // behind the other, calls of functions elsewhere through stubs of ours. What debug
 // information says of addresses does not fit any more, names of symbols do.
-#include "tool/audit/binary/elf_image.h"
-
 #include <gelf.h>
 #include <libelf.h>
 
 #include <cstring>
+
+#include "tool/audit/binary/elf_image.h"
 
 namespace ibvexp::audit {
 namespace {

@@ -1,11 +1,11 @@
 #include "tool/audit/binary/recogniser.h"
 
-#include "table/compat.h"
-
 #include <capstone/capstone.h>
 
 #include <algorithm>
 #include <optional>
+
+#include "table/compat.h"
 
 namespace ibvexp::audit {
 namespace {

@@ -2,12 +2,12 @@
 // callers, and which accesses are slots.
 #pragma once
 
-#include "tool/audit/binary/table_calls.h"
-#include "tool/audit/binary/fixed_point.h"
-#include "tool/audit/binary/functions.h"
-
 #include <set>
 #include <tuple>
+
+#include "tool/audit/binary/fixed_point.h"
+#include "tool/audit/binary/functions.h"
+#include "tool/audit/binary/table_calls.h"
 
 namespace ibvexp::audit {
 

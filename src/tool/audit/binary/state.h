@@ -1,9 +1,9 @@
 // What is known about registers and memory at one point of a function.
 #pragma once
 
-#include "tool/audit/binary/values.h"
-
 #include <span>
+
+#include "tool/audit/binary/values.h"
 
 namespace ibvexp::audit {
 

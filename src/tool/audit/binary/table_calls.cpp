@@ -1,13 +1,13 @@
 #include "tool/audit/binary/table_calls.h"
 
-#include "tool/audit/binary/anchors.h"
-#include "tool/audit/binary/arm64.h"
-#include "tool/audit/binary/recogniser.h"
-
 #include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
+
+#include "tool/audit/binary/anchors.h"
+#include "tool/audit/binary/arm64.h"
+#include "tool/audit/binary/recogniser.h"
 
 namespace ibvexp::audit {
 namespace {

@@ -3,10 +3,10 @@
 // arithmetic, a comparison of the table's size and a load of the slot.
 #pragma once
 
+#include <map>
+
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/binary/layouts.h"
-
-#include <map>
 
 namespace ibvexp::audit {
 

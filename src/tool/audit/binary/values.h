@@ -7,13 +7,13 @@
 // the operation table, and almost nothing else computes it.
 #pragma once
 
-#include "tool/audit/binary/interner.h"
-
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
 #include <vector>
+
+#include "tool/audit/binary/interner.h"
 
 namespace ibvexp::audit {
 

@@ -1,11 +1,11 @@
 #include "translate/queue/engine/bind_window.h"
 
+#include <array>
+#include <cerrno>
+
 #include "translate/queue/engine/entry_writer.h"
 #include "translate/queue/engine/request.h"
 #include "translate/queue/umr_layout.h"
-
-#include <array>
-#include <cerrno>
 
 namespace ibvexp::engine {
 

@@ -1,7 +1,6 @@
 // Taking the unread completions of a queue out, moving them into another ring, and arming.
-#include "translate/queue/engine/complete.h"
-
 #include "translate/queue/engine/barrier.h"
+#include "translate/queue/engine/complete.h"
 
 namespace ibvexp::engine {
 

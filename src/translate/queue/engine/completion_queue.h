@@ -1,11 +1,10 @@
 // A completion queue: entries (CQEs) that the device writes and software reads.
 #pragma once
 
-#include "translate/queue/engine/endpoint.h"
-
-#include "translate/queue/engine/cqe.h"
 #include "base/number_table.h"
 #include "translate/queue/engine/barrier.h"
+#include "translate/queue/engine/cqe.h"
+#include "translate/queue/engine/endpoint.h"
 #include "translate/state/cq_state.h"
 
 namespace ibvexp::engine {

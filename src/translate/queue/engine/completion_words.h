@@ -4,10 +4,10 @@
 // Everything else goes through take_other() in poll.cpp.
 #pragma once
 
-#include "translate/queue/engine/complete.h"
-#include "translate/convert/wc_convert.h"
-
 #include <array>
+
+#include "translate/convert/wc_convert.h"
+#include "translate/queue/engine/complete.h"
 
 namespace ibvexp::engine {
 

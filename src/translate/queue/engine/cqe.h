@@ -2,14 +2,14 @@
 // mlx5_cqe64 in mlx5dv.h; places that it does not name are given here.
 #pragma once
 
-#include "translate/queue/engine/barrier.h"
-#include "translate/queue/engine/bytes.h"
-
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs_exp.h>
 
 #include <algorithm>
 #include <array>
+
+#include "translate/queue/engine/barrier.h"
+#include "translate/queue/engine/bytes.h"
 
 namespace ibvexp::engine {
 

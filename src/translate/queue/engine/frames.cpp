@@ -1,10 +1,10 @@
 #include "translate/queue/engine/frames.h"
 
+#include <cerrno>
+
 #include "translate/queue/engine/entry_writer.h"
 #include "translate/queue/engine/post_send.h"
 #include "translate/queue/engine/request.h"
-
-#include <cerrno>
 
 namespace ibvexp::engine {
 

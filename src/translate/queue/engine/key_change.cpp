@@ -1,13 +1,13 @@
 #include "translate/queue/engine/key_change.h"
 
-#include "translate/queue/engine/segments.h"
+#include <algorithm>
+#include <array>
+
 #include "translate/queue/engine/key_entry.h"
+#include "translate/queue/engine/segments.h"
 #include "translate/queue/send_refusal.h"
 #include "translate/queue/umr_layout.h"
 #include "translate/state/context_state.h"
-
-#include <algorithm>
-#include <array>
 
 namespace ibvexp::engine {
 

@@ -1,9 +1,9 @@
 // The lock of a queue. Nothing under it blocks or calls out.
 #pragma once
 
-#include "base/lock.h"
-
 #include <pthread.h>
+
+#include "base/lock.h"
 
 namespace ibvexp::engine {
 

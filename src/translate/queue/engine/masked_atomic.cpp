@@ -3,10 +3,10 @@
 // In the entry: remote address, operands, the place of the answer. Operands are
 // big-endian integers of the argument's size, without gaps: swap, compare, swap
 // mask, compare mask, or addend and field boundary, padded to 16 bytes.
-#include "translate/queue/engine/special.h"
-
 #include <algorithm>
 #include <cerrno>
+
+#include "translate/queue/engine/special.h"
 
 namespace ibvexp::engine {
 

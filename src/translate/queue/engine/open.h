@@ -3,9 +3,9 @@
 // must not touch the object. Throw bad_alloc.
 #pragma once
 
-#include "translate/queue/engine/completion_queue.h"
-
 #include <infiniband/mlx5dv.h>
+
+#include "translate/queue/engine/completion_queue.h"
 
 namespace ibvexp::engine {
 

@@ -1,11 +1,11 @@
 // Polling for both kinds of completions.
-#include "trace/diagnose.h"
-#include "translate/queue/engine/completion_words.h"
-#include "translate/queue/stamps.h"
-#include "translate/queue/engine/take.h"
-
 #include <algorithm>
 #include <cerrno>
+
+#include "trace/diagnose.h"
+#include "translate/queue/engine/completion_words.h"
+#include "translate/queue/engine/take.h"
+#include "translate/queue/stamps.h"
 
 namespace ibvexp::engine {
 

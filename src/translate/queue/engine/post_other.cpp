@@ -1,16 +1,15 @@
 // Send requests out of the ordinary: less usual opcodes and flags, and what is
 // refused.
+#include <cerrno>
+
+#include "translate/convert/wr_convert.h"
 #include "translate/queue/engine/bind_window.h"
 #include "translate/queue/engine/entry_writer.h"
 #include "translate/queue/engine/frames.h"
 #include "translate/queue/engine/post_send.h"
 #include "translate/queue/engine/request.h"
-
-#include "translate/queue/send_refusal.h"
-#include "translate/convert/wr_convert.h"
 #include "translate/queue/engine/special.h"
-
-#include <cerrno>
+#include "translate/queue/send_refusal.h"
 
 namespace ibvexp::engine {
 

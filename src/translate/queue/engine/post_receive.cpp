@@ -1,11 +1,10 @@
 // Receive requests, as the device reads them.
-#include "translate/queue/engine/completion_queue.h"
-#include "translate/queue/engine/post_shared.h"
-
-#include "translate/queue/engine/barrier.h"
-
 #include <algorithm>
 #include <cerrno>
+
+#include "translate/queue/engine/barrier.h"
+#include "translate/queue/engine/completion_queue.h"
+#include "translate/queue/engine/post_shared.h"
 
 namespace ibvexp::engine {
 

@@ -1,10 +1,10 @@
 #include "translate/queue/engine/post_send.h"
 
+#include <cerrno>
+
 #include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/request.h"
 #include "translate/queue/engine/segments.h"
-
-#include <cerrno>
 
 namespace ibvexp::engine {
 

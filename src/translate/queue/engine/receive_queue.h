@@ -1,12 +1,12 @@
 // A receive queue of a queue pair or a work queue: a ring of scatter lists.
 #pragma once
 
-#include "translate/queue/engine/lock.h"
-#include "translate/queue/engine/segments.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <memory>
+
+#include "translate/queue/engine/lock.h"
+#include "translate/queue/engine/segments.h"
 
 namespace ibvexp::engine {
 

@@ -1,10 +1,10 @@
 // Segments of queue entries, as the device reads them (mlx5dv.h). No calls.
 #pragma once
 
+#include <infiniband/mlx5dv.h>
+
 #include "translate/queue/engine/bytes.h"
 #include "translate/queue/engine/send_queue.h"
-
-#include <infiniband/mlx5dv.h>
 
 namespace ibvexp::engine {
 

@@ -2,12 +2,12 @@
 // made of segments of 16 bytes.
 #pragma once
 
-#include "translate/queue/engine/doorbell.h"
-#include "translate/queue/engine/lock.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <memory>
+
+#include "translate/queue/engine/doorbell.h"
+#include "translate/queue/engine/lock.h"
 
 namespace ibvexp {
 struct IndirectKey;

@@ -2,12 +2,12 @@
 // program that drives the queue itself links them in the same way.
 #pragma once
 
-#include "translate/queue/engine/lock.h"
-#include "translate/queue/engine/segments.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <memory>
+
+#include "translate/queue/engine/lock.h"
+#include "translate/queue/engine/segments.h"
 
 namespace ibvexp::engine {
 

@@ -1,8 +1,8 @@
 #include "translate/queue/engine/special.h"
 
-#include "translate/queue/engine/segments.h"
-
 #include <cerrno>
+
+#include "translate/queue/engine/segments.h"
 
 namespace ibvexp::engine {
 

@@ -2,9 +2,9 @@
 // judges the request and makes an image of its entry; nothing of it is posted unless it returns 0.
 #pragma once
 
-#include "translate/queue/engine/raw_wqe.h"
-
 #include <infiniband/verbs_exp.h>
+
+#include "translate/queue/engine/raw_wqe.h"
 
 namespace ibvexp::engine {
 

@@ -1,7 +1,7 @@
 #include "translate/queue/engine/take.h"
 
-#include "translate/queue/engine/completion_words.h"
 #include "base/log.h"
+#include "translate/queue/engine/completion_words.h"
 
 namespace ibvexp::engine {
 

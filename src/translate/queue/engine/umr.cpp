@@ -1,14 +1,12 @@
 // Filling and invalidating indirect memory keys. An entry has no address vector, on
 // DC initiators neither: nothing of it goes to the wire.
-#include "translate/queue/engine/special.h"
-
-#include "translate/queue/engine/key_entry.h"
-#include "translate/queue/umr_request.h"
+#include <cerrno>
 
 #include "table/options.h"
 #include "trace/diagnose.h"
-
-#include <cerrno>
+#include "translate/queue/engine/key_entry.h"
+#include "translate/queue/engine/special.h"
+#include "translate/queue/umr_request.h"
 
 namespace ibvexp::engine {
 

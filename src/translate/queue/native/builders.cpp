@@ -1,5 +1,11 @@
 #include "translate/queue/native/builders.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
 #include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/convert/legacy_grants.h"
@@ -8,12 +14,6 @@
 #include "translate/queue/native/post.h"
 #include "translate/queue/send_refusal.h"
 #include "translate/queue/umr_request.h"
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <type_traits>
-#include <utility>
 
 namespace ibvexp::native {
 

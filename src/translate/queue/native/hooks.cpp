@@ -1,13 +1,13 @@
 #include "translate/queue/native/hooks.h"
 
-#include "base/log.h"
-#include "translate/queue/native/builders.h"
-#include "translate/queue/operation.h"
-
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs_exp.h>
 
 #include <cerrno>
+
+#include "base/log.h"
+#include "translate/queue/native/builders.h"
+#include "translate/queue/operation.h"
 
 namespace ibvexp::native {
 

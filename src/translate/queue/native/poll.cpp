@@ -1,10 +1,10 @@
 #include "translate/queue/native/poll.h"
 
+#include <cerrno>
+
 #include "translate/queue/native/hooks.h"
 #include "translate/queue/native/origin.h"
 #include "translate/queue/stamps.h"
-
-#include <cerrno>
 
 namespace ibvexp::native {
 

@@ -6,13 +6,13 @@
 // a call of its own, where nothing precedes it.
 #include "translate/queue/native/post.h"
 
+#include <cerrno>
+
 #include "trace/diagnose.h"
 #include "translate/convert/wr_convert.h"
 #include "translate/queue/native/builders.h"
 #include "translate/queue/send_refusal.h"
 #include "translate/state/context_state.h"
-
-#include <cerrno>
 
 namespace ibvexp::native {
 
