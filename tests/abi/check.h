@@ -7,15 +7,13 @@
 #ifndef IBVEXP_TESTS_ABI_CHECK_H
 #define IBVEXP_TESTS_ABI_CHECK_H
 
+#include <infiniband/peer_ops.h>
+#include <infiniband/verbs_exp.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <infiniband/verbs_exp.h>
-
-#include <infiniband/peer_ops.h>
 
 #ifdef __cplusplus
 #include <type_traits>

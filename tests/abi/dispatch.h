@@ -2,9 +2,8 @@
 // checks_mask() say what is common to all calls, the tests say what is not.
 #pragma once
 
-#include "fake_device.h"
-
 #include "catch.h"
+#include "fake_device.h"
 
 // The library functions that inlines fall back to; base_verbs.cpp.
 namespace base {

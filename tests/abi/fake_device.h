@@ -2,6 +2,9 @@
 // lookup expects, and spies for its slots. No library and no device behind it.
 #pragma once
 
+#include <infiniband/peer_ops.h>
+#include <infiniband/verbs_exp.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,10 +12,6 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
-
-#include <infiniband/verbs_exp.h>
-
-#include <infiniband/peer_ops.h>
 
 // Where the table lies and how long it says it is. Slots are written at their
 // distance from the end, so a table of another release is one of another size.

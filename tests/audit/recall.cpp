@@ -2,14 +2,14 @@
 // information of its unstripped copy says.
 //
 //     audit-recall UNSTRIPPED STRIPPED
-#include "tool/audit/binary/debug_info.h"
-#include "tool/audit/binary/table_calls.h"
-#include "table/compat.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <set>
+
+#include "table/compat.h"
+#include "tool/audit/binary/debug_info.h"
+#include "tool/audit/binary/table_calls.h"
 
 using namespace ibvexp::audit;
 

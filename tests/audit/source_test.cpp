@@ -1,8 +1,9 @@
 // Names in C, C++ and build files, and what is none.
 #include "tool/audit/source.h"
-#include "tool/audit/subjects.h"
 
 #include <catch.h>
+
+#include "tool/audit/subjects.h"
 
 using namespace ibvexp::audit;
 

@@ -7,6 +7,9 @@
 // destroyed. What may is: completion queues are polled, armed and resized by anybody at
 // any time. Exit status 1 with a line that says what was wrong.
 #include <infiniband/verbs_exp.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -17,12 +20,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <poll.h>
 #include <random>
 #include <shared_mutex>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 namespace {

@@ -1,10 +1,10 @@
 // Calls that no correct program makes, each of which once crashed, or was answered
 // as if it were fine.
-#include "pair.h"
-
 #include <cerrno>
 #include <cstdint>
 #include <limits>
+
+#include "pair.h"
 
 namespace {
 

@@ -1,9 +1,10 @@
 // Masked atomics, with IBVEXP_BEYOND=masked_atomics.
-#include "dc_rig.h"
-#include "pair.h"
+#include <endian.h>
 
 #include <algorithm>
-#include <endian.h>
+
+#include "dc_rig.h"
+#include "pair.h"
 
 namespace {
 

@@ -1,12 +1,11 @@
 // What no correct program asks for: nothing where something has to be, bits
 // that nobody knows, objects of another context. Called through the table, since
 // the inlines keep some of it from the library.
-#include "rig.h"
-
-#include "table/compat.h"
-
 #include <string>
 #include <tuple>
+
+#include "rig.h"
+#include "table/compat.h"
 
 using namespace ibvexp;
 

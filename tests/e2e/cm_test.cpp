@@ -1,10 +1,10 @@
 // Identifiers of the connection manager: contexts that librdmacm opens, and
 // queue pairs made on them with experimental attributes. The library is
 // preloaded; rdma_create_qp_exp is reached as by a legacy binary.
-#include "rig.h"
-
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
+
+#include "rig.h"
 
 namespace {
 

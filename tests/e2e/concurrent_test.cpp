@@ -1,8 +1,6 @@
 // Threads that open, use and close contexts at the same time: contexts of their
 // own, and one that they share. For TSan above all (./run sanitize thread
 // library); it counts what goes wrong, since Catch2 is for one thread.
-#include "door.h"
-
 #include <catch.h>
 
 #include <atomic>
@@ -13,6 +11,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "door.h"
 
 namespace {
 

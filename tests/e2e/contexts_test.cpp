@@ -1,14 +1,15 @@
 // Several devices, several contexts of one, imported and forked ones: each has a
 // table and a state of its own.
-#include "rig.h"
-
-#include <atomic>
 #include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
-#include <set>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "rig.h"
 
 namespace {
 

@@ -6,11 +6,11 @@
 #ifndef COUNTING_H
 #define COUNTING_H
 
-#include "../samples/loopback.h"
-
 #include <stddef.h>
 #include <time.h>
 #include <valgrind/callgrind.h>
+
+#include "../samples/loopback.h"
 
 #define CHAIN 16
 /* Several times: what is posted where in the queue makes a difference. */

@@ -5,9 +5,9 @@
  *
  *   create_bench base|exp [-g GID-INDEX] [-n OBJECTS]
  */
-#include "crowd.h"
-
 #include <unistd.h>
+
+#include "crowd.h"
 
 /* Counted one by one: the least is that without growth of somebody's memory. */
 #define COUNTED 8

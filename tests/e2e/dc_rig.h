@@ -1,10 +1,10 @@
 // Initiators, targets and memory of one process, for tests of the DC transport.
 #pragma once
 
-#include "rig.h"
-
 #include <algorithm>
 #include <numeric>
+
+#include "rig.h"
 
 inline constexpr std::uint64_t key = 0x1122334455667788;
 

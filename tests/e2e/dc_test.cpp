@@ -1,12 +1,12 @@
 // The DC transport: initiators, targets and what passes between them.
-#include "dc_rig.h"
-#include "skip.h"
-
+#include <fcntl.h>
 #include <infiniband/mlx5dv.h>
 
-#include <fcntl.h>
 #include <random>
 #include <tuple>
+
+#include "dc_rig.h"
+#include "skip.h"
 
 TEST_CASE("the device shows what DC it has [row:IBV_EXP_DEVICE_DC_TRANSPORT]") {
   Rig rig;

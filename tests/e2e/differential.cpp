@@ -1,11 +1,11 @@
 // Random programs of valid requests. What their completions say and what they leave in memory is
 // written to the file that PROGRAMS_OUT names, line by line, for differential.py to compare. Lines
 // begin with the number of the program; FIRST and COUNT of the environment say which are run.
-#include "dc_rig.h"
-
 #include <cstdio>
 #include <map>
 #include <random>
+
+#include "dc_rig.h"
 
 namespace {
 

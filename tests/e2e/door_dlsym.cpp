@@ -1,13 +1,13 @@
 // The functions that the tests call, each looked up in a library that is loaded
 // at the first call. By then contexts may exist that it has never seen, and
 // nothing of libibverbs can be interposed any more.
+#include <dlfcn.h>
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/peer_ops.h>
 #include <infiniband/verbs_exp.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <tuple>
 
 namespace {

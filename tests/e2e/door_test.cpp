@@ -1,16 +1,16 @@
 // The inline door alone: what a legacy binary finds in front of a context.
-#include "rig.h"
-
-#include "table/compat.h"
-
 #include <dlfcn.h>
-#include <fstream>
 #include <infiniband/mlx5dv.h>
-#include <nlohmann/json.hpp>
 #include <rdma/rdma_cma.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "rig.h"
+#include "table/compat.h"
 
 namespace {
 

@@ -1,12 +1,13 @@
 // Queues that the library drives itself, next to what it does not drive.
-#include "families_rig.h"
-#include "pair.h"
+#include <infiniband/mlx5dv.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <infiniband/mlx5dv.h>
 #include <thread>
+
+#include "families_rig.h"
+#include "pair.h"
 
 namespace {
 

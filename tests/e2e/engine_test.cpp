@@ -1,14 +1,14 @@
 // The engine over queues of plain objects of rdma-core, on the software HCA: what
 // it writes is executed, and what the device writes is understood.
-#include "translate/queue/engine/open.h"
-#include "translate/queue/engine/post_shared.h"
-
 #include <catch.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <numeric>
 #include <vector>
+
+#include "translate/queue/engine/open.h"
+#include "translate/queue/engine/post_shared.h"
 
 using namespace ibvexp::engine;
 

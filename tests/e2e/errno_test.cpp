@@ -1,9 +1,9 @@
 // errno after a failure: programs print it, whatever the verb returned. In each error
 // shape, for calls that are served; refusals as a whole are in refusal_test.cpp.
+#include <cerrno>
+
 #include "dc_rig.h"
 #include "pair.h"
-
-#include <cerrno>
 
 namespace {
 

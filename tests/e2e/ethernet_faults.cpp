@@ -1,8 +1,8 @@
 // Faults under the verbs of Ethernet: completion queues, work queues, tables, queue
 // pairs that scale, flow rules, interface families. On Ethernet ports.
-#include "fault_harness.h"
-
 #include <sched.h>
+
+#include "fault_harness.h"
 
 namespace {
 

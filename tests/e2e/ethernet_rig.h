@@ -1,10 +1,10 @@
 // Raw packet queue pairs and flow rules for tests.
 #pragma once
 
+#include <initializer_list>
+
 #include "frames.h"
 #include "rig.h"
-
-#include <initializer_list>
 
 using Rule = Owned<ibv_exp_flow, ibv_exp_destroy_flow>;
 

@@ -3,10 +3,10 @@
  * The work that families_bench.py counts instructions of, under callgrind: the
  * same frames through libmlx5's own functions and through the families.
  */
-#include "../samples/raw_packet.h"
-
 #include <time.h>
 #include <valgrind/callgrind.h>
+
+#include "../samples/raw_packet.h"
 
 #define BURST 16
 #define BYTES 200

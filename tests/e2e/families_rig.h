@@ -1,11 +1,12 @@
 // Raw packet queue pairs and frames for the tests of the interface families.
 #pragma once
 
-#include "rig.h"
+#include <infiniband/mlx5dv.h>
 
 #include <array>
 #include <ctime>
-#include <infiniband/mlx5dv.h>
+
+#include "rig.h"
 
 using FlowRule = Owned<ibv_flow, ibv_destroy_flow>;
 using Frame = std::vector<std::uint8_t>;

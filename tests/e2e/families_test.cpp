@@ -1,8 +1,8 @@
 // The interface families over raw packet queue pairs: what is sent arrives, byte
 // by byte, by every function of the families.
-#include "families_rig.h"
-
 #include <numeric>
+
+#include "families_rig.h"
 
 namespace {
 

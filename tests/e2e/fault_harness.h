@@ -5,7 +5,13 @@
 //   PROGRAM commands|allocations
 #pragma once
 
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <infiniband/verbs_exp.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -14,13 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <link.h>
 #include <string>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 // Allocations. The functions of this program stand before those of libc for all
 // libraries; who calls is seen by the return address.

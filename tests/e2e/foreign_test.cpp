@@ -1,14 +1,14 @@
 // A device of another provider (foreign_device.c): what verbs can express works,
 // capabilities say so and no more, and what needs an mlx5 is refused. Other files
 // of this folder run on such a device besides.
-#include "rig.h"
+#include <infiniband/mlx5dv.h>
+#include <poll.h>
+
+#include <numeric>
 
 #include "ethernet_rig.h"
+#include "rig.h"
 #include "skip.h"
-
-#include <infiniband/mlx5dv.h>
-#include <numeric>
-#include <poll.h>
 
 namespace {
 

@@ -1,16 +1,17 @@
 // Objects of the library's own in front of rdma-core's: what programs get back is
 // what they were given, by whatever way.
-#include "pair.h"
+#include <infiniband/mlx5dv.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <fstream>
-#include <infiniband/mlx5dv.h>
 #include <latch>
-#include <poll.h>
 #include <string>
-#include <sys/syscall.h>
 #include <thread>
-#include <unistd.h>
+
+#include "pair.h"
 
 namespace {
 

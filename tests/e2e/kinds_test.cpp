@@ -1,11 +1,11 @@
 // What the device is given and says of requests that mean little, and what is left alone in
 // completions: as the legacy provider had it, and libmlx5 of base verbs.
-#include "pair.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+
+#include "pair.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Faults under the memory verbs and legacy XRC: keys, windows, device memory, domains.
-#include "fault_harness.h"
-
 #include <infiniband/ofa_verbs.h>
+
+#include "fault_harness.h"
 
 namespace {
 

@@ -1,10 +1,11 @@
 // Kinds of memory: on the device, behind windows, contiguous, paged on demand.
-#include "pair.h"
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
-#include <sys/mman.h>
+
+#include "pair.h"
 
 namespace {
 

@@ -15,6 +15,8 @@
 #include <infiniband/verbs_exp.h>
 #endif
 
+#include <poll.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -25,7 +27,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <poll.h>
 #include <random>
 #include <string>
 #include <thread>

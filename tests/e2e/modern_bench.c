@@ -10,9 +10,9 @@
  *          read, compressed completions, by ibv_poll_cq() where they are not.
  * exp      by the experimental verbs
  */
-#include "counting.h"
-
 #include <infiniband/mlx5dv.h>
+
+#include "counting.h"
 
 #define BYTES 128
 #define KEY_PIECES 4

@@ -1,7 +1,7 @@
 // Multi-packet receive queues through ibv_exp_poll_cq: IBVEXP_BEYOND=mp_rq_poll.
-#include "mprq_rig.h"
-
 #include <ctime>
+
+#include "mprq_rig.h"
 
 namespace {
 

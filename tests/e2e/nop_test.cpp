@@ -1,8 +1,8 @@
 // Requests that do nothing: refused by default, on request a place in the queue
 // like any other.
-#include "pair.h"
-
 #include <cstdlib>
+
+#include "pair.h"
 
 namespace {
 

@@ -1,10 +1,11 @@
 // Contexts, queries and the life of objects, and what is refused.
-#include "rig.h"
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
-#include <sys/mman.h>
+
+#include "rig.h"
 
 namespace {
 

@@ -1,9 +1,10 @@
 // Programs that load libibverbs themselves and look base verbs up in it, as spead2 does,
 // with experimental verbs from the inlines of their headers.
-#include "rig.h"
-
 #include <dlfcn.h>
+
 #include <string>
+
+#include "rig.h"
 
 namespace {
 

@@ -1,10 +1,10 @@
 // Two queue pairs of one process that are connected to each other.
 #pragma once
 
-#include "rig.h"
-
 #include <numeric>
 #include <utility>
+
+#include "rig.h"
 
 inline constexpr std::size_t size = 4096;
 

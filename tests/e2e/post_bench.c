@@ -4,11 +4,11 @@
  * requests through ibv_post_send() and ibv_exp_post_send(), and their
  * completions through ibv_poll_cq() and ibv_exp_poll_cq(), on one RC queue pair.
  */
-#include "../samples/loopback.h"
-
 #include <stddef.h>
 #include <time.h>
 #include <valgrind/callgrind.h>
+
+#include "../samples/loopback.h"
 
 #define CHAIN 16
 #define BYTES 64

@@ -1,12 +1,12 @@
 // The private structures behind what a program holds, as its inlines find them.
 #pragma once
 
-#include "private_layouts.h"
-
-#include "rig.h"
+#include <infiniband/mlx5dv.h>
 
 #include <bit>
-#include <infiniband/mlx5dv.h>
+
+#include "private_layouts.h"
+#include "rig.h"
 
 #ifndef RELEASE
 #define RELEASE Release49

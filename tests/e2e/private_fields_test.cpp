@@ -1,8 +1,7 @@
 // What a program with the private header reads behind the objects it was given, each
 // field against mlx5dv_init_obj().
-#include "private.h"
-
 #include "dc_rig.h"
+#include "private.h"
 #include "skip.h"
 
 namespace {

@@ -1,11 +1,10 @@
 // Programs that write WQEs and read CQEs themselves, with what they found in the
 // private structures, and use verbs for the rest.
-#include "private.h"
+#include <poll.h>
 
 #include "dc_rig.h"
+#include "private.h"
 #include "skip.h"
-
-#include <poll.h>
 
 namespace {
 

@@ -1,8 +1,6 @@
 // A device without a processor of its own moves on the thread that polls, as under libmlx5:
 // the software HCA does so in the C library's spin locks, and there polling threads take
 // turns on a processor.
-#include "pair.h"
-
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -16,6 +14,8 @@
 #include <functional>
 #include <string>
 #include <thread>
+
+#include "pair.h"
 
 namespace {
 

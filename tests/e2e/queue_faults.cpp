@@ -1,11 +1,10 @@
 // Faults under the verbs whose objects complete on one queue: queue pairs of both doors, a
 // shared receive queue, DC, XRC of both ages, resizing.
-#include "fault_harness.h"
-
-#include <infiniband/ofa_verbs.h>
-
 #include <fcntl.h>
+#include <infiniband/ofa_verbs.h>
 #include <sched.h>
+
+#include "fault_harness.h"
 
 namespace {
 

@@ -1,18 +1,18 @@
 // What is refused, verb by verb: every entry point that is not supported, through
 // its symbol and its slot, and every exported symbol with null pointers.
-#include "rig.h"
-
-#include "table/compat.h"
-#include "../support/entry_node.h"
-#include "../support/refused.h"
-
 #include <dlfcn.h>
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/peer_ops.h>
 #include <rdma/rdma_cma.h>
+
 #include <set>
 #include <string>
 #include <tuple>
+
+#include "../support/entry_node.h"
+#include "../support/refused.h"
+#include "rig.h"
+#include "table/compat.h"
 
 using namespace ibvexp;
 

@@ -1,11 +1,11 @@
 // Every flag, opcode and value that is refused, asked for one at a time.
-#include "rig.h"
-
-#include "../support/refused.h"
+#include <fcntl.h>
 
 #include <cerrno>
-#include <fcntl.h>
 #include <string>
+
+#include "../support/refused.h"
+#include "rig.h"
 
 namespace {
 

@@ -1,11 +1,11 @@
 // Completion queues that are resized while completions are unread: compressed ones, and
 // entries of either size.
-#include "rig.h"
-
 #include <array>
 #include <atomic>
 #include <random>
 #include <thread>
+
+#include "rig.h"
 
 namespace {
 

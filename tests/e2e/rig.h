@@ -3,8 +3,6 @@
 // verbs; the tests make the experimental ones.
 #pragma once
 
-#include "door.h"
-
 #include <catch.h>
 
 #include <cstdint>
@@ -13,6 +11,8 @@
 #include <memory>
 #include <string_view>
 #include <vector>
+
+#include "door.h"
 
 // Releases a verbs object at the end of its scope.
 template <auto release>

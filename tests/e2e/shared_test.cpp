@@ -1,9 +1,10 @@
 // Receives that several queue pairs share, XRC, and keys that are taken back.
-#include "rig.h"
-
 #include <fcntl.h>
 #include <infiniband/mlx5dv.h>
+
 #include <numeric>
+
+#include "rig.h"
 
 namespace {
 

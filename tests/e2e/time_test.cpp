@@ -1,11 +1,12 @@
 // Time: completions with time stamps, the device's clock, and queues whose
 // entries have another size or are compressed.
-#include "rig.h"
+#include <poll.h>
 
 #include <algorithm>
 #include <chrono>
-#include <poll.h>
 #include <thread>
+
+#include "rig.h"
 
 namespace {
 

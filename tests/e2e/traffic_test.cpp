@@ -1,9 +1,10 @@
 // Posting and polling: data, completions, chains and their faults.
-#include "pair.h"
+#include <endian.h>
 
 #include <algorithm>
-#include <endian.h>
 #include <numeric>
+
+#include "pair.h"
 
 TEST_CASE("sends arrive whole and are completed on both sides [row:ibv_exp_post_send]") {
   const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC);

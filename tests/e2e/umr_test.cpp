@@ -1,10 +1,10 @@
 // Memory keys made by work requests: lists, patterns, keys of keys; used from both
 // ends of the wire, changed, taken back, and refused.
-#include "rig.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+
+#include "rig.h"
 
 namespace {
 

@@ -4,12 +4,13 @@
 // that was destroyed, and so do the inlines that look for the operation table.
 #pragma once
 
-#include "rig.h"
-
 #include <fcntl.h>
+
 #include <functional>
 #include <map>
 #include <string>
+
+#include "rig.h"
 
 class Objects {
  public:

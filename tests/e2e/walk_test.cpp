@@ -3,20 +3,20 @@
 // arguments, and in every member of the structures that they lead to. The calls are
 // made from the tables and the recorded layouts, so that a new row is walked by
 // being there. Nothing may crash, and at the end everything can be given back.
-#include "layouts.h"
-#include "request_seeds.h"
-#include "walk_objects.h"
-
-#include "table/compat.h"
-#include "../support/entry_node.h"
-
-#include <array>
 #include <dlfcn.h>
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/peer_ops.h>
 #include <rdma/rdma_cma.h>
+
+#include <array>
 #include <set>
 #include <utility>
+
+#include "../support/entry_node.h"
+#include "layouts.h"
+#include "request_seeds.h"
+#include "table/compat.h"
+#include "walk_objects.h"
 
 using namespace ibvexp;
 

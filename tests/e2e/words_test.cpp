@@ -1,8 +1,8 @@
 // Words of the device that programs read before they choose a path, against
 // rdma-core's own answers; and completions that the device compresses.
-#include "rig.h"
-
 #include <infiniband/mlx5dv.h>
+
+#include "rig.h"
 
 namespace {
 

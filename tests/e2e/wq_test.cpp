@@ -1,8 +1,8 @@
 // Work queues, indirection tables and receive-side scaling: creation, changes
 // of state, destruction in any order, and what is refused.
-#include "rig.h"
-
 #include <vector>
+
+#include "rig.h"
 
 namespace {
 

@@ -1,13 +1,13 @@
 // Extended reliable connections as programs of the legacy age made their queue
 // pairs: by the legacy type number, through both doors.
-#include "rig.h"
-
+#include <fcntl.h>
 #include <infiniband/mlx5dv.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <fcntl.h>
 #include <numeric>
-#include <unistd.h>
+
+#include "rig.h"
 
 namespace {
 

@@ -3,9 +3,8 @@
 // the kernel's Soft-RoCE with the software HCA.
 //
 //   statuses [DEVICE]
-#include <infiniband/verbs.h>
-
 #include <fcntl.h>
+#include <infiniband/verbs.h>
 #include <poll.h>
 
 #include <array>

@@ -7,9 +7,9 @@
  *
  *   exp_atomic [-g GID_INDEX]
  */
-#include "loopback.h"
-
 #include <endian.h>
+
+#include "loopback.h"
 
 enum { WIDEST = 32 };
 

@@ -6,9 +6,9 @@
  *
  *   exp_memory [-g GID]
  */
-#include "loopback.h"
-
 #include <sys/mman.h>
+
+#include "loopback.h"
 
 enum { size = 8192 };
 

@@ -1,9 +1,10 @@
 // Parsing of the configuration: defaults, precedence, derivation, refusals.
+#include "config/config.h"
+
 #include <cstdlib>
 #include <set>
 
 #include "catch.h"
-#include "config/config.h"
 #include "config/fault_names.h"
 #include "config/identity.h"
 #include "config/schema.h"

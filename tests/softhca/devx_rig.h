@@ -2,10 +2,9 @@
 // umems, and only the program posts to them and polls them.
 #pragma once
 
+#include <endian.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
-
-#include <endian.h>
 #include <unistd.h>
 
 #include <cerrno>

@@ -1,13 +1,14 @@
 // A private fabric per test and processes that take part in it.
 #pragma once
 
-#include <cstdio>
-#include <cstring>
 #include <dirent.h>
-#include <functional>
-#include <string>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
 
 #include "wire/directory.h"
 #include "wire/fabric.h"

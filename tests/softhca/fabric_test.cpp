@@ -1,20 +1,20 @@
 // The wire between processes: rings, slots, liveness, sleeping.
-#include "catch.h"
-
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <ctime>
 #include <fcntl.h>
-#include <set>
-#include <sstream>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <set>
+#include <sstream>
 #include <thread>
 
+#include "catch.h"
 #include "fabric_rig.h"
 #include "wire/layout.h"
 #include "wire/listing.h"

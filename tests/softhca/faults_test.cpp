@@ -1,10 +1,11 @@
 // Injected faults on the wire and in WQEs: whatever is dropped, duplicated or
 // late, reliable services deliver every byte once and in order.
+#include "fault/faults.h"
+
 #include <fcntl.h>
 
 #include <random>
 
-#include "fault/faults.h"
 #include "rig.h"
 
 using namespace softhca;

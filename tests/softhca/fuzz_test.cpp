@@ -1,12 +1,11 @@
 // Malformed work requests and garbage commands: an error completion or an
 // errno, never a crash, and the device works afterwards. FUZZ_ROUNDS
 // and FUZZ_SEED make longer campaigns out of the short default.
+#include <fcntl.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
-
-#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <random>

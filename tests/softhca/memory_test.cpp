@@ -1,11 +1,7 @@
 // Access to application memory: every way of it must copy what is there,
 // refuse what is not, and never raise a signal.
-#include "catch.h"
+#include "model/memory.h"
 
-#include <cerrno>
-#include <climits>
-#include <cstddef>
-#include <cstdlib>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -15,9 +11,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <climits>
+#include <cstddef>
+#include <cstdlib>
 #include <thread>
 
-#include "model/memory.h"
+#include "catch.h"
 #include "skip.h"
 
 using namespace softhca;

@@ -1,5 +1,8 @@
 // Memory keys: translation, protection, numbering, invalidation, creation.
-#include "catch.h"
+#include "model/mkey.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -7,11 +10,9 @@
 #include <optional>
 #include <random>
 #include <set>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
-#include "model/mkey.h"
+#include "catch.h"
 
 using namespace softhca;
 

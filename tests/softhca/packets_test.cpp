@@ -3,8 +3,8 @@
 
 #include <fstream>
 
-#include "config/identity.h"
 #include "base/prm.h"
+#include "config/identity.h"
 #include "rig.h"
 
 using namespace softhca;

@@ -1,10 +1,9 @@
 // The device as a PCI function, seen by a driver: what it answers, and what it does not believe.
-#include "pci_rig.h"
-
 #include <random>
 
 #include "model/paging.h"
 #include "model/requester.h"
+#include "pci_rig.h"
 
 using namespace softhca;
 using namespace softhca::test;

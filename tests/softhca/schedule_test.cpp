@@ -1,7 +1,7 @@
 // Bandwidth limits and shares above queue pairs.
-#include "catch.h"
-
 #include "model/schedule.h"
+
+#include "catch.h"
 #include "rig.h"
 
 using namespace softhca;

@@ -1,12 +1,13 @@
 // Keys with signatures, configured as libmlx5 does and judged by known sums.
-#include "catch.h"
-
-#include "model/mkey.h"
 #include "model/signature.h"
-#include "rig.h"
+
+#include <sys/mman.h>
 
 #include <cstring>
-#include <sys/mman.h>
+
+#include "catch.h"
+#include "model/mkey.h"
+#include "rig.h"
 
 using namespace softhca;
 using namespace softhca::test;

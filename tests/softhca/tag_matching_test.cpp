@@ -1,6 +1,7 @@
 // Tag matching SRQs: the list, eager and rendezvous messages, synchronization,
 // and what happens when buffers, keys or connections do not fit.
 #include "model/tag_matching.h"
+
 #include "rig.h"
 
 using namespace softhca;

@@ -1,4 +1,6 @@
 // Management datagrams: agents, the subnet administrator's answers, timeouts.
+#include "umad/umad.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/ib_user_mad.h>
@@ -8,9 +10,8 @@
 #include <cerrno>
 
 #include "config/identity.h"
-#include "rig.h"
 #include "firmware/subnet_administrator.h"
-#include "umad/umad.h"
+#include "rig.h"
 
 using namespace softhca;
 

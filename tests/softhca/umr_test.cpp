@@ -1,9 +1,9 @@
 // UMR WQEs, written as libmlx5 and its predecessors write them.
-#include "catch.h"
-
-#include <random>
 #include <sys/mman.h>
 
+#include <random>
+
+#include "catch.h"
 #include "model/mkey.h"
 
 using namespace softhca;

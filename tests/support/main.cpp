@@ -14,11 +14,11 @@
 #include <catch2/catch.hpp>
 #endif
 
-#include "rdma_core.h"
-#include "skip.h"
-
 #include <cstdio>
 #include <string>
+
+#include "rdma_core.h"
+#include "skip.h"
 
 namespace {
 

@@ -1,11 +1,12 @@
 // The rdma-core that a test program runs with.
 #pragma once
 
+#include <link.h>
+
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <link.h>
 
 namespace support {
 

@@ -2,13 +2,13 @@
 // and not from the tables under test.
 #pragma once
 
-#include "table/compat_types.h"
-
 #include <infiniband/peer_ops.h>
 #include <infiniband/verbs_exp.h>
 
 #include <cstdint>
 #include <string_view>
+
+#include "table/compat_types.h"
 
 namespace refused {
 

@@ -1,9 +1,9 @@
 // What `ibvexp verify` makes of results.
-#include "tool/verify.h"
-
 #include <catch.h>
 
 #include <sstream>
+
+#include "tool/verify.h"
 
 using namespace ibvexp::tool::verify;
 

@@ -1,7 +1,7 @@
 // What a device, a port and a GID say of themselves.
-#include "rig.h"
-
 #include <array>
+
+#include "rig.h"
 
 namespace truth {
 namespace {

@@ -1,9 +1,9 @@
 // Completion queues, shared receive queues, work queues and their tables.
-#include "rig.h"
-
 #include <fcntl.h>
 
 #include <utility>
+
+#include "rig.h"
 
 namespace truth {
 namespace {

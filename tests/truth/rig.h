@@ -2,8 +2,6 @@
 // there are several; one that makes an object in another's place destroys that one.
 #pragma once
 
-#include "table.h"
-
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
 
@@ -11,6 +9,8 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include "table.h"
 
 namespace truth {
 

@@ -1,7 +1,7 @@
 // Requests and completions.
-#include "rig.h"
-
 #include <chrono>
+
+#include "rig.h"
 
 namespace truth {
 namespace {

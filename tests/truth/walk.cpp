@@ -2,12 +2,12 @@
 //   walk LINK [-v] SECTION...    LINK: ib or eth; -v prints each difference
 // A difference that differs.def does not list is an error, and so is one that it lists and that is
 // none.
-#include "rig.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <set>
+
+#include "rig.h"
 
 namespace truth {
 namespace {

@@ -1,14 +1,4 @@
 // Conversions between the ages, without a device.
-#include "translate/convert/access_convert.h"
-#include "translate/convert/device_convert.h"
-#include "base/number_table.h"
-#include "table/options.h"
-#include "translate/convert/port_convert.h"
-#include "translate/convert/qp_convert.h"
-#include "translate/state/qp_state.h"
-#include "translate/convert/wc_convert.h"
-#include "translate/convert/wr_convert.h"
-
 #include <catch.h>
 
 #include <array>
@@ -17,6 +7,16 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "base/number_table.h"
+#include "table/options.h"
+#include "translate/convert/access_convert.h"
+#include "translate/convert/device_convert.h"
+#include "translate/convert/port_convert.h"
+#include "translate/convert/qp_convert.h"
+#include "translate/convert/wc_convert.h"
+#include "translate/convert/wr_convert.h"
+#include "translate/state/qp_state.h"
 
 using namespace ibvexp;
 using namespace ibvexp::translate;

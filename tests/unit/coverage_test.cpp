@@ -1,15 +1,15 @@
 // Nothing of the legacy API is without a row, and no row speaks of something
 // that does not exist.
-#include "table/compat.h"
-#include "table/guide.h"
-#include "../support/refused.h"
-#include "facts.h"
-
 #include <catch.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+
+#include "../support/refused.h"
+#include "facts.h"
+#include "table/compat.h"
+#include "table/guide.h"
 
 using namespace ibvexp;
 

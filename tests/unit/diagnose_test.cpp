@@ -2,11 +2,11 @@
 #include "trace/diagnose.h"
 
 #include <catch.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <fcntl.h>
 #include <string>
-#include <unistd.h>
 
 using namespace ibvexp;
 

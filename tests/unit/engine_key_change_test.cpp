@@ -1,6 +1,5 @@
 // Keys filled by the engine itself, as the device reads them, and what it leaves to be judged.
 #include "engine_rig.h"
-
 #include "translate/queue/engine/key_change.h"
 #include "translate/state/objects.h"
 

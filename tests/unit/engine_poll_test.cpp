@@ -1,14 +1,14 @@
 // Completions as a device writes them, reported in both layouts; receive requests as it
 // reads them.
-#include "engine_rig.h"
+#include <pthread.h>
+#include <sys/mman.h>
 
+#include <cerrno>
+
+#include "engine_rig.h"
 #include "translate/queue/engine/complete.h"
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/engine/take.h"
-
-#include <cerrno>
-#include <pthread.h>
-#include <sys/mman.h>
 
 using namespace engine_rig;
 

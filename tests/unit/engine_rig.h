@@ -1,13 +1,13 @@
 // Queues of the engine over plain memory, and what a device reads and writes there.
 #pragma once
 
-#include "translate/queue/engine/completion_queue.h"
-#include "translate/queue/engine/open.h"
-
 #include <catch.h>
 
 #include <numeric>
 #include <vector>
+
+#include "translate/queue/engine/completion_queue.h"
+#include "translate/queue/engine/open.h"
 
 namespace engine_rig {
 

@@ -1,13 +1,12 @@
 // Send requests as the device reads them, byte by byte, from both layouts.
-#include "engine_rig.h"
+#include <cerrno>
 
+#include "engine_rig.h"
 #include "translate/convert/wr_convert.h"
 #include "translate/queue/engine/frames.h"
 #include "translate/queue/engine/special.h"
 #include "translate/queue/faces.h"
 #include "translate/queue/front.h"
-
-#include <cerrno>
 
 using namespace engine_rig;
 

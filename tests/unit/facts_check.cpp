@@ -6,11 +6,10 @@
 // SOURCE_DIR holds the specification (spec/) and the measured legacy interface
 // (abi/). It is not part of this repository; without it the comparison is skipped
 // (exit 77).
-#include <nlohmann/json.hpp>
-
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 

@@ -1,12 +1,13 @@
 // Flow rules and work queue attributes, legacy to modern, without a device.
-#include "translate/convert/device_convert.h"
 #include "translate/convert/flow_convert.h"
-#include "translate/convert/wq_convert.h"
 
 #include <catch.h>
 
 #include <cstring>
 #include <vector>
+
+#include "translate/convert/device_convert.h"
+#include "translate/convert/wq_convert.h"
 
 using namespace ibvexp;
 using namespace ibvexp::translate;

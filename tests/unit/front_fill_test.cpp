@@ -1,10 +1,10 @@
 // What a program with the private header reads, from facts about queues.
-#include "translate/queue/fill.h"
-
 #include <catch.h>
 
 #include <cstring>
 #include <memory>
+
+#include "translate/queue/fill.h"
 
 using namespace ibvexp;
 using namespace ibvexp::queue;

@@ -1,17 +1,16 @@
 // The rows and the public header speak of the same things: each name that is a
 // token in a .def file is declared, and each slot lies where its row says. Most
 // of this is checked by compiling it.
-#include "table/compat.h"
-
-#include <infiniband/verbs_exp.h>
+#include <catch.h>
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/peer_ops.h>
+#include <infiniband/verbs_exp.h>
 #include <rdma/rdma_cma.h>  // rdma_establish and rdma_init_qp_attr are declared there
-
-#include <catch.h>
 
 #include <algorithm>
 #include <cstddef>
+
+#include "table/compat.h"
 
 namespace {
 

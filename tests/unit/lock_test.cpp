@@ -1,15 +1,16 @@
 // Locks and fork().
 #include "base/lock.h"
+
 #include <catch.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <signal.h>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 using namespace ibvexp;
 

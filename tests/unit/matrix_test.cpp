@@ -1,13 +1,14 @@
 // The generated matrix shows what the tables say.
-#include "table/compat.h"
-#include "table/guide.h"
 #include "tool/matrix.h"
 
 #include <catch.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "table/compat.h"
+#include "table/guide.h"
 
 using namespace ibvexp;
 

@@ -1,5 +1,9 @@
 // Every conversion, member by member. Sources hold another value in each member, so
 // that one that is left out, or swapped with its neighbour, shows.
+#include <catch.h>
+
+#include <cstring>
+
 #include "translate/convert/clock_convert.h"
 #include "translate/convert/cq_convert.h"
 #include "translate/convert/dct_convert.h"
@@ -10,10 +14,6 @@
 #include "translate/convert/wc_convert.h"
 #include "translate/convert/wq_convert.h"
 #include "translate/convert/wr_convert.h"
-
-#include <catch.h>
-
-#include <cstring>
 
 using namespace ibvexp;
 using namespace ibvexp::translate;

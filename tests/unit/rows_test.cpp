@@ -1,16 +1,16 @@
 // Walks over the tables and compares what rows say with what conversions do, row
 // by row. What needs a device is in tests/e2e.
-#include "translate/convert/device_convert.h"
-#include "table/options.h"
-#include "translate/convert/port_convert.h"
-#include "translate/convert/qp_convert.h"
-#include "translate/convert/wc_convert.h"
-
 #include <catch.h>
 
 #include <cstring>
 #include <map>
 #include <string>
+
+#include "table/options.h"
+#include "translate/convert/device_convert.h"
+#include "translate/convert/port_convert.h"
+#include "translate/convert/qp_convert.h"
+#include "translate/convert/wc_convert.h"
 
 using namespace ibvexp;
 using namespace ibvexp::translate;

@@ -1,11 +1,11 @@
 // The rules of the tables: that the rows obey them, and that they catch what
 // they are for.
-#include "table/compat_rules.h"
-
 #include <catch.h>
 
 #include <algorithm>
 #include <set>
+
+#include "table/compat_rules.h"
 
 using namespace ibvexp;
 using rules::fault;

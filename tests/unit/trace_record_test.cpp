@@ -1,20 +1,21 @@
 // The image of a process that is gone, which may be anybody's, as JSON.
-#include "catch.h"
-
-#include "trace/trace_document.h"
 #include "trace/trace_record.h"
 
-#include <cstring>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <vector>
+
+#include "catch.h"
+#include "trace/trace_document.h"
 
 using namespace ibvexp::trace;
 

@@ -1,11 +1,11 @@
 // The entries that give an indirect memory key its memory, byte by byte.
-#include "translate/queue/engine/key_entry.h"
-#include "translate/queue/umr_layout.h"
-
 #include <catch.h>
 
 #include <cstring>
 #include <vector>
+
+#include "translate/queue/engine/key_entry.h"
+#include "translate/queue/umr_layout.h"
 
 using namespace ibvexp::engine;
 using namespace ibvexp::queue;

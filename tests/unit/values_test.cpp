@@ -1,5 +1,11 @@
 // Masks, flags, opcodes and values, one by one: each legacy constant with what it
 // becomes, or comes from, written here and not read from the tables.
+#include <catch.h>
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
 #include "translate/convert/access_convert.h"
 #include "translate/convert/device_convert.h"
 #include "translate/convert/flow_convert.h"
@@ -9,12 +15,6 @@
 #include "translate/convert/wc_convert.h"
 #include "translate/convert/wq_convert.h"
 #include "translate/convert/wr_convert.h"
-
-#include <catch.h>
-
-#include <cstdint>
-#include <cstring>
-#include <utility>
 
 using namespace ibvexp;
 using namespace ibvexp::translate;

@@ -6,8 +6,6 @@
 //
 // exec is called between vfork() and the end, and in signal handlers: nothing here takes
 // a lock or allocates once the library is loaded.
-#include "tool/start/started.h"
-
 #include <alloca.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "tool/start/started.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -4,11 +4,11 @@
 // to programs without RDMA, an old libstdc++ in LD_LIBRARY_PATH to those in C++). What
 // would do the same to ibvexp-main gets another first letter here, which
 // take_back_environment() replaces.
-#include "tool/start/hidden.h"
-
 #include <asm/unistd.h>
 #include <linux/fcntl.h>
 #include <linux/limits.h>
+
+#include "tool/start/hidden.h"
 
 #if defined(__x86_64__)
 __asm__(

@@ -2,8 +2,14 @@
 // traces, sources, build files, archives, configurations and earlier reports.
 //
 // A damaged input is a report with an error.
-#include "bytes.h"
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <exception>
+#include <fstream>
+#include <iterator>
+
+#include "bytes.h"
 #include "tool/audit/baseline.h"
 #include "tool/audit/binary/binary.h"
 #include "tool/audit/binary/elf_image.h"
@@ -13,12 +19,6 @@
 #include "tool/audit/outputs.h"
 #include "tool/audit/source.h"
 #include "tool/audit/trace_audit.h"
-
-#include <exception>
-#include <fstream>
-#include <iterator>
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace {
 

@@ -1,11 +1,5 @@
 // Commands to the software HCA as a program may issue them: attributes of the ioctl
 // interface, and the older write interface inside of it.
-#include "bytes.h"
-
-#include <string>
-
-#include "uverbs/file.h"
-
 #include <fcntl.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
@@ -13,6 +7,11 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include <string>
+
+#include "bytes.h"
+#include "uverbs/file.h"
 
 namespace {
 

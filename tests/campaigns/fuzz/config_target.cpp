@@ -1,8 +1,7 @@
 // The configuration of the software HCA: a document, and variables after it.
-#include "bytes.h"
-
 #include <string>
 
+#include "bytes.h"
 #include "config/config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {

@@ -3,7 +3,6 @@
 //
 // It answers with completions, and goes on working.
 #include "bytes.h"
-
 #include "model/packets.h"
 #include "rig.h"
 #include "wire/fabric.h"

@@ -1,11 +1,11 @@
 // Queues of the engine over plain memory, each with guards around it that ASan knows.
 #pragma once
 
-#include "translate/queue/engine/completion_queue.h"
-#include "translate/queue/engine/open.h"
-
 #include <memory>
 #include <vector>
+
+#include "translate/queue/engine/completion_queue.h"
+#include "translate/queue/engine/open.h"
 
 namespace fuzz {
 

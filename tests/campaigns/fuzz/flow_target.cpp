@@ -1,14 +1,13 @@
 // Flow rules of any content to ibv_exp_create_flow(), and what rdma-core gets of them: a
 // rule that can be walked to its end.
-#include "bytes.h"
-
-#include "translate/convert/flow_convert.h"
-#include "translate/state/context_state.h"
-#include "translate/verbs/flow.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <vector>
+
+#include "bytes.h"
+#include "translate/convert/flow_convert.h"
+#include "translate/state/context_state.h"
+#include "translate/verbs/flow.h"
 
 namespace {
 

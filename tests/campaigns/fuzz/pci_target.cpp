@@ -11,10 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "base/fields.h"
 #include "bytes.h"
 #include "command_box.h"
-
-#include "base/fields.h"
 #include "firmware/guest_memory.h"
 #include "model/device.h"
 #include "pci/function.h"

@@ -4,11 +4,11 @@
 // A device is trusted with what it names: the place of a completion is one of the queue's,
 // data inside an entry are no longer than the entry, a compressed session is no longer
 // than what was free. All else is the input's.
-#include "engine_queues.h"
-#include "bytes.h"
-#include "translate/queue/engine/post_shared.h"
-
 #include <cerrno>
+
+#include "bytes.h"
+#include "engine_queues.h"
+#include "translate/queue/engine/post_shared.h"
 
 namespace {
 

@@ -3,10 +3,10 @@
 //
 // What was written is read back as a device would: every request that was accepted is an
 // entry of the right place and size, and nothing else has moved.
-#include "engine_queues.h"
-#include "bytes.h"
-
 #include <cerrno>
+
+#include "bytes.h"
+#include "engine_queues.h"
 
 namespace {
 

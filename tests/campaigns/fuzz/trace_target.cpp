@@ -1,12 +1,11 @@
 // The image that a traced process leaves behind, of any content: it becomes JSON.
-#include "bytes.h"
-
-#include "trace/trace_document.h"
-#include "trace/trace_record.h"
-
 #include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
+
+#include "bytes.h"
+#include "trace/trace_document.h"
+#include "trace/trace_record.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
   using namespace ibvexp::trace;

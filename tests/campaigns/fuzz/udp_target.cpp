@@ -3,11 +3,10 @@
 // mostly with a right checksum.
 //
 // The device answers, or does not, and goes on working.
-#include "bytes.h"
-
 #include <cstdlib>
 #include <string>
 
+#include "bytes.h"
 #include "config/config.h"
 #include "model/bth.h"
 #include "model/crc.h"

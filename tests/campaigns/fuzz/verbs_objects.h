@@ -2,18 +2,18 @@
 // call asks for one, and given back in the end, each without an error.
 #pragma once
 
-#include "bytes.h"
-
+#include <fcntl.h>
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
-#include <fcntl.h>
 #include <string_view>
-#include <sys/mman.h>
 #include <utility>
 #include <vector>
+
+#include "bytes.h"
 
 namespace fuzz {
 

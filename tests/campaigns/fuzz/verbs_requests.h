@@ -2,11 +2,11 @@
 // of any size, and now and then something else in either place.
 #pragma once
 
+#include <memory>
+
 #include "layouts.h"
 #include "request_seeds.h"
 #include "verbs_objects.h"
-
-#include <memory>
 
 namespace fuzz {
 

@@ -5,19 +5,18 @@
 //
 // Whatever is asked, a failure is an errno in the shape of the verb's row, a success leaves
 // errno alone, and in the end everything can be given back.
-#include "verbs_requests.h"
-
-#include "table/compat.h"
-#include "../../support/entry_node.h"
-
+#include <dlfcn.h>
 #include <infiniband/peer_ops.h>
 #include <rdma/rdma_cma.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <dlfcn.h>
 #include <functional>
 #include <set>
-#include <unistd.h>
+
+#include "../../support/entry_node.h"
+#include "table/compat.h"
+#include "verbs_requests.h"
 
 namespace {
 
