@@ -18,7 +18,7 @@
 
 namespace {
 
-constexpr int patience_ms = 3000;
+constexpr int max_wait_ms = 3000;
 
 [[noreturn]] void die(const char *what) {
   std::fprintf(stderr, "statuses: %s: %s\n", what, std::strerror(errno));
@@ -157,7 +157,7 @@ struct Queue {
     return names[attr.qp_state];
   }
   // "status opcode length", or nothing in time.
-  std::string completion(int wait_ms = patience_ms) const {
+  std::string completion(int wait_ms = max_wait_ms) const {
     ibv_wc wc{};
     for (int waited = 0; waited < wait_ms; ++waited) {
       if (ibv_poll_cq(cq, 1, &wc) == 1) {

@@ -244,8 +244,8 @@ def main():
     o.server = o.server or o.build / 'src/softhca/pci/softhca-pci'
     o.logs = (o.logs or o.cache / 'logs').resolve()
     for kernel in kernels:
-        patience = ['timeout', str(FETCH_LIMIT)] if o.slice else []
-        ready = subprocess.run([*patience, VM, '--kernel', kernel, '--prepare'], check=False)
+        time_limit = ['timeout', str(FETCH_LIMIT)] if o.slice else []
+        ready = subprocess.run([*time_limit, VM, '--kernel', kernel, '--prepare'], check=False)
         if ready.returncode:
             print(f'SKIPPED: there is no QEMU with vfio-user-pci or no Linux {kernel} (above)')
             sys.exit(SKIP)

@@ -154,13 +154,13 @@ namespace {
 // moment, while the engine works. Only those of this call, younger than `since`:
 // older ones are for receivers that do not look.
 void let_messages_leave(u64 since) {
-  constexpr u64 patience_ns = 100'000'000;
+  constexpr u64 max_wait_ns = 100'000'000;
   const u64 begin = device_clock_ns();
   for (;;) {
     {
       DeviceLock lock;
       flush_messages();
-      if (!waiting_since(since) || device_clock_ns() > begin + patience_ns) return;
+      if (!waiting_since(since) || device_clock_ns() > begin + max_wait_ns) return;
     }
     const timespec nap{0, 20'000};
     nanosleep(&nap, nullptr);

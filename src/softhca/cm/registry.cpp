@@ -25,7 +25,7 @@ namespace softhca::cm {
 namespace {
 
 // Its holder writes a few records; a stopped one must not stop the fabric.
-constexpr int lock_patience_ms = 2000;
+constexpr int lock_max_wait_ms = 2000;
 constexpr u32 table_version = 1;
 // More than all ports of all slots: a longer file is not of our making.
 constexpr u64 max_records = 1u << 20;
@@ -120,7 +120,7 @@ class Table {
 
  private:
   int lock() {
-    for (int ms = 0; ms < lock_patience_ms; ++ms) {
+    for (int ms = 0; ms < lock_max_wait_ms; ++ms) {
       if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return 0;
       if (errno != EWOULDBLOCK && errno != EINTR) return errno;
       const timespec one_ms{0, 1000000};

@@ -15,8 +15,8 @@
 #include "engine/clock.h"
 #include "engine/doorbells.h"
 #include "engine/rest.h"
+#include "engine/thread_priority.h"
 #include "engine/traps.h"
-#include "engine/urgency.h"
 #include "fault/faults.h"
 #include "model/device.h"
 #include "model/eth_flow.h"
@@ -46,7 +46,7 @@ constexpr u64 application_drives_ns = 300'000;
 constexpr u64 event_mode_ns = 2'000'000;
 // A thread that has polled for so long, and more than once or twice, gives its processor
 // to whoever has to answer: longer than an answer takes from another processor.
-constexpr u64 patience_ns = 4'000;
+constexpr u64 max_wait_ns = 4'000;
 constexpr u32 looks_before_giving_way = 4;
 
 std::atomic<u64> g_last_hook_ns{0};
@@ -269,7 +269,7 @@ bool engine_step(u64 now_ns) {
 void engine_settle() {
   // A sender that was let in just now needs time to notice, and a processor;
   // more traffic may come all the while.
-  constexpr u64 first_patience_ns = 1'000'000'000, traffic_ns = 20'000'000;
+  constexpr u64 first_max_wait_ns = 1'000'000'000, traffic_ns = 20'000'000;
   constexpr int quiet_enough = 4;  // doorbell registers are looked at in turn
   Process &p = process();
   if (!p.started) return;
@@ -281,7 +281,7 @@ void engine_settle() {
       quiet = 0;
     } else if (moved || !p.fabric->expects_first()) {
       ++quiet;
-    } else if (now < begin + first_patience_ns) {
+    } else if (now < begin + first_max_wait_ns) {
       const timespec nap{0, 20'000};
       nanosleep(&nap, nullptr);
     } else {
@@ -358,7 +358,7 @@ void *engine_thread(void *argument) {
   InsideDevice inside;
   Process &p = process();
   const u64 short_nap = shortest_nap_ns();
-  Urgency urgency(config().raise_priority);
+  ThreadPriority thread_priority(config().raise_priority);
   u64 last_work = device_clock_ns();
   while (g_generation.load(std::memory_order_relaxed) == generation) {
     u64 now = device_clock_ns();
@@ -367,7 +367,7 @@ void *engine_thread(void *argument) {
       // Not through the fabric: senders would wake us for nothing.
       nap(200'000);
       last_work = now;
-      urgency.rested(device_clock_ns());
+      thread_priority.rested(device_clock_ns());
       continue;
     }
     bool any, holding;
@@ -381,14 +381,14 @@ void *engine_thread(void *argument) {
     now = device_clock_ns();
     if (any) {
       last_work = now;
-      urgency.worked(now);
+      thread_priority.worked(now);
       continue;
     }
     if (rest != 0) {
       p.fabric->wait(rest);
       g_resting.store(false, std::memory_order_relaxed);
       now = device_clock_ns();
-      urgency.rested(now);
+      thread_priority.rested(now);
       // Whoever sprang a trap has yet to come as far as writing: one that is armed
       // anew at once would catch it again.
       if (g_sprung.exchange(false, std::memory_order_relaxed) || rest == ~u64{0}) last_work = now;
@@ -398,11 +398,11 @@ void *engine_thread(void *argument) {
     // Doorbells are found by looking; records of other processes wake us.
     const u64 idle = now - last_work;
     const u64 shortest = idle > 1'000'000'000 ? 200'000 : idle > 20'000'000 ? 50'000 : short_nap;
-    const u64 ns = urgency.nap_ns(shortest, now);
+    const u64 ns = thread_priority.nap_ns(shortest, now);
     // A record that was left in its ring would end the wait at once.
     if (holding) nap(20'000);
     else p.fabric->wait(ns);
-    urgency.woke(ns, device_clock_ns());
+    thread_priority.woke(ns, device_clock_ns());
   }
   return nullptr;
 }
@@ -419,7 +419,7 @@ void give_way(bool moved, u64 now_ns) {
     return;
   }
   if (idle.looks++ == 0) idle.since_ns = now_ns;
-  if (idle.looks < looks_before_giving_way || now_ns < idle.since_ns + patience_ns) return;
+  if (idle.looks < looks_before_giving_way || now_ns < idle.since_ns + max_wait_ns) return;
   idle.looks = 0;
   sched_yield();
 }

@@ -28,7 +28,7 @@
 #include "config/config.h"
 #include "engine/engine.h"
 #include "engine/mappings.h"
-#include "engine/urgency.h"
+#include "engine/thread_priority.h"
 #include "model/device.h"
 
 // Of newer headers than those of the oldest distributions.

@@ -17,8 +17,8 @@
 #include "config/config.h"
 #include "model/cq.h"
 #include "model/event.h"
+#include "model/full_ring_wait.h"
 #include "model/mkey.h"
-#include "model/patience.h"
 #include "model/qp.h"
 #include "model/srq.h"
 #include "wire/fabric.h"
@@ -123,7 +123,7 @@ struct Process {
   Fabric *fabric = nullptr;
   std::vector<Device> devices;
   MkeyTable mkeys;
-  Patience patience;
+  FullRingWait full_ring_wait;
   std::unordered_map<u32, Qp *> qps;    // by number
   std::unordered_map<u32, Srq *> srqs;  // by number
   std::vector<IdleDoorbell> sweep;      // of all QPs with a doorbell record

@@ -111,16 +111,16 @@ bool broadcast(const Qp &qp, SendWqe &w, const u8 *frame, u32 bytes, u64 now_ns)
   h.src_qpn = qp.qpn;
   h.port = std::max<u8>(qp.attr.port, 1);
   h.payload = bytes;
-  Patience &patience = process().patience;
+  FullRingWait &full_ring_wait = process().full_ring_wait;
   u16 slots[max_slots];
   const u32 n = process().fabric->ethernet_slots(slots, max_slots);
   for (u32 i = 0; i < n; ++i) {
     if (slots[i] < w.eth.next_slot) continue;  // served before a ring was full
     if (transmit(slots[i], h, nullptr, 0, frame) != Sent::full) {
-      patience.has_room(slots[i]);
+      full_ring_wait.has_room(slots[i]);
       continue;
     }
-    if (!patience.lasts(slots[i], now_ns)) {
+    if (!full_ring_wait.goes_on(slots[i], now_ns)) {
       SOFTHCA_LOG(debug, "QP %#x: a frame is lost: slot %u has stopped", qp.qpn, slots[i]);
       continue;
     }

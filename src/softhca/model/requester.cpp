@@ -21,7 +21,7 @@ namespace {
 constexpr u64 minimum_timeout_ns = 16'000'000;
 // A live peer that has not yet looked at its ring is slow, not lost; but not
 // for ever.
-constexpr u64 patience_ns = 30'000'000'000;
+constexpr u64 max_wait_ns = 30'000'000'000;
 // With UDP every time-out of a row is twice as long as the one before, up to this.
 constexpr u64 longest_backoff_ns = 4'000'000'000;
 
@@ -293,9 +293,9 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
       fail_wqe(qp, w, Syndrome::local_protection);
       return true;
     }
-    Patience &patience = process().patience;
-    if (sent != Sent::full) patience.has_room(w.slots.back());
-    else if (patience.lasts(w.slots.back(), now_ns)) return false;
+    FullRingWait &full_ring_wait = process().full_ring_wait;
+    if (sent != Sent::full) full_ring_wait.has_room(w.slots.back());
+    else if (full_ring_wait.goes_on(w.slots.back(), now_ns)) return false;
     account(qp, w.length, now_ns);
     w.slots.pop_back();
   }
@@ -596,7 +596,7 @@ bool check_timer(Qp &qp, u64 now_ns) {
   if (now_ns < send.timer_ns + limit) return false;
 
   Fabric &fabric = *process().fabric;
-  if (send.wire_slot != 0 && now_ns - send.stalled_since_ns < patience_ns &&
+  if (send.wire_slot != 0 && now_ns - send.stalled_since_ns < max_wait_ns &&
       !fabric.consumed(send.wire_slot, send.wire_position) && fabric.alive(send.wire_slot)) {
     send.timer_ns = now_ns;  // still in flight towards a busy process
     return false;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr u32 default_share = 1;
 // Who has asked to send keeps its place for so long.
-constexpr u64 patience_ns = 2'000'000;
+constexpr u64 max_wait_ns = 2'000'000;
 // What one may be ahead of others of the same parent, and look again after so long.
 constexpr u64 ahead_bytes = 65536, look_again_ns = 20'000;
 
@@ -58,7 +58,7 @@ u64 ScheduleElement::due(u64 now_ns) {
     }
     due = std::max(due, parent_->due(now_ns));
   }
-  wants_until_ns_ = due + patience_ns;
+  wants_until_ns_ = due + max_wait_ns;
   return due;
 }
 

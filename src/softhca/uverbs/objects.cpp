@@ -175,13 +175,13 @@ IndTableObject::~IndTableObject() {
 }
 
 void send_posted_datagrams(const Qp &qp) {
-  constexpr u64 patience_ns = 100'000'000;
+  constexpr u64 max_wait_ns = 100'000'000;
   if (qp.type != QpType::ud || qp.state != QpState::rts) return;
   const auto posted = [&] { return static_cast<u16>(read_doorbell(&qp.dbrec[1])); };
   const u64 begin = device_clock_ns();
   while (qp.state == QpState::rts && (posted() != qp.sq_consumed || qp_send_busy(qp))) {
     const u64 now = device_clock_ns();
-    if (now > begin + patience_ns) return;
+    if (now > begin + max_wait_ns) return;
     if (engine_step(now)) continue;
     const timespec nap{0, 20'000};
     nanosleep(&nap, nullptr);

@@ -38,8 +38,8 @@ constexpr char users_file[] = "/users";
 // fabric's name has it.
 constexpr char removed_mark = '~';
 // A cleaner holds the lock for the time it takes to remove a few files.
-constexpr int lock_patience_ms = 5000;
-constexpr int exit_patience_ms = 1000;
+constexpr int lock_max_wait_ms = 5000;
+constexpr int exit_max_wait_ms = 1000;
 
 // A directory in use. Never freed, and reached without a lock: a thread that
 // another one forked beside must not leave one locked.
@@ -113,7 +113,7 @@ int hold(const std::string &path, void *&lock) {
   const int fd = open(users.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return errno == ENOENT ? EAGAIN : fail(users, errno);
   int error = EBUSY;
-  for (int ms = 0; error == EBUSY && ms < lock_patience_ms; ++ms) {
+  for (int ms = 0; error == EBUSY && ms < lock_max_wait_ms; ++ms) {
     if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
       error = 0;
     } else if (errno != EWOULDBLOCK && errno != EINTR) {
@@ -338,7 +338,7 @@ void leave_fabrics_at_exit() {
   // the middle of it.
   on_exit(
       [](int, void *) {
-        for (int ms = 0; !left.load() && ms < exit_patience_ms; ++ms) nap_1ms();
+        for (int ms = 0; !left.load() && ms < exit_max_wait_ms; ++ms) nap_1ms();
       },
       nullptr);
   on_exit(

@@ -32,7 +32,7 @@ constexpr size_t bitmap_words = max_slots / 64;
 constexpr u64 retry_missing_ns = 1'000'000;     // how long "nobody there" is believed
 constexpr u64 retry_failed_ns = 100'000'000;    // after running out of memory or descriptors
 constexpr u64 check_alive_ns = 50'000'000;      // while sending
-constexpr u64 answer_patience_ns = 10'000'000;  // for a way back to a sender
+constexpr u64 answer_max_wait_ns = 10'000'000;  // for a way back to a sender
 constexpr u32 small_record = 4 * cache_line;    // what is worth fetching ahead
 constexpr u32 quiet_polls = 2048;  // empty polls, over all rings, before a bit is cleared
 
@@ -463,7 +463,7 @@ bool Fabric::State::next_record(u16 src, u64 head, const u8 *&payload) {
 bool Fabric::State::can_answer(u16 src) {
   Incoming &i = in[src];
   const u64 now = now_ns();
-  if (i.answer_by == 0) i.answer_by = now + answer_patience_ns;
+  if (i.answer_by == 0) i.answer_by = now + answer_max_wait_ns;
   i.answerable =
       !usable(src) || out[src].primary != 0 || ready(src) != Reserve::full || now >= i.answer_by;
   unanswerable |= !i.answerable;

@@ -26,7 +26,7 @@ namespace softhca {
 namespace {
 
 constexpr char slot_prefix[] = "slot.";
-constexpr int claim_patience_ms = 10000;
+constexpr int claim_max_wait_ms = 10000;
 
 // Closes on scope exit and keeps errno for the caller.
 class Descriptor {
@@ -104,7 +104,7 @@ int reserve_pages(void *p, u64 bytes) {
 // The lock that makes claims one at a time. Not waited for without end: its
 // holder may be a stopped process.
 bool lock_claims(int fd) {
-  for (int ms = 0; ms < claim_patience_ms; ++ms) {
+  for (int ms = 0; ms < claim_max_wait_ms; ++ms) {
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
     if (errno != EWOULDBLOCK && errno != EINTR) return false;
     const timespec one_ms{0, 1000000};

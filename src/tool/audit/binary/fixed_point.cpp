@@ -14,7 +14,7 @@ constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 constexpr int max_visits = 60;
 // From then on a 0 no longer yields to what comes in by another way: around a loop
 // that would not come to rest.
-constexpr int patience = 4;
+constexpr int precise_visits = 4;
 
 // There is a state for each way between blocks: in functions with many, they are small.
 constexpr std::size_t many_blocks = 4000;
@@ -143,7 +143,7 @@ Flow::Shared Flow::joined(Values &values, std::size_t block) const {
   std::vector<const State *> states;
   for (const auto &[edge, state] : in) states.push_back(state.get());
   return std::make_shared<const State>(
-      join(values, states, code_[blocks_[block].first].address, visits_[block] <= patience));
+      join(values, states, code_[blocks_[block].first].address, visits_[block] <= precise_visits));
 }
 
 void Flow::settle(Values &values, Observer &quiet, std::vector<std::size_t> start, bool only_new) {

@@ -16,10 +16,10 @@ namespace softhca {
 void raise_priority();
 
 // Of the thread that makes and uses it.
-class Urgency {
+class ThreadPriority {
  public:
   // With `wanted` false, or where it is not allowed, nothing changes.
-  explicit Urgency(bool wanted);
+  explicit ThreadPriority(bool wanted);
   // A step found something to do.
   void worked(u64 now_ns);
   // It found nothing. How long the thread is to sleep: `shortest_ns`, or more when it ran for long

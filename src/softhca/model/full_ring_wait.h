@@ -12,12 +12,12 @@ namespace softhca {
 // would fail, and a receiver that has stopped must not stop their senders for all others. So a full
 // ring is waited for once, long enough for a process that merely gets no processor; what comes for it
 // after that is lost at once, until there is room again.
-class Patience {
+class FullRingWait {
  public:
   static constexpr u64 longest_ns = 5'000'000'000;
 
   // The ring to `slot` is full. False when what it has no room for is lost.
-  bool lasts(u16 slot, u64 now_ns) {
+  bool goes_on(u16 slot, u64 now_ns) {
     Full &f = full_[slot];
     // Whoever looks again after so long has not waited all the time.
     if (f.since_ns == 0 || now_ns > f.seen_ns + longest_ns) f.since_ns = now_ns;

@@ -1,4 +1,4 @@
-#include "engine/urgency.h"
+#include "engine/thread_priority.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -26,24 +26,24 @@ bool set_own_nice(int nice) { return setpriority(PRIO_PROCESS, own_thread(), nic
 
 void raise_priority() { (void)set_own_nice(urgent_nice); }
 
-Urgency::Urgency(bool wanted) : allowed_(wanted) {
+ThreadPriority::ThreadPriority(bool wanted) : allowed_(wanted) {
   errno = 0;
   usual_ = getpriority(PRIO_PROCESS, own_thread());
   if (errno != 0) allowed_ = false;
 }
 
-void Urgency::weigh(bool more) {
+void ThreadPriority::weigh(bool more) {
   if (more == more_ || !allowed_) return;
   if (!set_own_nice(more ? urgent_nice : usual_)) allowed_ = false;
   else more_ = more;
 }
 
-void Urgency::worked(u64 now_ns) {
+void ThreadPriority::worked(u64 now_ns) {
   if (working_since_ == 0) working_since_ = now_ns;
   if (now_ns > working_since_ + longest_work_ns) weigh(false);
 }
 
-u64 Urgency::nap_ns(u64 shortest_ns, u64 now_ns) {
+u64 ThreadPriority::nap_ns(u64 shortest_ns, u64 now_ns) {
   working_since_ = 0;
   if (now_ns >= again_at_) weigh(true);
   slept_at_ = now_ns;
@@ -51,7 +51,7 @@ u64 Urgency::nap_ns(u64 shortest_ns, u64 now_ns) {
   return std::max(shortest_ns, std::min(sleep_per_run * ran, longest_nap_ns));
 }
 
-void Urgency::woke(u64 asked_ns, u64 now_ns) {
+void ThreadPriority::woke(u64 asked_ns, u64 now_ns) {
   woke_at_ = now_ns;
   if (!more_ || now_ns < slept_at_ + asked_ns + late_ns) return;
   weigh(false);

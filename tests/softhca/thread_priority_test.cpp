@@ -1,5 +1,5 @@
-// The weight of the device's thread (engine/urgency.h), in a thread of its own.
-#include "engine/urgency.h"
+// The weight of the device's thread (engine/thread_priority.h), in a thread of its own.
+#include "engine/thread_priority.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -10,7 +10,7 @@
 #include "catch.h"
 #include "skip.h"
 
-using softhca::Urgency;
+using softhca::ThreadPriority;
 
 namespace {
 
@@ -36,22 +36,22 @@ bool may_weigh_more() {
 
 }  // namespace
 
-TEST_CASE("A thread that naps weighs more", "[urgency]") {
+TEST_CASE("A thread that naps weighs more", "[thread_priority]") {
   const bool may = may_weigh_more();
   in_a_thread([&] {
     const int usual = own_nice();
-    Urgency u(true);
+    ThreadPriority u(true);
     CHECK(own_nice() == usual);
     CHECK(u.nap_ns(10 * us, 1 * ms) == 10 * us);
     CHECK(own_nice() == (may ? -20 : usual));
   });
 }
 
-TEST_CASE("A thread that works without pause weighs what others do", "[urgency]") {
+TEST_CASE("A thread that works without pause weighs what others do", "[thread_priority]") {
   SKIP_IF(!may_weigh_more(), "not allowed to raise priorities");
   in_a_thread([] {
     const int usual = own_nice();
-    Urgency u(true);
+    ThreadPriority u(true);
     u.nap_ns(10 * us, 1 * ms);
     u.woke(10 * us, 1 * ms + 15 * us);
     u.worked(2 * ms);
@@ -68,11 +68,11 @@ TEST_CASE("A thread that works without pause weighs what others do", "[urgency]"
   });
 }
 
-TEST_CASE("A nap that lasts too long ends the weight for a while", "[urgency]") {
+TEST_CASE("A nap that lasts too long ends the weight for a while", "[thread_priority]") {
   SKIP_IF(!may_weigh_more(), "not allowed to raise priorities");
   in_a_thread([] {
     const int usual = own_nice();
-    Urgency u(true);
+    ThreadPriority u(true);
     u.nap_ns(10 * us, 1 * ms);
     u.woke(10 * us, 1 * ms + 210 * us - 1);
     CHECK(own_nice() == -20);
@@ -89,9 +89,9 @@ TEST_CASE("A nap that lasts too long ends the weight for a while", "[urgency]") 
   });
 }
 
-TEST_CASE("A thread sleeps twice as long as it ran", "[urgency]") {
+TEST_CASE("A thread sleeps twice as long as it ran", "[thread_priority]") {
   in_a_thread([] {
-    Urgency u(false);
+    ThreadPriority u(false);
     const int usual = own_nice();
     CHECK(u.nap_ns(10 * us, 1 * ms) == 10 * us);
     u.woke(10 * us, 2 * ms);
