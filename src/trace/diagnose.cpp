@@ -21,11 +21,11 @@ bool first_time(std::atomic<bool> &said) { return !said.exchange(true, std::memo
 int length(std::string_view s) { return static_cast<int>(s.size()); }
 
 // What the operator can do about a refusal, as the end of its log line.
-struct Remedy {
+struct SwitchHint {
   const char *before = "", *after = "";
   std::string_view name;
 
-  explicit Remedy(const Answer &answer) {
+  explicit SwitchHint(const Answer &answer) {
     if (!is_switch(answer.beyond) || switched_on(answer.beyond) ||
         info(answer.beyond).status != SwitchStatus::done)
       return;
@@ -47,10 +47,10 @@ Error unsupported(EntryId entry) {
   const Entry &e = row(entry);
   if (first_time(said_entry[static_cast<std::size_t>(entry)])) {
     const bool planned = e.answer.state == State::planned;
-    const Remedy remedy(e.answer);
+    const SwitchHint hint(e.answer);
     log(LogLevel::warn, "%.*s: not supported%s%.*s%s%.*s%s", length(e.name), e.name.data(),
         planned ? " by this release" : ": ", planned ? 0 : length(e.answer.note),
-        e.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(), remedy.after);
+        e.answer.note.data(), hint.before, length(hint.name), hint.name.data(), hint.after);
   }
   trace::count_refusal(trace::row_index(entry));
   if (trace::on()) trace::explain("entry point", 0, "not supported");
@@ -64,11 +64,11 @@ Error unsupported(EntryId entry, FeatureId feature, const char *field, std::uint
   const Effective now = effective_now(f.answer);
   if (first_time(said_feature[static_cast<std::size_t>(feature)])) {
     const bool planned = f.answer.state == State::planned;
-    const Remedy remedy(f.answer);
+    const SwitchHint hint(f.answer);
     log(LogLevel::warn, "%.*s: %s 0x%llx: %.*s is not supported%s%.*s%s%.*s%s", length(e.name),
         e.name.data(), field, static_cast<unsigned long long>(value), length(f.name), f.name.data(),
         planned ? " by this release" : ": ", planned ? 0 : length(f.answer.note),
-        f.answer.note.data(), remedy.before, length(remedy.name), remedy.name.data(), remedy.after);
+        f.answer.note.data(), hint.before, length(hint.name), hint.name.data(), hint.after);
   }
   trace::count_refusal(trace::row_index(feature));
   if (trace::on()) trace::refuse(feature, field, value, f.name.data());

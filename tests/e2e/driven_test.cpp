@@ -458,11 +458,11 @@ TEST_CASE("the sides of a queue pair may be in different hands") {
 TEST_CASE("lists that are not there and datagrams without an address are refused") {
   Pair pair(IBV_QPT_RC);
   auto piece = pair.out.piece(0, 64);
-  auto good = pair.write(1, &piece), hollow = pair.write(2, nullptr);
-  good.next = &hollow;
+  auto good = pair.write(1, &piece), without_list = pair.write(2, nullptr);
+  good.next = &without_list;
   ibv_exp_send_wr *bad = nullptr;
   CHECK(pair.post(good, bad) == EINVAL);
-  CHECK(bad == &hollow);
+  CHECK(bad == &without_list);
   pair.complete(1);
   ibv_recv_wr wr{}, *bad_receive = nullptr;
   wr.num_sge = 1;

@@ -130,7 +130,7 @@ TEST_CASE("engine: keys are filled as the device reads them") {
         CHECK(std::memcmp(&done.head, image.data(), sizeof(done.head)) == 0);
         CHECK(*rig.queue.posted == from + image.size() / 64);
         CHECK(rig.queue.sent[from].wr_id == 0x99);
-        CHECK(rig.queue.sent[from].meaning() == IBV_EXP_WC_UMR);
+        CHECK(rig.queue.sent[from].completion_opcode() == IBV_EXP_WC_UMR);
         // What stands behind is not touched.
         CHECK(rig.at(from + static_cast<std::uint32_t>(image.size() / 64), 64) == Bytes(64, 0xee));
       }

@@ -828,10 +828,10 @@ TEST_CASE("engine: receive requests") {
   CHECK(Bytes(rig.receives + 32, rig.receives + 64) == pointer(0x10, 1, 2) + pointer(0x30, 5, 4));
   CHECK(be(rig.sends.records[0]) == 2);
   CHECK(rig.post_receives(1, 200, {list[0], list[0], list[0]}) == EINVAL);
-  ibv_recv_wr hollow{}, *bad = nullptr;
-  hollow.num_sge = 1;
-  CHECK(post_receive(rig.endpoint.receive, &hollow, &bad) == EINVAL);
-  CHECK(bad == &hollow);
+  ibv_recv_wr without_list{}, *bad = nullptr;
+  without_list.num_sge = 1;
+  CHECK(post_receive(rig.endpoint.receive, &without_list, &bad) == EINVAL);
+  CHECK(bad == &without_list);
   CHECK(rig.post_receives(2, 200, list) == 0);
   CHECK(rig.post_receives(1, 200, list) == ENOMEM);
   CHECK(be(rig.sends.records[0]) == 4);

@@ -301,7 +301,7 @@ TEST_CASE("engine: kinds that a transport does not have are for the device to re
     Transport transport;
     std::uint32_t opcode;
     std::uint8_t device;
-    std::uint32_t meaning;
+    std::uint32_t completion_opcode;
     bool base;
   };
   const Row rows[] = {
@@ -333,7 +333,7 @@ TEST_CASE("engine: kinds that a transport does not have are for the device to re
     REQUIRE(exp.post(&wr) == 0);
     CHECK(exp.at(0, 16) == expected);
     CHECK(exp.record() == 1);
-    CHECK(exp.queue.sent[0].meaning() == row.meaning);
+    CHECK(exp.queue.sent[0].completion_opcode() == row.completion_opcode);
   }
 }
 
@@ -384,7 +384,7 @@ TEST_CASE("engine: opcodes as 3.x numbered them") {
     wr.exp_opcode = now;
     REQUIRE(second.post(&wr) == 0);
     CHECK(first.at(0, 128) == second.at(0, 128));
-    CHECK(first.queue.sent[0].meaning() == second.queue.sent[0].meaning());
+    CHECK(first.queue.sent[0].completion_opcode() == second.queue.sent[0].completion_opcode());
   }
 }
 
@@ -608,7 +608,7 @@ TEST_CASE("engine: windows") {
     CHECK(Bytes(image.begin() + 68, image.begin() + 72) == big(0xffffff13, 4));
     CHECK(Bytes(image.begin() + 80, image.begin() + 96) == big(0x5000, 8) + big(0x100, 8));
     CHECK(Bytes(image.begin() + 128, image.begin() + 144) == pointer(0x5000, 0x100, 0x77));
-    CHECK(exp.queue.sent[0].meaning() == IBV_WC_BIND_MW);
+    CHECK(exp.queue.sent[0].completion_opcode() == IBV_WC_BIND_MW);
     CHECK(exp.queue.fence == 0x20);
   }
   SECTION("of type 2 to the queue pair") {
@@ -633,7 +633,7 @@ TEST_CASE("engine: windows") {
     CHECK(exp.post(&legacy) == 0);
     CHECK(base.at(0, 128) == exp.at(0, 128));
     CHECK(exp.at(0, 16) == control(0, 0x25, 8, signaled, 0x00abcd12));
-    CHECK(exp.queue.sent[0].meaning() == IBV_WC_LOCAL_INV);
+    CHECK(exp.queue.sent[0].completion_opcode() == IBV_WC_LOCAL_INV);
     CHECK(exp.queue.fence == 0x20);
     CHECK(*exp.queue.posted == 2);
   }
@@ -647,7 +647,7 @@ TEST_CASE("engine: windows") {
 
 TEST_CASE("engine: masked atomics bring as many bytes as they have") {
   using namespace ibvexp;
-  const Poster poster{.type = IBV_QPT_RC, .number = number, .max_send_sge = 2};
+  const PostingQp facts{.type = IBV_QPT_RC, .number = number, .max_send_sge = 2};
   ibv_sge pieces[3] = {{0x1000, 3, 7}, {0x2000, 64, 8}, {0x3000, 64, 9}};
   ibv_exp_send_wr wr{};
   wr.exp_opcode = IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD;
@@ -656,12 +656,12 @@ TEST_CASE("engine: masked atomics bring as many bytes as they have") {
   wr.sg_list = pieces;
   wr.num_sge = 2;
   Special special;
-  REQUIRE(write_masked_atomic(poster, wr, special) == 0);
+  REQUIRE(write_masked_atomic(facts, wr, special) == 0);
   const std::uint8_t *end = special.wqe.image() + special.wqe.size();
   CHECK(Bytes(end - 32, end) == pointer(0x1000, 3, 7) + pointer(0x2000, 5, 8));
   Special more;
   wr.num_sge = 3;
-  CHECK(write_masked_atomic(poster, wr, more) == ENOMEM);
+  CHECK(write_masked_atomic(facts, wr, more) == ENOMEM);
 }
 
 // [row:IBV_EXP_QP_BURST_SIGNALED][row:IBV_EXP_QP_BURST_FENCE][row:IBV_EXP_QP_BURST_SOLICITED]

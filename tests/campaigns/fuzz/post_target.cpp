@@ -34,7 +34,7 @@ struct Chain {
 ibv_sge *list_of(Bytes &in, std::vector<ibv_sge> &list, int &count, bool looked_at) {
   static constexpr int counts[] = {0, 1, 1, 1, 2, 3, 4, 5, -1, 1 << 30};
   count = counts[in.below(10)];
-  const bool hollow = in.below(16) == 0;
+  const bool absent = in.below(16) == 0;
   list.assign(count > 0 && count < 8 ? static_cast<std::size_t>(count) : 8, ibv_sge{});
   for (ibv_sge &piece : list) {
     piece.addr = reinterpret_cast<std::uintptr_t>(data) + in.below(1024);
@@ -42,7 +42,7 @@ ibv_sge *list_of(Bytes &in, std::vector<ibv_sge> &list, int &count, bool looked_
     if (!looked_at && in.below(8) == 0) piece.length = in.take<std::uint32_t>();
     piece.lkey = in.take<std::uint32_t>();
   }
-  return hollow ? nullptr : list.data();
+  return absent ? nullptr : list.data();
 }
 
 void fill(Bytes &in, Chain &chain, bool datagrams) {

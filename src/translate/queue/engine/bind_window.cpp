@@ -84,7 +84,7 @@ constexpr std::uint32_t any_owner = 0xffffff00;
 
 // The window of that key goes: of type 2 the device looks that it is this queue pair's.
 int put_unbinding(SendQueue &queue, std::uint32_t key, std::uint32_t tag, bool of_queue_pair,
-                  std::uint64_t flags, std::uint64_t wr_id, std::uint32_t meaning) {
+                  std::uint64_t flags, std::uint64_t wr_id, std::uint32_t completion_opcode) {
   EntryWriter entry(queue);
   if (!entry.fits(unbinding_segments)) return ENOMEM;
   if (of_queue_pair)
@@ -92,7 +92,7 @@ int put_unbinding(SendQueue &queue, std::uint32_t key, std::uint32_t tag, bool o
                unbound | MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN);
   else put_change(entry.rest_of_block(), 0, 0, unbound);
   put_context(entry.block(), MLX5_WQE_MKEY_CONTEXT_FREE, 0, any_owner, tag, 0, 0);
-  entry.commit(MLX5_OPCODE_UMR, 0, flags, be(key), wr_id, meaning);
+  entry.commit(MLX5_OPCODE_UMR, 0, flags, be(key), wr_id, completion_opcode);
   entry.fence_next();
   return 0;
 }

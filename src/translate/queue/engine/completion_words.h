@@ -12,7 +12,7 @@
 namespace ibvexp::engine {
 
 // What the opcode of a request says about its completion.
-struct SendMeaning {
+struct SentCompletion {
   std::uint8_t wc = IBV_WC_SEND;
   std::uint8_t exp = IBV_EXP_WC_SEND;
   std::uint8_t wc_flags = 0;
@@ -22,31 +22,31 @@ struct SendMeaning {
   constexpr bool has_bytes() const { return bytes == counted || bytes == eight || bytes == masked; }
 };
 
-inline constexpr auto send_meanings = [] {
-  std::array<SendMeaning, 256> all{};
+inline constexpr auto sent_completions = [] {
+  std::array<SentCompletion, 256> all{};
   const auto both = [&](int opcode, ibv_wc_opcode wc, auto bytes, unsigned flags = 0) {
     const auto code = static_cast<std::uint8_t>(wc);
     all[static_cast<std::size_t>(opcode)] = {code, code, static_cast<std::uint8_t>(flags), bytes};
   };
-  both(MLX5_OPCODE_SEND_IMM, IBV_WC_SEND, SendMeaning::nothing, IBV_WC_WITH_IMM);
-  both(MLX5_OPCODE_RDMA_WRITE, IBV_WC_RDMA_WRITE, SendMeaning::nothing);
-  both(MLX5_OPCODE_RDMA_WRITE_IMM, IBV_WC_RDMA_WRITE, SendMeaning::nothing, IBV_WC_WITH_IMM);
-  both(MLX5_OPCODE_RDMA_READ, IBV_WC_RDMA_READ, SendMeaning::counted);
-  both(MLX5_OPCODE_ATOMIC_CS, IBV_WC_COMP_SWAP, SendMeaning::eight);
-  both(MLX5_OPCODE_ATOMIC_FA, IBV_WC_FETCH_ADD, SendMeaning::eight);
-  all[MLX5_OPCODE_TSO] = {IBV_WC_TSO, IBV_EXP_WC_TSO, 0, SendMeaning::nothing};
+  both(MLX5_OPCODE_SEND_IMM, IBV_WC_SEND, SentCompletion::nothing, IBV_WC_WITH_IMM);
+  both(MLX5_OPCODE_RDMA_WRITE, IBV_WC_RDMA_WRITE, SentCompletion::nothing);
+  both(MLX5_OPCODE_RDMA_WRITE_IMM, IBV_WC_RDMA_WRITE, SentCompletion::nothing, IBV_WC_WITH_IMM);
+  both(MLX5_OPCODE_RDMA_READ, IBV_WC_RDMA_READ, SentCompletion::counted);
+  both(MLX5_OPCODE_ATOMIC_CS, IBV_WC_COMP_SWAP, SentCompletion::eight);
+  both(MLX5_OPCODE_ATOMIC_FA, IBV_WC_FETCH_ADD, SentCompletion::eight);
+  all[MLX5_OPCODE_TSO] = {IBV_WC_TSO, IBV_EXP_WC_TSO, 0, SentCompletion::nothing};
   all[MLX5_OPCODE_ATOMIC_MASKED_CS] = {IBV_EXP_WC_MASKED_COMP_SWAP, IBV_EXP_WC_MASKED_COMP_SWAP, 0,
-                                       SendMeaning::masked};
+                                       SentCompletion::masked};
   all[MLX5_OPCODE_ATOMIC_MASKED_FA] = {IBV_EXP_WC_MASKED_FETCH_ADD, IBV_EXP_WC_MASKED_FETCH_ADD, 0,
-                                       SendMeaning::masked};
-  both(MLX5_OPCODE_UMR, IBV_WC_SEND, SendMeaning::in_sent);
-  both(MLX5_OPCODE_NOP, IBV_WC_SEND, SendMeaning::unnamed);
+                                       SentCompletion::masked};
+  both(MLX5_OPCODE_UMR, IBV_WC_SEND, SentCompletion::in_sent);
+  both(MLX5_OPCODE_NOP, IBV_WC_SEND, SentCompletion::unnamed);
   return all;
 }();
 
 // What kind of message was received, and with what: the words of a completion that
 // depend on nothing else.
-struct ReceiveMeaning {
+struct ReceivedCompletion {
   std::uint64_t opcode = 0;     // with the status in front
   std::uint64_t exp_flags = 0;  // IBV_EXP_WC_*
   std::uint64_t wc_flags = 0;   // IBV_WC_*, with room for a source in front
@@ -59,11 +59,11 @@ constexpr std::uint32_t receive_index(std::uint32_t kind, bool checksum, bool gr
 
 // Of messages that invalidate a key the number comes in another order.
 template <bool to_3x_or_4_0>
-inline constexpr auto receive_meanings = [] {
-  std::array<ReceiveMeaning, receive_index(MLX5_CQE_RESP_SEND_INV, true, true) + 1> all{};
+inline constexpr auto received_completions = [] {
+  std::array<ReceivedCompletion, receive_index(MLX5_CQE_RESP_SEND_INV, true, true) + 1> all{};
   for (std::uint32_t index = 0; index < all.size(); ++index) {
     const std::uint32_t kind = index >> 2;
-    ReceiveMeaning &m = all[index];
+    ReceivedCompletion &m = all[index];
     m.opcode = std::uint64_t{kind == MLX5_CQE_RESP_WR_IMM ? std::uint32_t{IBV_WC_RECV_RDMA_WITH_IMM}
                                                           : std::uint32_t{IBV_WC_RECV}}
                << 32;
@@ -102,11 +102,11 @@ inline std::uint32_t masked_bytes(const SendQueue &queue, Cqe cqe) {
   return 4u << (modifier & 3);
 }
 
-[[gnu::always_inline]] inline std::uint32_t bytes_of(const SendMeaning &meaning,
+[[gnu::always_inline]] inline std::uint32_t bytes_of(const SentCompletion &row,
                                                      const SendQueue &queue, Cqe cqe) {
-  switch (meaning.bytes) {
-    case SendMeaning::counted: return cqe.byte_count();
-    case SendMeaning::masked: return masked_bytes(queue, cqe);
+  switch (row.bytes) {
+    case SentCompletion::counted: return cqe.byte_count();
+    case SentCompletion::masked: return masked_bytes(queue, cqe);
     default: return 8;
   }
 }
@@ -117,11 +117,11 @@ inline std::uint32_t masked_bytes(const SendQueue &queue, Cqe cqe) {
 
 // Of a request, whether it succeeded or failed.
 template <bool exp>
-[[gnu::always_inline]] inline void write_opcode(const SendMeaning &meaning, const Sent &sent,
+[[gnu::always_inline]] inline void write_opcode(const SentCompletion &row, const Sent &sent,
                                                 void *at) {
-  if (meaning.bytes == SendMeaning::unnamed) return;
-  std::uint32_t opcode = exp ? meaning.exp : meaning.wc;
-  if (meaning.bytes == SendMeaning::in_sent) opcode = sent.meaning();
+  if (row.bytes == SentCompletion::unnamed) return;
+  std::uint32_t opcode = exp ? row.exp : row.wc;
+  if (row.bytes == SentCompletion::in_sent) opcode = sent.completion_opcode();
   write_half(at, offsetof(ibv_wc, opcode), opcode);
 }
 
@@ -131,23 +131,22 @@ template <std::uint32_t wc_size>
   constexpr bool exp = wc_size != 0;
   static_assert(int{IBV_WC_WITH_IMM} == int{IBV_EXP_WC_WITH_IMM});
   const Sent &sent = complete_send(of.send, cqe);
-  const SendMeaning &meaning = send_meanings[cqe.send_opcode()];
+  const SentCompletion &row = sent_completions[cqe.send_opcode()];
   auto *to = static_cast<Word *>(at);
   to[0] = sent.wr_id;
-  if (meaning.bytes == SendMeaning::nothing) [[likely]] {
-    to[1] = std::uint64_t{exp ? meaning.exp : meaning.wc} << 32;
+  if (row.bytes == SentCompletion::nothing) [[likely]] {
+    to[1] = std::uint64_t{exp ? row.exp : row.wc} << 32;
   } else {
     write_half(at, offsetof(ibv_wc, status), IBV_WC_SUCCESS);
-    write_opcode<exp>(meaning, sent, at);
-    if (meaning.has_bytes())
-      write_half(at, offsetof(ibv_wc, byte_len), bytes_of(meaning, of.send, cqe));
+    write_opcode<exp>(row, sent, at);
+    if (row.has_bytes()) write_half(at, offsetof(ibv_wc, byte_len), bytes_of(row, of.send, cqe));
   }
   write_half(at, offsetof(ibv_wc, qp_num), cqe.number());
   if constexpr (exp) {
     to[7] = reinterpret_cast<std::uintptr_t>(of.qp);
-    to[10] = of.send_flags | meaning.wc_flags;
+    to[10] = of.send_flags | row.wc_flags;
   } else {
-    write_half(at, offsetof(ibv_wc, wc_flags), meaning.wc_flags);
+    write_half(at, offsetof(ibv_wc, wc_flags), row.wc_flags);
   }
 }
 
@@ -172,13 +171,13 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
   std::uint32_t index = receive_index(kind, false, (source >> 28 & 3) != 0);
   if ((known == Known::frame || (known == Known::nothing && of.frames)) && checksum_flag(cqe) != 0)
     index |= receive_index(0, true, false);
-  const ReceiveMeaning &meaning = receive_meanings<wc_size == translate::wc_size_4_0>[index];
-  to[1] = meaning.opcode;
-  to[4] = meaning.wc_flags | (source & 0xffffff);
-  if constexpr (exp) to[10] = meaning.exp_flags | of.receive_flags;
+  const ReceivedCompletion &row = received_completions<wc_size == translate::wc_size_4_0>[index];
+  to[1] = row.opcode;
+  to[4] = row.wc_flags | (source & 0xffffff);
+  if constexpr (exp) to[10] = row.exp_flags | of.receive_flags;
   const std::uint32_t raw = cqe.immediate();
   write_half(at, offsetof(ibv_wc, qp_num), known == Known::plain ? of.number : cqe.number());
-  if (meaning.immediate) {
+  if (row.immediate) {
     const bool turned = known < Known::keeping && kind == MLX5_CQE_RESP_SEND_INV;
     write_half(at, offsetof(ibv_wc, imm_data), turned ? be(raw) : raw);
   }
@@ -213,7 +212,7 @@ template <std::uint32_t wc_size>
   } else {
     const Sent &sent = complete_send(of.send, cqe);
     to[0] = sent.wr_id;
-    if constexpr (exp) write_opcode<exp>(send_meanings[cqe.send_opcode()], sent, at);
+    if constexpr (exp) write_opcode<exp>(sent_completions[cqe.send_opcode()], sent, at);
   }
   write_half(at, offsetof(ibv_wc, vendor_err), cqe.vendor_syndrome());
   write_half(at, offsetof(ibv_wc, qp_num), cqe.number());

@@ -63,15 +63,15 @@ class EntryWriter {
     if (at_ >= queue_.end) at_ -= queue_.end - queue_.begin;
   }
 
-  // A request with those IBV_SEND_* and that meaning; imm in network order.
+  // A request with those IBV_SEND_*; the opcode of its completion where the entry does not tell; imm in network order.
   void commit(std::uint32_t opcode, std::uint32_t modifier, std::uint64_t flags, std::uint32_t imm,
-              std::uint64_t wr_id, std::uint32_t meaning = 0) {
+              std::uint64_t wr_id, std::uint32_t completion_opcode = 0) {
     std::uint32_t control = queue_.control[flags & 7];
     if ((flags & IBV_SEND_FENCE) == 0) control |= queue_.fence;
     queue_.fence = 0;
     write_control(first_, control_head(*queue_.posted, opcode, queue_.number, segments_, modifier),
                   control, imm);
-    queue_.sent[slot_] = {wr_id, std::uint64_t{meaning} << 32 | queue_.count};
+    queue_.sent[slot_] = {wr_id, std::uint64_t{completion_opcode} << 32 | queue_.count};
     *queue_.posted += blocks_of(segments_);
     ++queue_.count;
   }

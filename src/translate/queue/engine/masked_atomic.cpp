@@ -47,21 +47,21 @@ bool present(std::uint32_t log_size, std::initializer_list<std::uint64_t> held) 
 
 }  // namespace
 
-int write_masked_atomic(const Poster &poster, const ibv_exp_send_wr &wr, Special &special) {
+int write_masked_atomic(const PostingQp &qp, const ibv_exp_send_wr &wr, Special &special) {
   const auto &atomic = wr.ext_op.masked_atomics;
   const bool swaps = wr.exp_opcode == IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP;
-  if (poster.type != IBV_QPT_RC && !poster.initiator) return EINVAL;
+  if (qp.type != IBV_QPT_RC && !qp.initiator) return EINVAL;
   // Operands exist in the request only.
   if ((wr.exp_send_flags & IBV_EXP_SEND_EXT_ATOMIC_INLINE) == 0) return EINVAL;
   if (atomic.log_arg_sz < log_least || atomic.log_arg_sz > log_most) return EINVAL;
   if (wr.num_sge < 0) return EINVAL;
-  if (static_cast<std::uint32_t>(wr.num_sge) > poster.max_send_sge) return ENOMEM;
+  if (static_cast<std::uint32_t>(wr.num_sge) > qp.max_send_sge) return ENOMEM;
   if (wr.num_sge != 0 && wr.sg_list == nullptr) return EINVAL;
 
   RawWqe &wqe = special.wqe;
   wqe.begin(swaps ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA,
             static_cast<std::uint8_t>(extended | (atomic.log_arg_sz - log_least)));
-  if (const int error = append_address(poster, wr, wqe); error != 0) return error;
+  if (const int error = append_address(qp, wr, wqe); error != 0) return error;
   auto &remote = wqe.append<mlx5_wqe_raddr_seg>();
   remote.raddr = htobe64(atomic.remote_addr);
   remote.rkey = htobe32(atomic.rkey);
@@ -84,7 +84,7 @@ int write_masked_atomic(const Poster &poster, const ibv_exp_send_wr &wr, Special
   }
 
   std::uint32_t left = 1u << atomic.log_arg_sz;
-  special.meaning = swaps ? IBV_EXP_WC_MASKED_COMP_SWAP : IBV_EXP_WC_MASKED_FETCH_ADD;
+  special.completion_opcode = swaps ? IBV_EXP_WC_MASKED_COMP_SWAP : IBV_EXP_WC_MASKED_FETCH_ADD;
   for (int i = 0; i < wr.num_sge && left != 0; ++i) {
     const std::uint32_t length = std::min(wr.sg_list[i].length, left);
     if (length == 0) continue;

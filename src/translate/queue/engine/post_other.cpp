@@ -38,17 +38,16 @@ std::uint32_t legacy_opcode(const ibv_exp_send_wr &wr) {
 std::uint32_t invalidated(const ibv_send_wr &wr) { return wr.invalidate_rkey; }
 std::uint32_t invalidated(const ibv_exp_send_wr &wr) { return wr.ex.invalidate_rkey; }
 
-int write_special(const Poster &poster, std::uint32_t opcode, const ibv_exp_send_wr &wr,
+int write_special(const PostingQp &qp, std::uint32_t opcode, const ibv_exp_send_wr &wr,
                   Special &special) {
   if (!translate::opcode_served(static_cast<int>(opcode)))
     return translate::refuse_opcode(static_cast<int>(opcode));
   switch (opcode) {
     case IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP:
-    case IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD:
-      return write_masked_atomic(poster, wr, special);
+    case IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD: return write_masked_atomic(qp, wr, special);
     case IBV_EXP_WR_UMR_FILL:
-    case IBV_EXP_WR_UMR_INVALIDATE: return write_umr(poster, wr, special);
-    case IBV_EXP_WR_NOP: return write_nop(poster, wr, special);
+    case IBV_EXP_WR_UMR_INVALIDATE: return write_umr(qp, wr, special);
+    case IBV_EXP_WR_NOP: return write_nop(qp, wr, special);
     default: return translate::refuse_opcode(static_cast<int>(opcode));
   }
 }
@@ -66,22 +65,22 @@ ibv_qp_type type_of(Transport transport) {
 
 // Requests that change keys, and others without data in the usual places.
 int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &wr) {
-  const Poster poster{.context = queue.qp != nullptr ? queue.qp->context : nullptr,
-                      .type = type_of(queue.transport),
-                      .number = queue.number >> 8,
-                      .initiator = queue.transport == Transport::dc,
-                      .max_send_sge = queue.max_pieces,
-                      .max_bytes = queue.max_blocks * block_bytes,
-                      .max_umr_pieces = queue.max_umr_pieces};
+  const PostingQp qp{.context = queue.qp != nullptr ? queue.qp->context : nullptr,
+                     .type = type_of(queue.transport),
+                     .number = queue.number >> 8,
+                     .initiator = queue.transport == Transport::dc,
+                     .max_send_sge = queue.max_pieces,
+                     .max_bytes = queue.max_blocks * block_bytes,
+                     .max_umr_pieces = queue.max_umr_pieces};
   Special special;
-  if (const int fault = write_special(poster, opcode, wr, special); fault != 0) return fault;
+  if (const int fault = write_special(qp, opcode, wr, special); fault != 0) return fault;
   EntryWriter entry(queue);
   const std::size_t bytes = special.wqe.size();
   if (!entry.fits(segments_of(bytes))) return ENOMEM;
   const std::uint8_t *image = special.wqe.image();
   if (bytes > segment_bytes) entry.copy(image + segment_bytes, bytes - segment_bytes);
   entry.commit(image[3], image[0], wr.exp_send_flags, load<std::uint32_t>(image + 12), wr.wr_id,
-               special.meaning);
+               special.completion_opcode);
   if (special.fence) entry.fence_next();
   return 0;
 }
@@ -90,8 +89,8 @@ int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &w
 // device answers IBV_WC_LOC_QP_OP_ERR, whatever else is in the entry.
 struct Foreign {
   bool is_one = false;
-  std::uint8_t opcode = 0;    // for the device
-  std::uint32_t meaning = 0;  // where that says less than the request
+  std::uint8_t opcode = 0;              // for the device
+  std::uint32_t completion_opcode = 0;  // where that says less than the request
 };
 
 Foreign foreign_of(Transport transport, std::uint32_t opcode) {
@@ -124,7 +123,7 @@ Foreign foreign_of(Transport transport, std::uint32_t opcode) {
 bool is_legacy_only(std::uint32_t opcode) { return opcode > IBV_EXP_WR_SEND_WITH_INV; }
 
 template <class Wr>
-Other put(SendQueue &queue, const Wr &wr) {
+OtherResult put(SendQueue &queue, const Wr &wr) {
   const std::uint64_t flags = flags_of(wr);
   if (const std::uint64_t refused = refused_flags(queue, wr); refused != 0)
     return {translate::refuse_send_flags(flags, queue.refused_flags)};
@@ -142,7 +141,7 @@ Other put(SendQueue &queue, const Wr &wr) {
     return {put_segmented(queue, wr)};
   if (std::is_same_v<Wr, ibv_send_wr> && is_legacy_only(opcode)) return {EINVAL};
   if (const Foreign kind = foreign_of(queue.transport, opcode); kind.is_one) {
-    EntryWriter(queue).commit(kind.opcode, 0, flags, 0, wr.wr_id, kind.meaning);
+    EntryWriter(queue).commit(kind.opcode, 0, flags, 0, wr.wr_id, kind.completion_opcode);
     return {};
   }
   // What the base verb has too is above.
@@ -153,7 +152,7 @@ Other put(SendQueue &queue, const Wr &wr) {
 
 }  // namespace
 
-Other put_other(SendQueue &queue, const ibv_send_wr &wr) { return put(queue, wr); }
-Other put_other(SendQueue &queue, const ibv_exp_send_wr &wr) { return put(queue, wr); }
+OtherResult put_other(SendQueue &queue, const ibv_send_wr &wr) { return put(queue, wr); }
+OtherResult put_other(SendQueue &queue, const ibv_exp_send_wr &wr) { return put(queue, wr); }
 
 }  // namespace ibvexp::engine

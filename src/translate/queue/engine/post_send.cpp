@@ -108,7 +108,7 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
           }
         }
       }
-      const Other result = put_other(queue, *wr);
+      const OtherResult result = put_other(queue, *wr);
       error = result.error;
       if (error != 0) break;
       if (!result.ordinary) {

@@ -39,7 +39,7 @@ constexpr bool has_list(std::uint32_t opcode) {
 
 // What became of a request out of the ordinary: an errno value; or it is
 // ordinary but for flags that mean nothing; or its entry has been written.
-struct Other {
+struct OtherResult {
   int error = 0;
   bool ordinary = false;
   std::uint32_t opcode = 0;
@@ -47,8 +47,8 @@ struct Other {
 
 // Less usual opcodes and flags, and what is refused. Under the lock; nothing is
 // posted with an error.
-Other put_other(SendQueue &queue, const ibv_send_wr &wr);
-Other put_other(SendQueue &queue, const ibv_exp_send_wr &wr);
+OtherResult put_other(SendQueue &queue, const ibv_send_wr &wr);
+OtherResult put_other(SendQueue &queue, const ibv_exp_send_wr &wr);
 
 // Rings for a single entry, which is written whole where the register is the queue's own.
 void ring_one(SendQueue &queue, std::uint32_t posted, std::uint64_t head);

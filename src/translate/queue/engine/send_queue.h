@@ -40,7 +40,7 @@ struct Sent {
   std::uint64_t packed = 0;
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(packed); }
-  std::uint32_t meaning() const { return static_cast<std::uint32_t>(packed >> 32); }
+  std::uint32_t completion_opcode() const { return static_cast<std::uint32_t>(packed >> 32); }
 };
 
 enum class Transport : std::uint8_t { rc, uc, ud, raw_packet, xrc, dc };

@@ -9,7 +9,7 @@
 namespace ibvexp::engine {
 
 // What decides about such a request on a queue pair.
-struct Poster {
+struct PostingQp {
   ibv_context *context = nullptr;
   ibv_qp_type type = IBV_QPT_RC;
   std::uint32_t number = 0;
@@ -21,16 +21,16 @@ struct Poster {
 
 struct Special {
   RawWqe wqe;
-  std::uint32_t meaning = IBV_EXP_WC_SEND;  // opcode of its completion
+  std::uint32_t completion_opcode = IBV_EXP_WC_SEND;
   bool fence = false;  // the next request waits until this one has taken effect
 };
 
 // On a DC initiator: the destination, behind the control segment. Nothing on
 // other queue pairs. 0 or EINVAL.
-int append_address(const Poster &poster, const ibv_exp_send_wr &wr, RawWqe &wqe);
+int append_address(const PostingQp &qp, const ibv_exp_send_wr &wr, RawWqe &wqe);
 
-int write_masked_atomic(const Poster &poster, const ibv_exp_send_wr &wr, Special &special);
-int write_umr(const Poster &poster, const ibv_exp_send_wr &wr, Special &special);
-int write_nop(const Poster &poster, const ibv_exp_send_wr &wr, Special &special);
+int write_masked_atomic(const PostingQp &qp, const ibv_exp_send_wr &wr, Special &special);
+int write_umr(const PostingQp &qp, const ibv_exp_send_wr &wr, Special &special);
+int write_nop(const PostingQp &qp, const ibv_exp_send_wr &wr, Special &special);
 
 }  // namespace ibvexp::engine

@@ -33,12 +33,12 @@ int find_room(ContextState &state, const Umr &umr, const UmrLayout &layout, KeyL
 }
 
 // Behind the context: the units themselves, or where they are.
-int place_units(const Poster &poster, ContextState &state, const ibv_exp_send_wr &wr,
+int place_units(const PostingQp &qp, ContextState &state, const ibv_exp_send_wr &wr,
                 const UmrLayout &layout, RawWqe &wqe) {
   const Umr &umr = wr.ext_op.umr;
   if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) {
-    if (umr.num_mrs > poster.max_umr_pieces || layout.bytes() > wqe.room() ||
-        wqe.size() + layout.bytes() > poster.max_bytes)
+    if (umr.num_mrs > qp.max_umr_pieces || layout.bytes() > wqe.room() ||
+        wqe.size() + layout.bytes() > qp.max_bytes)
       return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than max_inl_send_klms")
           .code;
     queue::write_units(umr, layout, wqe.append(layout.bytes()));
@@ -58,16 +58,16 @@ int place_units(const Poster &poster, ContextState &state, const ibv_exp_send_wr
 
 }  // namespace
 
-int write_umr(const Poster &poster, const ibv_exp_send_wr &wr, Special &special) {
+int write_umr(const PostingQp &qp, const ibv_exp_send_wr &wr, Special &special) {
   const IndirectKey *key = nullptr;
   UmrLayout layout;
-  if (const int fault = queue::judge_umr(poster.context, wr, poster.max_umr_pieces, key, layout);
+  if (const int fault = queue::judge_umr(qp.context, wr, qp.max_umr_pieces, key, layout);
       fault != 0)
     return fault;
   const Umr &umr = wr.ext_op.umr;
   RawWqe &wqe = special.wqe;
   auto [change, context] = begin_key_entry(wqe, key->mr.lkey);
-  special.meaning = IBV_EXP_WC_UMR;
+  special.completion_opcode = IBV_EXP_WC_UMR;
   special.fence = true;
   change.mkey_mask = htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE);
   if (wr.exp_opcode == IBV_EXP_WR_UMR_INVALIDATE) {
@@ -86,7 +86,7 @@ int write_umr(const Poster &poster, const ibv_exp_send_wr &wr, Special &special)
   context.access_flags = queue::key_rights(umr.exp_access);
   context.start_addr = htobe64(umr.base_addr);
   context.len = htobe64(layout.length);
-  return place_units(poster, *find_state(poster.context), wr, layout, wqe);
+  return place_units(qp, *find_state(qp.context), wr, layout, wqe);
 }
 
 }  // namespace ibvexp::engine

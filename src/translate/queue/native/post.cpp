@@ -23,9 +23,9 @@ using translate::Opcode;
 
 constexpr int piece = 16;
 
-class Poster {
+class Batch {
  public:
-  Poster(ibv_qp *qp, NativePost post) : qp_(qp), post_(post) {}
+  Batch(ibv_qp *qp, NativePost post) : qp_(qp), post_(post) {}
 
   // Requests handed over since the last flush.
   bool full() const { return count_ == piece; }
@@ -108,7 +108,7 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opc
 // Judges each request by itself.
 Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr,
                         const QpState *known, std::uint64_t refused, NativePost provider) {
-  Poster poster(qp, provider);
+  Batch batch(qp, provider);
   ibv_exp_send_wr *bad = nullptr;
   int error = 0;
 
@@ -123,8 +123,8 @@ Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_w
     else fault = judge(*wr, known, qp->qp_type, opcode);
 
     // What came before is posted in any case.
-    if (fault != 0 || opcode.handling == Handling::alone || poster.full()) {
-      error = poster.flush(bad);
+    if (fault != 0 || opcode.handling == Handling::alone || batch.full()) {
+      error = batch.flush(bad);
       if (error != 0) break;
     }
     if (fault != 0) {
@@ -132,13 +132,13 @@ Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_w
       bad = wr;
       break;
     }
-    poster.add(*wr, opcode.modern);
+    batch.add(*wr, opcode.modern);
     if (opcode.handling == Handling::alone) {
-      error = poster.flush(bad);
+      error = batch.flush(bad);
       if (error != 0) break;
     }
   }
-  if (error == 0) error = poster.flush(bad);
+  if (error == 0) error = batch.flush(bad);
   if (error == 0) [[likely]]
     return {};
   if (bad_wr != nullptr) *bad_wr = bad;
