@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <latch>
 #include <string>
@@ -497,7 +498,30 @@ TEST_CASE("completions of a queue pair go with it, those of others stay") {
       write(a.get(), 100 + id);
       write(c.get(), 200 + id);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    // A fenced request begins when the read before it is done, and all that came before both has
+    // completed by then.
+    memory.bytes[48] = 1;
+    const auto settle = [&](ibv_qp *qp, std::size_t mark) {
+      auto piece = memory.piece(16, 8);
+      auto read = request(0, IBV_EXP_WR_RDMA_READ, &piece);
+      read.exp_send_flags = 0;
+      read.wr.rdma.remote_addr = memory.address(8);
+      read.wr.rdma.rkey = memory.mr->rkey;
+      auto one = memory.piece(48, 1);
+      auto write = request(0, IBV_EXP_WR_RDMA_WRITE, &one);
+      write.exp_send_flags = IBV_EXP_SEND_FENCE;
+      write.wr.rdma.remote_addr = memory.address(mark);
+      write.wr.rdma.rkey = memory.mr->rkey;
+      read.next = &write;
+      ibv_exp_send_wr *bad = nullptr;
+      REQUIRE(ibv_exp_post_send(qp, &read, &bad) == 0);
+      const volatile std::uint8_t *const seen = &memory.bytes[mark];
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (*seen == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      REQUIRE(*seen == 1);
+    };
+    settle(a.get(), 56);
+    settle(c.get(), 57);
     if (reset) {
       ibv_qp_attr to{};
       to.qp_state = IBV_QPS_RESET;
