@@ -243,7 +243,6 @@ struct Through;
 
 template <EntryId id, class R, class... Args>
 struct Through<id, R(Args...)> {
-  using Slot = SlotCall<id, false, R, Args...>;
   using Symbol = SymbolCall<id, false, R, Args...>;
   using Value = R;
   static constexpr std::size_t arity = sizeof...(Args);

@@ -5,13 +5,43 @@ namespace ibvexp {
 
 namespace {
 
+// Inlines hold context->mutex around these, which libibverbs takes for a CQ with a channel: one may
+// have to be made meanwhile (queue/beside.h), by this thread, or by another that has our locks.
+constexpr bool holds_mutex(EntryId id) {
+  return id == EntryId::ibv_exp_create_dct || id == EntryId::ibv_exp_destroy_dct ||
+         id == EntryId::ibv_exp_query_dct;
+}
+
+template <EntryId id, bool counted, class R, class First, class... Rest>
+struct Unlocked {
+  static R call(First first, Rest... rest) noexcept {
+    using Slot = SlotCall<id, counted, R, First, Rest...>;
+    ibv_context *const context = first != nullptr ? context_of(first) : nullptr;
+    if (context == nullptr) return Slot::call(first, rest...);
+    pthread_mutex_t &mutex = context->mutex;
+    const bool held = pthread_mutex_trylock(&mutex) != 0;
+    pthread_mutex_unlock(&mutex);
+    if (!held) return Slot::call(first, rest...);  // called without the inline
+    const R answer = Slot::call(first, rest...);
+    pthread_mutex_lock(&mutex);
+    return answer;
+  }
+  [[gnu::noinline]] static R call_traced(First first, Rest... rest) noexcept {
+    return traced<id, Unlocked<id, true, R, First, Rest...>, R>(__builtin_return_address(0), first,
+                                                                rest...);
+  }
+};
+
 template <EntryId id, class Member>
 struct Fills;
 
-template <EntryId id, class F>
-struct Fills<id, F *> {
-  using Slot = typename Through<id, F>::Slot;
-  static F *function() { return trace::on() ? &Slot::call_traced : &Slot::call; }
+template <EntryId id, class R, class... Args>
+struct Fills<id, R (*)(Args...)> {
+  using Slot = std::conditional_t<holds_mutex(id), Unlocked<id, false, R, Args...>,
+                                  SlotCall<id, false, R, Args...>>;
+  static auto function() -> R (*)(Args...) {
+    return trace::on() ? &Slot::call_traced : &Slot::call;
+  }
 };
 
 }  // namespace

@@ -2,8 +2,7 @@
 // rdma-core it is a queue pair that comes to life in the last of three steps. The
 // queue pair is hidden behind an object of ours.
 //
-// Inlines hold context->mutex around these calls. Nothing below takes it: it guards
-// completion channels in rdma-core, not queue pairs.
+// Inlines hold context->mutex around these calls; exp/op_table.cpp gives it back meanwhile.
 #pragma once
 
 #include <infiniband/verbs_exp.h>
