@@ -538,3 +538,65 @@ TEST_CASE("completions of a queue pair go with it, those of others stay") {
     CHECK(ibv_poll_cq(rig.cq.get(), 1, &none) == 0);
   }
 }
+
+// libibverbs locks context->mutex to make a CQ with a channel, and the inline of a DC target
+// holds it.
+TEST_CASE("a DC target completes where a modern QP does, on a CQ with a channel") {
+  Rig rig;
+  Owned<ibv_comp_channel, ibv_destroy_comp_channel> channel(
+      ibv_create_comp_channel(rig.context.get()));
+  REQUIRE(channel);
+  const Cq cq(ibv_create_cq(rig.context.get(), 16, nullptr, channel.get(), 0));
+  REQUIRE(cq);
+  ibv_qp_init_attr_ex modern{};
+  modern.qp_type = IBV_QPT_RC;
+  modern.send_cq = modern.recv_cq = cq.get();
+  modern.cap = {4, 4, 1, 1, 0};
+  modern.pd = rig.pd.get();
+  modern.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  modern.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  const Qp beside(ibv_create_qp_ex(rig.context.get(), &modern));
+  REQUIRE(beside);
+  ibv_srq_init_attr shared{};
+  shared.attr = {4, 1, 0};
+  Owned<ibv_srq, ibv_destroy_srq> srq(ibv_create_srq(rig.pd.get(), &shared));
+  REQUIRE(srq);
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(rig.context.get(), 1, &port) == 0);
+  const bool ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+  ibv_exp_dct_init_attr target{};
+  target.pd = rig.pd.get();
+  target.cq = cq.get();
+  target.srq = srq.get();
+  target.port = 1;
+  target.mtu = IBV_MTU_1024;
+  target.gid_index = ethernet ? 1 : 0;
+  target.hop_limit = ethernet ? 1 : 0;
+  Owned<ibv_exp_dct, ibv_exp_destroy_dct> dct(ibv_exp_create_dct(rig.context.get(), &target));
+  CHECK(dct);
+  // Its mutex is held no more.
+  REQUIRE(pthread_mutex_trylock(&rig.context->mutex) == 0);
+  pthread_mutex_unlock(&rig.context->mutex);
+}
+
+// Plain rdma-core only reads them, and threads share such structures.
+TEST_CASE("what a program hands to ibv_create_qp() keeps its own queues meanwhile") {
+  Rig rig;
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  ibv_cq *const mine = attr.send_cq;
+  ibv_cq *const volatile *const shown = &attr.send_cq;
+  std::atomic<bool> over = false, changed = false;
+  std::thread reader([&] {
+    while (!over.load())
+      if (*shown != mine) changed = true;
+  });
+  bool made = true;
+  for (int i = 0; i < 300 && made; ++i) {
+    const Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+    made = static_cast<bool>(qp);
+  }
+  over = true;
+  reader.join();
+  CHECK(made);
+  CHECK_FALSE(changed.load());
+}

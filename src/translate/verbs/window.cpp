@@ -3,7 +3,7 @@
 #include "base/keep_errno.h"
 #include "trace/diagnose.h"
 #include "translate/convert/wr_convert.h"
-#include "translate/queue/unwrapped.h"
+#include "translate/queue/front.h"
 
 namespace ibvexp::translate {
 
@@ -11,15 +11,15 @@ namespace {
 
 constexpr EntryId binding = EntryId::ibv_exp_bind_mw;
 
-Result<void> check(ContextState &state, const ibv_exp_mw_bind &bind) {
+Result<void> check(ContextState &state, const ibv_exp_mw_bind &bind, const ibv_qp *qp) {
   if (bind.comp_mask != 0) return invalid(binding, "comp_mask", bind.comp_mask, "unknown bits");
-  if (bind.qp == nullptr) return invalid(binding, "qp", 0, "must not be null");
-  if (bind.qp->context != bind.mw->context) return invalid(binding, "qp", 0, "of another context");
-  if (bind.qp->qp_type != IBV_QPT_RC && bind.qp->qp_type != IBV_QPT_UC)
-    return invalid(binding, "qp", static_cast<std::uint32_t>(bind.qp->qp_type),
+  if (qp == nullptr) return invalid(binding, "qp", 0, "must not be null");
+  if (qp->context != bind.mw->context) return invalid(binding, "qp", 0, "of another context");
+  if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC)
+    return invalid(binding, "qp", static_cast<std::uint32_t>(qp->qp_type),
                    "windows are for RC and UC");
-  if (const QpState *known = find_qp(&state, bind.qp); known != nullptr && known->no_windows)
-    return invalid(binding, "qp", bind.qp->qp_num, "created with MLX5_SHUT_UP_MW");
+  if (const QpState *known = find_qp(&state, qp); known != nullptr && known->no_windows)
+    return invalid(binding, "qp", qp->qp_num, "created with MLX5_SHUT_UP_MW");
   if (bind.mw->type != IBV_MW_TYPE_1)
     return invalid(binding, "mw", bind.mw->type, "a window of type 2 is bound by work requests");
   if ((bind.exp_send_flags & state.refused_send_flags) != 0)
@@ -44,8 +44,8 @@ Result<void> check(ContextState &state, const ibv_exp_mw_bind &bind) {
 }  // namespace
 
 Result<void> bind_mw(ContextState &state, ibv_exp_mw_bind *bind) {
-  const queue::Unwrapped qp(bind->qp);
-  if (const auto checked = check(state, *bind); !checked) return checked;
+  ibv_qp *const qp = queue::behind(bind->qp);
+  if (const auto checked = check(state, *bind, qp); !checked) return checked;
   ibv_mw_bind modern{};
   modern.wr_id = bind->wr_id;
   modern.send_flags = to_modern_send_flags(bind->exp_send_flags);
@@ -55,7 +55,7 @@ Result<void> bind_mw(ContextState &state, ibv_exp_mw_bind *bind) {
   modern.bind_info.mw_access_flags = to_modern_window_access(bind->bind_info.exp_mw_access_flags);
   const KeepErrno keep;
   // Changes mw->rkey.
-  const int error = ibv_bind_mw(queue::shown(bind->qp), bind->mw, &modern);
+  const int error = ibv_bind_mw(queue::shown(qp), bind->mw, &modern);
   if (error != 0) return Error{error > 0 ? error : keep.reason().code};
   return {};
 }

@@ -10,7 +10,6 @@
 #include "trace/diagnose.h"
 #include "translate/convert/wq_convert.h"
 #include "translate/queue/fronts.h"
-#include "translate/queue/unwrapped.h"
 #include "translate/verbs/res_domain.h"
 
 namespace ibvexp::translate {
@@ -56,35 +55,35 @@ Result<void> check_strides(ibv_context *context, const ibv_exp_wq_mp_rq &asked) 
   return {};
 }
 
-Result<void> check(ibv_context *context, const ibv_exp_wq_init_attr *attr) {
-  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
-  if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
-                                   bits_of<"ibv_exp_wq_init_attr_mask">());
+Result<void> check(ibv_context *context, const ibv_exp_wq_init_attr &attr, const ibv_cq *cq) {
+  if (const auto bits =
+          check_bits(creating, "comp_mask", attr.comp_mask, bits_of<"ibv_exp_wq_init_attr_mask">());
       !bits)
     return bits;
-  if (attr->wq_type == IBV_EXP_WQT_SRQ)
+  if (attr.wq_type == IBV_EXP_WQT_SRQ)
     return unsupported(creating, FeatureId::IBV_EXP_WQT_SRQ, "wq_type", IBV_EXP_WQT_SRQ);
-  if (attr->wq_type != IBV_EXP_WQT_RQ)
-    return invalid(creating, "wq_type", static_cast<unsigned>(attr->wq_type), "no such type");
-  if (attr->pd == nullptr) return invalid(creating, "pd", 0, "must not be null");
-  if (attr->cq == nullptr) return invalid(creating, "cq", 0, "must not be null");
-  if (attr->pd->context != context) return invalid(creating, "pd", 0, "of another context");
-  if (attr->cq->context != context) return invalid(creating, "cq", 0, "of another context");
-  if (attr->max_recv_wr == 0 || attr->max_recv_wr > most_requests)
-    return invalid(creating, "max_recv_wr", attr->max_recv_wr, "no possible size");
-  if ((attr->comp_mask & IBV_EXP_CREATE_WQ_VLAN_OFFLOADS) != 0)
-    if (const auto vlan = check_vlan(creating, attr->vlan_offloads); !vlan) return vlan;
-  if ((attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0)
-    if (const auto strides = check_strides(context, attr->mp_rq); !strides) return strides;
-  if ((attr->comp_mask & IBV_EXP_CREATE_WQ_FLAGS) != 0)
-    return check_bits(creating, "flags", attr->flags, bits_of<"ibv_exp_wq_init_attr_flags">(),
+  if (attr.wq_type != IBV_EXP_WQT_RQ)
+    return invalid(creating, "wq_type", static_cast<unsigned>(attr.wq_type), "no such type");
+  if (attr.pd == nullptr) return invalid(creating, "pd", 0, "must not be null");
+  if (cq == nullptr) return invalid(creating, "cq", 0, "must not be null");
+  if (attr.pd->context != context) return invalid(creating, "pd", 0, "of another context");
+  if (cq->context != context) return invalid(creating, "cq", 0, "of another context");
+  if (attr.max_recv_wr == 0 || attr.max_recv_wr > most_requests)
+    return invalid(creating, "max_recv_wr", attr.max_recv_wr, "no possible size");
+  if ((attr.comp_mask & IBV_EXP_CREATE_WQ_VLAN_OFFLOADS) != 0)
+    if (const auto vlan = check_vlan(creating, attr.vlan_offloads); !vlan) return vlan;
+  if ((attr.comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0)
+    if (const auto strides = check_strides(context, attr.mp_rq); !strides) return strides;
+  if ((attr.comp_mask & IBV_EXP_CREATE_WQ_FLAGS) != 0)
+    return check_bits(creating, "flags", attr.flags, bits_of<"ibv_exp_wq_init_attr_flags">(),
                       ~std::uint64_t{0});
   return {};
 }
 
 // The modern queue of a checked request; attr receives what was granted.
-ibv_wq *make(ibv_context *context, ibv_exp_wq_init_attr &attr, ibv_pd *pd) {
+ibv_wq *make(ibv_context *context, ibv_exp_wq_init_attr &attr, ibv_cq *cq, ibv_pd *pd) {
   ibv_wq_init_attr modern = to_modern(attr);
+  modern.cq = cq;
   modern.pd = pd;
   mlx5dv_wq_init_attr strides = to_modern_strides(attr);
   ibv_wq *made = strides.comp_mask != 0 ? real().mlx5dv_create_wq(context, &modern, &strides)
@@ -123,11 +122,11 @@ IndirectionTable *find_table(ContextState &state, const ibv_exp_rwq_ind_table *t
 
 Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
                                ibv_exp_wq_init_attr *attr) {
-  ibv_cq *none = nullptr;
-  const queue::Unwrapped cq(attr != nullptr ? attr->cq : none);
-  if (const auto checked = check(context, attr); !checked) return checked.failure();
+  if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
+  ibv_cq *cq = queue::behind(attr->cq);
+  if (const auto checked = check(context, *attr, cq); !checked) return checked.failure();
 
-  const queue::Joining joining(state, &attr->cq, nullptr, queue::By::engine);
+  const queue::Joining joining(state, &cq, nullptr, queue::By::engine);
   if (!joining) return joining.failure();
   const bool multi_packet = (attr->comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0;
   if (multi_packet && joining.receives() == queue::By::libmlx5)
@@ -139,14 +138,14 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
     if (const auto entered = domain.enter(creating, attr->res_domain, attr->pd); !entered)
       return entered.failure();
   const KeepErrno keep;
-  Owned<ibv_wq, ibv_destroy_wq> made(make(context, *attr, domain ? domain.pd() : attr->pd));
+  Owned<ibv_wq, ibv_destroy_wq> made(make(context, *attr, cq, domain ? domain.pd() : attr->pd));
   if (!made) return keep.reason();
   fresh->real = made.get();
   fresh->context = context;
   fresh->wq_context = attr->wq_context;
   fresh->handle = fresh->real->handle;
   fresh->pd = attr->pd;
-  fresh->cq = attr->cq;
+  fresh->cq = cq;
   fresh->wq_num = fresh->real->wq_num;
   fresh->state = static_cast<ibv_exp_wq_state>(fresh->real->state);
   fresh->wq_type = attr->wq_type;
