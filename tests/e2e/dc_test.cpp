@@ -244,6 +244,16 @@ TEST_CASE("targets that cannot be had are refused [row:ibv_exp_create_dct]") {
   CHECK(errno == EINVAL);
 }
 
+TEST_CASE("a target on a destroyed CQ is refused [row:ibv_exp_create_dct]", "[engine]") {
+  Dc dc;
+  auto attr = dc.dct_attr();
+  attr.cq = ibv_create_cq(dc.context.get(), 4, nullptr, nullptr, 0);
+  REQUIRE(attr.cq != nullptr);
+  REQUIRE(ibv_destroy_cq(attr.cq) == 0);
+  CHECK(ibv_exp_create_dct(dc.context.get(), &attr) == nullptr);
+  CHECK(errno == EINVAL);
+}
+
 TEST_CASE("a target takes every MTU [row:ibv_exp_create_dct]") {
   Dc dc;
   auto attr = dc.dct_attr();

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "page_end.h"
 #include "rig.h"
 
 namespace {
@@ -563,4 +564,18 @@ TEST_CASE("contexts come and go in any number") {
     CHECK(ibv_exp_query_device(second.get(), &attr) == 0);
     CHECK(ibv_exp_query_device(first.get(), &attr) == 0);
   }
+}
+
+TEST_CASE(
+    "a queue pair is modified by the structure of 3.3, which is shorter [row:ibv_exp_modify_qp]") {
+  Rig rig;
+  const Qp qp = rig.create_qp(IBV_QPT_RC);
+  const PageEnd end;
+  auto &attr = end.make<ibv_exp_qp_attr>(offsetof(ibv_exp_qp_attr, rate_limit));
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  CHECK(ibv_exp_modify_qp(qp.get(), &attr,
+                          IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT |
+                              IBV_EXP_QP_ACCESS_FLAGS) == 0);
+  CHECK(qp->state == IBV_QPS_INIT);
 }

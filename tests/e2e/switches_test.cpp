@@ -1,12 +1,12 @@
 // What a switch of IBVEXP_BEYOND opens and needs no tests of its own file: each as it is by default,
 // refused, and with the switch.
-#include "dc_rig.h"
-#include "pair.h"
-
 #include <infiniband/mlx5dv.h>
+#include <sys/mman.h>
 
 #include <array>
-#include <sys/mman.h>
+
+#include "dc_rig.h"
+#include "pair.h"
 
 namespace {
 

@@ -1,11 +1,11 @@
 // Tag matching: refused by default, on request a list of tags beside the shared receive queue.
-#include "rig.h"
-
 #include <skip.h>
 
 #include <algorithm>
 #include <array>
 #include <numeric>
+
+#include "rig.h"
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "page_end.h"
 #include "rig.h"
 
 namespace {
@@ -548,4 +549,16 @@ TEST_CASE("a CQ overrun is an event, not a crash") {
     REQUIRE(ibv_get_async_event(rig.context.get(), &event) == 0);
     ibv_ack_async_event(&event);
   }
+}
+
+TEST_CASE(
+    "values are written into the structure of 4.0, which is shorter [row:ibv_exp_query_values]") {
+  const Context context = open_first();
+  const PageEnd end;
+  auto &values = end.make<ibv_exp_values>(offsetof(ibv_exp_values, clock_info));
+  REQUIRE(ibv_exp_query_values(context.get(), IBV_EXP_VALUES_HW_CLOCK | IBV_EXP_VALUES_HW_CLOCK_NS,
+                               &values) == 0);
+  CHECK(values.comp_mask == (IBV_EXP_VALUES_HW_CLOCK | IBV_EXP_VALUES_HW_CLOCK_NS));
+  CHECK(values.hwclock != 0);
+  CHECK(values.hwclock_ns != 0);
 }

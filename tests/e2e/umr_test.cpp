@@ -781,6 +781,16 @@ TEST_CASE("keys are made with flags that mean nothing, and none [row:ibv_exp_cre
   u.fill(key.get(), how);
 }
 
+TEST_CASE("a key is released once [row:ibv_exp_create_mr]") {
+  Rig rig;
+  ibv_mr *const key = create_key(rig.pd.get(), 4).release();
+  REQUIRE(key != nullptr);
+  REQUIRE(ibv_dereg_mr(key) == 0);
+  CHECK(ibv_dereg_mr(key) == EINVAL);
+  // Enough for its memory to be given out again.
+  for (int i = 0; i < 40; ++i) CHECK(create_key(rig.pd.get(), 4));
+}
+
 TEST_CASE("a key has a size [row:ibv_exp_query_mkey]") {
   Rig rig;
   const Mr key = create_key(rig.pd.get(), 100);

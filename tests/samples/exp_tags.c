@@ -7,9 +7,9 @@
  *
  *   exp_tags
  */
-#include "loopback.h"
-
 #include <endian.h>
+
+#include "loopback.h"
 
 enum { tags = 8, small = 200, large = 40000 };
 

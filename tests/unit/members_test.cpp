@@ -61,7 +61,7 @@ TEST_CASE(
   from.cur_qp_state = IBV_QPS_INIT;
   from.path_mtu = IBV_MTU_1024;
   from.path_mig_state = IBV_MIG_ARMED;
-  const ibv_qp_attr to = to_modern(from);
+  const ibv_qp_attr to = to_modern(from, IBV_EXP_QP_RATE_LIMIT);
   SAME(qp_state);
   SAME(cur_qp_state);
   SAME(path_mtu);

@@ -144,8 +144,8 @@ constexpr int to_modern_qp_mask(std::uint64_t exp_mask) {
 }
 
 // (modern <- exp) The legacy structure has the modern one's members and more, in
-// another size: member by member.
-inline ibv_qp_attr to_modern(const ibv_exp_qp_attr &from) {
+// another size: member by member. mask: what the request is about.
+inline ibv_qp_attr to_modern(const ibv_exp_qp_attr &from, std::uint64_t mask) {
   ibv_qp_attr to{};
   to.qp_state = from.qp_state;
   to.cur_qp_state = from.cur_qp_state;
@@ -172,7 +172,8 @@ inline ibv_qp_attr to_modern(const ibv_exp_qp_attr &from) {
   to.rnr_retry = from.rnr_retry;
   to.alt_port_num = from.alt_port_num;
   to.alt_timeout = from.alt_timeout;
-  to.rate_limit = from.rate_limit;
+  // The structure of releases up to 3.3 ends before it.
+  if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0) to.rate_limit = from.rate_limit;
   return to;
 }
 

@@ -6,6 +6,7 @@
 #include <infiniband/ofa_verbs.h>
 #include <infiniband/verbs_exp.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,10 @@ template <class Owner>
 class Retired {
  public:
   void keep(Owner gone) { last_[next_++ % last_.size()] = std::move(gone); }
+  bool contains(const void *object) const {
+    return std::any_of(last_.begin(), last_.end(),
+                       [&](const Owner &kept) { return kept && kept.get() == object; });
+  }
 
  private:
   std::array<Owner, 16> last_;

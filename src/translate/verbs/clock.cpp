@@ -38,8 +38,6 @@ Result<void> query_values(ibv_context *context, int q_values, ibv_exp_values *va
 
   // HW_CLOCK_NS is computed from a read of our own, whether HW_CLOCK is asked for
   // or not.
-  ibv_exp_values answer = *values;
-  answer.comp_mask = asked;
   values->comp_mask = 0;  // also where it fails
   ibv_exp_clock_info info{};
   if (has(IBV_EXP_VALUES_CLOCK_INFO | IBV_EXP_VALUES_HW_CLOCK_NS)) {
@@ -53,10 +51,11 @@ Result<void> query_values(ibv_context *context, int q_values, ibv_exp_values *va
     if (!read) return read.failure();
     cycles = read.value();
   }
-  if (has(IBV_EXP_VALUES_CLOCK_INFO)) answer.clock_info = info;
-  if (has(IBV_EXP_VALUES_HW_CLOCK)) answer.hwclock = cycles;
-  if (has(IBV_EXP_VALUES_HW_CLOCK_NS)) answer.hwclock_ns = cycles_to_ns(info, cycles);
-  *values = answer;
+  // Member by member: the structure of releases up to 4.0 ends before clock_info.
+  values->comp_mask = asked;
+  if (has(IBV_EXP_VALUES_CLOCK_INFO)) values->clock_info = info;
+  if (has(IBV_EXP_VALUES_HW_CLOCK)) values->hwclock = cycles;
+  if (has(IBV_EXP_VALUES_HW_CLOCK_NS)) values->hwclock_ns = cycles_to_ns(info, cycles);
   return {};
 }
 

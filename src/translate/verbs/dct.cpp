@@ -1,5 +1,7 @@
 #include "translate/verbs/dct.h"
 
+#include <optional>
+
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/owned.h"
@@ -13,8 +15,6 @@
 #include "translate/verbs/scatter.h"
 #include "translate/verbs/tag_matching.h"
 #include "translate/verbs/xrc_srq.h"
-
-#include <optional>
 
 namespace ibvexp::translate {
 
@@ -38,8 +38,10 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
       !flags)
     return flags;
   if (const auto pd = check_object(state.context, "pd", attr.pd); !pd) return pd;
-  if (const auto cq = check_object(state.context, "cq", attr.cq); !cq) return cq;
-  if (const auto srq = check_object(state.context, "srq", attr.srq); !srq) return srq;
+  // Fronts of destroyed objects have nothing behind them.
+  if (const auto cq = check_object(state.context, "cq", queue::behind(attr.cq)); !cq) return cq;
+  if (const auto srq = check_object(state.context, "srq", queue::behind(attr.srq)); !srq)
+    return srq;
   if (is_legacy(attr.srq)) return invalid(creating, "srq", attr.srq->handle, "a queue of XRC");
   if (matches_tags(attr.srq))
     return unsupported(creating, FeatureId::tm_create_dct, "srq", attr.srq->handle);
@@ -162,7 +164,10 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
     throw;
   }
   static_cast<void>(qp.release());
-  attr->inline_size = attr->inline_size == 0 ? 0 : scatter_to_dct();
+  if (attr->inline_size != 0) {
+    const CqState *own = find_cq(&state, queue::behind(attr->cq));
+    attr->inline_size = scatter_to_dct(own != nullptr ? own->entry_size : 0);
+  }
   return &target->handle;
 }
 

@@ -1,9 +1,9 @@
 #include "translate/verbs/firmware.h"
 
+#include <array>
+
 #include "base/keep_errno.h"
 #include "base/real.h"
-
-#include <array>
 
 namespace ibvexp::translate {
 

@@ -1,11 +1,11 @@
 // Commands of mlx5 devices about objects that rdma-core made (DEVX): what has no verb.
 #pragma once
 
-#include "base/result.h"
-
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+
+#include "base/result.h"
 
 namespace ibvexp::translate {
 

@@ -202,6 +202,8 @@ int dereg_mr(ContextState *state, ibv_mr *mr) {
   {
     // Out first: another thread may get the same address for a new region.
     const MutexGuard guard(state->mutex);
+    // rdma-core would free what is kept for a second call like this one.
+    if (state->retired_keys.contains(mr)) return EINVAL;
     if (auto node = state->owned_memory.extract(mr)) memory = node.mapped();
   }
   const int result = real().ibv_dereg_mr(mr);

@@ -16,7 +16,6 @@
 #include "translate/convert/room.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/native/builders.h"
-#include "translate/queue/unwrapped.h"
 #include "translate/verbs/device.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/qp_make.h"
@@ -137,11 +136,11 @@ Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
   const bool flag = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
                     (attr.exp_create_flags & IBV_EXP_QP_CREATE_UMR) != 0;
   const bool has_pieces = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) != 0;
-  const std::uint32_t pieces = attr.max_inl_send_klms;
   if (flag != has_pieces)
     return invalid(creating, "exp_create_flags", attr.exp_create_flags,
                    "IBV_EXP_QP_CREATE_UMR and IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS come together");
   if (!flag) return {};
+  const std::uint32_t pieces = attr.max_inl_send_klms;
   if (pieces > most_inline_entries)
     return invalid(creating, "max_inl_send_klms", pieces, "at most 52");
   const ibv_qp_type type = to_modern_type(attr.qp_type);
@@ -151,7 +150,7 @@ Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
   return {};
 }
 
-Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
+Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr, const QpQueues &queues) {
   const ibv_context *context = state.context;
   if (const auto bits = check_bits(creating, "comp_mask", attr.comp_mask,
                                    bits_of<"ibv_exp_qp_init_attr_comp_mask">());
@@ -185,7 +184,7 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr) {
       return invalid(creating, "pd", 0, "a queue pair needs a protection domain");
     if (attr.pd->context != context) return invalid(creating, "pd", 0, "of another context");
   }
-  if (const auto queues = check_queues(creating, context, attr); !queues) return queues;
+  if (const auto checked = check_queues(creating, context, attr, queues); !checked) return checked;
   if (has(IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN) && attr.qp_type != IBV_QPT_UD)
     return invalid(creating, "associated_qpn", attr.associated_qpn, "for datagrams only");
   // libmlx5 refuses it without a reason.
@@ -312,6 +311,12 @@ void keep_domain(ContextState &state, DomainUse &domain, ibv_qp *qp) {
   if (shown != nullptr) qp->pd = shown;
 }
 
+void unwrap(ibv_qp_init_attr_ex &attr) {
+  attr.send_cq = queue::behind(attr.send_cq);
+  attr.recv_cq = queue::behind(attr.recv_cq);
+  attr.srq = queue::behind(attr.srq);
+}
+
 // What the program gets.
 ibv_qp *as_shown(ibv_qp *qp) {
   if (queue::QpFront *front = queue::before(qp)) queue::refresh(*front);
@@ -322,10 +327,10 @@ ibv_qp *as_shown(ibv_qp *qp) {
 
 Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
-  const queue::Unwrapped send_cq(attr->send_cq), recv_cq(attr->recv_cq);
-  const queue::Unwrapped srq(attr->srq);
-  if (const auto checked = check(state, *attr); !checked) return checked.failure();
+  if (const auto checked = check(state, *attr, QpQueues::of(*attr)); !checked)
+    return checked.failure();
   ModernQpInit modern = to_modern(*attr);
+  unwrap(modern.attr);
   // libibverbs before release 32 looks into the domain whatever the type.
   if (modern.attr.qp_type != IBV_QPT_XRC_RECV) modern.attr.comp_mask &= ~IBV_QP_INIT_ATTR_XRCD;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
@@ -354,10 +359,9 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   // rdma-core's number of a DC initiator, without what it needs beside it there.
   if (attr->qp_type == IBV_QPT_DRIVER)
     return invalid(creating, "qp_type", IBV_QPT_DRIVER, "no such type of queue pair");
-  const queue::Unwrapped send_cq(attr->send_cq), recv_cq(attr->recv_cq);
-  const queue::Unwrapped srq(attr->srq);
-  if (attr->srq != nullptr && is_legacy(attr->srq))
-    return invalid(creating, "srq", attr->srq->handle,
+  const QpQueues queues = QpQueues::of(*attr);
+  if (queues.srq != nullptr && is_legacy(queues.srq))
+    return invalid(creating, "srq", queues.srq->handle,
                    "senders name a queue of XRC, not receivers");
   // Other numbers than the legacy ones are rdma-core's to judge.
   if (attr->qp_type == IBV_EXP_QPT_DC_INI || attr->qp_type == IBV_QPT_XRC) {
@@ -367,10 +371,11 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
     const KeepErrno keep;
     return keep.made(real().ibv_create_qp(pd, attr));
   }
-  if (const auto queues = check_queues(creating, pd->context, *attr); !queues)
-    return queues.failure();
+  if (const auto checked = check_queues(creating, pd->context, *attr, queues); !checked)
+    return checked.failure();
   if (const auto asked = ask_device(*state); !asked) return asked.failure();
   ModernQpInit modern = to_modern(*attr, pd);
+  unwrap(modern.attr);
   const auto made = create_and_remember(*state, modern, attr->qp_type, 0, {});
   if (!made) return made;
   attr->cap = modern.attr.cap;
@@ -442,11 +447,14 @@ int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int ma
   to_initiator(attr, mask);
   if ((mask & IBV_QP_AV) == 0) return real().ibv_modify_qp(qp, &attr, mask);
   if (attr.ah_attr.port_num == 0) complete_address(attr, mask, port_of(known, qp));
+  const int before = errno;
   const int error = real().ibv_modify_qp(qp, &attr, mask);
   if (error != EINVAL && error != ENODATA) return error;
   // Kernels that take no address here, addresses without a GID on Ethernet, and with
   // one of an empty slot (ENODATA): nothing of it matters.
-  return real().ibv_modify_qp(qp, &attr, mask & ~IBV_QP_AV);
+  const int again = real().ibv_modify_qp(qp, &attr, mask & ~IBV_QP_AV);
+  if (again == 0) errno = before;
+  return again;
 }
 
 // The device takes the port in RTS: what was asked before that waits.
@@ -541,7 +549,7 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
   if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !initiator)
     return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
 
-  ibv_qp_attr modern = to_modern(*attr);
+  ibv_qp_attr modern = to_modern(*attr, mask);
   int modern_mask = to_modern_qp_mask(mask);
   // ibv_modify_qp_rate_limit() sets rate and burst in one step, in RTS.
   if (burst) modern_mask &= ~IBV_QP_RATE_LIMIT;

@@ -47,7 +47,9 @@ Result<void> check(ibv_context *context, const ibv_exp_create_srq_attr *attr) {
                                    bits_of<"ibv_exp_create_srq_comp_mask">());
       !bits)
     return bits;
-  if (attr->cq->context != context) return invalid(creating, "cq", 0, "of another context");
+  const ibv_cq *const cq = queue::behind(attr->cq);
+  if (cq == nullptr || cq->context != context)
+    return invalid(creating, "cq", 0, "destroyed, or of another context");
   if (attr->xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
   return {};
 }

@@ -2,10 +2,10 @@
 // tells tags (queue/beside.h). The list of tags is libmlx5's, too.
 #pragma once
 
+#include <infiniband/verbs_exp.h>
+
 #include "base/result.h"
 #include "translate/state/context_state.h"
-
-#include <infiniband/verbs_exp.h>
 
 namespace ibvexp::translate {
 
