@@ -1,5 +1,6 @@
-/* Names that were enumerators are labels of a switch, in C and in C++, and what driver.h declared
-   can be called: compiled with all warnings as errors. */
+/* Names that were enumerators are labels of a switch, in C and in C++, and what arch.h and driver.h
+   declared can be called: compiled with all warnings as errors. */
+#include <infiniband/arch.h>
 #include <infiniband/driver.h>
 #include <string.h>
 
@@ -58,6 +59,7 @@ static int layer(int link_layer) {
 static int failed(void) {
   static char page[4096] __attribute__((aligned(4096)));
   enum ibv_qp_type type = IBV_EXP_QPT_DC_INI;
+  const uint64_t swapped = htonll(0x0102030405060708);
   char line[16];
 
   if (event(IBV_EXP_EVENT_DCT_REQ_ERR) != 34 || event(IBV_EVENT_CQ_ERR) != 0) return 1;
@@ -77,6 +79,12 @@ static int failed(void) {
   if (ibv_get_sysfs_path() == NULL) return 14;
   if (ibv_dontfork_range(page, sizeof(page)) != 0) return 15;
   if (ibv_dofork_range(page, sizeof(page)) != 0) return 16;
+  if (ntohll(htonll(0x0102030405060708)) != 0x0102030405060708) return 17;
+  if (*(const char *)&swapped != 1) return 18;
+  mb();
+  rmb();
+  wmb();
+  wc_wmb();
   return 0;
 }
 
