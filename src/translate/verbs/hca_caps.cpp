@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 
 namespace ibvexp::translate {
 
@@ -11,20 +12,21 @@ namespace {
 
 enum class Page : std::uint32_t { general = 0, atomics = 3, quality_of_service = 0xc };
 
-// Words of a page, in the device's byte order; zeros if it cannot be asked.
-using Words = std::array<__be32, 1024>;
+// On the heap: programs call verbs on stacks of 16 KiB.
+struct Answer {
+  std::array<__be32, 4> header;
+  std::array<__be32, 1024> words;  // in the device's byte order
+};
 
-// QUERY_HCA_CAP, current values.
-Words query(ibv_context *context, Page page) {
+// QUERY_HCA_CAP, current values; null if it cannot be asked. Throws bad_alloc.
+std::unique_ptr<const Answer> query(ibv_context *context, Page page) {
   constexpr std::uint32_t query_hca_cap = 0x100, current = 1;
-  struct {
-    std::array<__be32, 4> header;
-    Words page;
-  } out{};
+  auto out = std::make_unique<Answer>();
   std::array<__be32, 4> in{htobe32(query_hca_cap << 16),
                            htobe32(static_cast<std::uint32_t>(page) << 1 | current)};
-  if (mlx5dv_devx_general_cmd(context, in.data(), sizeof(in), &out, sizeof(out)) != 0) return {};
-  return out.page;
+  if (mlx5dv_devx_general_cmd(context, in.data(), sizeof(in), out.get(), sizeof(*out)) != 0)
+    return nullptr;
+  return out;
 }
 
 }  // namespace
@@ -33,31 +35,33 @@ std::uint32_t masked_atomic_sizes(ibv_context *context) {
   constexpr std::uint32_t extended_compare_swap = 4, extended_fetch_add = 8;
   // What a request can express: 4 to 32 bytes.
   constexpr std::uint32_t expressible = 0x3c;
-  const Words page = query(context, Page::atomics);
-  const std::uint32_t operations = be32toh(page[4]);
-  const std::uint32_t connected = be32toh(page[5]), dc = be32toh(page[6]);
+  const auto page = query(context, Page::atomics);
+  if (page == nullptr) return 0;
+  const std::uint32_t operations = be32toh(page->words[4]);
+  const std::uint32_t connected = be32toh(page->words[5]), dc = be32toh(page->words[6]);
   if ((operations & extended_compare_swap) == 0 || (operations & extended_fetch_add) == 0) return 0;
   return connected & dc & expressible;
 }
 
 std::optional<bool> reports_dc(ibv_context *context) {
   constexpr std::uint32_t dct = 1u << 5;
-  const Words page = query(context, Page::general);
-  if (page == Words{}) return {};
-  return (be32toh(page[16]) & dct) != 0;
+  const auto page = query(context, Page::general);
+  if (page == nullptr) return {};
+  return (be32toh(page->words[16]) & dct) != 0;
 }
 
 std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entries) {
-  const Words page = query(context, Page::general);
-  if (page == Words{}) return {};
-  const std::uint32_t log_most = be32toh(page[8]) & 0x3f;
+  const auto page = query(context, Page::general);
+  if (page == nullptr) return {};
+  const std::uint32_t log_most = be32toh(page->words[8]) & 0x3f;
   return log_most < 32 && entries <= std::uint32_t{1} << log_most;
 }
 
 bool paces_bursts(ibv_context *context) {
   constexpr std::uint32_t pacing = 1u << 31, burst_bound = 1u << 26, typical_size = 1u << 25;
   constexpr std::uint32_t all = pacing | burst_bound | typical_size;
-  return (be32toh(query(context, Page::quality_of_service)[0]) & all) == all;
+  const auto page = query(context, Page::quality_of_service);
+  return page != nullptr && (be32toh(page->words[0]) & all) == all;
 }
 
 }  // namespace ibvexp::translate
