@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "base/log.h"
+#include "base/uncancelled.h"
 #include "exp/attachment.h"
 #include "exp/context_of.h"
 #include "exp/error_shape.h"
@@ -49,6 +50,8 @@ template <EntryId id>
 constexpr bool is_good(int answer) {
   return id == EntryId::ibv_exp_post_send ? answer == 0 : answer >= 0;
 }
+
+struct Nothing {};
 
 // Arguments as handlers take them: rdma-core's objects. What structures name is the
 // verb's own business.
@@ -173,6 +176,8 @@ struct SlotCall {
             return refuse(invalid(id, "context", 0, "must not be null").code, arguments...);
         }
       }
+      [[maybe_unused]] const std::conditional_t<detail::is_hot(id), detail::Nothing, Uncancelled>
+          whole;
       try {
         const auto result = detail::serve<id>(arguments...);
         if constexpr (!detail::is_hot(id)) detail::log_answer(row(id).name.data(), result.error());
@@ -229,6 +234,7 @@ struct SymbolCall {
       return invalid(id, "context", 0, "must not be null").code;
     if (find_state(context) != nullptr) [[likely]]
       return 0;
+    const Uncancelled whole;
     try {
       return attach(context).error();
     } catch (...) {

@@ -13,6 +13,7 @@
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/real.h"
+#include "base/uncancelled.h"
 #include "exp/announce.h"
 #include "exp/attachment.h"
 #include "exp/boundary.h"
@@ -77,6 +78,7 @@ ibv_context *attached(const char *what, ibv_context *context) noexcept {
 // What a creation returns to C.
 template <class Make>
 auto made(const char *verb, Make make) noexcept -> decltype(make().value()) {
+  const Uncancelled whole;
   try {
     const auto object = make();
     detail::log_answer(verb, object.error());
@@ -104,6 +106,7 @@ int missing(const char *verb, const char *what) noexcept {
 // Hands the object behind to a verb.
 template <class Object, class Serve>
 int on_behind(const char *verb, Object *object, Serve serve) {
+  const Uncancelled whole;
   Object *const back = queue::behind(object);
   return back != nullptr ? serve(back) : gone(verb);
 }
@@ -124,6 +127,8 @@ using namespace ibvexp;
 #define IBVEXP_INTERPOSED extern "C" [[gnu::visibility("default")]]
 
 IBVEXP_INTERPOSED ibv_device **ibv_get_device_list(int *count) {
+  pthread_testcancel();  // as in libibverbs
+  const Uncancelled whole;
   return translate::shown_devices(count);
 }
 
@@ -131,6 +136,8 @@ IBVEXP_INTERPOSED ibv_device **ibv_get_device_list(int *count) {
 // themselves.
 
 IBVEXP_INTERPOSED ibv_context *ibv_open_device(ibv_device *device) {
+  pthread_testcancel();  // as in libibverbs
+  const Uncancelled whole;
   return attached("ibv_open_device", real().ibv_open_device(device));
 }
 
@@ -139,6 +146,7 @@ IBVEXP_INTERPOSED ibv_context *ibv_import_device(int cmd_fd) {
     errno = ENOTSUP;
     return nullptr;
   }
+  const Uncancelled whole;
   return attached("ibv_import_device", real().ibv_import_device(cmd_fd));
 }
 
@@ -147,11 +155,14 @@ IBVEXP_INTERPOSED ibv_context *mlx5dv_open_device(ibv_device *device, mlx5dv_con
     errno = ENOTSUP;
     return nullptr;
   }
+  const Uncancelled whole;
   return attached("mlx5dv_open_device", real().mlx5dv_open_device(device, attr));
 }
 
 IBVEXP_INTERPOSED int ibv_close_device(ibv_context *context) {
   if (context == nullptr) return missing("ibv_close_device", "the context");
+  pthread_testcancel();  // as in libibverbs
+  const Uncancelled whole;
   detach(context);
   return real().ibv_close_device(context);
 }
@@ -309,6 +320,7 @@ IBVEXP_INTERPOSED ibv_srq *ibv_create_srq(ibv_pd *pd, ibv_srq_init_attr *attr) {
     missing("ibv_create_srq", pd == nullptr ? "the protection domain" : "attributes");
     return nullptr;
   }
+  const Uncancelled whole;
   ibv_srq *const back = real().ibv_create_srq(pd, attr);
   if (back == nullptr) return nullptr;
   return queue::before_or_destroyed(find_state(pd->context), back, attr->attr.max_sge);
@@ -352,6 +364,7 @@ IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
   if (mr == nullptr) return missing("ibv_dereg_mr", "the region");
   if (!special_regions.load(std::memory_order_relaxed)) [[likely]]
     return real().ibv_dereg_mr(mr);
+  const Uncancelled whole;
   return translate::dereg_mr(find_state(mr->context), mr);
 }
 

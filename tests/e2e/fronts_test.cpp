@@ -508,11 +508,11 @@ TEST_CASE("completions of a queue pair go with it, those of others stay") {
       read.wr.rdma.remote_addr = memory.address(8);
       read.wr.rdma.rkey = memory.mr->rkey;
       auto one = memory.piece(48, 1);
-      auto write = request(0, IBV_EXP_WR_RDMA_WRITE, &one);
-      write.exp_send_flags = IBV_EXP_SEND_FENCE;
-      write.wr.rdma.remote_addr = memory.address(mark);
-      write.wr.rdma.rkey = memory.mr->rkey;
-      read.next = &write;
+      auto last = request(0, IBV_EXP_WR_RDMA_WRITE, &one);
+      last.exp_send_flags = IBV_EXP_SEND_FENCE;
+      last.wr.rdma.remote_addr = memory.address(mark);
+      last.wr.rdma.rkey = memory.mr->rkey;
+      read.next = &last;
       ibv_exp_send_wr *bad = nullptr;
       REQUIRE(ibv_exp_post_send(qp, &read, &bad) == 0);
       const volatile std::uint8_t *const seen = &memory.bytes[mark];
@@ -599,4 +599,70 @@ TEST_CASE("what a program hands to ibv_create_qp() keeps its own queues meanwhil
   reader.join();
   CHECK(made);
   CHECK_FALSE(changed.load());
+}
+
+// A device's commands are no cancellation points, and a C++ runtime of our own cannot be unwound.
+TEST_CASE("threads are cancelled between verbs and not inside") {
+  Rig rig;
+  struct Loop {
+    ibv_context *context;
+    ibv_pd *pd;
+    int kind;
+    std::atomic<int> rounds{0};
+  };
+  const auto body = [](void *argument) -> void * {
+    auto &loop = *static_cast<Loop *>(argument);
+    for (;;) {
+      if (loop.kind == 0) {
+        ibv_free_device_list(ibv_get_device_list(nullptr));
+      } else if (loop.kind == 1) {
+        ibv_destroy_cq(ibv_create_cq(loop.context, 4, nullptr, nullptr, 0));
+      } else if (loop.kind == 2) {
+        ibv_srq_init_attr attr{};
+        attr.attr = {4, 1, 0};
+        ibv_destroy_srq(ibv_create_srq(loop.pd, &attr));
+      } else if (loop.kind == 3) {
+        ibv_exp_device_attr attr{};
+        attr.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS;
+        ibv_exp_query_device(loop.context, &attr);
+      } else {
+        ibv_device **list = ibv_get_device_list(nullptr);
+        ibv_close_device(ibv_open_device(list[0]));
+        ibv_free_device_list(list);
+      }
+      ++loop.rounds;
+      pthread_testcancel();
+    }
+  };
+  for (int kind = 0; kind < 5; ++kind) {
+    for (int i = 0; i < 8; ++i) {
+      Loop loop{rig.context.get(), rig.pd.get(), kind};
+      pthread_t thread;
+      REQUIRE(pthread_create(&thread, nullptr, body, &loop) == 0);
+      while (loop.rounds == 0) std::this_thread::yield();
+      REQUIRE(pthread_cancel(thread) == 0);
+      void *result = nullptr;
+      REQUIRE(pthread_join(thread, &result) == 0);
+      CHECK(result == PTHREAD_CANCELED);
+    }
+  }
+}
+
+TEST_CASE("the device is asked on the smallest stack that a thread has") {
+  Rig rig;
+  pthread_attr_t small;
+  REQUIRE(pthread_attr_init(&small) == 0);
+  REQUIRE(pthread_attr_setstacksize(&small, 16384) == 0);
+  pthread_t thread;
+  const auto ask = [](void *context) -> void * {
+    static ibv_exp_device_attr attr;
+    attr.comp_mask = IBV_EXP_DEVICE_ATTR_RESERVED - 1;
+    return ibv_exp_query_device(static_cast<ibv_context *>(context), &attr) == 0 ? context
+                                                                                 : nullptr;
+  };
+  REQUIRE(pthread_create(&thread, &small, ask, rig.context.get()) == 0);
+  pthread_attr_destroy(&small);
+  void *result = nullptr;
+  REQUIRE(pthread_join(thread, &result) == 0);
+  CHECK(result == rig.context.get());
 }

@@ -501,7 +501,14 @@ void engine_hook(const void *caller) {
 }
 
 bool inside_device() { return t_inside_device; }
-InsideDevice::InsideDevice() : outer(t_inside_device) { t_inside_device = true; }
-InsideDevice::~InsideDevice() { t_inside_device = outer; }
+// Commands of a kernel are no cancellation points, and unwinding cannot pass a C++ runtime of our own.
+InsideDevice::InsideDevice() : outer(t_inside_device), cancel(PTHREAD_CANCEL_ENABLE) {
+  t_inside_device = true;
+  if (!outer) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+}
+InsideDevice::~InsideDevice() {
+  t_inside_device = outer;
+  if (!outer) pthread_setcancelstate(cancel, nullptr);
+}
 
 }  // namespace softhca

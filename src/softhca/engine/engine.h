@@ -37,6 +37,7 @@ struct InsideDevice {
   InsideDevice();
   ~InsideDevice();
   bool outer;
+  int cancel;  // the thread's state
 };
 
 // The connection manager stands above: what it does with messages, and at every
