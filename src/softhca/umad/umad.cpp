@@ -16,9 +16,9 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "engine/engine.h"
+#include "firmware/subnet_administrator.h"
 #include "model/device.h"
 #include "model/memory.h"
-#include "firmware/subnet_administrator.h"
 
 namespace softhca {
 
