@@ -265,6 +265,19 @@ static void locks(void) {
   CHECK(pthread_spin_unlock(&lock) == 0);
 }
 
+// A shell that goes into the tree and reads what is there.
+static void standing(void) {
+  char before[PATH_MAX], line[16];
+  CHECK(getcwd(before, sizeof before));
+  CHECK(chdir(IBDEV "/ports/1") == 0);
+  FILE *f = fopen("state", "r");
+  CHECK(f && fgets(line, sizeof line, f));
+  fclose(f);
+  CHECK(strcmp(line, "4: ACTIVE\n") == 0);
+  CHECK(chdir(before) == 0);
+  REFUSED(chdir(IBDEV "/nothing"), ENOENT);
+}
+
 // errno is not touched by what succeeds, ours or not.
 static void quiet(void) {
   struct stat st;
@@ -287,5 +300,6 @@ int main(void) {
   descriptors();
   sockets();
   locks();
+  standing();
   return 0;
 }

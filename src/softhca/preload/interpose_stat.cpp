@@ -1,4 +1,4 @@
-// Questions about files: status, access, links.
+// Questions about files: status, access, links; and where the program stands.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -50,6 +50,7 @@ REAL(int, access, const char *, int);
 REAL(int, eaccess, const char *, int);
 REAL(int, euidaccess, const char *, int);
 REAL(int, faccessat, int, const char *, int, int);
+REAL(int, chdir, const char *);
 REAL(ssize_t, readlink, const char *, char *, size_t);
 REAL(ssize_t, __readlink_chk, const char *, char *, size_t, size_t);
 REAL(ssize_t, readlinkat, int, const char *, char *, size_t);
@@ -202,6 +203,10 @@ ACCESS(euidaccess)
 INTERPOSE(int, faccessat, int dir, const char *path, int mode, int flags) {
   return access_path(path, mode,
                      [&](const char *p) { return real_faccessat(dir, p, mode, flags); });
+}
+
+INTERPOSE(int, chdir, const char *path) {
+  return with_path(path, -1, [](const char *p) { return real_chdir(p); });
 }
 
 INTERPOSE(ssize_t, readlink, const char *path, char *to, size_t size) {
