@@ -552,3 +552,23 @@ TEST_CASE("A region of all addresses has its parts when they are reached for", "
   CHECK(p.wait_completion() == 0);
   CHECK(g.memory[0x280020] == 0x77);
 }
+
+TEST_CASE("A page that may be written too, from now on, is still there", "[pci_test]") {
+  Guest g;
+  Paging p(g);
+  p.fill({0x280000 | 1, 0x260000 | 3}, true);
+  const std::lock_guard lock(process().mutex);
+  Mkey &k = *process().mkeys.find(p.key);
+  const auto gone_with = [&](u64 first, u64 second) {
+    u8 octoword[16];
+    store_be64(octoword, first);
+    store_be64(octoword + 8, second);
+    SpanList gone;
+    REQUIRE(write_pages(process().mkeys, k, 0, octoword, 1, true, gone));
+    return gone.size();
+  };
+  CHECK(gone_with(0x280000 | 3, 0x260000 | 3) == 0);
+  CHECK(gone_with(0x280000 | 1, 0x260000 | 3) == 1);
+  CHECK(gone_with(0x280000 | 3, 0x270000 | 3) == 1);
+  CHECK(gone_with(0, 0) == 2);
+}
