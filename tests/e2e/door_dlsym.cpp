@@ -70,6 +70,7 @@ struct Types<R (*)(A...)> {
     return CALL(name)(a, b, c, d, e, f, g);                                                  \
   }
 
+DOOR_3(ibv_exp_post_srq_ops)
 DOOR_3(ibv_open_xrc_domain)
 DOOR_1(ibv_close_xrc_domain)
 DOOR_4(ibv_create_xrc_srq)
