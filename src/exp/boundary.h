@@ -166,6 +166,7 @@ struct SlotCall {
     } else {
       if constexpr (on_request) {
         if (!switched_on(answer.beyond)) return refuse(unsupported(id).code, arguments...);
+        opened_by(answer.beyond, row(id).name);
       }
       if constexpr (!detail::is_hot(id)) {
         if ((detail::is_gone(arguments) || ...)) [[unlikely]]

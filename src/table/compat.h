@@ -89,6 +89,9 @@ constexpr std::size_t offset_of(const Slot &slot) {
 }
 
 // none and by_default share the column with the switches without being any.
+// In place of their names: all switches that work.
+inline constexpr std::string_view automatic_switches = "auto";
+
 constexpr bool is_switch(Beyond b) { return b != Beyond::none && b != Beyond::by_default; }
 
 constexpr const BeyondSwitch &info(Beyond b) {

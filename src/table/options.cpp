@@ -40,6 +40,12 @@ int choose(std::string_view name, Lookup lookup, Complain complain) {
 
 void switch_on(std::string_view word, Options &out, Complain complain) {
   char message[256];
+  if (word == automatic_switches) {
+    out.automatic = true;
+    for (std::size_t i = 0; i < beyond_switches.size(); ++i)
+      if (beyond_switches[i].status == SwitchStatus::done) out.beyond[i] = true;
+    return;
+  }
   const BeyondSwitch *wanted = find_switch(word);
   const int length = static_cast<int>(word.size());
   if (wanted == nullptr) {

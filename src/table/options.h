@@ -18,6 +18,7 @@ enum class ObjectLayout : std::uint8_t { v3, v4 };
 
 struct Options {
   std::array<bool, beyond_switches.size()> beyond{};
+  bool automatic = false;  // IBVEXP_BEYOND=auto: all of them, and each says when it first serves
   const char *device = "";
   const char *log_file = "";
   const char *trace_file = "";

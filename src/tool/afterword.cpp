@@ -73,7 +73,9 @@ std::string refused_without_need(const trace::Tally &tally, const RunCommand &co
     const Answer &answer = answer_of(row);
     if (times == 0 || !is_switch(answer.beyond)) continue;
     const BeyondSwitch &s = info(answer.beyond);
-    if (s.status != SwitchStatus::done || names(command.beyond, s.name)) continue;
+    if (s.status != SwitchStatus::done || names(command.beyond, s.name) ||
+        names(command.beyond, automatic_switches))
+      continue;
     what.push_back(fmt::format("{} ({})", trace::name_of_row(row), often(times)));
     switches.insert(std::string(s.name));
   }

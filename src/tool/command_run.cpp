@@ -65,6 +65,7 @@ void preload(const std::vector<fs::path> &libraries, bool follow) {
 
 void check_beyond(const std::string &list) {
   for_each_word(list, ',', [](std::string_view word) {
+    if (word == automatic_switches) return;
     for (const BeyondSwitch &s : beyond_switches)
       if (s.name == word) return;
     const std::string_view meant =
@@ -313,7 +314,8 @@ void add_run(CLI::App &app, Action &action, const Words &program) {
       ->type_name("soft|NAME");
   sub->add_option("--beyond", o->beyond,
                   "Features to switch on although the migration guide calls "
-                  "them unsupported, separated by commas")
+                  "them unsupported, separated by commas; auto for all of them, each with a line "
+                  "when it first serves a request")
       ->type_name("LIST");
   sub->add_option("--trace", o->trace, "Append what the program used to FILE (JSON)")
       ->type_name("FILE");

@@ -100,6 +100,16 @@ void ignored(EntryId entry, const char *field, std::uint64_t value, const char *
       static_cast<unsigned long long>(value), why);
 }
 
+void opened_by(Beyond by, std::string_view what) {
+  if (!process_options().automatic) [[likely]]
+    return;
+  static std::atomic<bool> said[beyond_switches.size()];
+  if (!is_switch(by) || !first_time(said[static_cast<std::size_t>(by) - 2])) return;
+  const std::string_view name = info(by).name;
+  log(LogLevel::warn, "IBVEXP_BEYOND=auto: %.*s serves %.*s", length(name), name.data(),
+      length(what), what.data());
+}
+
 Result<void> judge_bits(EntryId entry, const char *field, std::uint64_t word, FeatureBits known,
                         std::uint64_t ignorable) {
   std::uint64_t unknown = word;
@@ -108,8 +118,10 @@ Result<void> judge_bits(EntryId entry, const char *field, std::uint64_t word, Fe
   if (unknown != 0) ignored(entry, field, unknown, "unknown bits");
   for (const FeatureBit &b : known) {
     if ((word & b.bit) == 0) continue;
-    const Effective now = effective_now(row(b.id).answer);
-    if (now.verdict == Verdict::unsupported) return unsupported(entry, b.id, field, word);
+    const Feature &f = row(b.id);
+    if (effective_now(f.answer).verdict == Verdict::unsupported)
+      return unsupported(entry, b.id, field, word);
+    if (f.answer.verdict == Verdict::beyond) opened_by(f.answer.beyond, f.name);
   }
   return {};
 }

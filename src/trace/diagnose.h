@@ -6,6 +6,8 @@
 #include "table/compat.h"
 #include "table/feature_bits.h"
 
+#include <string_view>
+
 namespace ibvexp {
 
 // ENOTSUP for a whole entry point. Warns once per process, and aborts under
@@ -26,6 +28,10 @@ Error invalid(EntryId entry, const char *field, std::uint64_t value, const char 
 // Part of a request that means nothing, and that the legacy provider did not look at: the
 // request is served without it.
 void ignored(EntryId entry, const char *field, std::uint64_t value, const char *why);
+
+// A request is served that only a switch opens. With IBVEXP_BEYOND=auto each switch says so, once
+// per process.
+void opened_by(Beyond by, std::string_view what);
 
 // Judges a word of flags: EINVAL for a bit that no row knows, unless it may be ignored, the
 // row's refusal for a bit that is not served.

@@ -88,6 +88,18 @@ class Run(Base):
                                    timeout=120)
             self.assertEqual((again.returncode, again.stdout, again.stderr), (0, "", ""))
 
+    def test_switches_turn_themselves_on(self):
+        """One line for a switch, and none for those that nothing asks for."""
+        warns = dict(ENV, IBVEXP_LOG_LEVEL="warn")
+        for way in WAYS:
+            done = self.ibvexp("run", "--device", "soft", *way, "--beyond", "auto", "--", SUBJECT, "nops",
+                               env=warns)
+            self.assertEqual((done.returncode, done.stdout, done.stderr),
+                             (0, "", "ibvexp: IBVEXP_BEYOND=auto: nop serves IBV_EXP_WR_NOP\n"))
+        done = self.ibvexp("run", "--device", "soft", "--beyond", "auto", "--", SUBJECT, "query",
+                           env=warns)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_the_command_keeps_switches_and_words(self):
         """Also of what a child of the program is refused."""
         program = ["sh", "-c", f"{SUBJECT} 'nops'; exit 4"]

@@ -322,6 +322,7 @@ Result<void> command_overrun(ibv_cq *cq, bool ignored, std::uint32_t flags) {
     return unsupported(modifying, "cq_cap_flags", flags,
                        "the device does not change a queue in use");
   if (front != nullptr) front->own.ignores_overrun = ignored;
+  opened_by(Beyond::cq_ignore_overrun, row(FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN).name);
   return {};
 }
 

@@ -213,6 +213,7 @@ Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *
     const auto asked = query_target(target->qp);
     if (!asked) return asked.failure();
     told = asked.value();
+    opened_by(Beyond::dct_query, row(querying).name);
   }
   modern.ah_attr.grh = target->route;
   to_legacy(modern, *attr);

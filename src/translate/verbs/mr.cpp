@@ -236,6 +236,7 @@ Result<void> check_allocation(unsigned asked, const void *addr, std::size_t leng
                    "must be null with ALLOCATE_MR");
   if (length == 0 || length > SIZE_MAX / 2)
     return invalid(changing, "length", length, "cannot be allocated");
+  opened_by(Beyond::rereg_allocate, row(id).name);
   return {};
 }
 

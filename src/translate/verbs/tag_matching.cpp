@@ -42,6 +42,7 @@ Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr
   if (state.driver == nullptr || queue::front_of(attr.cq) == nullptr)
     return unsupported(creating, "srq_type", type,
                        "not with IBVEXP_ENGINE=native, nor on a completion queue of ibv_cq_ex");
+  opened_by(Beyond::tag_matching, row(id).name);
   return {};
 }
 

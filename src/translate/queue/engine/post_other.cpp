@@ -2,6 +2,7 @@
 // refused.
 #include <cerrno>
 
+#include "trace/diagnose.h"
 #include "translate/convert/wr_convert.h"
 #include "translate/queue/engine/bind_window.h"
 #include "translate/queue/engine/entry_writer.h"
@@ -44,10 +45,14 @@ int write_special(const PostingQp &qp, std::uint32_t opcode, const ibv_exp_send_
     return translate::refuse_opcode(static_cast<int>(opcode));
   switch (opcode) {
     case IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP:
-    case IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD: return write_masked_atomic(qp, wr, special);
+    case IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD:
+      opened_by(Beyond::masked_atomics, "masked atomics");
+      return write_masked_atomic(qp, wr, special);
     case IBV_EXP_WR_UMR_FILL:
     case IBV_EXP_WR_UMR_INVALIDATE: return write_umr(qp, wr, special);
-    case IBV_EXP_WR_NOP: return write_nop(qp, wr, special);
+    case IBV_EXP_WR_NOP:
+      opened_by(Beyond::nop, row(FeatureId::IBV_EXP_WR_NOP).name);
+      return write_nop(qp, wr, special);
     default: return translate::refuse_opcode(static_cast<int>(opcode));
   }
 }

@@ -1,6 +1,7 @@
 #include "translate/queue/engine/take.h"
 
 #include "base/log.h"
+#include "trace/diagnose.h"
 #include "translate/queue/engine/completion_words.h"
 
 namespace ibvexp::engine {
@@ -71,6 +72,7 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
   }
   if (of->receive.strides != 0) {
     if (!multi_packet) return Take::refused;
+    opened_by(Beyond::mp_rq_poll, row(FeatureId::mprq_poll_mp_wr).name);
     fill_strides(*of, cqe, wc, taken.packet);
     return Take::one;
   }

@@ -47,6 +47,7 @@ int place_units(const PostingQp &qp, ContextState &state, const ibv_exp_send_wr 
   constexpr auto id = FeatureId::umr_ext_op_memory_objects;
   if (effective_now(row(id).answer).verdict == Verdict::unsupported)
     return unsupported(posting, id, "exp_send_flags", wr.exp_send_flags).code;
+  opened_by(Beyond::umr_noninline, row(id).name);
   KeyListMemory room;
   if (const int fault = find_room(state, umr, layout, room); fault != 0) return fault;
   queue::write_units(umr, layout, room.entries);
