@@ -22,6 +22,7 @@
 #include "translate/verbs/qp.h"
 #include "translate/verbs/rdmacm.h"
 #include "translate/verbs/res_domain.h"
+#include "translate/verbs/shared_region.h"
 #include "translate/verbs/srq.h"
 #include "translate/verbs/tag_matching.h"
 #include "translate/verbs/window.h"
@@ -66,6 +67,7 @@ IBVEXP_SERVES(ibv_exp_poll_cq, poll_cq);
 IBVEXP_SERVES(ibv_exp_query_values, query_values);
 IBVEXP_SERVES(ibv_exp_cqe_ts_to_ns, cqe_ts_to_ns);
 IBVEXP_SERVES(ibv_exp_reg_mr, reg_mr);
+IBVEXP_SERVES(ibv_exp_reg_shared_mr, reg_shared_mr);
 IBVEXP_SERVES(ibv_exp_rereg_mr, rereg_mr);
 IBVEXP_SERVES(ibv_exp_prefetch_mr, prefetch_mr);
 IBVEXP_SERVES(ibv_exp_alloc_dm, alloc_dm);

@@ -229,7 +229,7 @@ TEST_CASE("device attributes are reported if asked for, known and allowed") {
 
   CHECK(exp_capabilities(facts, all) ==
         (IBV_EXP_DEVICE_XRC | IBV_EXP_DEVICE_MEM_WINDOW | IBV_EXP_DEVICE_ODP |
-         IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_NOP));
+         IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_NOP | IBV_EXP_DEVICE_SHARED_MR));
   CHECK(exp_capabilities(facts, none) == 0);
   // Before rdma-core v36.
   facts.engine = false;
@@ -318,14 +318,14 @@ TEST_CASE("options that do not parse keep their default and are reported") {
 
   const Options bad = parse([](const char *name) -> const char * {
     if (std::string_view(name) == "IBVEXP_LOG_LEVEL") return "loud";
-    if (std::string_view(name) == "IBVEXP_BEYOND") return "nothing_of_the_kind,shared_mr";
+    if (std::string_view(name) == "IBVEXP_BEYOND") return "nothing_of_the_kind,cross_channel";
     return nullptr;
   });
   CHECK(bad.log_level == LogLevel::warn);
   REQUIRE(complaints.size() == 3);
   CHECK(complaints[0].find("error,warn,info,debug") != std::string::npos);
   CHECK(complaints[1].find("nothing_of_the_kind") != std::string::npos);
-  CHECK(complaints[2].find("shared_mr") != std::string::npos);
+  CHECK(complaints[2].find("cross_channel") != std::string::npos);
 
   complaints.clear();
   parse([](const char *name) -> const char * {
@@ -333,6 +333,16 @@ TEST_CASE("options that do not parse keep their default and are reported") {
   });
   REQUIRE(complaints.size() == 1);
   CHECK(complaints[0].ends_with("did you mean masked_atomics"));
+
+  complaints.clear();
+  const Options all = parse([](const char *name) -> const char * {
+    return std::string_view(name) == "IBVEXP_BEYOND" ? "auto" : nullptr;
+  });
+  CHECK(all.automatic);
+  CHECK_FALSE(none.automatic);
+  for (std::size_t i = 0; i < beyond_switches.size(); ++i)
+    CHECK(all.beyond[i] == (beyond_switches[i].status == SwitchStatus::done));
+  CHECK(complaints.empty());
 }
 
 TEST_CASE("variables that begin like the library's and are none are named") {

@@ -132,7 +132,7 @@ TEST_CASE("beyond names a switch that may be built") {
         "beyond names its switch");
   CHECK(with(Verdict::beyond, [](Answer &a) { a.beyond = Beyond::by_default; }) ==
         "beyond names its switch");
-  CHECK(with(Verdict::beyond, [](Answer &a) { a.beyond = Beyond::shared_mr; }) ==
+  CHECK(with(Verdict::beyond, [](Answer &a) { a.beyond = Beyond::cross_channel; }) ==
         "a declined switch is unsupported");
 }
 

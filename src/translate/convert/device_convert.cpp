@@ -354,6 +354,7 @@ constexpr Capability capabilities[] = {
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_UMR, from.indirect_keys)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_NOP, from.engine)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MR_ALLOCATE, (static_cast<void>(from), true))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_SHARED_MR, (static_cast<void>(from), true))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_SCATTER_FCS,
                       has_raw_cap(from, IBV_RAW_PACKET_CAP_SCATTER_FCS))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_WQ_DELAY_DROP,

@@ -36,6 +36,8 @@ struct DeviceFacts;
 struct OwnedMemory {
   void *address;
   std::size_t length;
+  int file = -1;             // that shares it (verbs/shared_region.h); -1: none does
+  std::uint32_t handle = 0;  // of the region then
 };
 
 using NativePost = decltype(ibv_context_ops::post_send);

@@ -14,6 +14,7 @@
 #include "translate/convert/access_convert.h"
 #include "translate/verbs/device_memory.h"
 #include "translate/verbs/indirect_key.h"
+#include "translate/verbs/shared_region.h"
 
 namespace ibvexp::translate {
 
@@ -45,11 +46,8 @@ class Mapping {
   }
 
   void *address() const { return memory_.address; }
-  OwnedMemory keep() {
-    const OwnedMemory kept = memory_;
-    memory_ = {};
-    return kept;
-  }
+  const OwnedMemory &get() const { return memory_; }
+  OwnedMemory keep() { return std::exchange(memory_, {}); }
 
  private:
   OwnedMemory memory_{};
@@ -114,7 +112,8 @@ Result<void> check(const ibv_exp_reg_mr_in &in) {
 Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
   if (in.dm == nullptr) return invalid(registering, "dm", 0, "must not be null");
   constexpr std::uint64_t host_only = IBV_EXP_ACCESS_ALLOCATE_MR | IBV_EXP_ACCESS_ON_DEMAND |
-                                      IBV_EXP_ACCESS_RELAXED | IBV_EXP_ACCESS_MW_BIND;
+                                      IBV_EXP_ACCESS_RELAXED | IBV_EXP_ACCESS_MW_BIND |
+                                      sharing_access;
   if ((in.exp_access & host_only) != 0)
     return invalid(registering, "exp_access", in.exp_access, "not for device memory");
   if ((in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 && in.create_flags != 0)
@@ -167,12 +166,8 @@ Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
 
   if (memory.address() != nullptr) {
     try {
-      const MutexGuard guard(state.mutex);
-      auto &entry = state.owned_memory[mr];
-      special_regions.store(true, std::memory_order_relaxed);
-      // Left by a region that was released without our seeing it, and so free.
-      if (entry.address != nullptr) ::munmap(entry.address, entry.length);
-      entry = memory.keep();
+      keep_memory(state, mr, memory.get());
+      memory.keep();
     } catch (...) {
       real().ibv_dereg_mr(mr);
       throw;
@@ -188,6 +183,7 @@ Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
 Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
   if (const auto checked = check(*in); !checked) return checked.failure();
   if ((in->comp_mask & IBV_EXP_REG_MR_DM) != 0) return register_on_device(state, *in);
+  if ((in->exp_access & sharing_access) != 0) return register_shared(state, *in);
   if ((in->comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 ||
       (in->exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0)
     return register_provided(state, in);
@@ -209,8 +205,7 @@ int dereg_mr(ContextState *state, ibv_mr *mr) {
   const int result = real().ibv_dereg_mr(mr);
   if (memory.address == nullptr) return result;
   if (result == 0) {
-    const KeepErrno keep;
-    ::munmap(memory.address, memory.length);
+    release(*state, memory);
   } else {
     try {
       const MutexGuard guard(state->mutex);
@@ -285,9 +280,12 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
       ibv_rereg_mr(mr, flags, pd, addr, length, static_cast<int>(to_modern_access(exp_access)));
   // In both cases the region has the new memory.
   if (allocates && (error == 0 || error == IBV_REREG_MR_ERR_DO_FORK_OLD)) {
-    const MutexGuard guard(state.mutex);
-    if (kept->address != nullptr) ::munmap(kept->address, kept->length);
-    *kept = memory.keep();
+    OwnedMemory former{};
+    {
+      const MutexGuard guard(state.mutex);
+      former = std::exchange(*kept, memory.keep());
+    }
+    release(state, former);
   }
   if (error == 0) return {};
   // Negative codes say which step failed; errno has the reason of some.

@@ -1,0 +1,238 @@
+#include "translate/verbs/shared_region.h"
+
+#include "base/keep_errno.h"
+#include "base/lock.h"
+#include "base/real.h"
+#include "trace/diagnose.h"
+#include "translate/convert/access_convert.h"
+
+#include <cerrno>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <string>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace ibvexp::translate {
+
+namespace {
+
+constexpr EntryId registering = EntryId::ibv_exp_reg_mr;
+constexpr EntryId sharing = EntryId::ibv_exp_reg_shared_mr;
+constexpr char folder[] = "/dev/shm", prefix[] = "libibverbs_exp-";
+
+std::string path_of(const ibv_context *context, std::uint32_t handle) {
+  std::string path = folder;
+  path.append("/").append(prefix).append(context->device->name).append("-");
+  return path.append(std::to_string(handle));
+}
+
+// (mode <- exp)
+mode_t mode_of(std::uint64_t access) {
+  const auto when = [&](std::uint64_t bit, mode_t mode) { return (access & bit) != 0 ? mode : 0; };
+  return when(IBV_EXP_ACCESS_SHARED_MR_USER_READ, S_IRUSR) |
+         when(IBV_EXP_ACCESS_SHARED_MR_USER_WRITE, S_IWUSR) |
+         when(IBV_EXP_ACCESS_SHARED_MR_GROUP_READ, S_IRGRP) |
+         when(IBV_EXP_ACCESS_SHARED_MR_GROUP_WRITE, S_IWGRP) |
+         when(IBV_EXP_ACCESS_SHARED_MR_OTHER_READ, S_IROTH) |
+         when(IBV_EXP_ACCESS_SHARED_MR_OTHER_WRITE, S_IWOTH);
+}
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  File(const File &) = delete;
+  File &operator=(const File &) = delete;
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  explicit operator bool() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+  int keep() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_;
+};
+
+// Unmapped unless kept.
+struct View {
+  void *address;
+  std::size_t length;
+
+  View(const File &file, void *where, std::size_t size, int protection)
+      : address(::mmap(where, size, protection,
+                       MAP_SHARED | (where != nullptr ? MAP_FIXED_NOREPLACE : 0), file.get(), 0)),
+        length(size) {
+    if (address == MAP_FAILED) address = nullptr;
+    // A kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
+    if (address != nullptr && where != nullptr && address != where) {
+      ::munmap(std::exchange(address, nullptr), length);
+      errno = EEXIST;
+    }
+  }
+  View(const View &) = delete;
+  View &operator=(const View &) = delete;
+  ~View() {
+    if (address != nullptr) ::munmap(address, length);
+  }
+  void *keep() { return std::exchange(address, nullptr); }
+};
+
+bool is_same(const File &file, const std::string &path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(file.get(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+// What processes have left that died without a word. Who opens such a file for the same reason
+// waits for no lock, so that one of them removes it.
+void sweep() {
+  DIR *const all = ::opendir(folder);
+  if (all == nullptr) return;
+  while (const dirent *entry = ::readdir(all)) {
+    if (std::strncmp(entry->d_name, prefix, sizeof(prefix) - 1) != 0) continue;
+    const std::string path = std::string(folder).append("/").append(entry->d_name);
+    const File file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 && is_same(file, path))
+      ::unlink(path.c_str());
+  }
+  ::closedir(all);
+}
+
+// A file without a name, locked.
+int make_file(std::uint64_t access, std::size_t length) {
+  File file(::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (!file || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 ||
+      ::ftruncate(file.get(), static_cast<off_t>(length)) != 0 ||
+      ::fchmod(file.get(), mode_of(access)) != 0)
+    return -1;
+  return file.keep();
+}
+
+bool give_name(const File &file, const std::string &path) {
+  const std::string now = std::string("/proc/self/fd/").append(std::to_string(file.get()));
+  return ::linkat(AT_FDCWD, now.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0;
+}
+
+// Regions of no use but that their handles are other processes' names.
+struct Passed {
+  std::vector<ibv_mr *> regions;
+  ~Passed() {
+    for (ibv_mr *mr : regions) real().ibv_dereg_mr(mr);
+  }
+};
+
+// A region with a handle that no other process of this machine shares.
+Result<ibv_mr *> register_named(const ibv_exp_reg_mr_in &in, const File &file, const View &view) {
+  constexpr int most = 1024;
+  Passed passed;
+  for (int tries = 0; tries < most; ++tries) {
+    passed.regions.reserve(passed.regions.size() + 1);
+    errno = 0;
+    ibv_mr *const mr = ibv_reg_mr(in.pd, view.address, in.length, to_modern_access(in.exp_access));
+    if (mr == nullptr) return Error{errno != 0 ? errno : EINVAL};
+    if (give_name(file, path_of(in.pd->context, mr->handle))) return mr;
+    passed.regions.push_back(mr);
+    if (errno != EEXIST) return Error{errno};
+  }
+  return Error{EBUSY};
+}
+
+}  // namespace
+
+void keep_memory(ContextState &state, const ibv_mr *mr, const OwnedMemory &memory) {
+  OwnedMemory stale{};
+  {
+    const MutexGuard guard(state.mutex);
+    stale = std::exchange(state.owned_memory[mr], memory);
+    special_regions.store(true, std::memory_order_relaxed);
+  }
+  // Left by a region that was released without our seeing it, and so free.
+  release(state, stale);
+}
+
+Result<ibv_mr *> register_shared(ContextState &state, ibv_exp_reg_mr_in &in) {
+  const bool contiguous = (in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 &&
+                          (in.create_flags & IBV_EXP_REG_MR_CREATE_CONTIG) != 0;
+  if (!contiguous && (in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) == 0)
+    return invalid(registering, "exp_access", in.exp_access,
+                   "only memory that is allocated with the region can be shared");
+  const KeepErrno keep;
+  sweep();
+  File file(make_file(in.exp_access, in.length));
+  if (!file) return keep.reason();
+  View view(file, in.addr, in.length, PROT_READ | PROT_WRITE);
+  if (view.address == nullptr) return keep.reason();
+  const auto made = register_named(in, file, view);
+  if (!made) return made;
+  ibv_mr *const mr = made.value();
+  try {
+    keep_memory(state, mr, {view.address, view.length, file.get(), mr->handle});
+  } catch (...) {
+    ::unlink(path_of(state.context, mr->handle).c_str());
+    real().ibv_dereg_mr(mr);
+    throw;
+  }
+  static_cast<void>(file.keep());
+  in.addr = view.keep();
+  return mr;
+}
+
+Result<ibv_mr *> reg_shared_mr(ContextState &state, ibv_exp_reg_shared_mr_in *in) {
+  if ((in->comp_mask & ~std::uint32_t{IBV_EXP_REG_SHARED_MR_RESERVED - 1}) != 0)
+    return invalid(sharing, "comp_mask", in->comp_mask, "unknown bits");
+  if (const auto access =
+          check_bits(sharing, "exp_access", in->exp_access, bits_of<"ibv_exp_access_flags">());
+      !access)
+    return access.failure();
+  constexpr std::uint64_t of_owner = sharing_access | IBV_EXP_ACCESS_ALLOCATE_MR;
+  if ((in->exp_access & of_owner) != 0)
+    return invalid(sharing, "exp_access", in->exp_access, "for who allocates the memory");
+  constexpr std::uint64_t writing =
+      IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE | IBV_EXP_ACCESS_REMOTE_ATOMIC;
+  const bool writes = (in->exp_access & writing) != 0;
+
+  const KeepErrno keep;
+  const File file(::open(path_of(state.context, in->mr_handle).c_str(),
+                         (writes ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!file && errno != ENOENT) return keep.reason();
+  struct stat facts {};
+  if (!file || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || ::fstat(file.get(), &facts) != 0)
+    return invalid(sharing, "mr_handle", in->mr_handle, "no region that a process shares");
+  View view(file, in->addr, static_cast<std::size_t>(facts.st_size),
+            PROT_READ | (writes ? PROT_WRITE : 0));
+  if (view.address == nullptr) return keep.reason();
+  errno = 0;
+  ibv_mr *const mr =
+      ibv_reg_mr(in->pd, view.address, view.length, to_modern_access(in->exp_access));
+  if (mr == nullptr) return keep.reason();
+  try {
+    keep_memory(state, mr, {view.address, view.length});
+  } catch (...) {
+    real().ibv_dereg_mr(mr);
+    throw;
+  }
+  static_cast<void>(view.keep());
+  return mr;
+}
+
+void release(ContextState &state, const OwnedMemory &memory) noexcept {
+  if (memory.address == nullptr) return;
+  const KeepErrno keep;
+  ::munmap(memory.address, memory.length);
+  if (memory.file < 0) return;
+  try {
+    ::unlink(path_of(state.context, memory.handle).c_str());
+  } catch (const std::bad_alloc &) {
+    // The next who shares removes it: nobody holds a lock on it from here on.
+  }
+  ::close(memory.file);
+}
+
+}  // namespace ibvexp::translate

@@ -1,0 +1,236 @@
+// Regions that several processes share: refused by default, on request a file that says who may.
+#include "pair.h"
+
+#include <skip.h>
+
+#include <functional>
+#include <grp.h>
+#include <string>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+bool served() {
+  const char *on = std::getenv("IBVEXP_BEYOND");
+  return on != nullptr && std::strstr(on, "shared_mr") != nullptr;
+}
+
+// Through the table, as the headers up to 4.2 did; later ones answer by themselves.
+ibv_mr *reg_shared([[maybe_unused]] ibv_context *context, ibv_exp_reg_shared_mr_in &in) {
+#ifdef EXP_LIBRARY
+  return ibv_exp_reg_shared_mr(&in);
+#else
+  return verbs_get_exp_ctx(context)->lib_exp_ibv_reg_shared_mr(&in);
+#endif
+}
+
+constexpr std::size_t length = 10000;
+constexpr std::uint64_t rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE;
+constexpr std::uint64_t for_user =
+    IBV_EXP_ACCESS_SHARED_MR_USER_READ | IBV_EXP_ACCESS_SHARED_MR_USER_WRITE;
+
+ibv_mr *allocate(ibv_pd *pd, std::uint64_t sharing = for_user) {
+  ibv_exp_reg_mr_in in{};
+  in.pd = pd;
+  in.length = length;
+  in.exp_access = rights | sharing | IBV_EXP_ACCESS_ALLOCATE_MR;
+  return ibv_exp_reg_mr(&in);
+}
+
+ibv_mr *attach(ibv_pd *pd, std::uint32_t handle, std::uint64_t access = rights) {
+  ibv_exp_reg_shared_mr_in in{};
+  in.mr_handle = handle;
+  in.pd = pd;
+  in.exp_access = access;
+  errno = 0;
+  return reg_shared(pd->context, in);
+}
+
+std::string file_of(const ibv_mr *mr) {
+  return std::string("/dev/shm/libibverbs_exp-") + mr->context->device->name + "-" +
+         std::to_string(mr->handle);
+}
+
+// Another process, and a way to tell each other a number.
+struct Other {
+  int to[2], from[2];
+  pid_t pid;
+
+  explicit Other(const std::function<void(Other &)> &does) {
+    REQUIRE(pipe(to) == 0);
+    REQUIRE(pipe(from) == 0);
+    pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid != 0) return;
+    std::swap(to, from);
+    try {
+      does(*this);
+    } catch (...) {
+    }
+    _exit(1);
+  }
+  ~Other() {
+    if (pid > 0) kill_it();
+    for (const int end : {to[0], to[1], from[0], from[1]}) close(end);
+  }
+  void kill_it() {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    pid = 0;
+  }
+  void tell(std::uint32_t number) const {
+    if (write(to[1], &number, sizeof(number)) != sizeof(number)) _exit(2);
+  }
+  std::uint32_t hear() const {
+    std::uint32_t number = ~0u;
+    return read(from[0], &number, sizeof(number)) == sizeof(number) ? number : ~0u;
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "regions are shared on request only [row:ibv_exp_reg_shared_mr] "
+    "[row:IBV_EXP_DEVICE_SHARED_MR] [row:IBV_EXP_ACCESS_SHARED_MR_USER_READ]") {
+  Rig rig;
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &device) == 0);
+  CHECK(((device.exp_device_cap_flags & IBV_EXP_DEVICE_SHARED_MR) != 0) == served());
+  const Mr mr(allocate(rig.pd.get()));
+  if (!served()) {
+    CHECK(!mr);
+    CHECK(errno == ENOTSUP);
+    CHECK(attach(rig.pd.get(), 1) == nullptr);
+    CHECK(errno == ENOTSUP);
+    return;
+  }
+  REQUIRE(mr);
+  CHECK(mr->length == length);
+
+  // The region's own process may attach as well: the same bytes at two addresses.
+  const Mr again(attach(rig.pd.get(), mr->handle));
+  REQUIRE(again);
+  CHECK(again->addr != mr->addr);
+  CHECK(again->length == length);
+  static_cast<char *>(mr->addr)[length - 1] = 'x';
+  CHECK(static_cast<char *>(again->addr)[length - 1] == 'x');
+
+  CHECK(attach(rig.pd.get(), mr->handle + 7777) == nullptr);
+  CHECK(errno == EINVAL);
+  CHECK(attach(rig.pd.get(), mr->handle, rights | for_user) == nullptr);
+  CHECK(errno == EINVAL);
+  ibv_exp_reg_mr_in own{};
+  char memory[100];
+  own.pd = rig.pd.get();
+  own.addr = memory;
+  own.length = sizeof(memory);
+  own.exp_access = rights | for_user;
+  CHECK(ibv_exp_reg_mr(&own) == nullptr);
+  CHECK(errno == EINVAL);
+}
+
+TEST_CASE(
+    "two processes share a region, and the device writes to both [row:ibv_exp_reg_shared_mr] "
+    "[row:IBV_EXP_ACCESS_SHARED_MR_USER_WRITE]") {
+  SKIP_IF(!served(), "regions are not shared");
+  Other owner([](const Other &here) {
+    const Context context = open_first();
+    const Pd pd(ibv_alloc_pd(context.get()));
+    ibv_mr *const mr = allocate(pd.get());
+    if (mr == nullptr) return;
+    here.tell(mr->handle);
+    here.hear();
+    here.tell(static_cast<std::uint8_t *>(mr->addr)[5000]);
+    here.hear();
+    here.tell(static_cast<std::uint32_t>(ibv_dereg_mr(mr)));
+    here.hear();
+  });
+  const std::uint32_t handle = owner.hear();
+  REQUIRE(handle != ~0u);
+  Pair p(IBV_QPT_RC);
+  const Mr mr(attach(p.pd.get(), handle));
+  REQUIRE(mr);
+  auto piece = p.out.piece(0, 100);
+  auto wr = p.write(1, &piece);
+  wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(mr->addr) + 5000;
+  wr.wr.rdma.rkey = mr->rkey;
+  p.post(wr);
+  p.complete(1);
+  owner.tell(0);
+  CHECK(owner.hear() == p.out.bytes[0]);
+
+  // The owner's region goes; what is attached stays, and nobody finds it any more.
+  owner.tell(0);
+  CHECK(owner.hear() == 0);
+  p.post(wr);
+  p.complete(1);
+  CHECK(attach(p.pd.get(), handle) == nullptr);
+  CHECK(errno == EINVAL);
+}
+
+TEST_CASE("a process that dies leaves nothing to attach to [row:ibv_exp_reg_shared_mr]") {
+  SKIP_IF(!served(), "regions are not shared");
+  Other owner([](const Other &here) {
+    const Context context = open_first();
+    const Pd pd(ibv_alloc_pd(context.get()));
+    if (const ibv_mr *mr = allocate(pd.get())) here.tell(mr->handle);
+    here.hear();
+  });
+  const std::uint32_t handle = owner.hear();
+  REQUIRE(handle != ~0u);
+  owner.kill_it();
+  Rig rig;
+  CHECK(attach(rig.pd.get(), handle) == nullptr);
+  CHECK(errno == EINVAL);
+  // The next who shares removes the file.
+  const Mr fresh(allocate(rig.pd.get()));
+  REQUIRE(fresh);
+  struct stat facts {};
+  const std::string left = std::string("/dev/shm/libibverbs_exp-") + rig.context->device->name +
+                           "-" + std::to_string(handle);
+  CHECK((fresh->handle == handle || stat(left.c_str(), &facts) != 0));
+}
+
+TEST_CASE(
+    "the bits say who may [row:IBV_EXP_ACCESS_SHARED_MR_GROUP_READ] "
+    "[row:IBV_EXP_ACCESS_SHARED_MR_GROUP_WRITE] [row:IBV_EXP_ACCESS_SHARED_MR_OTHER_READ] "
+    "[row:IBV_EXP_ACCESS_SHARED_MR_OTHER_WRITE]") {
+  SKIP_IF(!served(), "regions are not shared");
+  Rig rig;
+  const auto mode = [&](std::uint64_t bits) {
+    const Mr mr(allocate(rig.pd.get(), bits));
+    REQUIRE(mr);
+    struct stat facts {};
+    REQUIRE(stat(file_of(mr.get()).c_str(), &facts) == 0);
+    return facts.st_mode & 07777;
+  };
+  CHECK(mode(for_user) == 0600);
+  CHECK(mode(IBV_EXP_ACCESS_SHARED_MR_GROUP_READ) == 0040);
+  CHECK(mode(IBV_EXP_ACCESS_SHARED_MR_GROUP_WRITE) == 0020);
+  CHECK(mode(IBV_EXP_ACCESS_SHARED_MR_OTHER_READ) == 0004);
+  CHECK(mode(IBV_EXP_ACCESS_SHARED_MR_OTHER_WRITE) == 0002);
+
+  SKIP_IF(getuid() != 0, "another user is needed to ask");
+  const Mr own(allocate(rig.pd.get()));
+  const Mr open(allocate(rig.pd.get(), for_user | IBV_EXP_ACCESS_SHARED_MR_OTHER_READ));
+  REQUIRE(own);
+  REQUIRE(open);
+  Other stranger([](const Other &here) {
+    const Context context = open_first();
+    const Pd pd(ibv_alloc_pd(context.get()));
+    const std::uint32_t closed = here.hear(), readable = here.hear();
+    if (setgroups(0, nullptr) != 0 || setgid(65534) != 0 || setuid(65534) != 0) return;
+    here.tell(attach(pd.get(), closed) == nullptr ? static_cast<std::uint32_t>(errno) : 0);
+    here.tell(attach(pd.get(), readable) == nullptr ? static_cast<std::uint32_t>(errno) : 0);
+    here.tell(attach(pd.get(), readable, 0) != nullptr);
+    here.hear();
+  });
+  stranger.tell(own->handle);
+  stranger.tell(open->handle);
+  CHECK(stranger.hear() == EACCES);
+  CHECK(stranger.hear() == EACCES);
+  CHECK(stranger.hear() == 1);
+}
