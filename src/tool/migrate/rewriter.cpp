@@ -58,7 +58,7 @@ class Looker : public RecursiveASTVisitor<Looker> {
   }
   bool VisitDesignatedInitExpr(DesignatedInitExpr *init) {
     for (const auto &designator : init->designators())
-      if (designator.isFieldDesignator()) note(designator.getField());
+      if (designator.isFieldDesignator()) note(field_of(designator));
     return true;
   }
 
@@ -103,7 +103,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   }
 
   bool VisitTypedefTypeLoc(TypedefTypeLoc type) {
-    const std::string name = name_of(*type.getTypedefNameDecl());
+    const std::string name = name_of(*type.getTypePtr()->getDecl());
     if (!concerns(name)) return true;
     const NameRule *rule = rules_.name(name);
     if (rule == nullptr) leave(type.getNameLoc(), Kind::no_rule, name);
@@ -175,12 +175,13 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     Chain chain;
     SourceLocation first, last;
     for (const auto &designator : init->designators()) {
-      if (!designator.isFieldDesignator() || designator.getField() == nullptr) return true;
+      const FieldDecl *field = designator.isFieldDesignator() ? field_of(designator) : nullptr;
+      if (field == nullptr) return true;
       if (chain.steps.empty()) {
-        chain.type = designator.getField()->getParent()->getName().str();
+        chain.type = field->getParent()->getName().str();
         first = designator.getFieldLoc();
       }
-      chain.steps.push_back({designator.getField(), nullptr});
+      chain.steps.push_back({field, nullptr});
       last = designator.getFieldLoc();
     }
     if (!is_legacy(chain.type)) return true;
@@ -203,7 +204,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
           !designated->getDesignator(0)->isFieldDesignator() ||
           has_side_effects(context_, *designated->getInit()))
         return true;
-      const FieldDecl *field = designated->getDesignator(0)->getField();
+      const FieldDecl *field = field_of(*designated->getDesignator(0));
       if (field == nullptr) return true;
       const Chain chain{field->getParent()->getName().str(), {{field, nullptr}}};
       const auto to = is_legacy(chain.type) ? modern_path(chain) : std::nullopt;
@@ -218,9 +219,11 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     if (seen_.count(op) != 0) return true;
     // mask |= BIT, of a bit that is left out.
     if (op->getOpcode() == BO_OrAssign && goes(*op->getRHS()) && is_statement(*op) &&
-        !has_side_effects(context_, *op->getLHS()))
+        !has_side_effects(context_, *op->getLHS())) {
+      note_losses(*op->getRHS());
       remove_statement(*op, Kind::gone,
                        constants_in(*op->getRHS()).front()->getDecl()->getName().str());
+    }
     if (op->getOpcode() == BO_And) bit_test(*op);
     else if (op->getOpcode() == BO_EQ || op->getOpcode() == BO_NE) comparison(*op);
     else if (op->getOpcode() == BO_Or) mask(*op), initiator_to_rts(*op);
@@ -564,12 +567,57 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     const auto value = piece_of(context_, op->getRHS()->getSourceRange());
     if (!object || !start || !value) return false;
     const std::string legacy = chain.type + "." + chain.path();
-    edit(*start,
-         fmt::format("{}({}{}, ", rule.function, first.isArrow() ? "" : "&",
-                     text_of(context_, *object)),
-         Kind::member, legacy);
+    const std::string call = fmt::format("{}({}{}, ", rule.function, first.isArrow() ? "" : "&",
+                                         text_of(context_, *object));
+    if (!rule.after.empty())
+      if (const Stmt *later = set_later(*op, text_of(context_, *object), rule.after)) {
+        const auto end = end_of_statement(*later);
+        const auto line = piece_of(context_, later->getSourceRange());
+        if (later->getBeginLoc().isMacroID() || !end || !line ||
+            parent_of(context_, *later) != parent_of(context_, *op) ||
+            !remove_statement(*op, Kind::member, legacy))
+          return false;
+        const std::string &text = file_of(*line)->text;
+        const std::size_t begin = text.rfind('\n', line->offset) + 1;
+        const std::size_t first_word = text.find_first_not_of(" \t", begin);
+        edit(*end,
+             fmt::format("\n{}{}{});", text.substr(begin, first_word - begin), call,
+                         text_of(context_, *value)),
+             Kind::layout, legacy);
+        return true;
+      }
+    edit(*start, call, Kind::member, legacy);
     edit({value->file, value->offset + value->length, 0}, ")", Kind::member, legacy);
     return true;
+  }
+
+  // The last statement behind that one, in the same function, that sets the member of the object.
+  const Stmt *set_later(const BinaryOperator &from, const std::string &object,
+                        std::string_view member) {
+    const Stmt *body = &from;
+    while (const Stmt *outer = parent_of(context_, *body)) body = outer;
+    const auto &sources = context_.getSourceManager();
+    const Stmt *found = nullptr;
+    std::vector<const Stmt *> left{body};
+    while (!left.empty()) {
+      const Stmt *at = left.back();
+      left.pop_back();
+      if (at == nullptr) continue;
+      for (const Stmt *child : at->children()) left.push_back(child);
+      const auto *op = dyn_cast<BinaryOperator>(at);
+      const auto *target = op != nullptr && op->getOpcode() == BO_Assign
+                               ? dyn_cast<MemberExpr>(op->getLHS()->IgnoreParens())
+                               : nullptr;
+      if (target == nullptr || name_of(*target->getMemberDecl()) != member) continue;
+      const auto base = piece_of(context_, target->getBase()->getSourceRange());
+      if (!base || text_of(context_, *base) != object ||
+          !sources.isBeforeInTranslationUnit(from.getEndLoc(), op->getBeginLoc()))
+        continue;
+      if (found == nullptr ||
+          sources.isBeforeInTranslationUnit(found->getBeginLoc(), op->getBeginLoc()))
+        found = op;
+    }
+    return found;
   }
 
   // x->member, as a value
@@ -605,10 +653,24 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     note_losses(*op->getRHS());
     if (same && op->getOpcode() == BO_Assign && !initialise(*chain.steps.front().expression)) {
       for (const DeclRefExpr *name : constants_in(*op->getRHS())) seen_.insert(name);
-      if (!replace(*op->getRHS(), "0", Kind::gone, legacy)) leave(at, Kind::form, legacy);
+      const std::string zero = fill_in(*op, chain);
+      if (zero.empty() || !replace(*op->getRHS(), zero, Kind::gone, legacy))
+        leave(at, Kind::form, legacy);
     } else if (!remove_statement(*op, Kind::gone, legacy)) {
       leave(at, Kind::form, legacy);
     }
+  }
+
+  // What comp_mask is set to: 0, and with it the member that rdma-core reads without being
+  // asked to, unless the mask had named that. "" if it cannot be written here.
+  std::string fill_in(const BinaryOperator &assignment, const Chain &chain) const {
+    const FillRule *rule = rules_.fill(chain.type);
+    if (rule == nullptr) return "0";
+    for (const DeclRefExpr *name : constants_in(*assignment.getRHS()))
+      if (name_of(*name->getDecl()) == rule->name) return "0";
+    const auto object = between(context_, chain.steps.front().expression->getBeginLoc(),
+                                chain.steps.front().expression->getMemberLoc());
+    return object ? fmt::format("{}{} = 0", text_of(context_, *object), rule->member) : "";
   }
 
   // A variable of which a member is no longer set is handed on all the same: false if it is
@@ -694,10 +756,18 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     const Expr *inner = expression.IgnoreParenImpCasts();
     if (const auto *op = dyn_cast<BinaryOperator>(inner))
       return op->getOpcode() == BO_Or && goes(*op->getLHS()) && goes(*op->getRHS());
+    if (const auto *choice = dyn_cast<ConditionalOperator>(inner))
+      return !constants_in(*inner).empty() && !has_side_effects(context_, *choice->getCond()) &&
+             goes_or_is_zero(*choice->getTrueExpr()) && goes_or_is_zero(*choice->getFalseExpr());
     const auto *name = dyn_cast<DeclRefExpr>(inner);
     if (name == nullptr || !isa<EnumConstantDecl>(name->getDecl())) return false;
     const NameRule *rule = rules_.name(name->getDecl()->getName().str());
     return rule != nullptr && rule->modern.empty();
+  }
+
+  bool goes_or_is_zero(const Expr &expression) const {
+    const auto *number = dyn_cast<IntegerLiteral>(expression.IgnoreParenImpCasts());
+    return (number != nullptr && number->getValue() == 0) || goes(expression);
   }
 
   // A | B of which one goes: the other stays.

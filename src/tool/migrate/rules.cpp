@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "table/compat.h"
 
@@ -41,12 +42,18 @@ constexpr auto calls = std::to_array<CallRule>({
 });
 
 constexpr auto sets = std::to_array<SetRule>({
-#define MIGRATE_SET(type, member, function) {#type, member, function},
+#define MIGRATE_SET(type, member, function) {#type, member, function, ""},
+#define MIGRATE_SET_AFTER(type, member, other, function) {#type, member, function, other},
 #include "tool/migrate/rules.def"
 });
 
 constexpr auto gets = std::to_array<SetRule>({
-#define MIGRATE_GET(type, member, function) {#type, member, function},
+#define MIGRATE_GET(type, member, function) {#type, member, function, ""},
+#include "tool/migrate/rules.def"
+});
+
+constexpr auto fills = std::to_array<FillRule>({
+#define MIGRATE_FILL(type, name, member) {#type, #name, member},
 #include "tool/migrate/rules.def"
 });
 
@@ -101,6 +108,16 @@ auto find(const Table &table, Matches matches) -> decltype(table.data()) {
   return found == table.end() ? nullptr : &*found;
 }
 
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+bool has_word(std::string_view text, std::string_view word) {
+  for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
+    if ((at == 0 || !is_word(text[at - 1])) &&
+        (at + word.size() == text.size() || !is_word(text[at + word.size()])))
+      return true;
+  return false;
+}
+
 }  // namespace
 
 bool is_legacy(std::string_view name) {
@@ -113,6 +130,16 @@ void Rules::note_use(std::string_view what) {
     if (need.what == what) more_.insert(need.type);
   if (std::find(no_compare.begin(), no_compare.end(), what) != no_compare.end())
     by_function_ = true;
+}
+
+void Rules::note_modern(std::string_view text) {
+  const auto note = [&](const auto &table) {
+    for (const auto &rule : table)
+      if (!rule.more.empty() && rule.modern.starts_with("ibvexp_") && has_word(text, rule.modern))
+        more_.insert(rule.more);
+  };
+  note(types);
+  note(calls);
 }
 
 const TypeRule *Rules::type(std::string_view legacy) const {
@@ -149,6 +176,10 @@ const SetRule *Rules::get(std::string_view type, std::string_view member) const 
   return find(gets, [&](const SetRule &r) { return r.type == type && r.member == member; });
 }
 
+const FillRule *Rules::fill(std::string_view type) const {
+  return find(fills, [&](const FillRule &r) { return r.type == type; });
+}
+
 const CompareRule *Rules::compare(std::string_view type, std::string_view member) const {
   if (by_function_ && !helper_) return nullptr;
   return find(compares, [&](const CompareRule &r) { return r.type == type && r.member == member; });
@@ -178,11 +209,11 @@ std::string advice(std::string_view legacy) {
   const Answer *answer = nullptr;
   if (const Entry *row = find_entry(legacy)) answer = &row->answer;
   else if (const Feature *feature = find_feature(legacy)) answer = &feature->answer;
-  if (answer == nullptr) return "see docs/migrating.md";
+  if (answer == nullptr) return "no successor is known; docs/migrating.md has examples";
   if (!answer->target.empty() && !answer->target.starts_with("("))
     return fmt::format("rdma-core has {}", answer->target);
   if (answer->verdict == Verdict::unsupported) return "has no successor in rdma-core";
-  return "see docs/migrating.md";
+  return fmt::format("ibvexp matrix {} says what replaces it", legacy);
 }
 
 }  // namespace ibvexp::migrate

@@ -24,8 +24,11 @@ struct TestRule {
 struct CallRule {
   std::string_view legacy, more, modern, arguments;
 };
-struct SetRule {  // or to get it
-  std::string_view type, member, function;
+struct SetRule {  // or to get it; after: the member that has to be set before
+  std::string_view type, member, function, after;
+};
+struct FillRule {
+  std::string_view type, name, member;
 };
 struct CompareRule {
   std::string_view type, member, modern, other, function;
@@ -42,6 +45,9 @@ class Rules {
   // A constant, or type.member, that the program uses.
   void note_use(std::string_view what);
 
+  // A text that an earlier run made has the names of the wider forms that it chose.
+  void note_modern(std::string_view text);
+
   // A name that the program defines itself, whatever it begins with.
   void note_own(std::string_view name) { own_.emplace(name); }
   const std::set<std::string, std::less<>> &own() const { return own_; }
@@ -53,6 +59,8 @@ class Rules {
   const CallRule *call(std::string_view legacy) const;
   const SetRule *set(std::string_view type, std::string_view member) const;
   const SetRule *get(std::string_view type, std::string_view member) const;
+  // The member of the modern structure that is read whatever its mask is, or null.
+  const FillRule *fill(std::string_view type) const;
   // By its function, or by number.
   const CompareRule *compare(std::string_view type, std::string_view member) const;
   bool by_function() const { return by_function_; }

@@ -148,7 +148,11 @@ static bool computes(const clang::ASTContext &context, const clang::FunctionDecl
   if (method != nullptr) return method->isConst() && method->getParent()->isInStdNamespace();
   return function.getBuiltinID() != 0 &&
          (function.hasAttr<clang::ConstAttr>() || function.hasAttr<clang::PureAttr>() ||
+#if CLANG_VERSION_MAJOR >= 17
+          context.BuiltinInfo.isConstWithoutErrnoAndExceptions(function.getBuiltinID()));
+#else
           context.BuiltinInfo.isConstWithoutErrno(function.getBuiltinID()));
+#endif
 }
 
 bool has_side_effects(const clang::ASTContext &context, const clang::Expr &expression) {

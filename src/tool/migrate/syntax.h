@@ -4,6 +4,8 @@
 
 #include <clang/AST/ASTContext.h>
 #include <clang/AST/Expr.h>
+#include <clang/Basic/SourceManager.h>
+#include <clang/Basic/Version.h>
 
 #include <optional>
 #include <string>
@@ -46,6 +48,15 @@ struct Chain {
 };
 
 std::optional<Chain> chain_of(const clang::Expr &expression);
+
+// Clang 17 has another name for it.
+inline const clang::FieldDecl *field_of(const clang::DesignatedInitExpr::Designator &designator) {
+#if CLANG_VERSION_MAJOR >= 17
+  return designator.getFieldDecl();
+#else
+  return designator.getField();
+#endif
+}
 
 // Tag of the legacy structure that a field belongs to, through unnamed ones; or "".
 std::string owner_of(const clang::FieldDecl &field);
