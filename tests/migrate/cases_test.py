@@ -18,10 +18,6 @@ CASES = Path(__file__).parent / "cases"
 # 1: something is left.
 STATUS = {"domains.c": 0, "fields.c": 0, "inactive.c": 1, "initiator.c": 0, "layout.c": 0, "left.c": 1, "macros.c": 1,
           "own.c": 0, "plus_plus.cpp": 0, "pointers.cpp": 0, "wider.c": 0}
-# A member that is left is one of the modern structure now: it does not compile until
-# somebody has read the comment.
-AGAIN = {"left.c": 2}
-
 
 def migrate(tool, source, *options):
     return subprocess.run([os.path.abspath(tool), source, *options], capture_output=True, text=True)
@@ -45,11 +41,13 @@ def check(tool, name, folder, update):
     said = json.loads(report.read_text())
     if said["whole"] != (STATUS[name] == 0):
         yield f"{name}: whole: {said['whole']}"
+    if said["uses"] != said["converted"] + said["left"]:
+        yield f"{name}: {said['uses']} are not {said['converted']} and {said['left']}"
     for change in said["files"][0]["changes"]:
         if change["row"] and change["row"] != change["legacy"]:
             yield f"{name}: {change}"
     again = migrate(tool, source)
-    if again.returncode != AGAIN.get(name, STATUS[name]) or again.stdout:
+    if again.returncode != STATUS[name] or again.stdout:
         yield f"{name}: a second run changes it: {again.stdout}"
 
 
@@ -109,6 +107,112 @@ def database(tool, folder):
         yield "report.html"
 
 
+# accelio's way: each branch defines what the sources use.
+BRANCHES = """\
+#include <infiniband/verbs.h>
+#ifdef HAVE_MPAGES_EXP
+#include <infiniband/verbs_exp.h>
+#define my_device_attr ibv_exp_device_attr
+#define my_query_device ibv_exp_query_device
+#else
+#define my_device_attr ibv_device_attr
+#define my_query_device ibv_query_device
+#endif
+"""
+
+
+def portable(tool, folder):
+    """What compiles with rdma-core alone where a macro is not defined does so afterwards, or nothing changes."""
+    header, source, config = (Path(folder, name) for name in ("own.h", "own.c", "config.h"))
+    header.write_text(BRANCHES)
+    text = ('#include "config.h"\n#include "own.h"\nint f(struct ibv_context *c)\n{\n'
+            "\tstruct my_device_attr attr;\n\n\treturn my_query_device(c, &attr);\n}\n")
+    source.write_text(text)
+    config.write_text("#define HAVE_MPAGES_EXP 1\n")
+    report = Path(folder, "report.json")
+    done = migrate(tool, source, "--write", "--report", report)
+    if done.returncode != 1 or source.read_text() != text or header.read_text() != BRANCHES:
+        yield f"own.c: {done.returncode}: {done.stderr}{source.read_text()}"
+    if "IBVEXP1106 HAVE_MPAGES_EXP" not in done.stderr or "\n0 of 3 uses" not in done.stderr:
+        yield f"own.c: {done.stderr}"
+    # Uses that each branch has for itself are converted.
+    text = ('#include "config.h"\n#include <infiniband/verbs.h>\n#ifdef HAVE_MPAGES_EXP\n'
+            "#include <infiniband/verbs_exp.h>\n#endif\nint f(struct ibv_context *c)\n{\n"
+            "#ifdef HAVE_MPAGES_EXP\n\tstruct ibv_exp_device_attr attr;\n\n"
+            "\treturn ibv_exp_query_device(c, &attr);\n#else\n\tstruct ibv_device_attr attr;\n\n"
+            "\treturn ibv_query_device(c, &attr);\n#endif\n}\n")
+    source.write_text(text)
+    done = migrate(tool, source, "--write")
+    if done.returncode or "ibv_query_device_ex(c, NULL, &attr)" not in source.read_text():
+        yield f"each: {done.returncode}: {done.stderr}{source.read_text()}"
+
+
+def second_pass(tool, folder):
+    """Other flags convert the rest, in the wider form that the first run chose, and take its comment."""
+    source = Path(folder, "two.c")
+    source.write_text("#include <infiniband/verbs_exp.h>\n#ifdef STAMPED\n"
+                      "int stamped(struct ibv_cq *cq, struct ibv_exp_wc *wc)\n{\n"
+                      "\treturn ibv_exp_poll_cq(cq, 1, wc, sizeof(*wc)) ? (int)wc->timestamp : 0;\n}\n"
+                      "#else\nint plain(struct ibv_cq *cq, struct ibv_exp_wc *wc)\n{\n"
+                      "\treturn ibv_exp_poll_cq(cq, 1, wc, sizeof(*wc));\n}\n#endif\n")
+    first = migrate(tool, source, "--write", "--", "-DSTAMPED")
+    if first.returncode != 1 or "/* IBVEXP1104 ibv_exp_poll_cq" not in source.read_text():
+        yield f"first: {first.returncode}: {first.stderr}{source.read_text()}"
+    second = migrate(tool, source, "--write")
+    made = source.read_text()
+    if second.returncode or "IBVEXP" in made or made.count("ibvexp_poll_cq(cq, 1, wc)") != 2:
+        yield f"second: {second.returncode}: {second.stderr}{made}"
+
+
+def guarded(tool, folder):
+    """A header of ours stands behind the others, under the condition that its uses stand under."""
+    header, source = Path(folder, "base.h"), Path(folder, "base.c")
+    header.write_text("#include <infiniband/verbs.h>\n#ifdef WITH_EXP\n"
+                      "#include <infiniband/verbs_exp.h>\n#endif\n")
+    source.write_text('#include "base.h"\n#include <stdio.h>\n#ifdef WITH_EXP\n'
+                      "struct ibv_mr *f(struct ibv_exp_reg_mr_in *in)\n{\n"
+                      "\treturn ibv_exp_reg_mr(in);\n}\n#endif\nint g(void) { return puts(\"\"); }\n")
+    done = migrate(tool, source, "--write", "--", "-DWITH_EXP")
+    if done.returncode or ('#include <stdio.h>\n#ifdef WITH_EXP\n#include <ibvexp_migrate.h>\n#endif\n'
+                           not in source.read_text()):
+        yield f"{done.returncode}: {done.stderr}{source.read_text()}"
+
+
+CONFIGURE = """\
+AC_CHECK_HEADERS([infiniband/verbs_exp.h], [HAVE_VERBS_EXP=yes], [HAVE_VERBS_EXP=no])
+dnl IBV_EXP_ACCESS_ON_DEMAND in a comment
+AC_TRY_LINK([#include <infiniband/verbs_exp.h>], [int x = IBV_EXP_ACCESS_ON_DEMAND;], [odp=yes])
+AC_CHECK_LIB([ibverbs], [ibv_exp_create_cq], [x=yes])
+LIBS="-libverbs $LIBS"
+"""
+
+
+def build(tool, folder):
+    """Build files change where one line does it; --out-root and --backup keep what was there."""
+    source, configure = Path(folder, "src/mr.c"), Path(folder, "configure.ac")
+    source.parent.mkdir()
+    text = ("#include <infiniband/verbs_exp.h>\nstruct ibv_mr *f(struct ibv_exp_reg_mr_in *in)\n{\n"
+            "\treturn ibv_exp_reg_mr(in);\n}\n")
+    source.write_text(text)
+    configure.write_text(CONFIGURE)
+    Path(folder, "CMakeLists.txt").write_text("target_link_libraries(app ibverbs)\n")
+    done = migrate(tool, source, "--out-root", Path(folder, "out"))
+    if done.returncode != 1 or source.read_text() != text or configure.read_text() != CONFIGURE:
+        yield f"--out-root: {done.returncode}: {done.stderr}"
+    made = Path(folder, "out/configure.ac").read_text().splitlines()
+    wanted = [l.replace("verbs_exp.h", "verbs.h").replace("= IBV_EXP_", "= IBV_").replace("-lib", "-lmlx5 -lib")
+              for l in CONFIGURE.splitlines()]
+    if made != wanted or "ibvexp_reg_mr" not in Path(folder, "out/src/mr.c").read_text():
+        yield "\n".join(made)
+    if Path(folder, "out/CMakeLists.txt").read_text() != "target_link_libraries(app mlx5 ibverbs)\n":
+        yield "CMakeLists.txt"
+    if "configure.ac:4: IBVEXP1107 ibv_exp_create_cq" not in done.stderr or "-lmlx5" not in done.stderr:
+        yield done.stderr
+    done = migrate(tool, source, "--write", "--backup")
+    if Path(folder, "src/mr.c.orig").read_text() != text or source.read_text() == text:
+        yield f"--backup: {done.returncode}: {done.stderr}"
+
+
 def headers(tool, folder):
     """A header in another folder: what it declares is the program's own, and with --headers it changes."""
     Path(folder, "include").mkdir()
@@ -147,7 +251,8 @@ def main():
         folder = os.path.realpath(folder)
         for name in sorted(STATUS):
             faults += check(tool, name, folder, "--update" in sys.argv)
-        for other in (trouble, fails_afterwards, no_helper, database, headers):
+        for other in (trouble, fails_afterwards, no_helper, database, portable,
+                      second_pass, guarded, build, headers):
             sub = Path(folder, other.__name__)
             sub.mkdir()
             faults += [f"{other.__name__}: {fault}" for fault in other(tool, str(sub))]

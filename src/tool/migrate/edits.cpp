@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <regex>
 
 #include "tool/migrate/rules.h"
 
@@ -14,7 +15,7 @@ bool covers(const Edit &edit, std::size_t offset, std::size_t length) {
   return edit.offset <= offset && offset + length <= edit.offset + edit.length;
 }
 
-// Whether the comment is one of those right above a line: from an earlier run.
+// Whether the comment of something lost is one of those right above a line: from an earlier run.
 bool stands_above(const std::string &text, std::size_t line, const std::string &comment) {
   while (line > 0) {
     const std::size_t newline = line < 2 ? std::string::npos : text.rfind('\n', line - 2);
@@ -40,15 +41,15 @@ std::map<std::size_t, std::string> comments(const File &file) {
     for (const Edit &edit : file.edits)
       if (edit.offset <= line && line < edit.offset + edit.length)
         line = start_of_line(edit.offset);
-    // Not into a macro: the line before continues.
-    if (line >= 2 && file.text[line - 2] == '\\') continue;
+    // Not into a macro: above its first line.
+    while (line >= 2 && file.text[line - 2] == '\\') line = start_of_line(line - 1);
     const std::size_t text = file.text.find_first_not_of(" \t", line);
     const std::string comment =
         fmt::format("{}/* {} {}: {} */\n", file.text.substr(line, text - line), id_of(finding.kind),
                     finding.legacy, advice(finding));
     std::string &all = above[line];
-    if (!stands_above(file.text, line, comment) && all.find(comment) == std::string::npos)
-      all += comment;
+    const bool again = finding.kind == Kind::lost && stands_above(file.text, line, comment);
+    if (!again && all.find(comment) == std::string::npos) all += comment;
   }
   return above;
 }
@@ -56,7 +57,21 @@ std::map<std::size_t, std::string> comments(const File &file) {
 }  // namespace
 
 std::string advice(const Finding &finding) {
-  return finding.kind == Kind::lost ? std::string(loss(finding.legacy)) : advice(finding.legacy);
+  switch (finding.kind) {
+    case Kind::lost: return std::string(loss(finding.legacy));
+    case Kind::not_compiled:
+      return "not compiled with these flags; run ibvexp migrate again with flags that compile it";
+    case Kind::conflict:
+      return "means different things to the sources that read it; " + advice(finding.legacy);
+    case Kind::build_left:
+      return "asks for the experimental header: convert this probe by hand when the sources are "
+             "done";
+    case Kind::in_macro: return "in the body of a macro; " + advice(finding.legacy);
+    case Kind::portable:
+      return "left alone: without this macro it compiles with rdma-core alone, and would not after "
+             "conversion; build it without, or convert both branches by hand";
+    default: return advice(finding.legacy);
+  }
 }
 
 std::string id_of(Kind kind) { return fmt::format("IBVEXP{}", static_cast<int>(kind)); }
@@ -79,6 +94,11 @@ void File::settle() {
     }
     Edit &last = kept.back();
     if (covers(last, edit.offset, edit.length) && edit.length < last.length) continue;
+    // Neighbours that go: the text between them as well.
+    if (last.text.empty() && edit.text.empty()) {
+      last.length = std::max(last.offset + last.length, edit.offset + edit.length) - last.offset;
+      continue;
+    }
     // The same place, or places that overlap, with different ideas.
     findings.insert({last.offset, Kind::conflict, last.legacy});
     const std::size_t end = std::max(last.offset + last.length, edit.offset + edit.length);
@@ -107,7 +127,25 @@ void File::settle() {
         return f.offset == at && f.kind != Kind::lost;
       });
   }
+  remove_blanks();
   remove_blank_lines();
+}
+
+// Nor does what goes leave blanks at the end of a line.
+void File::remove_blanks() {
+  std::size_t reached = 0;
+  for (Edit &edit : edits) {
+    const std::size_t end = edit.offset + edit.length;
+    const bool last =
+        edit.text.empty() && edit.length > 0 && end < text.size() && text[end] == '\n';
+    const std::size_t before =
+        last && edit.offset > 0 ? text.find_last_not_of(" \t", edit.offset - 1) : std::string::npos;
+    if (before != std::string::npos && text[before] != '\n') {
+      edit.offset = std::max(before + 1, reached);
+      edit.length = end - edit.offset;
+    }
+    reached = end;
+  }
 }
 
 // Removed lines take along the blank line behind them where that would follow an opening
@@ -136,16 +174,63 @@ void File::remove_blank_lines() {
   }
 }
 
+void File::take_out_comments() {
+  static const std::regex comment("^[ \\t]*/\\* IBVEXP(11\\d\\d) (\\S+): .* \\*/$");
+  std::vector<Finding> above;
+  for (std::size_t line = 0; line < text.size();) {
+    const std::size_t newline = std::min(text.find('\n', line), text.size());
+    const std::string words = text.substr(line, newline - line);
+    std::smatch match;
+    if (std::regex_match(words, match, comment)) {
+      above.push_back({0, static_cast<Kind>(std::stoi(match[1])), match[2]});
+      add({line, std::min(newline + 1, text.size()) - line, "", Kind::layout, ""});
+    } else if (!above.empty() && words.find("/* IBVEXP1") == std::string::npos) {
+      for (Finding &finding : above) finding.offset = line;
+      if (!above.empty()) earlier[line] = std::move(above);
+      above.clear();
+    }
+    line = newline + 1;
+  }
+}
+
+bool File::leave_again(std::size_t offset) {
+  const std::size_t newline = offset == 0 ? std::string::npos : text.rfind('\n', offset - 1);
+  const auto found = earlier.find(newline == std::string::npos ? 0 : newline + 1);
+  if (found == earlier.end()) return false;
+  findings.insert(found->second.begin(), found->second.end());
+  return true;
+}
+
+void File::leave_alone(const std::string &macros) {
+  edits.clear();
+  findings = {{uses.empty() ? 0 : uses.begin()->first, Kind::portable, macros}};
+}
+
+bool File::alone() const {
+  return findings.size() == 1 && findings.begin()->kind == Kind::portable;
+}
+
 std::size_t File::left() const {
   return static_cast<std::size_t>(std::count_if(
       findings.begin(), findings.end(), [](const Finding &f) { return f.kind != Kind::lost; }));
 }
 
-std::size_t File::converted() const {
-  return static_cast<std::size_t>(std::count_if(uses.begin(), uses.end(), [&](const auto &use) {
-    return std::any_of(edits.begin(), edits.end(),
-                       [&](const Edit &e) { return covers(e, use.first, 1); });
-  }));
+std::set<std::size_t> File::places() const {
+  std::set<std::size_t> all;
+  for (const auto &[offset, name] : uses) all.insert(offset);
+  for (const Finding &f : findings) {
+    if (f.kind == Kind::not_compiled) all.erase(f.offset);
+    else if (f.kind != Kind::lost) all.insert(f.offset);
+  }
+  return all;
+}
+
+std::size_t File::left_places() const {
+  if (alone()) return places().size();
+  std::set<std::size_t> left;
+  for (const Finding &f : findings)
+    if (f.kind != Kind::lost && f.kind != Kind::not_compiled) left.insert(f.offset);
+  return left.size();
 }
 
 std::size_t File::not_compiled() const {
@@ -154,8 +239,11 @@ std::size_t File::not_compiled() const {
                     [](const Finding &f) { return f.kind == Kind::not_compiled; }));
 }
 
-std::string File::result() const {
-  const auto above = comments(*this);
+std::string File::result() const { return alone() ? text : with(comments(*this)); }
+
+std::string File::changed() const { return with({}); }
+
+std::string File::with(const std::map<std::size_t, std::string> &above) const {
   std::string out;
   std::size_t at = 0;
   auto next_comment = above.begin();

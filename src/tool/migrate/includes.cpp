@@ -1,3 +1,6 @@
+#include "tool/migrate/conditions.h"
+#include "tool/migrate/edits.h"
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -91,9 +94,37 @@ void replace_headers(File &file) {
   }
 }
 
-// In front of the first legacy header, or of all.
+// The condition that all edits with such words stand under, or "".
+std::string common_condition(const File &file, const std::regex &pattern) {
+  std::string line;
+  bool first = true;
+  for (const Edit &edit : file.edits) {
+    if (!std::regex_search(edit.text, pattern)) continue;
+    const auto around = conditions_at(file.text, edit.offset);
+    if (around.empty() || around.front().other_branch) return "";
+    if (!first && around.front().line != line) return "";
+    line = around.front().line;
+    first = false;
+  }
+  return line;
+}
+
+// Behind the last include that no condition hides and that stands in front of the first use.
+std::size_t behind_includes(const File &file, const std::regex &pattern) {
+  std::size_t use = file.text.size();
+  for (const Edit &edit : file.edits)
+    if (std::regex_search(edit.text, pattern)) use = std::min(use, edit.offset);
+  std::size_t place = start_of_line(file, file.includes.begin()->first);
+  for (const auto &[offset, include] : file.includes)
+    if (offset < use && conditions_at(file.text, offset).empty())
+      place = file.text.find('\n', offset) + 1;
+  return place;
+}
+
+// In front of the legacy header; in files without one behind the others, under the condition
+// that the uses stand under.
 void add_headers(File &file, const std::string &folder) {
-  static const std::regex dv("(mlx5dv|MLX5DV)_\\w+");
+  static const std::regex dv("(mlx5dv|MLX5DV)_\\w+"), both("(mlx5dv|MLX5DV|ibvexp|IBVEXP)_\\w+");
   std::string wanted;
   for (const std::string &header : helpers(file, folder))
     if (!includes(file, header)) wanted += "#include <" + header + ">\n";
@@ -101,11 +132,15 @@ void add_headers(File &file, const std::string &folder) {
       !includes(file, "infiniband/mlx5_hw.h"))
     wanted += "#include <infiniband/mlx5dv.h>\n";
   if (wanted.empty() || file.includes.empty()) return;
-  auto at = std::find_if(file.includes.begin(), file.includes.end(), [](const auto &include) {
+  const auto at = std::find_if(file.includes.begin(), file.includes.end(), [](const auto &include) {
     return successor_of(include.second.name) != nullptr;
   });
-  if (at == file.includes.end()) at = file.includes.begin();
-  insert(file, {start_of_line(file, at->first), 0, wanted, Kind::include, at->second.name});
+  if (at != file.includes.end())
+    return insert(file,
+                  {start_of_line(file, at->first), 0, wanted, Kind::include, at->second.name});
+  const std::string condition = common_condition(file, both);
+  if (!condition.empty()) wanted = condition + "\n" + wanted + "#endif\n";
+  insert(file, {behind_includes(file, both), 0, wanted, Kind::include, ""});
 }
 
 }  // namespace
@@ -114,6 +149,7 @@ void change_includes(Files &files, const std::string &helper) {
   const bool whole =
       std::all_of(files.begin(), files.end(), [](const auto &file) { return file.second.whole(); });
   for (auto &[path, file] : files) {
+    if (file.alone()) continue;
     if (whole) replace_headers(file);
     add_headers(file, helper);
   }

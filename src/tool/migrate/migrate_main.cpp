@@ -35,8 +35,40 @@ std::string folder_of(const char *header, const char *in_source, const char *ins
 
 struct Choice {
   Options options;
-  bool write = false;
-  std::string report;
+  bool write = false, backup = false;
+  std::string report, out_root;
+};
+
+// Where files below one folder go, and where they lie now.
+class Place {
+ public:
+  Place(const Choice &choice, const Outcome &outcome) : choice_(choice) {
+    for (const Files *files : {&outcome.files, &outcome.build_files})
+      for (const auto &[path, file] : *files)
+        common_ = common_.empty() ? fs::path(path).parent_path() : shared(common_, path);
+  }
+
+  void write(const fs::path &path, const std::string &text) const {
+    if (choice_.out_root.empty()) {
+      if (choice_.backup)
+        fs::copy_file(path, path.string() + ".orig", fs::copy_options::overwrite_existing);
+      return write_file(path, text);
+    }
+    const fs::path to = choice_.out_root / path.lexically_relative(common_);
+    fs::create_directories(to.parent_path());
+    write_file(to, text);
+  }
+
+ private:
+  static fs::path shared(const fs::path &a, const fs::path &b) {
+    fs::path out;
+    for (auto x = a.begin(), y = b.begin(); x != a.end() && y != b.end() && *x == *y; ++x, ++y)
+      out /= *x;
+    return out;
+  }
+
+  const Choice &choice_;
+  fs::path common_;
 };
 
 int act(Choice choice) {
@@ -56,20 +88,24 @@ int act(Choice choice) {
     return exit_trouble;
   }
   // What compiled before compiles afterwards, or stays as it is.
-  const bool kept = choice.write && !outcome.failing.empty();
-  for (const auto &[path, file] : outcome.files) {
-    const std::string text = file.result();
-    if (text == file.text || kept) continue;
-    if (choice.write) write_file(path, text);
-    else print_diff(path, text);
-  }
+  const bool writes = choice.write || !choice.out_root.empty();
+  const bool kept = writes && !outcome.failing.empty();
+  const Place place(choice, outcome);
+  for (const Files *files : {&outcome.files, &outcome.build_files})
+    for (const auto &[path, file] : *files) {
+      const std::string text = files == &outcome.files ? file.result() : file.changed();
+      if (text == file.text || kept) continue;
+      if (writes) place.write(path, text);
+      else print_diff(path, text);
+    }
   fmt::print(stderr, "{}", summary(outcome));
   if (kept)
     fmt::print(stderr,
                "ibvexp-migrate: nothing was written, since the result does not compile; without "
                "--write it is shown\n");
   if (!outcome.failing.empty()) return exit_trouble;
-  return count(outcome.files).findings == 0 ? exit_ok : exit_findings;
+  return count(outcome.files).findings + left_in(outcome.build_files) == 0 ? exit_ok
+                                                                           : exit_findings;
 }
 
 int run(int argc, char **argv) {
@@ -88,7 +124,12 @@ int run(int argc, char **argv) {
       ->take_all();
   bool diff = false;
   auto *as_diff = app.add_flag("--diff", diff, "Print a unified diff (default)");
-  app.add_flag("--write", choice.write, "Change the files")->excludes(as_diff);
+  auto *write = app.add_flag("--write", choice.write, "Change the files")->excludes(as_diff);
+  app.add_flag("--backup", choice.backup, "Keep what was there as FILE.orig")->needs(write);
+  app.add_option("--out-root", choice.out_root,
+                 "Write changed files below this folder, and leave the sources as they are")
+      ->excludes(as_diff)
+      ->excludes(write);
   app.add_option("--report", choice.report, "Write what changed and what is left, as HTML or JSON");
   app.add_flag("!--no-helper", choice.options.use_helper,
                "Leave what would need a header of ours (ibvexp_migrate.h and others)");

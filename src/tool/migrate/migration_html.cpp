@@ -46,6 +46,16 @@ std::multimap<std::size_t, std::string> rows(const File &file) {
   return out;
 }
 
+std::string table(const std::string &path, const File &file, const std::string &about) {
+  const auto all = rows(file);
+  if (all.empty()) return "";
+  std::string out = fmt::format(
+      "<h2>{}</h2>\n<p>{}</p>\n<table><tr><th>Line<th>Id<th>Before<th>After, or advice</tr>\n",
+      escaped(path), about);
+  for (const auto &[offset, row] : all) out += row;
+  return out + "</table>\n";
+}
+
 }  // namespace
 
 std::string as_html(const Outcome &outcome) {
@@ -54,20 +64,14 @@ std::string as_html(const Outcome &outcome) {
       "<!doctype html>\n<html lang=en><meta charset=utf-8><title>ibvexp migrate</title>"
       "<style>{}</style>\n<h1>ibvexp migrate</h1>\n<p>{} of {} uses converted ({:.1f}&nbsp;%), {} "
       "left to do by hand, {} more not compiled with these flags.</p>\n",
-      style, sum.converted, sum.uses, sum.percent(), sum.findings - sum.not_compiled,
-      sum.not_compiled);
+      style, sum.converted(), sum.uses, sum.percent(), sum.left, sum.not_compiled);
   for (const auto *list : {&outcome.unread, &outcome.failing})
     for (const std::string &error : *list) out += "<p><code>" + escaped(error) + "</code></p>\n";
-  for (const auto &[path, file] : outcome.files) {
-    const auto all = rows(file);
-    if (all.empty()) continue;
-    out += fmt::format(
-        "<h2>{}</h2>\n<p>{} of {} uses</p>\n<table><tr><th>Line<th>Id<th>Before<th>"
-        "After, or advice</tr>\n",
-        escaped(path), file.converted(), file.uses.size() - file.not_compiled());
-    for (const auto &[offset, row] : all) out += row;
-    out += "</table>\n";
-  }
+  for (const auto &[path, file] : outcome.files)
+    out += table(path, file,
+                 fmt::format("{} of {} uses", file.places().size() - file.left_places(),
+                             file.places().size()));
+  for (const auto &[path, file] : outcome.build_files) out += table(path, file, "build file");
   return out + "</html>\n";
 }
 

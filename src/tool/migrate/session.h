@@ -20,7 +20,8 @@ struct Options {
 };
 
 struct Outcome {
-  Files files;
+  Files files, build_files;
+  bool needs_mlx5 = false;           // the result calls libmlx5
   std::vector<std::string> unread;   // sources that Clang could not parse, with the reason
   std::vector<std::string> failing;  // what does not compile afterwards
 };
