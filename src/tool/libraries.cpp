@@ -55,6 +55,14 @@ fs::path find_pairs() {
 
 fs::path find_vm() { return find("ibvexp-vm", {"vm", LIBEXEC_FROM_BIN "/vm"}); }
 
-fs::path find_migrate() { return find("ibvexp-migrate", {"migrate", "."}); }
+fs::path find_migrate() {
+  try {
+    return find("ibvexp-migrate", {"migrate", "."});
+  } catch (const std::exception &e) {
+    throw std::runtime_error(fmt::format(
+        "{}; it is in the package ibvexp-migrate, and built where libclang-14-dev or newer is",
+        e.what()));
+  }
+}
 
 }  // namespace ibvexp::tool

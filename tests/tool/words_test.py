@@ -93,6 +93,10 @@ class Words(unittest.TestCase):
             shutil.copy(IBVEXP + "-main", place)
             shutil.copy(self.show, os.path.join(place, "ibvexp-migrate"))
             self.reach(40, copy, "migrate", show=b"")
+            os.remove(os.path.join(place, "ibvexp-migrate"))
+            done = subprocess.run([copy, "migrate", "a.c"], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("package ibvexp-migrate", done.stderr)
 
     def test_the_run_script(self):
         """Its builds are taken for done."""
