@@ -92,4 +92,5 @@ def main():
         assert done.returncode == 1, f"it is whole now; the list says: {expected['left']}"
 
 
-main()
+if __name__ == "__main__":
+    main()
