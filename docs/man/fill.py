@@ -33,4 +33,5 @@ def main():
     sys.stdout.write(text)
 
 
-main()
+if __name__ == "__main__":
+    main()
