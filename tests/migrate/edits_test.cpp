@@ -1,9 +1,9 @@
 // What happens to edits that meet, and to what none reaches.
-#include "tool/migrate/conditions.h"
 #include "tool/migrate/edits.h"
 
 #include <catch.h>
 
+#include "tool/migrate/conditions.h"
 #include "tool/migrate/rules.h"
 
 using namespace ibvexp::migrate;

@@ -1,11 +1,11 @@
 // Build files that ask for the experimental header, or link what the result needs.
 #pragma once
 
-#include "tool/migrate/edits.h"
-#include "tool/migrate/rules.h"
-
 #include <string>
 #include <vector>
+
+#include "tool/migrate/edits.h"
+#include "tool/migrate/rules.h"
 
 namespace ibvexp::migrate {
 

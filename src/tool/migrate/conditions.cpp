@@ -1,9 +1,9 @@
 #include "tool/migrate/conditions.h"
 
-#include "tool/migrate/rules.h"
-
 #include <functional>
 #include <regex>
+
+#include "tool/migrate/rules.h"
 
 namespace ibvexp::migrate {
 

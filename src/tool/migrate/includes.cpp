@@ -1,6 +1,3 @@
-#include "tool/migrate/conditions.h"
-#include "tool/migrate/edits.h"
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -10,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "tool/migrate/conditions.h"
 #include "tool/migrate/edits.h"
 
 namespace ibvexp::migrate {

@@ -1,9 +1,5 @@
 #include "tool/migrate/session.h"
 
-#include "tool/migrate/build_files.h"
-#include "tool/migrate/conditions.h"
-#include "tool/migrate/rewriter.h"
-
 #include <clang/AST/ASTConsumer.h>
 #include <clang/Basic/SourceManager.h>
 #include <clang/Basic/Version.h>
@@ -16,7 +12,6 @@
 #include <clang/Tooling/ArgumentsAdjusters.h>
 #include <clang/Tooling/CompilationDatabase.h>
 #include <clang/Tooling/Tooling.h>
-
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
@@ -28,6 +23,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "tool/migrate/build_files.h"
+#include "tool/migrate/conditions.h"
 #include "tool/migrate/rewriter.h"
 
 namespace fs = std::filesystem;
