@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <deque>
 #include <fstream>
 #include <mutex>
 #include <string>
@@ -60,6 +61,46 @@ TEST_CASE("A write posted before its queue pair is stopped arrives", "[direct_te
       REQUIRE(to.bytes[7] == round + 1);
       if (stopped == IBV_QPS_ERR) REQUIRE(a.wait()->op_own >> 4 == MLX5_CQE_REQ);
     }
+}
+
+// Posts to others overwrite the doorbell registers that would announce it.
+TEST_CASE("A write posted before one of many queue pairs is stopped arrives", "[direct_test]") {
+  Context c;
+  Memory from(c, 64), to(c, 64), elsewhere(c, 64);
+  constexpr size_t others = 400, loud = 24;
+  std::deque<Rc> idle;
+  while (idle.size() < others) {
+    Rc &q = idle.emplace_back(c);
+    q.connect(q.qp->qp_num, c.port.lid);
+  }
+  const auto post_to_all = [&](Rc &a) {
+    a.write(from, 64, to.address(), to.mr->rkey);
+    for (size_t i = 0; i < loud; ++i) {
+      idle[i].write(from, 64, elsewhere.address(), elsewhere.mr->rkey);
+    }
+  };
+  for (int round = 1; round <= 20; ++round) {
+    CAPTURE(round);
+    from.bytes[7] = static_cast<uint8_t>(round);
+    {
+      Rc b(c), a(c);  // destroyed in reverse order
+      a.connect(b.qp->qp_num, c.port.lid);
+      b.connect(a.qp->qp_num, c.port.lid);
+      // The device leaves them alone once they have been idle.
+      a.nop();
+      a.wait();
+      usleep(10'000);
+      post_to_all(a);
+      if (round % 3 != 0) {
+        ibv_qp_attr attr{};
+        attr.qp_state = round % 3 == 1 ? IBV_QPS_ERR : IBV_QPS_RESET;
+        REQUIRE(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE) == 0);
+        REQUIRE(to.bytes[7] == round);
+      }
+    }
+    REQUIRE(to.bytes[7] == round);
+    for (size_t i = 0; i < loud; ++i) idle[i].wait();
+  }
 }
 
 namespace {

@@ -266,13 +266,15 @@ bool engine_step(u64 now_ns) {
   return any;
 }
 
-void engine_settle() {
+void engine_settle(Qp *qp) {
   // A sender that was let in just now needs time to notice, and a processor;
   // more traffic may come all the while.
   constexpr u64 first_max_wait_ns = 1'000'000'000, traffic_ns = 20'000'000;
   constexpr int quiet_enough = 4;  // doorbell registers are looked at in turn
   Process &p = process();
   if (!p.started) return;
+  // Among many, it might not be looked at for a while.
+  if (qp != nullptr) qp_wake(*qp);
   const u64 begin = device_clock_ns();
   for (int quiet = 0; quiet < quiet_enough;) {
     const u64 now = device_clock_ns();

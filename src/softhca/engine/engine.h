@@ -11,14 +11,15 @@
 namespace softhca {
 
 struct PacketHeader;
+struct Qp;
 
 // One pass over rings, active QPs and watched CQs. Device lock held.
 bool engine_step(u64 now_ns);
 
 // Before something is taken away that packets may name: what was sent to this
 // process takes effect, as on hardware, where it does within microseconds of
-// being posted. Device lock held.
-void engine_settle();
+// being posted; and what was posted to the queue pair is sent. Device lock held.
+void engine_settle(Qp * = nullptr);
 
 // Something was done that the engine has to look at. Device lock held.
 void engine_nudge();

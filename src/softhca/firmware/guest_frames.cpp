@@ -80,7 +80,7 @@ Status Hca::sq_modify(Command &c) {
     if (it == rates_.end()) return Status::bad_resource;
     rate = it->second;
   }
-  if (r->qp->state == QpState::rts) engine_settle();
+  if (r->qp->state == QpState::rts) engine_settle(r->qp);
   const Status s = modify_sq(c, *r->qp);
   if (s == Status::ok && paced) {
     r->qp->attr.rate_limit = rate.kbps;

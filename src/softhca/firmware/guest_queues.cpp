@@ -174,7 +174,7 @@ Status Hca::qp_modify(Command &c) {
   if (r == nullptr) return Status::bad_resource;
   Qp &qp = *r->qp;
   const bool works = qp.state >= QpState::rtr && qp.state != QpState::err;
-  if (works && ends_qp(c.opcode())) engine_settle();
+  if (works && ends_qp(c.opcode())) engine_settle(&qp);
   Resource none(Kind::qp, 0, c.uid());
   std::shared_ptr<View> ring, record;
   GuestScope scope(*this, c.uid(), none, ring, record);

@@ -32,6 +32,7 @@ struct DevxCq : DevxQueue {
 struct DevxQp : DevxQueue {
   explicit DevxQp(File &f) : DevxQueue(f) {}
   ~DevxQp() override;
+  Qp *queue_pair() const override { return qp; }
   Qp *qp = nullptr;
   u8 *thread_uar = nullptr;       // with old libraries
   std::array<u8, 232> context{};  // as it was created; not of a DCT

@@ -94,7 +94,7 @@ int commit(File &file, Attrs &attrs, u16 id, std::unique_ptr<Object> object) {
 }
 
 void settle(const Object &object) {
-  if (!object.inherited()) engine_settle();
+  if (!object.inherited()) engine_settle(object.queue_pair());
 }
 
 int destroy_settled(File &file, Attrs &attrs, u16 id) {

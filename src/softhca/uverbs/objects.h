@@ -64,6 +64,8 @@ class Object {
   Object &operator=(const Object &) = delete;
   // 0, or the errno with which the kernel refuses to destroy it now.
   // EINVAL is how the kernel names firmware's BAD_RES_STATE.
+  // What posts to it, if anything: see settle().
+  virtual Qp *queue_pair() const { return nullptr; }
   virtual int can_destroy() const { return users != 0 ? EBUSY : held != 0 ? EINVAL : 0; }
   // Made by the parent of a fork. Its queues are in memory that the child may
   // not even have: it can be destroyed and nothing else.
@@ -325,6 +327,7 @@ struct QpObject : Object {
 
   explicit QpObject(File &f) : Object(f, kind) {}
   ~QpObject() override;
+  Qp *queue_pair() const override { return qp; }
   int can_destroy() const override;
   // Becomes one more handle on a shared target QP.
   void open_target(SharedQp *to, XrcdObject *domain, u64 user, EventChannel *events);
@@ -355,7 +358,7 @@ struct QpObject : Object {
 // Nobody need wait for the completion of a datagram before destroying its QP:
 // a real device has sent it within microseconds (mckey relies on it). Here a
 // first record has to wait for the receiver's process to look at its ring.
-void send_posted_datagrams(const Qp &);
+void send_posted_datagrams(Qp &);
 // In a forked child: the parent's multicast attachments are not its own.
 void forget_multicast();
 
