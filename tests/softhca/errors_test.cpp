@@ -1,4 +1,6 @@
 // Every way a request can fail: syndromes, vendor syndromes, states, flushes.
+#include <algorithm>
+
 #include "rig.h"
 
 using namespace softhca;
@@ -167,6 +169,158 @@ TEST_CASE("A bad key in the receive WQE", "[error]") {
     CHECK(p.b_cq.expect().byte_count() == 8);
     CHECK(p.a_cq.expect().opcode() == 0);
   }
+}
+
+namespace {
+
+// Another key for the memory of a region, which can go before the memory does.
+struct SecondKey {
+  explicit SecondKey(const Region &r) : key(process().mkeys.create(pdn)) {
+    key->access = full_access;
+    key->start = key->host_base = r.address();
+    key->length = r.size();
+  }
+  ~SecondKey() {
+    destroy();
+    if (above != nullptr) process().mkeys.destroy(above);
+  }
+  void destroy() {
+    if (key != nullptr) process().mkeys.destroy(key);
+    key = nullptr;
+  }
+  // One that leads to it, as a window does.
+  u32 lead_there() {
+    above = process().mkeys.create(pdn);
+    above->kind = Mkey::Kind::indirect;
+    above->access = full_access;
+    above->start = key->start;
+    above->length = key->length;
+    above->set_entries({{key->length, key->key(), key->start, 0}});
+    return above->key();
+  }
+  Mkey *key, *above = nullptr;
+};
+
+// Runs the device until the first byte of `r` is set. All of a long message is not there yet.
+void step_until_touched(const Region &r) {
+  const volatile u8 *first = reinterpret_cast<const u8 *>(r.address());
+  while (*first == 0) engine_step(device_clock_ns());
+}
+
+void expect_untouched(Region &r) {
+  CHECK(std::all_of(r.data(), r.data() + r.size(), [](u8 b) { return b == 0; }));
+}
+
+}  // namespace
+
+TEST_CASE("A message stops where its memory key goes", "[error]") {
+  constexpr u32 bytes = 64 << 20;
+  Rig rig;
+  Pair p(rig);
+  Region from(bytes, full_access), to(bytes, full_access);
+  std::memset(from.data(), 1, bytes);
+  SecondKey source(from), target(to);
+  const auto clear = [&] { std::memset(to.data(), 0, bytes); };
+  SECTION("the target of a write") {
+    p.a.post(Wqe(WqeOpcode::rdma_write)
+                 .remote(to.address(), target.key->key())
+                 .data(bytes, from.key(), from.address()));
+    step_until_touched(to);
+    clear();
+    target.destroy();
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+    CHECK(p.b.qp->state == QpState::err);
+  }
+  SECTION("memory behind the key of a write") {
+    p.a.post(Wqe(WqeOpcode::rdma_write)
+                 .remote(to.address(), target.lead_there())
+                 .data(bytes, from.key(), from.address()));
+    step_until_touched(to);
+    clear();
+    target.destroy();
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+  }
+  SECTION("a window that its own side invalidates") {
+    const u32 rkey = target.lead_there();
+    p.a.post(Wqe(WqeOpcode::rdma_write)
+                 .remote(to.address(), rkey)
+                 .data(bytes, from.key(), from.address()));
+    step_until_touched(to);
+    clear();
+    p.b.post(Wqe(WqeOpcode::local_inv).imm(swap32(rkey)));
+    qp_wake(*p.b.qp);
+    while (p.b.qp->sq_consumed == 0) engine_step(device_clock_ns());
+    clear();
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+  }
+  SECTION("the source of a read") {
+    p.a.post(Wqe(WqeOpcode::rdma_read)
+                 .remote(from.address(), source.key->key())
+                 .data(bytes, to.key(), to.address()));
+    step_until_touched(to);
+    source.destroy();
+    rig.step();
+    expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
+    CHECK(p.b.qp->state == QpState::err);
+    clear();
+  }
+  SECTION("the target of a read") {
+    p.a.post(Wqe(WqeOpcode::rdma_read)
+                 .remote(from.address(), from.key())
+                 .data(bytes, target.key->key(), to.address()));
+    step_until_touched(to);
+    clear();
+    target.destroy();
+    rig.step();
+    expect_error(p.a_cq, Syndrome::local_protection, 0x52, 0);
+  }
+  SECTION("the buffer of a receive") {
+    p.b.post_receive({{bytes, target.key->key(), to.address()}});
+    p.a.post(Wqe(WqeOpcode::send).data(bytes, from.key(), from.address()));
+    step_until_touched(to);
+    clear();
+    target.destroy();
+    rig.step();
+    CHECK(p.b_cq.expect().syndrome() == static_cast<u8>(Syndrome::local_protection));
+    expect_error(p.a_cq, Syndrome::remote_operation, 0x89, 0);
+  }
+  expect_untouched(to);
+}
+
+TEST_CASE("What is sent again needs its memory key", "[error][rnr]") {
+  constexpr u64 second = 1'000'000'000;
+  Rig rig;
+  QpOptions o;
+  o.rnr_retry = 7;
+  Pair p(rig, o);
+  Region from(64, full_access), to(64, full_access);
+  SecondKey source(from);
+  p.a.post(Wqe(WqeOpcode::send).data(64, source.key->key(), from.address()));
+  rig.step();
+  source.destroy();
+  p.b.post_receive({{64, to.key(), to.address()}});
+  rig.step(second);
+  expect_error(p.a_cq, Syndrome::local_protection, 0x52, 0);
+  p.b_cq.expect_none();
+}
+
+TEST_CASE("A key is used by what was posted before it is invalidated", "[error]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, full_access), to(64, full_access);
+  SecondKey source(from);
+  from.fill(5);
+  const u32 lkey = source.lead_there();
+  p.a.post(
+      Wqe(WqeOpcode::rdma_write).remote(to.address(), to.key()).data(64, lkey, from.address()));
+  p.a.post(Wqe(WqeOpcode::local_inv).imm(swap32(lkey)));
+  rig.step();
+  CHECK(p.a_cq.expect().opcode() == 0);
+  CHECK(p.a_cq.expect().opcode() == 0);
+  CHECK(std::memcmp(from.data(), to.data(), 64) == 0);
 }
 
 TEST_CASE("RNR: the sender waits, retries and gives up", "[error][rnr]") {

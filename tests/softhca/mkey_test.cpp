@@ -236,7 +236,8 @@ TEST_CASE("a refusal leaves the list of spans as it was", "[mkey]") {
   Keys keys;
   Mkey *a = keys.direct(0, 100, 0x1000);
   Mkey *k = keys.list({{10, a->key(), 50}, {10, 0xbad00, 0}});
-  SpanList out = {{0x1000 + 40, 10}};  // which the first entry would extend
+  // Which the first entry would extend.
+  SpanList out = {{0x1000 + 40, 10, Span::Kind::application, k->index, a->index}};
   const SpanList before = out;
   CHECK(resolve(keys.table, k->key(), 0, 20, 0, us, out) == refused);
   CHECK(out == before);
@@ -598,7 +599,8 @@ TEST_CASE("resolve agrees with a naive model", "[mkey]") {
           REQUIRE(expected[b].kind == span.kind);
           if (span.kind != Span::Kind::null) REQUIRE(expected[b].address == span.address + j);
         }
-        if (s != 0 && keys.out[s - 1].kind == span.kind)  // nothing left to merge
+        if (s != 0 && keys.out[s - 1].kind == span.kind &&
+            keys.out[s - 1].memory_key == span.memory_key)  // nothing left to merge
           REQUIRE((span.kind != Span::Kind::null &&
                    keys.out[s - 1].address + keys.out[s - 1].length != span.address));
       }

@@ -243,6 +243,7 @@ bool copy_spans(Direction direction, const SpanList &list, u64 offset, u8 *devic
       offset -= span.length;
       continue;
     }
+    if (span.kind == Span::Kind::gone) return false;
     const u64 address = span.address + offset;
     const u64 bytes = std::min(span.length - offset, length);
     offset = 0;

@@ -13,12 +13,14 @@ namespace softhca {
 
 // A piece of resolved memory. `direct` memory is the device's own (device
 // memory, inline data) and is copied without checks; `null` swallows writes
-// and reads as zeroes.
+// and reads as zeroes; `gone` was taken away since: copies fail.
 struct Span {
-  enum class Kind : u8 { application, direct, null };
+  enum class Kind : u8 { application, direct, null, gone };
   u64 address = 0;
   u64 length = 0;
   Kind kind = Kind::application;
+  // Numbers of memory keys: the one that the request names, and the one whose memory it is.
+  u32 key = 0, memory_key = 0;
 };
 using SpanList = std::vector<Span>;
 

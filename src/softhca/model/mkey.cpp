@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "model/paging.h"
 
 namespace softhca {
 
@@ -29,15 +30,16 @@ bool indirect_kind(const Mkey &k) {
   return k.kind == Mkey::Kind::indirect || k.kind == Mkey::Kind::repeat;
 }
 
-void append(SpanList &out, Span::Kind kind, u64 address, u64 length) {
+void append(SpanList &out, const Span &s) {
   if (!out.empty()) {
     Span &last = out.back();
-    if (last.kind == kind && (kind == Span::Kind::null || last.address + last.length == address)) {
-      last.length += length;
+    if (last.kind == s.kind && last.key == s.key && last.memory_key == s.memory_key &&
+        (s.kind == Span::Kind::null || last.address + last.length == s.address)) {
+      last.length += s.length;
       return;
     }
   }
-  out.push_back({address, length, kind});
+  out.push_back(s);
 }
 
 // One translation. Entries of a list mostly name the same key, so the last
@@ -52,6 +54,7 @@ class Walk {
   bool visit(u32 key, u64 address, u64 length, u32 need, u32 depth) {
     const Mkey *k = find(key, depth);
     if (k == nullptr || !permitted(*k, key, need, depth)) return false;
+    if (depth == 0) named_ = k->index;
     // Pages come to the key that the driver of a kernel knows, not to those behind it.
     const bool brings = k->paged && paged_ == nullptr;
     if (brings) {
@@ -71,11 +74,11 @@ class Walk {
     switch (k.kind) {
       case Mkey::Kind::null:
         if (paged_ != nullptr) return miss();
-        add(Span::Kind::null, 0, length);
+        add(k, Span::Kind::null, 0, length);
         return true;
       case Mkey::Kind::implicit:
         if (address + (length - 1) < address) return refuse(key, "wraps around");
-        add(Span::Kind::application, address, length);
+        add(k, Span::Kind::application, address, length);
         return true;
       default: break;
     }
@@ -87,10 +90,12 @@ class Walk {
     const u32 below = (need & access_modify) != 0 ? u32{access_local_write} : 0;
     switch (k.kind) {
       case Mkey::Kind::direct:
-        add(Span::Kind::application, k.host_base + offset, length);
+        add(k, Span::Kind::application, k.host_base + offset, length);
         return true;
       case Mkey::Kind::pages: return through_pages(k, offset, length, need);
-      case Mkey::Kind::device: add(Span::Kind::direct, k.host_base + offset, length); return true;
+      case Mkey::Kind::device:
+        add(k, Span::Kind::direct, k.host_base + offset, length);
+        return true;
       default:
         if (depth == max_indirection) return refuse(key, "nested too deeply");
         return k.ksm_bytes != 0 ? through_ksm(k, offset, length, below, depth)
@@ -128,8 +133,8 @@ class Walk {
     return granted || refuse(key, "access");
   }
 
-  void add(Span::Kind kind, u64 address, u64 length) {
-    append(out_, kind, address, length);
+  void add(const Mkey &k, Span::Kind kind, u64 address, u64 length) {
+    append(out_, {address, length, kind, named_, k.index});
     produced_ += length;
   }
 
@@ -154,7 +159,7 @@ class Walk {
                    ? miss()
                    : refuse(k.key(), "beyond its translations");
       const u64 here = std::min(page - within, length);
-      add(Span::Kind::application, (k.page_addresses[i] & ~present_bits) + within, here);
+      add(k, Span::Kind::application, (k.page_addresses[i] & ~present_bits) + within, here);
       length -= here;
     }
     return true;
@@ -205,6 +210,7 @@ class Walk {
   const Requester &who_;
   SpanList &out_;
   const bool below_signature_;
+  u32 named_ = 0;     // number of the key of the request
   u64 produced_ = 0;  // bytes in `out_`
   const Mkey *paged_ = nullptr;
   u64 paged_at_ = 0, paged_length_ = 0, paged_from_ = 0;
@@ -247,6 +253,7 @@ Mkey *MkeyTable::create(u32 pdn) {
 }
 
 void MkeyTable::destroy(Mkey *mkey) {
+  forget_key(mkey->index);
   keys_.erase(mkey->index);
   delete mkey;
 }
@@ -290,6 +297,7 @@ bool invalidate(MkeyTable &table, u32 key, const Requester &who, bool remote) {
   if (remote && !k->remote_invalidate) return false;
   k->free = true;
   k->qpn = any_qpn;
+  forget_key(k->index, who.qpn, remote ? PageSide::receive : PageSide::send);
   return true;
 }
 

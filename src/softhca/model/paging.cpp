@@ -15,32 +15,60 @@ PageWait &wait_of(Qp &qp, PageSide side) {
 }
 
 // Pieces of memory by address, which do not overlap.
-class Gone {
+class GonePages {
  public:
-  explicit Gone(SpanList gone) : gone_(std::move(gone)) {
+  explicit GonePages(SpanList gone) : gone_(std::move(gone)) {
     std::sort(gone_.begin(), gone_.end(),
               [](const Span &a, const Span &b) { return a.address < b.address; });
   }
-  void take_from(SpanList &spans) const {
-    for (Span &s : spans)
-      if (s.kind == Span::Kind::application && touches(s)) s.address = ~u64{0} - s.length;
-  }
-
- private:
-  bool touches(const Span &s) const {
+  bool operator()(const Span &s) const {
+    if (s.kind != Span::Kind::application) return false;
     const auto next = std::lower_bound(
         gone_.begin(), gone_.end(), s.address,
         [](const Span &g, u64 address) { return g.address + g.length <= address; });
     return next != gone_.end() && next->address < s.address + s.length;
   }
+
+ private:
   SpanList gone_;
 };
 
-void take_from(Responder &r, const Gone &gone) {
-  gone.take_from(r.wqe.spans);
-  gone.take_from(r.target);
-  for (Response &response : r.responses) gone.take_from(response.spans);
+template <class Gone>
+void take_from(SpanList &spans, const Gone &gone) {
+  for (Span &s : spans)
+    if (gone(s)) s.kind = Span::Kind::gone;
 }
+
+template <class Gone>
+void take_from(const std::vector<std::unique_ptr<SignedPart>> &parts, const Gone &gone) {
+  for (const auto &part : parts) take_from(part->memory, gone);
+}
+
+template <class Gone>
+void take_from(const SendEngine &send, const Gone &gone) {
+  for (const auto *list : {&send.inflight, &send.own})
+    for (const auto &w : *list) {
+      take_from(w->spans, gone);
+      take_from(w->signed_parts, gone);
+    }
+}
+
+template <class Gone>
+void take_from(Responder &r, const Gone &gone) {
+  take_from(r.wqe.spans, gone);
+  take_from(r.wqe.signed_parts, gone);
+  take_from(r.target, gone);
+  for (Response &response : r.responses) take_from(response.spans, gone);
+  for (const auto &[peer, connection] : r.connections) take_from(*connection, gone);
+}
+
+template <class Gone>
+void take_from(const Qp &qp, PageSide side, const Gone &gone) {
+  if (side == PageSide::send && qp.send) take_from(*qp.send, gone);
+  if (side == PageSide::receive && qp.responder) take_from(*qp.responder, gone);
+}
+
+constexpr PageSide both_sides[] = {PageSide::send, PageSide::receive};
 
 }  // namespace
 
@@ -62,16 +90,18 @@ void pages_came(Qp &qp, PageSide side, bool failed) {
 
 void forget_pages(const SpanList &pages) {
   if (pages.empty()) return;
-  const Gone gone(pages);
-  for (const auto &[number, qp] : process().qps) {
-    if (qp->send) {
-      for (const auto &w : qp->send->inflight) gone.take_from(w->spans);
-      for (const auto &w : qp->send->own) gone.take_from(w->spans);
-    }
-    if (!qp->responder) continue;
-    take_from(*qp->responder, gone);
-    for (const auto &[peer, connection] : qp->responder->connections) take_from(*connection, gone);
-  }
+  const GonePages gone(pages);
+  for (const auto &[number, qp] : process().qps)
+    for (const PageSide side : both_sides) take_from(*qp, side, gone);
+}
+
+void forget_key(u32 index) { forget_key(index, ~0u, PageSide::send); }
+
+void forget_key(u32 index, u32 qpn, PageSide spared) {
+  const auto gone = [&](const Span &s) { return s.key == index || s.memory_key == index; };
+  for (const auto &[number, qp] : process().qps)
+    for (const PageSide side : both_sides)
+      if (number != qpn || side != spared) take_from(*qp, side, gone);
 }
 
 }  // namespace softhca

@@ -16,5 +16,9 @@ bool wait_for_pages(Qp &, PageSide, const PageFault &);
 void pages_came(Qp &, PageSide, bool failed);
 // Memory that is not behind its key any more: what is on its way there, or from there, fails.
 void forget_pages(const SpanList &gone);
+// The same for all that was reached by a key, which is destroyed or changed. If a work
+// request does that, the ones before it on the same side of the same QP are spared.
+void forget_key(u32 index);
+void forget_key(u32 index, u32 qpn, PageSide spared);
 
 }  // namespace softhca

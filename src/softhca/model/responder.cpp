@@ -202,6 +202,14 @@ bool waits_for_memory(Request &q, Syndrome s, const PageFault &missing) {
   return true;
 }
 
+// What a request is refused with whose memory cannot be copied.
+Nak refusal(const SpanList &spans) {
+  return std::any_of(spans.begin(), spans.end(),
+                     [](const Span &s) { return s.kind == Span::Kind::gone; })
+             ? Nak::remote_access
+             : Nak::remote_operation;
+}
+
 void do_write(Request &q) {
   Responder &r = q.r;
   const bool with_imm = q.opcode() == WqeOpcode::rdma_write_imm;
@@ -227,7 +235,7 @@ void do_write(Request &q) {
   }
   if (u64{r.received} + q.h.payload > total_length(r.target) ||
       (q.h.payload != 0 && !write_spans(r.target, r.received, q.payload, q.h.payload)))
-    return refuse(q, Nak::remote_operation, EventType::qp_access_err);
+    return refuse(q, refusal(r.target), EventType::qp_access_err);
   r.received += q.h.payload;
   advance(q);
   if (!q.last()) return acknowledge_part(q);
@@ -473,7 +481,7 @@ bool push(Qp &qp, Responder &r) {
       if (sent == Sent::fault) {
         h.kind = PacketKind::ack;
         h.psn = next.psn;
-        h.nak = Nak::remote_operation;
+        h.nak = refusal(next.spans);
         h.payload = 0;
         (void)transmit(slot, h, nullptr, 0, nullptr);
         r.responses.pop_front();

@@ -310,11 +310,11 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
       return refuse(Syndrome::local_qp_op, key, "malformed or too many translations");
     k->paged |= who.driver;
   }
+  // The driver of a kernel also changes single pages of keys in use.
+  const bool all = !k->free && (mask != 0 || !who.driver);
   apply_context(*k, context, mask);
-  if (pages && k->free)
-    for (const u64 page : k->page_addresses)
-      if ((page & present_bits) != 0) gone.push_back({page & ~present_bits, u64{1} << k->log_page});
-  forget_pages(gone);
+  if (all) forget_key(k->index, who.qpn, PageSide::send);
+  else forget_pages(gone);
   k->signature = std::move(rules);
   if ((mask & mask_signature_error) != 0) k->reports_signature_error = true;
   return Syndrome::ok;

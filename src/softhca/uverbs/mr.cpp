@@ -7,6 +7,7 @@
 #include <rdma/ib_user_verbs.h>
 
 #include "model/memory.h"
+#include "model/paging.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/privilege.h"
 
@@ -133,6 +134,7 @@ int rereg_mr(File &file, Attrs &attrs) {
   mr->key->pdn = pd->pdn;
   mr->key->access = access;
   set_range(*mr->key.get(), range, access);
+  forget_key(mr->key->index);
   return 0;
 }
 
