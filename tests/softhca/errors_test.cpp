@@ -1,4 +1,6 @@
 // Every way a request can fail: syndromes, vendor syndromes, states, flushes.
+#include <sys/mman.h>
+
 #include <algorithm>
 
 #include "rig.h"
@@ -321,6 +323,132 @@ TEST_CASE("A key is used by what was posted before it is invalidated", "[error]"
   CHECK(p.a_cq.expect().opcode() == 0);
   CHECK(p.a_cq.expect().opcode() == 0);
   CHECK(std::memcmp(from.data(), to.data(), 64) == 0);
+}
+
+namespace {
+
+constexpr u32 first_psn = 0xfffff0;  // see TestQp::connect()
+
+// Part of a message of two packets of the path MTU, or of others behind it.
+void deliver(Rig &rig, TestQp &to, u32 src_qpn, WqeOpcode op, u32 packet, u16 flags,
+             Service service = Service::uc, u32 connection = 0) {
+  constexpr u32 mtu = 1024;
+  static const u8 payload[mtu] = {7, 7, 7};
+  PacketHeader h{};
+  h.kind = PacketKind::request;
+  h.service = service;
+  h.opcode = static_cast<u8>(op);
+  h.src_qpn = src_qpn;
+  h.dst_qpn = to.qp->qpn;
+  h.dst_lid = rig.device().port(1).lid;
+  h.flags = flags;
+  h.psn = psn_add(first_psn, packet);
+  h.npsn = 1;
+  h.payload = mtu;
+  h.message_bytes = 2 * mtu;
+  h.connection = connection;
+  qp_receive_request(*to.qp, h, payload);
+}
+
+// A key for memory that is not there.
+struct Unmapped {
+  Unmapped() : key(process().mkeys.create(pdn)) {
+    void *p = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(p, 4096);
+    key->access = full_access;
+    key->start = key->host_base = reinterpret_cast<u64>(p);
+    key->length = 4096;
+  }
+  ~Unmapped() { process().mkeys.destroy(key); }
+  Mkey *key;
+};
+
+}  // namespace
+
+TEST_CASE("An unreliable message that loses a packet leaves its receive to the next", "[error]") {
+  Rig rig;
+  QpOptions o;
+  o.type = QpType::uc;
+  Pair p(rig, o, o);
+  Region to(3 * 4096, full_access);
+  const u32 from = p.a.qp->qpn;
+  for (u32 i = 0; i < 3; ++i) p.b.post_receive({{4096, to.key(), to.address(i * 4096)}});
+  deliver(rig, p.b, from, WqeOpcode::send, 0, packet_first);
+  SECTION("the middle") { deliver(rig, p.b, from, WqeOpcode::send, 2, 0); }
+  SECTION("the end") {}
+  deliver(rig, p.b, from, WqeOpcode::send, 3, packet_first);
+  deliver(rig, p.b, from, WqeOpcode::send, 4, packet_last);
+  const Completion c = p.b_cq.expect();
+  CHECK(c.opcode() == static_cast<u8>(CqeOpcode::resp_send));
+  CHECK(c.wqe_counter() == 0);
+  CHECK(c.byte_count() == 2048);
+  CHECK(to.data()[1024] == 7);
+
+  // A message in progress when the QP stops is flushed with the others.
+  deliver(rig, p.b, from, WqeOpcode::send, 5, packet_first);
+  qp_set_state(*p.b.qp, QpState::err);
+  for (const u16 counter : {1, 2}) {
+    const Completion flushed = p.b_cq.expect();
+    CHECK(flushed.syndrome() == static_cast<u8>(Syndrome::flush));
+    CHECK(flushed.wqe_counter() == counter);
+  }
+  p.b_cq.expect_none();
+}
+
+TEST_CASE("A shared receive WQE of an unreliable message that is lost ends", "[error]") {
+  Rig rig;
+  TestSrq srq;
+  QpOptions o;
+  o.type = QpType::uc;
+  QpOptions receiver = o;
+  receiver.srq = &srq.srq;
+  Pair p(rig, o, receiver);
+  Region to(2 * 4096, full_access);
+  for (u32 i = 0; i < 2; ++i) srq.post(4096, to.key(), to.address(i * 4096));
+  deliver(rig, p.b, p.a.qp->qpn, WqeOpcode::send, 0, packet_first);
+  deliver(rig, p.b, p.a.qp->qpn, WqeOpcode::send, 3, packet_first);
+  Completion c = p.b_cq.expect();
+  CHECK(c.syndrome() == static_cast<u8>(Syndrome::flush));
+  CHECK(c.wqe_counter() == 0);
+  deliver(rig, p.b, p.a.qp->qpn, WqeOpcode::send, 4, packet_last);
+  c = p.b_cq.expect();
+  CHECK(c.opcode() == static_cast<u8>(CqeOpcode::resp_send));
+  CHECK(c.wqe_counter() == 1);
+}
+
+TEST_CASE("A write with immediate that fails ends its receive", "[error]") {
+  Rig rig;
+  TestSrq srq;
+  QpOptions o;
+  SECTION("of the queue pair") {}
+  SECTION("of a shared queue") { o.srq = &srq.srq; }
+  Pair p(rig, {}, o);
+  Region from(64, full_access), to(64, full_access);
+  Unmapped nowhere;
+  if (o.srq != nullptr) srq.post(64, to.key(), to.address());
+  else p.b.post_receive({});
+  p.a.post(Wqe(WqeOpcode::rdma_write_imm)
+               .remote(nowhere.key->start, nowhere.key->key())
+               .data(8, from.key(), from.address()));
+  rig.step();
+  expect_error(p.a_cq, Syndrome::remote_operation, 0x89, 0);
+  const Completion c = p.b_cq.expect();
+  CHECK(c.syndrome() == static_cast<u8>(Syndrome::flush));
+  CHECK(c.wqe_counter() == 0);
+  p.b_cq.expect_none();
+}
+
+TEST_CASE("A receive that fails on an unreliable connection completes once", "[error]") {
+  Rig rig;
+  QpOptions o;
+  o.type = QpType::uc;
+  Pair p(rig, o, o);
+  Region from(64, full_access), to(64, full_access);
+  p.b.post_receive({{8, to.key(), to.address()}});
+  p.a.post(Wqe(WqeOpcode::send).data(64, from.key(), from.address()));
+  rig.step();
+  CHECK(p.b_cq.expect().syndrome() == static_cast<u8>(Syndrome::local_length));
+  p.b_cq.expect_none();
 }
 
 TEST_CASE("RNR: the sender waits, retries and gives up", "[error][rnr]") {

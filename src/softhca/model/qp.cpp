@@ -55,13 +55,6 @@ void enter_rts(Qp &qp) {
   send.connection = static_cast<u32>(device_clock_ns());
 }
 
-// A receive WQE whose message will never be complete.
-void abandon_message(Qp &qp, Responder &r) {
-  if (!r.wqe.taken) return;
-  r.wqe.taken = false;
-  complete_receive_error(qp, qp.srq, r.wqe, Syndrome::flush);
-}
-
 void enter_error(Qp &qp) {
   flush_send(qp);
   if (qp.responder) {
@@ -70,7 +63,6 @@ void enter_error(Qp &qp) {
     // back may be full, or not open yet where this was the first request.
     auto &responses = qp.responder->responses;
     if (!responses.empty() && !responses.back().ends()) responses.clear();
-    qp.responder->in_message = false;
   }
   qp_flush_receive(qp);
   // With an SRQ there is nothing of the QP's own to flush: an event says that

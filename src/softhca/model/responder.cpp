@@ -26,6 +26,15 @@ struct Request {
   bool last() const { return (h.flags & packet_last) != 0; }
 };
 
+Srq *srq_of(const Qp &qp, Service service, u32 xrc_srqn) {
+  if (service != Service::xrc) return qp.srq;
+  const auto it = process().srqs.find(xrc_srqn);
+  if (it == process().srqs.end() || it->second->xrcd != qp.xrcd) return nullptr;
+  return it->second;
+}
+
+Srq *receive_srq(const Request &q) { return srq_of(q.qp, q.h.service, q.h.xrc_srqn); }
+
 bool acknowledged_service(const Qp &qp) { return qp.type != QpType::uc; }
 
 void list_for_push(Qp &qp) {
@@ -80,8 +89,7 @@ void negative(Request &q, Nak nak, u32 psn) {
 // A request that cannot be executed ends the connection: the QP, or for a DC
 // target only the connection of this initiator.
 void refuse(Request &q, Nak nak, EventType event) {
-  q.r.in_message = false;
-  q.r.wqe.taken = false;
+  abandon_message(q.qp, q.r);
   // On an unreliable connection nobody is answered: the message is dropped.
   if (q.qp.type == QpType::uc) return;
   negative(q, nak, q.r.expected_psn);
@@ -91,13 +99,6 @@ void refuse(Request &q, Nak nak, EventType event) {
   }
   (void)qp_run_responder(q.qp);  // the NAK goes out before the state changes, if it can
   qp_fail(q.qp, event);
-}
-
-Srq *receive_srq(const Request &q) {
-  if (q.h.service != Service::xrc) return q.qp.srq;
-  const auto it = process().srqs.find(q.h.xrc_srqn);
-  if (it == process().srqs.end() || it->second->xrcd != q.qp.xrcd) return nullptr;
-  return it->second;
 }
 
 // Whose memory a remote key may name. Every XRC request names an SRQ, and the
@@ -135,6 +136,11 @@ bool take_tagged_or_rnr(Request &q, Srq &srq) {
   return false;
 }
 
+void fail_receive(Request &q, Srq *srq, Syndrome s) {
+  q.r.wqe.taken = false;
+  complete_receive_error(q.qp, srq, q.r.wqe, s);
+}
+
 void do_send(Request &q) {
   Responder &r = q.r;
   Srq *srq = receive_srq(q);
@@ -163,11 +169,11 @@ void do_send(Request &q) {
   if (s == Syndrome::ok && q.last() && (q.h.flags & packet_inv) != 0 &&
       !invalidate(process().mkeys, q.h.imm, remote_requester(q), true)) {
     // The data has arrived but the key may not be invalidated.
-    complete_receive_error(q.qp, srq, wqe, Syndrome::local_access);
+    fail_receive(q, srq, Syndrome::local_access);
     return refuse(q, Nak::remote_access, EventType::qp_access_err);
   }
   if (s != Syndrome::ok) {
-    complete_receive_error(q.qp, srq, wqe, s);
+    fail_receive(q, srq, s);
     if (q.qp.type == QpType::uc) return qp_fail(q.qp, EventType::qp_fatal);
     return refuse(q, nak,
                   nak == Nak::invalid_request ? EventType::qp_req_err : EventType::qp_fatal);
@@ -241,11 +247,11 @@ void do_write(Request &q) {
   if (!q.last()) return acknowledge_part(q);
   r.in_message = false;
   if (with_imm) {
-    r.wqe.taken = false;
     if (r.wqe.status != Syndrome::ok) {
-      complete_receive_error(q.qp, srq, r.wqe, r.wqe.status);
+      fail_receive(q, srq, r.wqe.status);
       return refuse(q, Nak::remote_operation, EventType::qp_fatal);
     }
+    r.wqe.taken = false;
     complete_receive(q.qp, srq, r.wqe, CqeOpcode::resp_rdma_write_imm, q.h, r.received);
   }
   acknowledge(q, psn_add(r.expected_psn, 0xffffff));
@@ -354,9 +360,10 @@ void duplicate(Request &q) {
     case WqeOpcode::masked_cs:
     case WqeOpcode::masked_fa:
       forget_responses(q);
-      for (const auto &replay : q.r.atomics)
-        if (replay.psn == q.h.psn)
-          return queue_atomic_result(q, replay.psn, replay.result, replay.bytes);
+      // From the newest on: PSNs come again.
+      for (auto replay = q.r.atomics.rbegin(); replay != q.r.atomics.rend(); ++replay)
+        if (replay->psn == q.h.psn)
+          return queue_atomic_result(q, replay->psn, replay->result, replay->bytes);
       return;
     default:
       if (q.last() || (q.h.flags & packet_ack_request) != 0)
@@ -427,7 +434,7 @@ void execute_in_order(Request &q) {
   const i32 gap = psn_diff(q.h.psn, r.expected_psn);
   if (q.qp.type == QpType::uc) {
     // A gap drops the message it is in; the next first packet resynchronises.
-    if (gap != 0) r.in_message = false;
+    if (gap != 0 || q.first()) abandon_message(q.qp, r);
     if (!q.first() && !r.in_message) return;
     r.expected_psn = q.h.psn;
   } else if (gap < 0) {
@@ -437,7 +444,7 @@ void execute_in_order(Request &q) {
     return;
   }
   r.nak_sent = false;
-  if (q.first() == r.in_message && !(q.first() && q.qp.type == QpType::uc)) {
+  if (q.first() == r.in_message) {
     // A message begins inside another one, or goes on without a beginning.
     return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   }
@@ -508,6 +515,14 @@ bool push(Qp &qp, Responder &r) {
 }
 
 }  // namespace
+
+void abandon_message(Qp &qp, Responder &r) {
+  r.in_message = false;
+  if (!std::exchange(r.wqe.taken, false)) return;
+  Srq *const srq = srq_of(qp, r.service, r.xrc_srqn);
+  if (qp.type == QpType::uc && srq == nullptr) qp.rq_consumed = r.wqe.counter;
+  else complete_receive_error(qp, srq, r.wqe, Syndrome::flush);
+}
 
 void qp_receive_request(Qp &qp, const PacketHeader &h, const u8 *payload) {
   if (qp.state < QpState::rtr || qp.state == QpState::err || !service_matches(qp, h.service) ||

@@ -110,6 +110,10 @@ void complete_receive(Qp &, Srq *, const ReceiveWqe &, CqeOpcode, const PacketHe
                       const u8 *inline_data = nullptr, u32 inline_bytes = 0);
 void complete_receive_error(Qp &, Srq *, const ReceiveWqe &, Syndrome);
 
+// The message being received will never be complete. A receive WQE of it ends with a flush
+// error; on an unreliable connection with a queue of its own the next message gets it.
+void abandon_message(Qp &, Responder &);
+
 // Unreliable datagrams, unicast and multicast.
 void receive_datagram(Qp &, const PacketHeader &, const u8 *payload);
 
