@@ -451,6 +451,60 @@ TEST_CASE("A receive that fails on an unreliable connection completes once", "[e
   p.b_cq.expect_none();
 }
 
+TEST_CASE("A read of memory that is not there ends its responder", "[error]") {
+  Rig rig;
+  Pair p(rig);
+  Region to(64, full_access);
+  Unmapped nowhere;
+  p.b.post_receive({});
+  // The second is not answered.
+  for (int i = 0; i < 2; ++i)
+    p.a.post(Wqe(WqeOpcode::rdma_read)
+                 .remote(nowhere.key->start, nowhere.key->key())
+                 .data(64, to.key(), to.address()));
+  rig.step();
+  expect_error(p.a_cq, Syndrome::remote_operation, 0x89, 0);
+  expect_error(p.a_cq, Syndrome::flush, 0xf5, 1);
+  CHECK(p.b.qp->state == QpState::err);
+  CHECK(p.b_cq.expect().syndrome() == static_cast<u8>(Syndrome::flush));
+}
+
+TEST_CASE("A DC connection that ends inside a message gives its receive back", "[error]") {
+  constexpr u32 initiator = 0x123456, key = 0;
+  Rig rig;
+  TestCq cq;
+  TestSrq srq;
+  QpOptions o;
+  o.type = QpType::dct;
+  o.srq = &srq.srq;
+  o.dc_key = key;
+  TestQp target(rig, cq, cq, o);
+  target.connect(0, rig.device().port(1).lid);
+  Region to(2 * 4096, full_access);
+  for (u32 i = 0; i < 2; ++i) srq.post(4096, to.key(), to.address(i * 4096));
+  const auto begin = [&](u32 connection) {
+    deliver(rig, target, initiator, WqeOpcode::send, 0, packet_first | packet_connect, Service::dc,
+            connection);
+  };
+  begin(1);
+  cq.expect_none();
+  SECTION("by another one") { begin(2); }
+  SECTION("by its initiator") {
+    PacketHeader h{};
+    h.src_qpn = initiator;
+    h.connection = 1;
+    qp_dc_disconnect(*target.qp, h);
+  }
+  SECTION("by a refused request") {
+    deliver(rig, target, initiator, WqeOpcode::nop, 1, packet_last, Service::dc, 1);
+  }
+  SECTION("with its target") { qp_set_state(*target.qp, QpState::err); }
+  const Completion c = cq.expect();
+  CHECK(c.syndrome() == static_cast<u8>(Syndrome::flush));
+  CHECK(c.wqe_counter() == 0);
+  cq.expect_none();
+}
+
 TEST_CASE("RNR: the sender waits, retries and gives up", "[error][rnr]") {
   // RNR timers run on the real clock. A second of the device's is longer than
   // any delay of a busy machine.

@@ -59,6 +59,8 @@ void enter_error(Qp &qp) {
   flush_send(qp);
   if (qp.responder) {
     abandon_message(qp, *qp.responder);
+    for (const auto &[peer, connection] : qp.responder->connections)
+      abandon_message(qp, *connection);
     // What ended the connection is said all the same, and before it what was due: the way
     // back may be full, or not open yet where this was the first request.
     auto &responses = qp.responder->responses;

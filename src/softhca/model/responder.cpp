@@ -86,19 +86,21 @@ void negative(Request &q, Nak nak, u32 psn) {
   queue(q, std::move(n));
 }
 
-// A request that cannot be executed ends the connection: the QP, or for a DC
-// target only the connection of this initiator.
+// Ends the QP, or of a DC target only the connection of this initiator.
+void end_connection(Qp &qp, Responder &r, EventType event) {
+  if (qp.type == QpType::dct) r.dead = true;
+  else qp_fail(qp, event);
+}
+
+// A request that cannot be executed ends the connection.
 void refuse(Request &q, Nak nak, EventType event) {
   abandon_message(q.qp, q.r);
   // On an unreliable connection nobody is answered: the message is dropped.
   if (q.qp.type == QpType::uc) return;
   negative(q, nak, q.r.expected_psn);
-  if (q.qp.type == QpType::dct) {
-    q.r.dead = true;
-    return;
-  }
-  (void)qp_run_responder(q.qp);  // the NAK goes out before the state changes, if it can
-  qp_fail(q.qp, event);
+  if (q.qp.type != QpType::dct)
+    (void)qp_run_responder(q.qp);  // the NAK goes out before the state changes, if it can
+  end_connection(q.qp, q.r, event);
 }
 
 // Whose memory a remote key may name. Every XRC request names an SRQ, and the
@@ -409,6 +411,7 @@ Responder *dc_connection(Qp &qp, const PacketHeader &h) {
       if (!slot) qp.responder->connections.erase(h.src_qpn);
       return nullptr;  // left over from a connection that is gone
     }
+    if (slot) abandon_message(qp, *slot);
     slot = std::make_unique<Responder>();
     slot->connection = h.connection;
     slot->expected_psn = h.psn;
@@ -486,12 +489,10 @@ bool push(Qp &qp, Responder &r) {
       const Sent sent = transmit(slot, h, &next.spans, next.offset, nullptr);
       if (sent == Sent::full) return false;
       if (sent == Sent::fault) {
-        h.kind = PacketKind::ack;
-        h.psn = next.psn;
-        h.nak = refusal(next.spans);
-        h.payload = 0;
-        (void)transmit(slot, h, nullptr, 0, nullptr);
-        r.responses.pop_front();
+        next.kind = Response::Kind::nak;
+        next.nak = refusal(next.spans);
+        r.responses.erase(r.responses.begin() + 1, r.responses.end());
+        end_connection(qp, r, EventType::qp_access_err);
         continue;
       }
       next.offset += h.payload;
@@ -557,6 +558,15 @@ void qp_receive_multicast(Qp &qp, const PacketHeader &h, const u8 *payload) {
   receive_datagram(qp, h, payload);
 }
 
+namespace {
+
+void close_connection(Qp &qp, decltype(Responder::connections)::iterator it) {
+  abandon_message(qp, *it->second);
+  qp.responder->connections.erase(it);
+}
+
+}  // namespace
+
 bool qp_run_responder(Qp &qp) {
   if (!qp.responder) return true;
   if (qp.type != QpType::dct) return push(qp, *qp.responder);
@@ -572,7 +582,7 @@ bool qp_run_responder(Qp &qp) {
         continue;
       }
       r.listed = false;
-      if (r.dead) connections.erase(it);
+      if (r.dead) close_connection(qp, it);
     }
     pending[i] = pending.back();
     pending.pop_back();
@@ -584,9 +594,10 @@ void qp_dc_disconnect(Qp &qp, const PacketHeader &h) {
   if (qp.type != QpType::dct || !qp.responder) return;
   auto &connections = qp.responder->connections;
   const auto it = connections.find(h.src_qpn);
-  if (it != connections.end() && it->second->connection == h.connection &&
-      it->second->responses.empty())
-    connections.erase(it);
+  if (it == connections.end() || it->second->connection != h.connection) return;
+  // What is still to be answered is answered before.
+  if (it->second->responses.empty()) close_connection(qp, it);
+  else it->second->dead = true;
 }
 
 u32 qp_live_rq_psn(const Qp &qp) {
