@@ -303,6 +303,26 @@ TEST_CASE("An atomic size the device does not do is a QP operation error", "[ato
   CHECK(c.vendor() == 0x68);
 }
 
+TEST_CASE("Requests in flight take less than half of all PSNs", "[rc]") {
+  constexpr u32 bytes = 1 << 30;
+  Rig rig;
+  QpOptions o;
+  o.max_rd = 16;
+  o.timeout = 0;
+  Pair p(rig, o);
+  p.a.qp->attr.path_mtu = 1;
+  // Nothing is answered.
+  qp_set_state(*p.b.qp, QpState::reset);
+  Region nothing(64, full_access);
+  nothing.mkey().kind = Mkey::Kind::null;
+  for (int i = 0; i < 8; ++i)
+    p.a.post(Wqe(WqeOpcode::rdma_read)
+                 .remote(nothing.address(), nothing.key())
+                 .data(bytes, nothing.key(), nothing.address()));
+  rig.step();
+  CHECK(psn_diff(qp_live_sq_psn(*p.a.qp), p.a.qp->attr.sq_psn) == bytes / 256);
+}
+
 TEST_CASE("UC delivers without acknowledge", "[uc]") {
   Rig rig;
   QpOptions o;

@@ -143,9 +143,9 @@ void admit(Qp &qp, std::unique_ptr<SendWqe> w, u64 now_ns) {
     w->npsn = w->is_atomic() || w->length == 0
                   ? 1
                   : (w->length + path_mtu_bytes(qp) - 1) / path_mtu_bytes(qp);
-    w->first_psn = send.next_psn;
-    send.next_psn = psn_add(send.next_psn, w->npsn);
   }
+  w->first_psn = send.next_psn;
+  send.next_psn = psn_add(send.next_psn, w->npsn);
   if (send.inflight.empty()) {
     send.timer_ns = now_ns;
     send.stalled_since_ns = now_ns;
@@ -153,10 +153,18 @@ void admit(Qp &qp, std::unique_ptr<SendWqe> w, u64 now_ns) {
   send.inflight.push_back(std::move(w));
 }
 
+// Half of all PSNs can be told apart, and the longest message takes a quarter.
+bool may_fetch(const SendEngine &send) {
+  constexpr u32 quarter = 1 << 22;
+  if (send.blocked || send.inflight.size() >= max_inflight) return false;
+  return send.inflight.empty() ||
+         ((send.next_psn - send.inflight.front()->first_psn) & 0xffffff) < quarter;
+}
+
 bool fetch_own(Qp &qp, u64 now_ns) {
   SendEngine &send = *qp.send;
   bool any = false;
-  while (!send.blocked && !send.own.empty() && send.inflight.size() < max_inflight) {
+  while (!send.own.empty() && may_fetch(send)) {
     auto w = std::move(send.own.front());
     send.own.pop_front();
     admit(qp, std::move(w), now_ns);
@@ -170,8 +178,7 @@ bool fetch(Qp &qp, u64 now_ns) {
   bool any = fetch_own(qp, now_ns);
   if (qp.sq_wqebbs == 0) return any;
   const u16 producer = static_cast<u16>(read_doorbell(&qp.dbrec[1]));
-  while (!send.blocked && !send.draining && producer != qp.sq_consumed &&
-         send.inflight.size() < max_inflight) {
+  while (!send.draining && producer != qp.sq_consumed && may_fetch(send)) {
     auto w = new_wqe();
     const u32 blocks = fetch_wqe(qp, *w);
     if (blocks == 0) {
