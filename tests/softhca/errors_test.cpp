@@ -505,6 +505,45 @@ TEST_CASE("A DC connection that ends inside a message gives its receive back", "
   cq.expect_none();
 }
 
+TEST_CASE("A failure that the completion queue has no room for ends a UD QP", "[error]") {
+  Rig rig;
+  TestCq cq(4);
+  QpOptions o;
+  o.type = QpType::ud;
+  TestQp qp(rig, cq, cq, o);
+  qp.connect(0, 0);
+  for (u32 i = 0; i < cq.cq.entries; ++i) qp.post(Wqe(WqeOpcode::nop));
+  qp.post(Wqe(WqeOpcode::send).ud_av(0x1234, qp.qp->qpn, 1).data(8, 0xbad00, 0));
+  rig.step();
+  CHECK(qp.qp->state == QpState::err);
+}
+
+TEST_CASE("Packets reported missing again and again use up the retries", "[error]") {
+  Rig rig;
+  QpOptions o;
+  o.retry = 2;
+  Pair p(rig, o);
+  qp_set_state(*p.b.qp, QpState::reset);  // we answer for it
+  Region from(4096, full_access);
+  p.a.post(Wqe(WqeOpcode::send).data(4096, from.key(), from.address()));
+  rig.step();
+  PacketHeader h{};
+  h.kind = PacketKind::ack;
+  h.nak = Nak::sequence;
+  h.src_qpn = p.b.qp->qpn;
+  const auto missing = [&](u32 packet) {
+    h.psn = psn_add(first_psn, packet);
+    qp_receive_response(*p.a.qp, h, nullptr);
+    rig.step();
+  };
+  for (int i = 0; i < 2; ++i) missing(0);
+  p.a_cq.expect_none();
+  for (int i = 0; i < 3; ++i) missing(1);  // one has arrived
+  p.a_cq.expect_none();
+  missing(1);
+  expect_error(p.a_cq, Syndrome::retry_exceeded, 0x81, 0);
+}
+
 TEST_CASE("RNR: the sender waits, retries and gives up", "[error][rnr]") {
   // RNR timers run on the real clock. A second of the device's is longer than
   // any delay of a busy machine.

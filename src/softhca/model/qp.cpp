@@ -48,7 +48,7 @@ void enter_rts(Qp &qp) {
   qp.send = std::make_unique<SendEngine>();
   SendEngine &send = *qp.send;
   send.next_psn = qp.attr.sq_psn;
-  send.acked_psn = psn_add(qp.attr.sq_psn, 0xffffff);
+  send.acked_psn = send.nak_psn = psn_add(qp.attr.sq_psn, 0xffffff);
   send.retries_left = qp.attr.retry_count;
   send.rnr_left = qp.attr.rnr_retry;
   // Connection numbers of an earlier life of this QP must not match.

@@ -95,12 +95,12 @@ bool retire(Qp &qp) {
     for (const auto &part : w->signed_parts)
       report_signature_error(process().mkeys, *part, qp.send_cq);
     complete(qp, *w);
-    if (failed && stop_stream(qp, *w)) {
-      recycle(std::move(w));
-      continue;
-    }
+    // No room for the completion, for one.
+    const bool ended = qp.state == QpState::err;
+    const bool goes_on = !ended && (!failed || stop_stream(qp, *w));
     recycle(std::move(w));
-    if (failed) {
+    if (ended) return true;
+    if (!goes_on) {
       // Datagram services stop only their send queue.
       if (qp.type == QpType::ud || qp.type == QpType::raw_packet) qp_set_state(qp, QpState::sqe);
       else if (own)  // no completion says so
@@ -108,7 +108,6 @@ bool retire(Qp &qp) {
       else qp_fail(qp);
       return true;
     }
-    if (qp.state == QpState::err) return true;
   }
   if (any) {
     const u64 now = device_clock_ns();
@@ -526,7 +525,18 @@ void negative(Qp &qp, const PacketHeader &h, u64 now_ns) {
   acknowledge(qp, psn_add(h.psn, 0xffffff));
   if (w->done) return;
   switch (h.nak) {
-    case Nak::sequence: rewind(qp, h.psn); break;
+    case Nak::sequence:
+      // A try, unless something has arrived since the one before.
+      if (std::exchange(send.nak_psn, send.acked_psn) != send.acked_psn) {
+        progress(qp, now_ns);
+      } else if (send.retries_left == 0) {
+        fail_wqe(qp, *w, Syndrome::retry_exceeded);
+        break;
+      } else {
+        --send.retries_left;
+      }
+      rewind(qp, h.psn);
+      break;
     case Nak::rnr:
       if (qp.attr.rnr_retry != 7) {
         if (send.rnr_left == 0) {

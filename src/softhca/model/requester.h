@@ -107,6 +107,7 @@ struct SendEngine {
   size_t cursor = 0;                         // first WQE of `inflight` with something to transmit
   u32 next_psn = 0;                          // of the next WQE fetched
   u32 acked_psn = 0;                         // the newest that was acknowledged
+  u32 nak_psn = 0;                           // and was so when packets were reported missing
   u32 responses_due = 0;                     // READs and atomics requested and not answered
   bool blocked = false;                      // a WQE has failed: fetch nothing behind it
   bool draining = false;                     // a wrong signature: likewise, and then SQD
