@@ -1,5 +1,6 @@
 // Flow steering: matching, priorities, replication, defaults, sniffers.
 #include "eth_rig.h"
+#include "model/flow_table.h"
 
 using namespace softhca;
 using namespace softhca::test;
@@ -34,6 +35,27 @@ TEST_CASE("Without rules nothing arrives", "[flow]") {
   EthRig rig;
   Receivers r(rig);
   CHECK(r.send(udp_frame()).empty());
+}
+
+TEST_CASE("A frame passes each flow table once", "[flow]") {
+  EthRig rig;
+  Receivers r(rig);
+  constexpr size_t levels = 40;
+  std::vector<FlowTable> tables(levels);
+  std::vector<FlowEntry> entries(levels);
+  for (size_t i = 0; i < levels; ++i) {
+    tables[i].entries[0] = &entries[i];
+    if (i + 1 < levels) entries[i].tables = {&tables[i + 1], &tables[i + 1]};
+  }
+  entries.back().receivers = {r.qa()};
+  flow_set_root(FlowRoot::receive, &tables[0]);
+  const auto bytes = udp_frame();
+  for (int i = 0; i < 2; ++i) {
+    std::vector<FlowDelivery> out;
+    steer_by_tables(parse_frame(bytes.data(), static_cast<u32>(bytes.size())), {}, nullptr, out);
+    CHECK(out.size() == 1);
+  }
+  flow_set_root(FlowRoot::receive, nullptr);
 }
 
 TEST_CASE("Each field is matched under its mask", "[flow]") {

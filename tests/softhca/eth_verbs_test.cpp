@@ -492,7 +492,7 @@ uint8_t join(ibv_qp *qp, uint32_t leaf) {
 }  // namespace
 
 TEST_CASE("Scheduling elements make trees that raw packet QPs join") {
-  constexpr uint8_t bad_param = 3, bad_resource = 5, bad_state = 0x10;
+  constexpr uint8_t bad_param = 3, bad_resource = 5, no_resources = 0xf, bad_state = 0x10;
   Context c;
   Answer root = create_element(c.ctx, scheduler, 0);
   REQUIRE(root.object);
@@ -503,6 +503,17 @@ TEST_CASE("Scheduling elements make trees that raw packet QPs join") {
   REQUIRE(leaf.object);
   CHECK(create_element(c.ctx, scheduler, leaf.number).status == bad_resource);
   CHECK(mlx5dv_devx_obj_destroy(root.object.get()) != 0);  // there is one below
+  {
+    std::vector<Answer> tree;
+    uint32_t parent = root.number;
+    for (int depth = 2; depth <= 16; ++depth) {
+      tree.push_back(create_element(c.ctx, scheduler, parent));
+      REQUIRE(tree.back().object);
+      parent = tree.back().number;
+    }
+    CHECK(create_element(c.ctx, queue_group, parent, 10).status == no_resources);
+    while (!tree.empty()) tree.pop_back();
+  }
 
   const Qp qp = c.started(), early = c.raw();
   CHECK(join(early.get(), leaf.number) == bad_state);

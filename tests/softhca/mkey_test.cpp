@@ -92,6 +92,30 @@ TEST_CASE("a region translates addresses inside it", "[mkey]") {
   }
 }
 
+TEST_CASE("a pattern of tiny pieces ends", "[mkey]") {
+  Keys keys;
+  const Mkey *memory = keys.direct(0, 1 << 24, 0x7000000);
+  Mkey *pattern = keys.repeat({{1, memory->key(), 0, 0}}, 1 << 24);
+  CHECK(keys(pattern, 0, 1 << 20) == Syndrome::ok);
+  CHECK(keys(pattern, 0, 1 << 24) == refused);
+  CHECK(keys.out.empty());
+
+  // Entries of no bytes would take no end of them.
+  u8 list[48] = {};
+  const auto write = [&](u16 first_bytes) {
+    store_be32(list, first_bytes + 1u);
+    store_be32(list + 4, 0x400);
+    store_be32(list + 8, 1);
+    store_be16(list + 14, 2);
+    store_be16(list + 18, first_bytes);
+    store_be16(list + 34, 1);
+    return write_translations(*pattern, 0, list, 3);
+  };
+  pattern->max_entries = 4;
+  CHECK(write(1));
+  CHECK_FALSE(write(0));
+}
+
 TEST_CASE("no bytes need no key", "[mkey]") {
   Keys keys;
   SpanList out;

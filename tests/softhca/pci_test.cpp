@@ -10,7 +10,8 @@ using namespace softhca::test;
 
 namespace {
 
-constexpr u32 bad_op = 0x2, bad_param = 0x3, bad_resource = 0x5, bad_state = 0x9, bad_length = 0x50;
+constexpr u32 bad_op = 0x2, bad_param = 0x3, bad_resource = 0x5, bad_state = 0x9,
+              no_resources = 0xf, bad_length = 0x50;
 constexpr u64 outside = u64{1} << 30;  // no memory of the guest
 
 }  // namespace
@@ -331,6 +332,11 @@ TEST_CASE("General objects are numbers, trees of scheduling elements, addresses"
   const u32 root = g.create(element(0, false)), leaf = g.create(element(root, true));
   CHECK(g.status(element(leaf, true)) == bad_resource);
   CHECK(g.status(element(99, true)) == bad_resource);
+  std::vector<u32> tree{root};
+  while (tree.size() < 16) tree.push_back(g.create(element(tree.back(), false)));
+  CHECK(g.status(element(tree.back(), false)) == no_resources);
+  for (; tree.size() > 1; tree.pop_back())
+    CHECK(g.status(object(0xa03, schedule).put(64, 32, tree.back())) == 0);
   CHECK(g.status(object(0xa03, schedule).put(64, 32, root)) == bad_state);
   Box limit = element(root, true).put(64, 32, leaf).put64(16, 2).put(72 * 8, 32, 100);
   store_be16(limit.data(), 0xa01);

@@ -5,6 +5,7 @@
 #include "base/fields.h"
 #include "base/log.h"
 #include "firmware/flow_match.h"
+#include "firmware/hca_caps.h"
 #include "firmware/resources.h"
 #include "model/flow_table.h"
 
@@ -189,10 +190,11 @@ enum Action : u32 { action_allow = 1, action_drop = 2, action_forward = 4 };
 Status read_destinations(const Hca &hca, const Command &c, const TableResource &table,
                          EntryResource &e) {
   enum : u8 { to_table = 1, to_receiver = 2 };
+  constexpr u32 max_destinations = 1 << log_max_destinations;
   const u8 *flow = c.in.data() + flow_at;
   const u32 count = get_field(flow, destinations_bits, 24);
   if ((c.in.size() - list_at) / destination_bytes < count) return Status::bad_input_length;
-  if (get_field(flow, extended_bit, 1) != 0) return Status::bad_param;
+  if (get_field(flow, extended_bit, 1) != 0 || count > max_destinations) return Status::bad_param;
   for (u32 i = 0; i < count; ++i) {
     const u32 word = load_be32(c.in.data() + list_at + i * destination_bytes);
     const u32 number = word & 0xffffff;

@@ -73,6 +73,7 @@ Status Hca::schedule_create(Command &c) {
   auto *parent = root ? nullptr : find<ScheduleResource>(Kind::schedule, parent_number, c.uid());
   if (!schedule_known(c) || (root && (leaf || schedule_selects(c)))) return Status::bad_param;
   if (!root && (parent == nullptr || parent->leaf)) return Status::bad_resource;
+  if (!root && parent->element->depth() == ScheduleElement::max_depth) return Status::no_resources;
   const u32 number = fresh(Kind::schedule);
   if (number == 0) return Status::no_resources;
   auto r = std::make_unique<ScheduleResource>(number, c.uid(), leaf, parent);

@@ -187,15 +187,15 @@ std::vector<u8> flow_tables_page(const Capabilities &c) {
   p.set(1, 1, 1);  // nic_rx_multi_path_tirs_fts
   p.set(2, 1, 1);  // allow_sniffer_and_nic_rx_shared_tir
   for (const u32 at : {properties, sniff_received, sniff_sent}) {
-    p.set(at + 0, 1, 1);                     // ft_support
-    p.set(at + 3, 1, 1);                     // flow_modify_en
-    p.set(at + 4, 1, 1);                     // modify_root
-    p.set(at + 5, 1, 1);                     // identified_miss_table_mode
-    p.set(at + 6, 1, 1);                     // flow_table_modify
-    p.set(at + 34, 6, 20);                   // log_max_ft_size
-    p.set(at + 56, 8, 64);                   // max_ft_level
-    p.set(at + 120, 8, 16);                  // log_max_ft_num
-    p.set(at + 152, 8, 8);                   // log_max_destination
+    p.set(at + 0, 1, 1);     // ft_support
+    p.set(at + 3, 1, 1);     // flow_modify_en
+    p.set(at + 4, 1, 1);     // modify_root
+    p.set(at + 5, 1, 1);     // identified_miss_table_mode
+    p.set(at + 6, 1, 1);     // flow_table_modify
+    p.set(at + 34, 6, 20);   // log_max_ft_size
+    p.set(at + 56, 8, 64);   // max_ft_level
+    p.set(at + 120, 8, 16);  // log_max_ft_num
+    p.set(at + 152, 8, log_max_destinations);
     p.set(at + 184, 8, 20);                  // log_max_flow
     for (const u32 fields : {256u, 384u}) {  // and under a mask
       p.set(at + fields, 32, outer_fields);

@@ -16,6 +16,9 @@ constexpr u32 odp_datagram = odp_send | odp_receive | odp_srq_receive;
 // Of the table of rates for packet pacing; the first entry means none.
 constexpr u32 rate_entries = 128;
 
+// Of an entry of a flow table.
+constexpr u32 log_max_destinations = 8;
+
 // Page number `type`; empty when the device has no such page.
 std::vector<u8> hca_caps(const Device &, u32 type);
 

@@ -30,12 +30,16 @@ bool names_destination(const FlowEntry &e) {
 class Walk {
  public:
   Walk(const EthFrame &f, const FlowKey &key, const Qp *sender, std::vector<FlowDelivery> &out)
-      : frame_(f), key_(key), sender_(sender), out_(out) {}
+      : frame_(f), key_(key), sender_(sender), out_(out) {
+    static u64 walks = 0;
+    number_ = ++walks;
+  }
 
   // `named`: an entry on the way here matched the frame's very destination. Levels rise
   // from table to table, so that every walk ends.
   void visit(const FlowTable *table, bool named) {
-    for (; table != nullptr; table = table->miss) {
+    for (; table != nullptr && table->last_walk != number_; table = table->miss) {
+      table->last_walk = number_;
       const FlowEntry *e = match(*table);
       if (e == nullptr) continue;
       take(*e, named || names_destination(*e));
@@ -76,6 +80,7 @@ class Walk {
   const FlowKey &key_;
   const Qp *sender_;
   std::vector<FlowDelivery> &out_;
+  u64 number_;
 };
 
 }  // namespace

@@ -25,6 +25,7 @@ struct FlowTable {
   u32 level = 0;  // that of a table behind it is higher
   std::map<u32, FlowEntry *> entries;
   const FlowTable *miss = nullptr;  // nullptr: frames that nothing matches are lost
+  mutable u64 last_walk = 0;        // a frame passes each table once
 };
 
 // Where frames begin: those from the wire, and copies of those from and to the wire.

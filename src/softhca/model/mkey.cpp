@@ -19,8 +19,8 @@ constexpr u32 index_limit = 1 << 24;
 constexpr u32 index_count = index_limit - first_index;
 
 constexpr u32 any_qpn = 0xffffff;
-constexpr u32 max_indirection = 4;     // levels below the key of the request
-constexpr size_t max_spans = 1 << 24;  // 400 MB of list: refuse, do not exhaust memory
+constexpr u32 max_indirection = 4;   // levels below the key of the request
+constexpr u32 max_pieces = 1 << 22;  // that one request is looked up in, at all levels
 constexpr u32 max_devx_octowords = 1 << 22;
 constexpr u64 present_bits = Mkey::readable | Mkey::writable;
 
@@ -70,7 +70,7 @@ class Walk {
 
  private:
   bool reach(const Mkey &k, u32 key, u64 address, u64 length, u32 need, u32 depth) {
-    if (out_.size() > max_spans) return refuse(key, "list of memory pieces too long");
+    if (++pieces_ > max_pieces) return refuse(key, "too many pieces");
     switch (k.kind) {
       case Mkey::Kind::null:
         if (paged_ != nullptr) return miss();
@@ -210,7 +210,8 @@ class Walk {
   const Requester &who_;
   SpanList &out_;
   const bool below_signature_;
-  u32 named_ = 0;     // number of the key of the request
+  u32 named_ = 0;  // number of the key of the request
+  u32 pieces_ = 0;
   u64 produced_ = 0;  // bytes in `out_`
   const Mkey *paged_ = nullptr;
   u64 paged_at_ = 0, paged_length_ = 0, paged_from_ = 0;

@@ -20,7 +20,7 @@ u64 portion(u64 bytes, const ScheduleElement &e) {
 }  // namespace
 
 ScheduleElement::ScheduleElement(std::shared_ptr<ScheduleElement> parent)
-    : parent_(std::move(parent)) {
+    : parent_(std::move(parent)), depth_(parent_ != nullptr ? parent_->depth_ + 1 : 1) {
   if (parent_ != nullptr) parent_->children_.push_back(this);
 }
 

@@ -16,6 +16,9 @@ class ScheduleElement {
   ScheduleElement(const ScheduleElement &) = delete;
   ScheduleElement &operator=(const ScheduleElement &) = delete;
 
+  static constexpr u32 max_depth = 16;
+  u32 depth() const { return depth_; }  // 1: without a parent
+
   // When something may leave through this element and all above it: now, or later.
   u64 due(u64 now_ns);
   // `bytes` have left.
@@ -29,6 +32,7 @@ class ScheduleElement {
   bool limited() const;
 
   std::shared_ptr<ScheduleElement> parent_;
+  const u32 depth_;
   std::vector<ScheduleElement *> children_;
   u64 next_ns_ = 0;         // nothing leaves before
   u64 served_ = 0;          // in proportion to the share

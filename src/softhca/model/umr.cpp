@@ -116,6 +116,7 @@ bool parse_repeat(Mkey &k, const u8 *p, u64 count) {
   for (u32 i = 0; i < entries; ++i) {
     p += octoword;
     const u32 stride = load_be16(p), bytes = load_be16(p + 2);
+    if (bytes == 0) return false;
     list.push_back({bytes, load_be32(p + 4), load_be64(p + 8), stride});
     sum += bytes;
   }

@@ -54,6 +54,8 @@ int schedule_create(File &file, Attrs &attrs, Command &c) {
   if (!schedule_known(c) || (root && (leaf || schedule_selects(c))))
     return reply(attrs, c, Status::bad_param);
   if (!root && (parent == nullptr || parent->leaf)) return reply(attrs, c, Status::bad_resource);
+  if (!root && parent->element->depth() == ScheduleElement::max_depth)
+    return reply(attrs, c, Status::no_resources);
   const u16 number = free_number(file);
   if (number == 0) return reply(attrs, c, Status::no_resources);
   auto object = std::make_unique<ScheduleObject>(file, number, leaf, parent);
