@@ -212,6 +212,16 @@ TEST_CASE("Resize closes the old buffer with a mark and goes on in the new one",
   CHECK(cq_resize(cq.cq, tiny, 2, 64) == EINVAL);
 }
 
+TEST_CASE("A full queue has no room for the mark of a resize", "[cq]") {
+  Rig rig;
+  TestCq cq(4);
+  for (u16 i = 0; i < 4; ++i) write_plain(cq.cq, i);
+  alignas(64) static u8 bigger[32 * 64];
+  CHECK(cq_resize(cq.cq, bigger, 32, 64) == EINVAL);
+  CHECK(cq.cq.error);
+  CHECK(cq.expect().wqe_counter() == 0);
+}
+
 TEST_CASE("Small messages are scattered into the CQE when asked for", "[cq]") {
   Rig rig;
   const u32 cqe_size = GENERATE(64u, 128u);

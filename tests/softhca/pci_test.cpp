@@ -499,6 +499,30 @@ TEST_CASE("Pages come when a request reaches for them", "[pci_test]") {
   CHECK(p.wait_completion() == 4);
 }
 
+TEST_CASE("Page faults of a queue pair end with its reset", "[pci_test]") {
+  Guest g;
+  Paging p(g);
+  p.fill({}, true);
+  p.write_from(0x10000);
+  const u32 token = load_be32(p.wait_event(0) + 32 + 24) & 0xffffff;
+  REQUIRE(g.status(Box(0x50a).put(72, 24, p.a)) == 0);
+  CHECK(p.resume(token, true) == bad_param);
+}
+
+TEST_CASE("A completion queue keeps the event queue that it was given last", "[pci_test]") {
+  Guest g;
+  Driver d(g);
+  const u32 cq = g.create(d.cq_box(0x210000, 0x220000));
+  const u32 other = g.create(d.eq_box(0x2a0000)) & 0xff;
+  Box change(0x403, 280);
+  change.put(72, 24, cq).put(96, 32, 8).put(128 + 184, 8, other);
+  REQUIRE(g.status(change) == 0);
+  CHECK(g.status(Box(0x302).put(88, 8, other)) == bad_state);
+  CHECK(g.status(Box(0x302).put(88, 8, d.eq)) == 0);
+  CHECK(g.status(Box(0x401).put(72, 24, cq)) == 0);
+  CHECK(g.status(Box(0x302).put(88, 8, other)) == 0);
+}
+
 TEST_CASE("Without a queue for page faults, what is missing is an error", "[pci_test]") {
   Guest g;
   Paging p(g);

@@ -90,6 +90,7 @@ CqResource::~CqResource() { cq_forget(cq); }
 
 QpResource::~QpResource() {
   if (qp == nullptr) return;
+  hca.forget_page_faults(number);
   qp_set_state(*qp, QpState::reset);
   qp_unregister(qp);
 }
@@ -130,8 +131,11 @@ Status Hca::cq_modify(Command &c) {
   }
   if (c.op_mod() != 0) return Status::bad_param;
   const Status s = modify_cq_fields(scope, c, r->cq);
-  if (s == Status::ok && (load_be32(c.in.data() + 12) & select_eqn) != 0)
-    r->eqn = cq_event_queue(c);
+  if (s == Status::ok && (load_be32(c.in.data() + 12) & select_eqn) != 0) {
+    const u32 eqn = cq_event_queue(c);
+    r->need_instead(find<Resource>(Kind::eq, r->eqn), find<Resource>(Kind::eq, eqn));
+    r->eqn = eqn;
+  }
   return s;
 }
 
@@ -180,6 +184,7 @@ Status Hca::qp_modify(Command &c) {
   GuestScope scope(*this, c.uid(), none, ring, record);
   bool accessed = false;
   const Status s = firmware::modify_qp(scope, c, qp, accessed);
+  if (qp.state == QpState::reset) forget_page_faults(r->number);
   engine_nudge();
   return s;
 }

@@ -21,6 +21,12 @@ void Resource::need(Resource *r) {
   needs.push_back(r);
 }
 
+void Resource::need_instead(Resource *of_before, Resource *r) {
+  need(r);
+  needs.erase(std::find(needs.begin(), needs.end(), of_before));
+  --of_before->users;
+}
+
 void Resource::need_nothing() {
   for (Resource *r : needs) --r->users;
   needs.clear();

@@ -64,6 +64,7 @@ struct Resource {
   Resource(const Resource &) = delete;
   Resource &operator=(const Resource &) = delete;
   void need(Resource *);
+  void need_instead(Resource *of_before, Resource *);
   void need_nothing();
 
   const Kind kind;
@@ -101,6 +102,8 @@ class Hca {
   void raise_completion(u32 eqn, u32 cqn);
   // False: no queue takes it.
   bool raise_page_fault(u32 qpn, const PageFault &, PageSide);
+  // Of a queue pair that waits for none any more.
+  void forget_page_faults(u32 qpn);
 
   // Memory of the device behind those bytes of BAR 0; nullptr: not all of it is.
   static constexpr u64 memic_at = 32u << 20;

@@ -40,13 +40,16 @@ bool Hca::raise_page_fault(u32 qpn, const PageFault &fault, PageSide side) {
   return true;
 }
 
+void Hca::forget_page_faults(u32 qpn) {
+  std::erase_if(page_faults_, [&](const auto &entry) { return entry.second.qpn == qpn; });
+}
+
 Status Hca::page_fault_resume(Command &c) {
   const bool failed = get_field(c.in.data(), 64, 1) != 0;
   const auto waiting = page_faults_.find(get_field(c.in.data(), 104, 24));
   if (waiting == page_faults_.end()) return Status::bad_param;
   const auto [qpn, side] = waiting->second;
   page_faults_.erase(waiting);
-  // It may be gone by now.
   for (const Kind kind : {Kind::qp, Kind::dct})
     if (auto *r = find<QpResource>(kind, qpn); r != nullptr) pages_came(*r->qp, side, failed);
   engine_nudge();

@@ -109,7 +109,8 @@ void cq_start(Cq &cq) {
 
 int cq_resize(Cq &cq, u8 *buffer, u32 entries, u32 cqe_size) {
   cq_flush_compressed(cq);
-  if (outstanding(cq) >= entries) return EINVAL;
+  // The mark takes an entry of the old buffer.
+  if (outstanding(cq) >= entries || !room_for(cq, 1)) return EINVAL;
   // The library reads the old buffer up to this mark, then copies what it has
   // not consumed; counters go on.
   Cqe mark;
