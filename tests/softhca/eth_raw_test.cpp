@@ -172,6 +172,27 @@ TEST_CASE("Short frames are padded, long ones are lost", "[eth][raw]") {
   b.cq.expect_none();
 }
 
+TEST_CASE("What is too long to be sent is not gathered", "[eth][raw]") {
+  constexpr u32 gibibyte = 1 << 30;
+  EthRig rig;
+  RawQp a(rig);
+  Region nothing(64, full_access);  // reads would fail
+  nothing.mkey().host_base = 0;
+  nothing.mkey().length = gibibyte;
+  bool lost = false;
+  Wqe wqe = RawQp::wqe(WqeOpcode::send);
+  SECTION("as one frame") { lost = true; }
+  SECTION("cut into segments") {
+    wqe = RawQp::wqe(WqeOpcode::tso, 0, 1000, std::vector<u8>(eth_header_bytes, 0xff));
+  }
+  SECTION("beside other packets") { wqe = RawQp::wqe(WqeOpcode::multi_packet); }
+  a.qp.post(wqe.data(gibibyte, nothing.key(), nothing.address()));
+  rig.step();
+  const Completion c = a.cq.expect();
+  CHECK(c.opcode() == static_cast<u8>(lost ? CqeOpcode::req : CqeOpcode::req_err));
+  CHECK((lost || c.syndrome() == static_cast<u8>(Syndrome::local_length)));
+}
+
 TEST_CASE("A large segment is cut into segments that re-assemble", "[eth][tso]") {
   EthRig rig;
   const bool v6 = GENERATE(false, true);

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <ctime>
+#include <new>
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -80,6 +81,18 @@ void dispatch_general_services(Process &p, const PacketHeader &h, const u8 *payl
     if (qp->general_services) qp_receive_request(*qp, h, payload);
 }
 
+// What asks for more memory than there is stops its queue pair, and nothing else.
+template <class Work>
+bool bounded_by_memory(Qp &qp, Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc &) {
+    SOFTHCA_LOG(error, "QP %#x: out of memory", qp.qpn);
+    qp_fail(qp, EventType::qp_fatal);
+    return true;
+  }
+}
+
 void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
   if (h.kind == PacketKind::datagram && h.dst_qpn == multicast_qpn)
     return dispatch_multicast(p, h, payload);
@@ -100,15 +113,18 @@ void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
     return;
   }
   Qp &qp = *it->second;
-  switch (h.kind) {
-    case PacketKind::request:
-    case PacketKind::datagram: return qp_receive_request(qp, h, payload);
-    case PacketKind::ack:
-    case PacketKind::read_response:
-    case PacketKind::atomic_response: return qp_receive_response(qp, h, payload);
-    case PacketKind::dc_disconnect: return qp_dc_disconnect(qp, h);
-    default: break;
-  }
+  bounded_by_memory(qp, [&] {
+    switch (h.kind) {
+      case PacketKind::request:
+      case PacketKind::datagram: qp_receive_request(qp, h, payload); break;
+      case PacketKind::ack:
+      case PacketKind::read_response:
+      case PacketKind::atomic_response: qp_receive_response(qp, h, payload); break;
+      case PacketKind::dc_disconnect: qp_dc_disconnect(qp, h); break;
+      default: break;
+    }
+    return true;
+  });
 }
 
 // Frames are waiting for receive WQEs, or requests for a way back. Device lock held.
@@ -199,7 +215,7 @@ bool run_hot(Process &p, u64 now_ns) {
   p.qp_visits += p.hot.size();
   for (size_t i = 0; i < p.hot.size();) {
     Qp &qp = *p.hot[i];
-    bool moved = qp_run_send(qp, now_ns);
+    bool moved = bounded_by_memory(qp, [&] { return qp_run_send(qp, now_ns); });
     moved |= qp_flush_receive(qp);
     if (moved) qp.last_activity_ns = now_ns;
     any |= moved;

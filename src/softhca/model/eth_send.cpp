@@ -151,6 +151,12 @@ Syndrome prepare_frames(const Qp &qp, const u8 *segment, SendWqe &w) {
   eth.mss = load_be16(segment + 6);
   eth.header_bytes = tag ? 0 : size;
 
+  // What is not sent is not gathered.
+  if (large && w.length > qp.device->caps.max_tso) return Syndrome::local_length;
+  if (!large && u64{eth.header_bytes} + w.length > max_frame_bytes) {
+    w.spans.clear();
+    return Syndrome::ok;
+  }
   std::vector<u8> all(u64{eth.header_bytes} + w.length);
   std::memcpy(all.data(), segment + header_at, eth.header_bytes);
   if (w.length != 0 && !read_spans(w.spans, 0, all.data() + eth.header_bytes, w.length))
@@ -167,7 +173,6 @@ Syndrome prepare_frames(const Qp &qp, const u8 *segment, SendWqe &w) {
     return Syndrome::ok;
   }
   if (eth.mss == 0 || tag || eth.header_bytes < eth_header_bytes) return Syndrome::local_qp_op;
-  if (w.length > qp.device->caps.max_tso) return Syndrome::local_length;
   eth.segments = w.length == 0 ? 1 : (w.length + eth.mss - 1) / eth.mss;
   w.inline_data = std::move(all);
   if (eth.header_bytes + eth.mss > max_frame_bytes &&
@@ -179,7 +184,8 @@ Syndrome prepare_frames(const Qp &qp, const u8 *segment, SendWqe &w) {
   return build_segment(w, 0, first) != 0 ? Syndrome::ok : Syndrome::local_qp_op;
 }
 
-Syndrome add_packets(const u8 *segment, u32 each, SendWqe &w, std::vector<u8> &all) {
+Syndrome add_packets(const Qp &qp, const u8 *segment, u32 each, SendWqe &w, std::vector<u8> &all) {
+  if (w.length > qp.device->caps.max_tso) return Syndrome::local_length;
   std::vector<u8> gathered(w.length);
   if (w.length != 0 && !read_spans(w.spans, 0, gathered.data(), w.length))
     return Syndrome::local_protection;

@@ -236,7 +236,7 @@ Syndrome parse_packets(Qp &qp, Reader &r, SendWqe &out) {
       r.at = r.end;
     }
     if (parse_data(qp, part, out) != Syndrome::ok) return out.status;
-    if (const Syndrome s = add_packets(eth, each, out, all); s != Syndrome::ok)
+    if (const Syndrome s = add_packets(qp, eth, each, out, all); s != Syndrome::ok)
       return refuse(out, s);
   }
   const Syndrome s = finish_packets(out, all);

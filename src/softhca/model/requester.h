@@ -162,7 +162,7 @@ u32 eth_segment_bytes(const u8 *segment, size_t room);
 Syndrome prepare_frames(const Qp &, const u8 *segment, SendWqe &);
 // The same for several packets in a WQE: what has been gathered is one more, or with
 // a size each as many as it makes. They are added to `all`, which finish_packets() takes.
-Syndrome add_packets(const u8 *segment, u32 each, SendWqe &, std::vector<u8> &all);
+Syndrome add_packets(const Qp &, const u8 *segment, u32 each, SendWqe &, std::vector<u8> &all);
 Syndrome finish_packets(SendWqe &, std::vector<u8> &all);
 // Transmits what is left of the WQE. False when the wire or the rate limit
 // lets nothing more through for now.
