@@ -67,6 +67,14 @@ template <EntryId id, class T>
   }
 }
 
+// The program has called an experimental verb with this.
+template <class T>
+void note_legacy(T *first) noexcept {
+  ibv_context *const context = context_of(first);
+  ContextState *const state = context != nullptr ? find_state(context) : nullptr;
+  if (state != nullptr) state->is_legacy.store(true, std::memory_order_relaxed);
+}
+
 // An object that was destroyed: its front has nothing behind it.
 template <class T>
 bool is_gone(T argument) noexcept {
@@ -161,6 +169,8 @@ struct SlotCall {
   }
 
   static R call_any(Args... arguments) noexcept {
+    if constexpr (!detail::is_hot(id) && detail::StartsWithContext<Args...>)
+      detail::note_legacy(std::get<0>(std::tuple(arguments...)));
     if constexpr (!served) {
       return refuse(unsupported(id).code, arguments...);
     } else {

@@ -336,9 +336,11 @@ IBVEXP_INTERPOSED int ibv_modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int attr_
 IBVEXP_INTERPOSED int ibv_query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
   const int error = on_behind("ibv_query_srq", srq,
                               [&](ibv_srq *back) { return translate::query_srq(back, attr); });
-  // What was granted: libmlx5 makes the queue twice as large.
+  // What a legacy program was granted: libmlx5 makes the queue twice as large.
   const queue::SrqFront *front = queue::front_of(srq);
-  if (error == 0 && front != nullptr && front->legacy.max > 1)
+  const bool is_legacy =
+      front != nullptr && find_state(srq->context)->is_legacy.load(std::memory_order_relaxed);
+  if (error == 0 && is_legacy && front->legacy.max > 1)
     attr->max_wr = std::min(attr->max_wr, static_cast<std::uint32_t>(front->legacy.max) - 1);
   return error;
 }

@@ -56,6 +56,45 @@ TEST_CASE("inline data is granted as it was [row:qp_max_inline_data]") {
   }
 }
 
+// Programs that know nothing of experimental verbs get what they got without the library:
+// public_members.c compares it.
+TEST_CASE("base verbs grant plain programs rdma-core's sizes [row:qp_max_inline_data][engine]") {
+  const Context context = open_first();
+  const Pd pd(ibv_alloc_pd(context.get()));
+  const Cq cq(ibv_create_cq(context.get(), 16, nullptr, nullptr, 0));
+  ibv_srq_init_attr shared{};
+  shared.attr = {10, 1, 0};
+  const Owned<ibv_srq, ibv_destroy_srq> srq(ibv_create_srq(pd.get(), &shared));
+  REQUIRE(pd);
+  REQUIRE(cq);
+  REQUIRE(srq);
+  const auto pieces = [&] {
+    ibv_qp_init_attr attr{};
+    attr.send_cq = attr.recv_cq = cq.get();
+    attr.cap = {8, 8, 1, 1, 0};
+    attr.qp_type = IBV_QPT_RC;
+    const Qp qp(ibv_create_qp(pd.get(), &attr));
+    REQUIRE(qp);
+    ibv_qp_attr now{};
+    ibv_qp_init_attr init{};
+    REQUIRE(ibv_query_qp(qp.get(), &now, IBV_QP_CAP, &init) == 0);
+    CHECK(now.cap.max_send_sge == attr.cap.max_send_sge);
+    CHECK(init.cap.max_send_sge == attr.cap.max_send_sge);
+    return attr.cap.max_send_sge;
+  };
+  const auto receives = [&] {
+    ibv_srq_attr attr{};
+    REQUIRE(ibv_query_srq(srq.get(), &attr) == 0);
+    return attr.max_wr;
+  };
+  CHECK(pieces() == 1);
+  CHECK(receives() == 31);
+  ibv_exp_device_attr device{};
+  REQUIRE(ibv_exp_query_device(context.get(), &device) == 0);
+  CHECK(pieces() == 4);
+  CHECK(receives() == 15);
+}
+
 // UCX takes 108 for granted and stops if it gets less.
 TEST_CASE("an initiator that asks for 64 bytes gets 108 [row:qp_max_inline_data]") {
   Dc dc;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Takes the objects of rdma-core's verbs through the verbs that change them, and prints all
- * their public members after each. public_members.py compares the output with and without the library.
+ * their public members after each, and what queues are granted. public_members.py compares the
+ * output with and without the library.
  *
  *   public_members [-g GID-INDEX]
  */
@@ -582,6 +583,99 @@ static void waiting(void) {
   forget(channel);
 }
 
+static void show_sizes(const char *what, const struct ibv_qp_cap *cap) {
+  printf("%s: requests %u/%u, pieces %u/%u, inline %u\n", what, cap->max_send_wr, cap->max_recv_wr,
+         cap->max_send_sge, cap->max_recv_sge, cap->max_inline_data);
+}
+
+/* Nothing is polled, so that requests take their place in the queue for ever. */
+static void fill(struct ibv_qp *qp, const char *with, struct ibv_send_wr *wr) {
+  struct ibv_send_wr *bad;
+  int error, count = 0;
+
+  while ((error = ibv_post_send(qp, wr, &bad)) == 0) ++count;
+  printf("%d requests %s, then %s\n", count, with, strerror(error));
+}
+
+/* The largest number of pieces, or of bytes inline, that a request may have. */
+static void find_largest(struct ibv_qp *qp, struct ibv_send_wr *wr, const char *of) {
+  const int inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
+  struct ibv_send_wr *bad;
+  int error, count = 0;
+
+  for (error = 0; error == 0; ++count) {
+    if (inlined) wr->sg_list->length = (uint32_t)count + 1;
+    else wr->num_sge = count + 1;
+    error = ibv_post_send(qp, wr, &bad);
+    if (error == 0) take(qp->send_cq, 1);
+  }
+  printf("%d %s, then %s\n", count - 1, of, strerror(error));
+}
+
+static void use_all(struct ibv_qp *qp) {
+  struct ibv_sge pieces[64];
+  struct ibv_send_wr wr = {.sg_list = pieces, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
+  size_t i;
+
+  for (i = 0; i < COUNT(pieces); ++i) pieces[i] = (struct ibv_sge){(uintptr_t)bytes, 8, mr->lkey};
+  wr.wr.rdma.remote_addr = (uintptr_t)bytes + 2048;
+  wr.wr.rdma.rkey = mr->rkey;
+  to_rtr(qp, qp->qp_num);
+  to_rts(qp);
+  find_largest(qp, &wr, "pieces");
+  wr.num_sge = 1;
+  wr.send_flags = IBV_SEND_INLINE;
+  find_largest(qp, &wr, "bytes inline");
+  wr.send_flags = 0;
+  pieces[0].length = 8;
+  fill(qp, "of one piece", &wr);
+}
+
+/* Of queues of all sizes: what is granted, and what they take. */
+static void sizes(void) {
+  static const struct ibv_qp_cap asked[] = {
+      {1, 1, 1, 1, 0},     {10, 10, 1, 1, 0},      {10, 10, 4, 4, 0},    {10, 10, 1, 1, 13},
+      {100, 7, 2, 3, 64},  {17, 100, 16, 16, 200}, {1000, 0, 30, 0, 0},  {10, 10, 1, 1, 800},
+      {32768, 1, 1, 1, 0}, {8192, 1, 1, 1, 0},     {10, 10, 1, 1, 1000}, {0, 10, 0, 1, 0}};
+  static const enum ibv_qp_type qp_types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND};
+  struct ibv_cq *cq = create_cq("sizes-cq", 4000, NULL);
+  struct ibv_srq_init_attr with = {.attr = {10, 1, 0}};
+  struct ibv_sge piece = {(uintptr_t)bytes, 8, mr->lkey};
+  struct ibv_recv_wr wr = {.sg_list = &piece, .num_sge = 1}, *bad;
+  struct ibv_srq_attr of_srq;
+  struct ibv_srq *srq;
+  size_t i, k;
+  int error, count = 0;
+
+  for (i = 0; i < COUNT(qp_types); ++i)
+    for (k = 0; k < COUNT(asked); ++k) {
+      struct ibv_qp_init_attr init = {
+          .send_cq = cq, .recv_cq = cq, .qp_type = qp_types[i], .cap = asked[k], .sq_sig_all = 1};
+      struct ibv_qp_attr attr;
+      struct ibv_qp *qp = ibv_create_qp(pd, &init);
+
+      printf("type %d, %zu: %s\n", qp_types[i], k, qp ? "made" : strerror(errno));
+      show_sizes("asked", &asked[k]);
+      show_sizes("granted", &init.cap);
+      if (!qp) continue;
+      watch("qp", qps, qp);
+      check(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init), "ibv_query_qp");
+      show_sizes("queried", &attr.cap);
+      show_sizes("queried", &init.cap);
+      if (qp_types[i] == IBV_QPT_RC && asked[k].max_send_wr < 500) use_all(qp);
+      destroy_qp(qp);
+    }
+
+  srq = made(ibv_create_srq(pd, &with), "ibv_create_srq");
+  printf("srq: granted %u of %u\n", with.attr.max_wr, with.attr.max_sge);
+  check(ibv_query_srq(srq, &of_srq), "ibv_query_srq");
+  printf("srq: queried %u of %u\n", of_srq.max_wr, of_srq.max_sge);
+  while ((error = ibv_post_srq_recv(srq, &wr, &bad)) == 0) ++count;
+  printf("srq: %d requests, then %s\n", count, strerror(error));
+  check(ibv_destroy_srq(srq), "ibv_destroy_srq");
+  destroy_cq(cq);
+}
+
 int main(int argc, char **argv) {
   struct ibv_device **list = ibv_get_device_list(NULL);
 
@@ -602,6 +696,7 @@ int main(int argc, char **argv) {
   events();
   extended();
   waiting();
+  sizes();
   ibv_dereg_mr(mr);
   ibv_dealloc_pd(pd);
   ibv_close_device(context);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The public members of objects are after each verb what they are without the library.
+"""The public members of objects are after each verb what they are without the library, and queues are
+granted the same.
 
     public_members.py --without PRELOAD --with PRELOAD PROGRAM
 """

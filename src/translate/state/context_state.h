@@ -84,6 +84,10 @@ struct ContextState {
   // context by one.
   bool sees_base_verbs = false;
 
+  // Whether the program has called an experimental verb, or used a number of the legacy API. Until
+  // then the base verbs grant what rdma-core grants, and from then on what the legacy provider did.
+  std::atomic<bool> is_legacy{false};
+
   // What verbs/device.cpp knows of the device, from the first query on.
   std::shared_ptr<const translate::DeviceFacts> device_facts;
   std::atomic<const translate::DeviceFacts *> known_device{nullptr};

@@ -42,8 +42,8 @@ int destroy_real(ibv_qp *qp) {
   return error;
 }
 
-// Throws bad_alloc.
-void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
+// as_legacy: was granted more than rdma-core knows of. Throws bad_alloc.
+void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, bool as_legacy) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
   const bool no_windows = is_set(state, "MLX5_SHUT_UP_MW");
   const MutexGuard guard(state.mutex);
@@ -53,7 +53,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern) {
   entry.atomics = atomics;
   entry.no_windows = no_windows;
   entry.port = 0;
-  entry.granted = modern.attr.cap;
+  entry.granted = as_legacy ? modern.attr.cap : ibv_qp_cap{};
   entry.srq = queue::shown(qp->srq);
   entry.recv_cq = qp->recv_cq;
   entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
@@ -261,8 +261,8 @@ Result<void> check_builders(ContextState &state, const ModernQpInit &modern, By 
 
 // type: the program's number.
 Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, ibv_qp_type type,
-                                     std::uint32_t key_change_bytes, const LegacyExtra &extra,
-                                     bool single_threaded = false) {
+                                     const EntryRoom &asked, bool single_threaded = false) {
+  const std::uint32_t key_change_bytes = asked.key_change_bytes;
   if (modern.needs_dv && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "qp_type or exp_create_flags",
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
@@ -278,7 +278,8 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
   if (const auto counted = check_builders(state, modern, joining.by().send, key_change_bytes);
       !counted)
     return counted.failure();
-  const EntryRoom room{joining.by().send, key_change_bytes, extra};
+  EntryRoom room = asked;
+  room.by = joining.by().send;
   const KeepErrno keep;
   Owned<ibv_qp, destroy_real> made(make_qp(state, modern, room));
   if (!made) return keep.reason();
@@ -294,7 +295,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
                      .max_tso_header = modern.attr.max_tso_header});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return made.release();
-  remember(state, made.get(), modern);
+  remember(state, made.get(), modern, room.extra.has_value());
   return made.release();
 }
 
@@ -342,8 +343,8 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
     modern.attr.pd = domain.pd();
   }
   const bool single_threaded = domain && domain.share().domain->td != nullptr;
-  const auto made = create_and_remember(state, modern, attr->qp_type, key_change_bytes(*attr),
-                                        extra_of(*attr), single_threaded);
+  const EntryRoom room{.key_change_bytes = key_change_bytes(*attr), .extra = extra_of(*attr)};
+  const auto made = create_and_remember(state, modern, attr->qp_type, room, single_threaded);
   if (!made) return failed_with(*attr, made.failure());
 
   ibv_qp *qp = made.value();
@@ -364,7 +365,8 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
     return invalid(creating, "srq", queues.srq->handle,
                    "senders name a queue of XRC, not receivers");
   // Other numbers than the legacy ones are rdma-core's to judge.
-  if (attr->qp_type == IBV_EXP_QPT_DC_INI || attr->qp_type == IBV_QPT_XRC) {
+  const bool is_legacy_type = attr->qp_type == IBV_EXP_QPT_DC_INI || attr->qp_type == IBV_QPT_XRC;
+  if (is_legacy_type) {
     if (const auto type = check_type(attr->qp_type); !type) return type.failure();
   }
   if (state == nullptr) {
@@ -375,8 +377,17 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
     return checked.failure();
   if (const auto asked = ask_device(*state); !asked) return asked.failure();
   ModernQpInit modern = to_modern(*attr, pd);
+  EntryRoom room;
+  if (is_legacy_type) state->is_legacy.store(true, std::memory_order_relaxed);
+  if (state->is_legacy.load(std::memory_order_relaxed)) {
+    room.extra.emplace();
+  } else {
+    // Receives of an initiator are rdma-core's to refuse.
+    modern.attr.srq = attr->srq;
+    modern.attr.cap = attr->cap;
+  }
   unwrap(modern.attr);
-  const auto made = create_and_remember(*state, modern, attr->qp_type, 0, {});
+  const auto made = create_and_remember(*state, modern, attr->qp_type, room);
   if (!made) return made;
   attr->cap = modern.attr.cap;
   return as_shown(made.value());

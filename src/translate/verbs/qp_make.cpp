@@ -93,8 +93,8 @@ ibv_qp *attempt(ContextState &state, ModernQpInit &modern, const EntryRoom &room
 std::optional<LegacyGrants> grants_of(ContextState &state, const ModernQpInit &modern,
                                       const EntryRoom &room) {
   const bool scales = (modern.attr.comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
-  if (scales || !mlx5dv_is_supported(state.context->device)) return {};
-  return legacy_grants(modern.attr.qp_type, modern.attr.cap, room.extra);
+  if (!room.extra || scales || !mlx5dv_is_supported(state.context->device)) return {};
+  return legacy_grants(modern.attr.qp_type, modern.attr.cap, *room.extra);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
-// Making rdma-core's queue pair: large enough for what the legacy provider granted.
+// Making rdma-core's queue pair: for legacy programs large enough for what the legacy provider
+// granted.
 #pragma once
+
+#include <optional>
 
 #include "translate/convert/legacy_grants.h"
 #include "translate/convert/qp_convert.h"
@@ -12,7 +15,7 @@ namespace ibvexp::translate {
 struct EntryRoom {
   queue::By by = queue::By::libmlx5;   // who writes the entries
   std::uint32_t key_change_bytes = 0;  // of the largest key change; 0: none is posted
-  LegacyExtra extra;
+  std::optional<LegacyExtra> extra{};  // none: as large as rdma-core makes it
 };
 
 // Null and errno. modern.attr.cap is what was granted, and modern.builders says whether requests
