@@ -57,6 +57,12 @@ std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entr
   return log_most < 32 && entries <= std::uint32_t{1} << log_most;
 }
 
+std::optional<std::uint32_t> largest_send_queue(ibv_context *context) {
+  const Words page = query(context, Page::general);
+  if (page == Words{}) return {};
+  return std::uint32_t{1} << (be32toh(page[4]) >> 16 & 0x1f);
+}
+
 bool paces_bursts(ibv_context *context) {
   constexpr std::uint32_t pacing = 1u << 31, burst_bound = 1u << 26, typical_size = 1u << 25;
   constexpr std::uint32_t all = pacing | burst_bound | typical_size;

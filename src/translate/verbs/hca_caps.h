@@ -19,6 +19,9 @@ std::uint32_t masked_atomic_sizes(ibv_context *context);
 std::optional<bool> reports_dc(ibv_context *context);
 std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entries);
 
+// Blocks of 64 bytes that a send queue has at most.
+std::optional<std::uint32_t> largest_send_queue(ibv_context *context);
+
 // Whether a rate limit may come with a burst and a typical packet size: libmlx5 knows,
 // and keeps it to itself.
 bool paces_bursts(ibv_context *context);

@@ -8,6 +8,7 @@
 #include "table/options.h"
 #include "translate/convert/room.h"
 #include "translate/queue/fronts.h"
+#include "translate/verbs/hca_caps.h"
 
 namespace ibvexp::translate {
 
@@ -90,6 +91,13 @@ ibv_qp *attempt(ContextState &state, ModernQpInit &modern, const EntryRoom &room
   return made;
 }
 
+// A send queue of so many blocks. max_qp_wr is that number; newer kernels count in the largest
+// requests, and the device itself says it.
+bool exceeds(ContextState &state, std::uint32_t blocks) {
+  const auto reported = static_cast<std::uint32_t>(state.device().max_qp_wr);
+  return blocks > reported && blocks > largest_send_queue(state.context).value_or(reported);
+}
+
 std::optional<LegacyGrants> grants_of(ContextState &state, const ModernQpInit &modern,
                                       const EntryRoom &room) {
   const bool scales = (modern.attr.comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
@@ -102,7 +110,7 @@ std::optional<LegacyGrants> grants_of(ContextState &state, const ModernQpInit &m
 ibv_qp *make_qp(ContextState &state, ModernQpInit &modern, const EntryRoom &room) {
   const auto legacy = grants_of(state, modern, room);
   if (!legacy) return attempt(state, modern, room, Operations::usual);
-  if (legacy->blocks > static_cast<std::uint32_t>(state.device().max_qp_wr)) {
+  if (exceeds(state, legacy->blocks)) {
     errno = ENOMEM;
     return nullptr;
   }
