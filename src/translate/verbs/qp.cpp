@@ -456,6 +456,11 @@ std::uint8_t port_of(const QpState &known, ibv_qp *qp) {
 // In the terms of an initiator. 0 or an errno value, which may be negative.
 int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
   to_initiator(attr, mask);
+  // Today's kernels want a state, even where none changes.
+  if ((mask & IBV_QP_STATE) == 0) {
+    attr.qp_state = qp->state;
+    mask |= IBV_QP_STATE;
+  }
   if ((mask & IBV_QP_AV) == 0) return real().ibv_modify_qp(qp, &attr, mask);
   if (attr.ah_attr.port_num == 0) complete_address(attr, mask, port_of(known, qp));
   const int before = errno;
