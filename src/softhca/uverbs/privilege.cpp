@@ -24,6 +24,7 @@ bool has_capability(u32 number) {
 }
 
 int pin(u64 bytes) {
+  if (bytes / page_size > 0xffffffff) return EINVAL;
   if (config().enforce_memlock && !has_capability(CAP_IPC_LOCK)) {
     rlimit limit{};
     getrlimit(RLIMIT_MEMLOCK, &limit);

@@ -11,7 +11,8 @@ namespace softhca::uverbs {
 bool has_capability(u32 number);
 
 // Counts registered memory against RLIMIT_MEMLOCK where the configuration says
-// so (core/umem.c): 0, ENOMEM over the limit, EPERM when the limit is 0.
+// so (core/umem.c): 0, ENOMEM over the limit, EPERM when the limit is 0, EINVAL for pages that 32
+// bits do not count.
 int pin(u64 bytes);
 void unpin(u64 bytes);
 
