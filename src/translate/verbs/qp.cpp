@@ -226,13 +226,14 @@ LegacyExtra extra_of(const ibv_exp_qp_init_attr &attr) {
           .tso_header = has(IBV_EXP_QP_INIT_ATTR_MAX_TSO_HEADER) ? attr.max_tso_header : 0u};
 }
 
-// Offloads that the device lacks were no invalid request.
+// Offloads and underlay networks that the device lacks were no invalid request.
 Error failed_with(const ibv_exp_qp_init_attr &attr, Error error) {
   constexpr std::uint32_t offloads =
       IBV_EXP_QP_CREATE_RX_END_PADDING | IBV_EXP_QP_CREATE_SCATTER_FCS |
       IBV_EXP_QP_CREATE_TUNNEL_OFFLOADS | IBV_EXP_QP_CREATE_PACKET_BASED_CREDIT_MODE;
-  const bool asked = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
-                     (attr.exp_create_flags & offloads) != 0;
+  const bool asked = ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+                      (attr.exp_create_flags & offloads) != 0) ||
+                     (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN) != 0;
   return asked && error.code == EINVAL ? Error{EOPNOTSUPP} : error;
 }
 
