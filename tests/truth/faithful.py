@@ -123,7 +123,7 @@ def page(root, entries):
         rows = {}
         for _, lines, entry_kind, subject, reason in entries:
             if entry_kind == kind:
-                count = max(len(numbers(lines, link)) for link in links)
+                count = max(len(numbers(lines, link)) for link in [*links, 'driver'])
                 rows[subject, reason] = rows.get((subject, reason), 0) + count
         if not rows:
             continue
