@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/faithful.md from differs.def and the table, or checks that it is up to date.
+"""Writes docs/faithful.md from differs.def, overruled.md and the table, or checks that it is up to date.
 
   faithful.py ROOT [--check]"""
 import argparse
@@ -131,6 +131,8 @@ def page(root, entries):
         for (subject, reason), count in rows.items():
             name = f'`{subject}`' if kind == 'table' else subject
             out.append(f'| {name} | {reason} | {count} |')
+    out += ['', '## Rules that the recording overrules', '',
+            (root / 'tests/truth/overruled.md').read_text().rstrip()]
     return '\n'.join(out) + '\n'
 
 
