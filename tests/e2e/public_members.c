@@ -620,7 +620,9 @@ static void use_all(struct ibv_qp *qp) {
   for (i = 0; i < COUNT(pieces); ++i) pieces[i] = (struct ibv_sge){(uintptr_t)bytes, 8, mr->lkey};
   wr.wr.rdma.remote_addr = (uintptr_t)bytes + 2048;
   wr.wr.rdma.rkey = mr->rkey;
+  fill(qp, "in RESET", &wr);
   to_rtr(qp, qp->qp_num);
+  fill(qp, "in RTR", &wr);
   to_rts(qp);
   find_largest(qp, &wr, "pieces");
   wr.num_sge = 1;

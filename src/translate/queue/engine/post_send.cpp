@@ -1,10 +1,12 @@
 #include "translate/queue/engine/post_send.h"
 
 #include <cerrno>
+#include <type_traits>
 
 #include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/request.h"
 #include "translate/queue/engine/segments.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp::engine {
 
@@ -349,12 +351,15 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
   return error;
 }
 
-// A queue pair that is not in RTS yet.
+// A queue pair that is not in RTS yet. libmlx5 calls its queue full.
 template <class Wr>
-int refuse(SendQueue &, Wr *wr, Wr **bad) {
+int refuse(SendQueue &queue, Wr *wr, Wr **bad) {
   if (wr == nullptr) return 0;
   if (bad != nullptr) *bad = wr;
-  return EINVAL;
+  ibv_context *const context = queue.qp != nullptr ? queue.qp->context : nullptr;
+  const ContextState *state = context != nullptr ? find_state(context) : nullptr;
+  const bool is_legacy = state == nullptr || state->is_legacy.load(std::memory_order_relaxed);
+  return std::is_same_v<Wr, ibv_exp_send_wr> || is_legacy ? EINVAL : ENOMEM;
 }
 
 template <Transport transport>
