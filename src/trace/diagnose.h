@@ -2,11 +2,11 @@
 // naming entry point, field and value; its callers only pass the errno on.
 #pragma once
 
+#include <string_view>
+
 #include "base/result.h"
 #include "table/compat.h"
 #include "table/feature_bits.h"
-
-#include <string_view>
 
 namespace ibvexp {
 

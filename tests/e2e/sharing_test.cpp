@@ -1,14 +1,14 @@
 // Regions that several processes share: refused by default, on request a file that says who may.
-#include "pair.h"
-
-#include <skip.h>
-
-#include <functional>
 #include <grp.h>
-#include <string>
+#include <skip.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "pair.h"
 
 namespace {
 

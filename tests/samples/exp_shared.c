@@ -6,10 +6,10 @@
  *
  *   exp_shared [-g GID]
  */
-#include "loopback.h"
-
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "loopback.h"
 
 enum { length = 100000 };
 

@@ -1,22 +1,23 @@
 #include "translate/verbs/shared_region.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "base/keep_errno.h"
 #include "base/lock.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/convert/access_convert.h"
-
-#include <cerrno>
-#include <cstring>
-#include <dirent.h>
-#include <fcntl.h>
-#include <string>
-#include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <utility>
-#include <vector>
 
 namespace ibvexp::translate {
 

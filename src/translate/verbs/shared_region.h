@@ -3,12 +3,12 @@
 // while the region exists: a file without a lock is what a process left that died.
 #pragma once
 
-#include "base/result.h"
-#include "translate/state/context_state.h"
-
 #include <infiniband/verbs_exp.h>
 
 #include <cstdint>
+
+#include "base/result.h"
+#include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
 
