@@ -132,9 +132,11 @@ TEST_CASE(
   CHECK(errno == EINVAL);
 }
 
+// Only where ibv_dereg_mr() comes through the library.
 TEST_CASE(
     "two processes share a region, and the device writes to both [row:ibv_exp_reg_shared_mr] "
-    "[row:IBV_EXP_ACCESS_SHARED_MR_USER_WRITE]") {
+    "[row:IBV_EXP_ACCESS_SHARED_MR_USER_WRITE]",
+    "[engine]") {
   SKIP_IF(!served(), "regions are not shared");
   Other owner([](const Other &here) {
     const Context context = open_first();

@@ -199,9 +199,7 @@ Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_dev
     constexpr std::uint32_t about_keys =
         IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
     facts.dc = (attr->comp_mask & about_dc) != 0 && has_dc(state);
-    // libmlx5's builders fill some keys, and not on DC and XRC: too little for the bit.
-    facts.indirect_keys =
-        facts.engine && (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(state);
+    facts.indirect_keys = (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(state);
     const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
     facts.scatter_to_cqe = scatter == nullptr || std::strcmp(scatter, "0") != 0;
   }

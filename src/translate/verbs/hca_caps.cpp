@@ -58,9 +58,9 @@ std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entr
 }
 
 std::optional<std::uint32_t> largest_send_queue(ibv_context *context) {
-  const Words page = query(context, Page::general);
-  if (page == Words{}) return {};
-  return std::uint32_t{1} << (be32toh(page[4]) >> 16 & 0x1f);
+  const auto page = query(context, Page::general);
+  if (page == nullptr) return {};
+  return std::uint32_t{1} << (be32toh(page->words[4]) >> 16 & 0x1f);
 }
 
 bool paces_bursts(ibv_context *context) {
