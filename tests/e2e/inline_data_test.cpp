@@ -58,7 +58,8 @@ TEST_CASE("inline data is granted as it was [row:qp_max_inline_data]") {
 
 // Programs that know nothing of experimental verbs get what they got without the library:
 // public_members.c compares it.
-TEST_CASE("base verbs grant plain programs rdma-core's sizes [row:qp_max_inline_data][engine]") {
+TEST_CASE("base verbs grant plain programs rdma-core's sizes [row:qp_max_inline_data]",
+          "[engine]") {
   const Context context = open_first();
   const Pd pd(ibv_alloc_pd(context.get()));
   const Cq cq(ibv_create_cq(context.get(), 16, nullptr, nullptr, 0));
