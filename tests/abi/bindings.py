@@ -6,6 +6,7 @@ every enumerator of MLNX_OFED is one of its own enumeration, with its value.
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,13 @@ import tempfile
 from pathlib import Path
 
 WORD = 1 << 64
+
+
+def environment():
+    """With Debian 12's libclang where newer ones are installed beside it: its bindgen reads no
+    other."""
+    library = Path("/usr/lib/llvm-14/lib")
+    return {**({"LIBCLANG_PATH": str(library)} if library.is_dir() else {}), **os.environ}
 
 
 def main():
@@ -33,7 +41,7 @@ def main():
                           "#include <infiniband/driver.h>\n", encoding="utf-8")
         made = subprocess.run(["bindgen", "--no-layout-tests", header, "--", f"-I{include}/legacy",
                                f"-I{include}", *([f"-I{rdma_core}"] if rdma_core else [])],
-                              capture_output=True, text=True, check=False)
+                              capture_output=True, text=True, check=False, env=environment())
     if made.returncode != 0:
         print(made.stderr)
         return 1
