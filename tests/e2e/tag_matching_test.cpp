@@ -423,3 +423,35 @@ TEST_CASE(
   CHECK(ibv_exp_create_dct(t.context.get(), &target) == nullptr);
   CHECK(errno == ENOTSUP);
 }
+
+TEST_CASE("a completion queue is as before where tags cannot be matched [row:ibv_exp_create_srq]",
+          "[engine]") {
+  SKIP_IF(!matches(), "tags are not matched");
+  Tags t;
+  const auto refused = [&](ibv_cq *cq, int error) {
+    auto attr = t.srq_attr();
+    attr.cq = cq;
+    errno = 0;
+    CHECK(ibv_exp_create_srq(t.context.get(), &attr) == nullptr);
+    CHECK(errno == error);
+  };
+  const Cq cq(ibv_create_cq(t.context.get(), 16, nullptr, nullptr, 0));
+  REQUIRE(cq);
+  ibv_qp_init_attr_ex modern{};
+  modern.qp_type = IBV_QPT_RC;
+  modern.send_cq = modern.recv_cq = cq.get();
+  modern.cap = {4, 4, 1, 1, 0};
+  modern.pd = t.pd.get();
+  modern.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  modern.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  const Qp qp(ibv_create_qp_ex(t.context.get(), &modern));
+  REQUIRE(qp);
+  refused(cq.get(), ENOTSUP);
+  ibv_wc wc{};
+  CHECK(ibv_poll_cq(cq.get(), 1, &wc) == 0);
+
+  ibv_cq *const gone = ibv_create_cq(t.context.get(), 4, nullptr, nullptr, 0);
+  REQUIRE(gone != nullptr);
+  REQUIRE(ibv_destroy_cq(gone) == 0);
+  refused(gone, EINVAL);
+}

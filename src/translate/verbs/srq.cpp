@@ -63,11 +63,11 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   const bool completes = (modern.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
   const bool tags = modern.srq_type == IBV_SRQT_TM;
   ContextState *state = attached(context);
-  if (tags) ask_for_tags(*state, attr->cq);
+  TaggedCq tagged(*state, tags ? attr->cq : nullptr);
   const queue::Joining joining(*state, completes ? &modern.cq : nullptr, nullptr,
                                tags ? queue::By::libmlx5 : queue::By::engine);
   if (!joining) return joining.failure();
-  if (tags && !tells_tags(*state, modern.cq))
+  if (tags && !has_tags(*state, modern.cq))
     return unsupported(creating, "cq", modern.cq->handle,
                        "queues of modern interfaces complete there already");
   const ibv_cq *cq = completes && !tags ? modern.cq : nullptr;
@@ -77,6 +77,7 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   srq = queue::before_or_destroyed(state, srq, modern.attr.max_sge, joining.receives(), cq);
   if (srq == nullptr) return keep.reason();
   if (tags) queue::front_of(srq)->own.tags = true;
+  tagged.keep();
   // rdma-core leaves them empty in queues of XRC.
   srq->srq_context = attr->base.srq_context;
   srq->pd = attr->pd;

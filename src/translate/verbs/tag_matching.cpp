@@ -38,7 +38,9 @@ Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr
                                    bits_of<"ibv_exp_create_srq_comp_mask">());
       !bits)
     return bits;
-  if (attr.cq->context != state.context) return invalid(creating, "cq", 0, "of another context");
+  const ibv_cq *const cq = queue::behind(attr.cq);
+  if (cq == nullptr || cq->context != state.context)
+    return invalid(creating, "cq", 0, "destroyed, or of another context");
   if (state.driver == nullptr || queue::front_of(attr.cq) == nullptr)
     return unsupported(creating, "srq_type", type,
                        "not with IBVEXP_ENGINE=native, nor on a completion queue of ibv_cq_ex");
@@ -46,12 +48,23 @@ Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr
   return {};
 }
 
-void ask_for_tags(const ContextState &state, ibv_cq *cq) noexcept {
-  const MutexGuard guard(state.driver->mutex);
-  queue::front_of(cq)->own.tags = true;
+TaggedCq::TaggedCq(const ContextState &state, ibv_cq *cq) noexcept
+    : state_(state), front_(cq != nullptr ? queue::front_of(cq) : nullptr) {
+  if (front_ == nullptr) return;
+  before_ = front_->own.tags;
+  set(true);
 }
 
-bool tells_tags(ContextState &state, const ibv_cq *cq) noexcept {
+TaggedCq::~TaggedCq() {
+  if (front_ != nullptr && !before_) set(false);
+}
+
+void TaggedCq::set(bool tags) noexcept {
+  const MutexGuard guard(state_.driver->mutex);
+  front_->own.tags = tags;
+}
+
+bool has_tags(ContextState &state, const ibv_cq *cq) noexcept {
   const CqState *known = find_cq(&state, cq);
   return known != nullptr && known->tags;
 }

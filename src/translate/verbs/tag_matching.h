@@ -1,10 +1,11 @@
-// Shared receive queues that match tags: libmlx5's, completing on a queue of libmlx5's that
-// tells tags (queue/beside.h). The list of tags is libmlx5's, too.
+// Shared receive queues that match tags: libmlx5's, as is the CQ beside the program's that they
+// complete on, whose completions have the tag (queue/beside.h). libmlx5 also keeps the list of tags.
 #pragma once
 
 #include <infiniband/verbs_exp.h>
 
 #include "base/result.h"
+#include "translate/queue/front.h"
 #include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
@@ -12,11 +13,26 @@ namespace ibvexp::translate {
 // Judges what is particular to them.
 Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr &attr);
 
-// Lets the completion queue tell tags; before it is chosen who completes there.
-void ask_for_tags(const ContextState &state, ibv_cq *cq) noexcept;
+// From before it is chosen who completes on the program's CQ: what libmlx5 completes there has
+// the tag. As before unless it is kept. cq may be null.
+class TaggedCq {
+ public:
+  TaggedCq(const ContextState &state, ibv_cq *cq) noexcept;
+  ~TaggedCq();
+  TaggedCq(const TaggedCq &) = delete;
+  TaggedCq &operator=(const TaggedCq &) = delete;
+  void keep() noexcept { before_ = true; }
 
-// Whether it does. cq: rdma-core's.
-bool tells_tags(ContextState &state, const ibv_cq *cq) noexcept;
+ private:
+  void set(bool tags) noexcept;
+
+  const ContextState &state_;
+  queue::CqFront *const front_;
+  bool before_ = false;
+};
+
+// Whether completions have the tag. cq: rdma-core's.
+bool has_tags(ContextState &state, const ibv_cq *cq) noexcept;
 
 // The program's queue.
 bool matches_tags(const ibv_srq *srq) noexcept;
