@@ -548,14 +548,7 @@ TEST_CASE("a DC target completes where a modern QP does, on a CQ with a channel"
   REQUIRE(channel);
   const Cq cq(ibv_create_cq(rig.context.get(), 16, nullptr, channel.get(), 0));
   REQUIRE(cq);
-  ibv_qp_init_attr_ex modern{};
-  modern.qp_type = IBV_QPT_RC;
-  modern.send_cq = modern.recv_cq = cq.get();
-  modern.cap = {4, 4, 1, 1, 0};
-  modern.pd = rig.pd.get();
-  modern.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  modern.send_ops_flags = IBV_QP_EX_WITH_SEND;
-  const Qp beside(ibv_create_qp_ex(rig.context.get(), &modern));
+  const Qp beside = build_qp(rig, cq.get());
   REQUIRE(beside);
   ibv_srq_init_attr shared{};
   shared.attr = {4, 1, 0};

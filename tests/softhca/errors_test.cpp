@@ -223,34 +223,29 @@ TEST_CASE("A message stops where its memory key goes", "[error]") {
   std::memset(from.data(), 1, bytes);
   SecondKey source(from), target(to);
   const auto clear = [&] { std::memset(to.data(), 0, bytes); };
-  SECTION("the target of a write") {
+  const auto begin_write = [&](u32 rkey) {
     p.a.post(Wqe(WqeOpcode::rdma_write)
-                 .remote(to.address(), target.key->key())
+                 .remote(to.address(), rkey)
                  .data(bytes, from.key(), from.address()));
     step_until_touched(to);
     clear();
+  };
+  SECTION("the target of a write") {
+    begin_write(target.key->key());
     target.destroy();
     rig.step();
     expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
     CHECK(p.b.qp->state == QpState::err);
   }
   SECTION("memory behind the key of a write") {
-    p.a.post(Wqe(WqeOpcode::rdma_write)
-                 .remote(to.address(), target.lead_there())
-                 .data(bytes, from.key(), from.address()));
-    step_until_touched(to);
-    clear();
+    begin_write(target.lead_there());
     target.destroy();
     rig.step();
     expect_error(p.a_cq, Syndrome::remote_access, 0x88, 0);
   }
   SECTION("a window that its own side invalidates") {
     const u32 rkey = target.lead_there();
-    p.a.post(Wqe(WqeOpcode::rdma_write)
-                 .remote(to.address(), rkey)
-                 .data(bytes, from.key(), from.address()));
-    step_until_touched(to);
-    clear();
+    begin_write(rkey);
     p.b.post(Wqe(WqeOpcode::local_inv).imm(swap32(rkey)));
     qp_wake(*p.b.qp);
     while (p.b.qp->sq_consumed == 0) engine_step(device_clock_ns());
