@@ -51,7 +51,7 @@ constexpr bool is_good(int answer) {
   return id == EntryId::ibv_exp_post_send ? answer == 0 : answer >= 0;
 }
 
-struct Nothing {};
+struct Nothing {};  // in the place of an object that hot calls do without
 
 // Arguments as handlers take them: rdma-core's objects. What structures name is the
 // verb's own business.

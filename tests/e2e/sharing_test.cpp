@@ -164,7 +164,7 @@ TEST_CASE(
   owner.tell(0);
   CHECK(owner.hear() == p.out.bytes[0]);
 
-  // The owner's region goes; what is attached stays, and nobody finds it any more.
+  // Once the owner has deregistered it, attached regions stay, and new ones are refused.
   owner.tell(0);
   CHECK(owner.hear() == 0);
   p.post(wr);

@@ -142,7 +142,7 @@ TEST_CASE("a region moves to memory of the library [row:contig_rereg_mr_allocate
   p.in.bytes[0] = 1;
 }
 
-TEST_CASE("a target tells how often its key was wrong [row:dc_query_dct_key_violations]") {
+TEST_CASE("ibv_exp_query_dct counts requests with another key [row:dc_query_dct_key_violations]") {
   Dc dc;
   const Dct dct = dc.make_dct();
   const Qp dci = dc.make_dci();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A region of memory that two processes share, as Open MPI's sshmem component for MLNX_OFED
- * did: one allocates it with its region and tells the other the region's handle, the other
+ * did: the first allocates it with its region and sends the region's handle to the second, which
  * registers it, too. What the device writes there for one of them is there for both.
  *
  *   exp_shared [-g GID]

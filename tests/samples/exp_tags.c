@@ -2,8 +2,8 @@
 /*
  * Tag matching as MPI libraries for MLNX_OFED use it: the receiver says which tag it
  * wants where, and the device puts each message there, whatever the order. A long message
- * comes as a rendezvous: the device fetches it. What nobody waits for arrives in a plain
- * buffer, and the two sides agree again on what they have counted.
+ * comes as a rendezvous: the device fetches it. A message whose tag is not in the list arrives in
+ * a plain buffer, and the two sides then synchronise their counts of such messages.
  *
  *   exp_tags
  */

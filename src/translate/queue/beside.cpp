@@ -24,7 +24,7 @@ void rename(ContextState &state, const ibv_cq *old, const ibv_cq *fresh) {
   state.completion_queues.insert(std::move(known));
 }
 
-// One whose completions tell tags, which ibv_create_cq() does not make.
+// One whose completions have the tag, which ibv_create_cq() does not make.
 ibv_cq *make_tagged(ContextState &state, CqFront &front) {
   const CqState *known = find_cq(&state, front.own.back);
   const StampKind stamps = known != nullptr ? known->stamps : StampKind::none;

@@ -23,7 +23,7 @@ struct CqState {
   StampKind stamps = StampKind::none;
   bool compressed = false;     // the device may write compressed completions
   bool mini_has_hash = false;  // of those: with the hash, not with the checksum
-  bool tags = false;           // completions tell tags
+  bool tags = false;           // completions have the tag
 
   // Receive completions of raw packets carry a flow tag where others have the
   // number of the queue pair. Whether receive queues of raw packets end here,

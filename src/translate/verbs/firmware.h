@@ -9,7 +9,7 @@
 
 namespace ibvexp::translate {
 
-// MODIFY_CQ: whether completions that nobody has read may be overwritten.
+// MODIFY_CQ: whether the device may overwrite unread completions. number: the CQ's (cqn).
 Result<void> change_overrun(ibv_cq *cq, std::uint32_t number, bool ignored);
 
 // QUERY_DCT. The states have the numbers of IBV_EXP_DCT_STATE_*.

@@ -231,7 +231,7 @@ void release(ContextState &state, const OwnedMemory &memory) noexcept {
   try {
     ::unlink(path_of(state.context, memory.handle).c_str());
   } catch (const std::bad_alloc &) {
-    // The next who shares removes it: nobody holds a lock on it from here on.
+    // The file stays, without a lock: the next process that shares a region removes it (sweep()).
   }
   ::close(memory.file);
 }

@@ -6,8 +6,8 @@
 
 namespace ibvexp::native {
 
-// ibv_exp_poll_cq() of rdma-core's queue, by ibv_poll_cq(), or by ibv_start_poll() if it has time
-// stamps or tells tags. There is room for an ibv_wc in each element.
+// ibv_exp_poll_cq() of rdma-core's CQ, by ibv_poll_cq(), or by ibv_start_poll() if its completions
+// have time stamps or tags. Each element of wc has room for an ibv_wc.
 Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc, std::uint32_t wc_size);
 
 }  // namespace ibvexp::native
