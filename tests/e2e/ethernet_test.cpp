@@ -46,27 +46,53 @@ TEST_CASE("frames go out and come in") {
   }
 }
 
-TEST_CASE("checksums are reported as one [row:IBV_EXP_WC_RX_TCP_UDP_CSUM_OK]") {
+TEST_CASE("the base verb reports checksums as one") {
   Rig rig;
+  RawSender sender;
+  RawQueue receiver(rig);
+  const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
+  receiver.post(3);
+  const auto flags_of = [&](const frames::Bytes &frame) {
+    sender.send(frame);
+    ibv_wc wc{};
+    while (ibv_poll_cq(receiver.cq.get(), 1, &wc) == 0) continue;
+    CHECK(wc.byte_len == frame.size());
+    return wc.wc_flags;
+  };
+  CHECK(flags_of(udp_frame()) == IBV_WC_IP_CSUM_OK);
+  auto bad = udp_frame();
+  bad[bad.size() - 1] ^= 1;
+  CHECK(flags_of(bad) == 0);
+  CHECK(flags_of(frames::Builder().ipv6(1, 2, frames::udp).udp(1, 2).payload(50).build()) == 0);
+}
+
+TEST_CASE("checksums are reported layer by layer [row:IBV_EXP_WC_RX_TCP_UDP_CSUM_OK]", "[engine]") {
+  Rig rig;
+  constexpr std::uint64_t ipv4 = IBV_EXP_WC_RX_IPV4_PACKET;
+  constexpr std::uint64_t both_good = IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK;
   for (const std::uint32_t flags : kinds_of_queue()) {
     RawSender sender;
     RawQueue receiver(rig, 0, 0, flags);
     const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
-    receiver.post(4);
+    receiver.post(5);
     const auto flags_of = [&](const frames::Bytes &frame) {
       sender.send(frame);
       return receiver.expect(frame).exp_wc_flags & rx_all;
     };
     auto bad = udp_frame();
     bad[bad.size() - 1] ^= 1;
-    CHECK(flags_of(bad) == 0);
+    CHECK(flags_of(bad) == (ipv4 | IBV_EXP_WC_RX_IP_CSUM_OK));
     bad = udp_frame();
     bad[24] ^= 1;  // of the IPv4 header
-    CHECK(flags_of(bad) == 0);
+    CHECK(flags_of(bad) == (ipv4 | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK));
     // [row:IBV_EXP_WC_RX_IPV6_PACKET]
-    CHECK(flags_of(frames::Builder().ipv6(1, 2, frames::udp).udp(1, 2).payload(50).build()) == 0);
+    CHECK(flags_of(frames::Builder().ipv6(1, 2, frames::udp).udp(1, 2).payload(50).build()) ==
+          (IBV_EXP_WC_RX_IPV6_PACKET | both_good));
     CHECK(flags_of(frames::Builder().ipv4(1, 2, frames::tcp).tcp(1, 2).payload(50).build()) ==
           rx_ok);
+    // No transport header, no checksum of it.
+    CHECK(flags_of(frames::Builder().ipv4(1, 2, 1).payload(50).build()) ==
+          (ipv4 | IBV_EXP_WC_RX_IP_CSUM_OK));
   }
 }
 

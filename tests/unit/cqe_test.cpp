@@ -39,6 +39,26 @@ TEST_CASE("flags of a frame", "[cqe]") {
         (IBV_EXP_CQ_RX_TUNNEL_PACKET | IBV_EXP_CQ_RX_OUTER_IPV4_PACKET));
 }
 
+// [row:IBV_EXP_WC_RX_TUNNEL_PACKET][row:IBV_EXP_WC_RX_OUTER_IPV4_PACKET]
+// [row:IBV_EXP_WC_RX_OUTER_IPV6_PACKET][row:IBV_EXP_WC_RX_OUTER_IP_CSUM_OK]
+// [row:IBV_EXP_WC_RX_OUTER_TCP_UDP_CSUM_OK]
+TEST_CASE("completions have the flags that tell of checksums, headers and tunnels", "[cqe]") {
+  constexpr std::uint8_t ok = 7, l3 = 2, ipv4_udp = 2 << 2 | 2 << 4, ipv6 = 1 << 2;
+  const auto flags = [](std::uint8_t checks, std::uint8_t headers, std::uint8_t tunnel) {
+    return ibvexp::engine::to_completion_flags(receive_flags(checks, headers, tunnel));
+  };
+  constexpr std::uint64_t good = IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK;
+  CHECK(flags(ok, ipv4_udp, 0) == (IBV_EXP_WC_RX_IPV4_PACKET | good));
+  CHECK(flags(ok, ipv4_udp | 1, 0) == (IBV_EXP_WC_RX_IPV4_PACKET | good));
+  CHECK(flags(l3, ipv6, 0) == (IBV_EXP_WC_RX_IPV6_PACKET | IBV_EXP_WC_RX_IP_CSUM_OK));
+  CHECK(flags(ok, ipv4_udp, 1) ==
+        (IBV_EXP_WC_RX_IPV4_PACKET | good | IBV_EXP_WC_RX_TUNNEL_PACKET |
+         IBV_EXP_WC_RX_OUTER_IPV4_PACKET | IBV_EXP_WC_RX_OUTER_IP_CSUM_OK |
+         IBV_EXP_WC_RX_OUTER_TCP_UDP_CSUM_OK));
+  CHECK(flags(0, ipv4_udp, 3) == (IBV_EXP_WC_RX_IPV4_PACKET | IBV_EXP_WC_RX_TUNNEL_PACKET |
+                                  IBV_EXP_WC_RX_OUTER_IPV6_PACKET));
+}
+
 TEST_CASE("the table of flags says what the rules say", "[cqe]") {
   std::uint8_t raw[64] = {};
   for (unsigned headers = 0; headers < 256; ++headers)

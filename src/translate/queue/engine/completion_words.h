@@ -48,7 +48,7 @@ inline constexpr auto sent_completions = [] {
 // depend on nothing else.
 struct ReceivedCompletion {
   std::uint64_t opcode = 0;     // with the status in front
-  std::uint64_t exp_flags = 0;  // IBV_EXP_WC_*
+  std::uint64_t exp_flags = 0;  // IBV_EXP_WC_*, without what is known of frames alone
   std::uint64_t wc_flags = 0;   // IBV_WC_*, with room for a source in front
   bool immediate = false;       // there is some, or a key
 };
@@ -74,7 +74,7 @@ inline constexpr auto received_completions = [] {
     if ((index & 2) != 0) flags |= IBV_WC_IP_CSUM_OK;
     if ((index & 1) != 0) flags |= IBV_WC_GRH;
     m.wc_flags = std::uint64_t{flags} << 32;
-    m.exp_flags = translate::receive_flags(flags, to_3x_or_4_0);
+    m.exp_flags = translate::receive_flags(flags & ~IBV_WC_IP_CSUM_OK, to_3x_or_4_0);
   }
   return all;
 }();
@@ -169,12 +169,15 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
   write_half(at, offsetof(ibv_wc, byte_len), cqe.byte_count());
   const std::uint32_t source = cqe.flags_and_source();
   std::uint32_t index = receive_index(kind, false, (source >> 28 & 3) != 0);
-  if ((known == Known::frame || (known == Known::nothing && of.frames)) && checksum_flag(cqe) != 0)
-    index |= receive_index(0, true, false);
+  const bool frame = known == Known::frame || (known == Known::nothing && of.frames);
+  if (frame && checksum_flag(cqe) != 0) index |= receive_index(0, true, false);
   const ReceivedCompletion &row = received_completions<wc_size == translate::wc_size_4_0>[index];
   to[1] = row.opcode;
   to[4] = row.wc_flags | (source & 0xffffff);
-  if constexpr (exp) to[10] = row.exp_flags | of.receive_flags;
+  if constexpr (exp) {
+    to[10] = row.exp_flags | of.receive_flags;
+    if (frame) to[10] |= to_completion_flags(receive_flags(cqe));
+  }
   const std::uint32_t raw = cqe.immediate();
   write_half(at, offsetof(ibv_wc, qp_num), known == Known::plain ? of.number : cqe.number());
   if (row.immediate) {

@@ -152,6 +152,25 @@ inline std::uint32_t receive_flags(Cqe cqe) {
   return plain_receive_flags(cqe);
 }
 
+// The same as ibv_exp_poll_cq() reports it: IBV_EXP_WC_RX_*, which are the first of those flags.
+inline constexpr std::uint64_t frame_flags_mask =
+    IBV_EXP_WC_RX_OUTER_IPV6_PACKET * 2 - IBV_EXP_WC_RX_IP_CSUM_OK;
+constexpr std::uint64_t to_completion_flags(std::uint32_t flags) {
+  static_assert(IBV_EXP_CQ_RX_IP_CSUM_OK == 1);
+  return flags * IBV_EXP_WC_RX_IP_CSUM_OK & frame_flags_mask;
+}
+static_assert(
+    to_completion_flags(IBV_EXP_CQ_RX_TCP_UDP_CSUM_OK) == IBV_EXP_WC_RX_TCP_UDP_CSUM_OK &&
+    to_completion_flags(IBV_EXP_CQ_RX_IPV4_PACKET) == IBV_EXP_WC_RX_IPV4_PACKET &&
+    to_completion_flags(IBV_EXP_CQ_RX_IPV6_PACKET) == IBV_EXP_WC_RX_IPV6_PACKET &&
+    to_completion_flags(IBV_EXP_CQ_RX_TUNNEL_PACKET) == IBV_EXP_WC_RX_TUNNEL_PACKET &&
+    to_completion_flags(IBV_EXP_CQ_RX_OUTER_IP_CSUM_OK) == IBV_EXP_WC_RX_OUTER_IP_CSUM_OK &&
+    to_completion_flags(IBV_EXP_CQ_RX_OUTER_TCP_UDP_CSUM_OK) ==
+        IBV_EXP_WC_RX_OUTER_TCP_UDP_CSUM_OK &&
+    to_completion_flags(IBV_EXP_CQ_RX_OUTER_IPV4_PACKET) == IBV_EXP_WC_RX_OUTER_IPV4_PACKET &&
+    to_completion_flags(IBV_EXP_CQ_RX_OUTER_IPV6_PACKET) == IBV_EXP_WC_RX_OUTER_IPV6_PACKET &&
+    to_completion_flags(IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1) == 0);
+
 // Of what base verbs report: network and transport checksum good, in an IPv4 packet.
 inline unsigned checksum_flag(Cqe cqe) {
   constexpr unsigned version = 3 << 10, good = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;

@@ -257,7 +257,11 @@ struct ExpSink {
     ibv_exp_wc legacy =
         translate::to_legacy(modern, {of.qp, taken.receive ? of.srq : nullptr, of.dct, false},
                              wc_size == translate::wc_size_4_0);
-    if (stamps != nullptr) stamps->put(Cqe(queue.entry(index)).timestamp(), legacy);
+    const Cqe cqe(queue.entry(index));
+    if (of.frames && taken.receive && legacy.status == IBV_WC_SUCCESS)
+      legacy.exp_wc_flags =
+          (legacy.exp_wc_flags & ~frame_flags_mask) | to_completion_flags(receive_flags(cqe));
+    if (stamps != nullptr) stamps->put(cqe.timestamp(), legacy);
     add(taken.packet, legacy);
     translate::store(legacy, to, wc_size);
     return got;
