@@ -9,6 +9,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "trace/tally.h"
+#include "translate/verbs/xrc.h"
 
 namespace ibvexp {
 
@@ -85,6 +86,7 @@ void detach(ibv_context *context) noexcept {
       ibvexp_context_words &words = *words_of(context);
       store(words.has_comp_mask, found->second->old_mask);
       store(words.sz, found->second->old_size);
+      translate::forget_domains(context);
       delete found->second;
       attachments().erase(found);
     }

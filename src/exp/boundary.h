@@ -242,7 +242,9 @@ struct SymbolCall {
       return invalid(id, "first argument", 0, "must not be null").code;
     ibv_context *context = context_of(first);
     if (context == nullptr) [[unlikely]]
-      return invalid(id, "context", 0, "must not be null").code;
+      return std::is_same_v<First, ibv_xrc_domain>
+                 ? invalid(id, "xrc_domain", 0, "not opened here, or closed").code
+                 : invalid(id, "context", 0, "must not be null").code;
     if (find_state(context) != nullptr) [[likely]]
       return 0;
     const Uncancelled whole;

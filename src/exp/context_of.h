@@ -6,6 +6,8 @@
 
 #include <concepts>
 
+#include "translate/verbs/xrc.h"
+
 namespace ibvexp {
 
 inline ibv_context *context_of(ibv_context *context) { return context; }
@@ -24,6 +26,11 @@ requires(
     !requires(Object * object) { object->context; } &&
     requires(Object * object) { object->pd->context; }) ibv_context *context_of(Object *object) {
   return object->pd != nullptr ? object->pd->context : nullptr;
+}
+
+// Freed once it is closed.
+inline ibv_context *context_of(ibv_xrc_domain *domain) {
+  return translate::context_of_domain(domain);
 }
 
 inline ibv_context *context_of(ibv_exp_mw_bind *bind) {

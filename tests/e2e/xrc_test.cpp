@@ -422,6 +422,12 @@ TEST_CASE(
   CHECK(ibv_reg_xrc_rcv_qp(&unknown, 1) == EINVAL);
   CHECK(ibv_unreg_xrc_rcv_qp(&unknown, 1) == EINVAL);
 
+  ibv_xrc_domain *const closed = ibv_open_xrc_domain(x.context.get(), -1, O_CREAT);
+  REQUIRE(closed != nullptr);
+  CHECK(ibv_close_xrc_domain(closed) == 0);
+  CHECK(ibv_close_xrc_domain(closed) == EINVAL);
+  CHECK(ibv_reg_xrc_rcv_qp(closed, 1) == EINVAL);
+
   ibvexp_xrc_qp_init_attr attr{};
   std::uint32_t number = 4711;
   CHECK(ibv_create_xrc_rcv_qp(nullptr, &number) == -EINVAL);

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "base/keep_errno.h"
@@ -27,6 +28,17 @@ namespace ibvexp::translate {
 namespace {
 
 ibv_xrcd *modern(ibv_xrc_domain *domain) { return reinterpret_cast<ibv_xrcd *>(domain); }
+
+// All domains that are open in the process: what was closed is freed memory.
+struct Domains {
+  Mutex mutex;
+  std::unordered_map<const ibv_xrc_domain *, ibv_context *> open;
+};
+Domains &domains() {
+  // Never destroyed: domains may be closed from destructors at exit.
+  static auto *all = new Domains;
+  return *all;
+}
 
 Error no_domain(EntryId entry) {
   return invalid(entry, "xrc_domain", 0, "not opened here, or closed");
@@ -140,6 +152,19 @@ Result<void> with(EntryId entry, ContextState &state, ibv_xrc_domain *domain, st
 
 }  // namespace
 
+ibv_context *context_of_domain(const ibv_xrc_domain *domain) noexcept {
+  Domains &all = domains();
+  const MutexGuard guard(all.mutex);
+  const auto found = all.open.find(domain);
+  return found != all.open.end() ? found->second : nullptr;
+}
+
+void forget_domains(const ibv_context *context) noexcept {
+  Domains &all = domains();
+  const MutexGuard guard(all.mutex);
+  std::erase_if(all.open, [context](const auto &known) { return known.second == context; });
+}
+
 Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *context, int fd,
                                          int oflag) {
   constexpr EntryId opening = EntryId::ibv_open_xrc_domain;
@@ -154,9 +179,13 @@ Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *conte
   Owned<ibv_xrcd, ibv_close_xrcd> made(ibv_open_xrcd(context, &attr));
   if (!made) return keep.reason();
   auto *domain = reinterpret_cast<ibv_xrc_domain *>(made.get());
-  const MutexGuard guard(state.mutex);
-  // One of that address was closed without our seeing it.
-  state.xrc_domains.insert_or_assign(domain, XrcReceivers());
+  // One of that address may have been closed without our seeing it.
+  {
+    const MutexGuard guard(state.mutex);
+    state.xrc_domains.insert_or_assign(domain, XrcReceivers());
+  }
+  const MutexGuard guard(domains().mutex);
+  domains().open.insert_or_assign(domain, context);
   static_cast<void>(made.release());
   return domain;
 }
@@ -164,15 +193,24 @@ Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *conte
 Result<void> close_xrc_domain(ContextState &state, ibv_xrc_domain *domain) {
   constexpr EntryId closing = EntryId::ibv_close_xrc_domain;
   decltype(state.xrc_domains)::node_type gone;
+  decltype(Domains::open)::node_type name;
   {
     // Out first: of two threads that close it one finds nothing.
     const MutexGuard guard(state.mutex);
     gone = state.xrc_domains.extract(domain);
   }
   if (!gone) return no_domain(closing);
+  {
+    const MutexGuard guard(domains().mutex);
+    name = domains().open.extract(domain);
+  }
   KeepErrno keep;
   const auto closed = outcome(ibv_close_xrcd(modern(domain)));
   if (closed) return closed;
+  {
+    const MutexGuard guard(domains().mutex);
+    domains().open.insert(std::move(name));
+  }
   const MutexGuard guard(state.mutex);
   state.xrc_domains.insert(std::move(gone));
   return closed;
@@ -186,7 +224,8 @@ Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {
   ibv_xrc_domain *domain = reinterpret_cast<ibvexp_xrc_qp_init_attr *>(attr)->xrc_domain;
   if (domain == nullptr) return invalid(creating, "xrc_domain", 0, "must not be null");
   // The request names no context that could have been attached on the way here.
-  ContextState *state = find_state(domain->context);
+  ibv_context *const context = context_of_domain(domain);
+  ContextState *state = context != nullptr ? find_state(context) : nullptr;
   if (state == nullptr) return no_domain(creating);
   if (const auto checked = check_open(creating, *state, domain); !checked) return checked;
 

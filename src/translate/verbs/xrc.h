@@ -16,6 +16,11 @@
 
 namespace ibvexp::translate {
 
+// Of a domain that is open, without a look at it; null: it is not.
+ibv_context *context_of_domain(const ibv_xrc_domain *domain) noexcept;
+// The context is being closed.
+void forget_domains(const ibv_context *context) noexcept;
+
 Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *context, int fd,
                                          int oflag);
 Result<void> close_xrc_domain(ContextState &state, ibv_xrc_domain *domain);

@@ -12,6 +12,7 @@
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/operation.h"
+#include "translate/verbs/xrc.h"
 
 namespace ibvexp::translate {
 
@@ -74,8 +75,8 @@ Result<void> check(const ContextState &state, const ibv_pd *pd, const ibv_xrc_do
   if (domain == nullptr) return invalid(creating, "xrc_domain", 0, "must not be null");
   if (cq == nullptr) return invalid(creating, "xrc_cq", 0, "must not be null");
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
-  if (domain->context != pd->context)
-    return invalid(creating, "xrc_domain", 0, "of another context");
+  if (context_of_domain(domain) != pd->context)
+    return invalid(creating, "xrc_domain", 0, "closed, or of another context");
   if (cq->context != pd->context) return invalid(creating, "xrc_cq", 0, "of another context");
   // Nobody else could free the larger object.
   if (!state.sees_base_verbs)
@@ -110,11 +111,6 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
                                  ibv_cq *cq, ibv_srq_init_attr *attr) {
   cq = queue::behind(cq);
   if (const auto checked = check(state, pd, domain, cq, attr); !checked) return checked.failure();
-  {
-    const MutexGuard guard(state.mutex);
-    if (!state.xrc_domains.contains(domain))
-      return invalid(creating, "xrc_domain", 0, "not opened here, or closed");
-  }
 
   ibv_srq_init_attr_ex wanted{};
   wanted.srq_context = attr->srq_context;
