@@ -147,7 +147,7 @@ TEST_CASE("Frames of the own transport domain come back where they are wanted", 
   Guest g;
   Interface i(g);
   const u32 deaf = g.create(i.tir(i.send_domain)),
-            hears = g.create(i.tir(i.send_domain).put(256 + 294, 2, 1));
+            hears = g.create(i.tir(i.send_domain).put(256 + 294, 2, 3));
   const u32 table = g.create(Interface::table(1)), group = g.create(Interface::group(table));
   REQUIRE(g.status(Interface::root(table)) == 0);
   REQUIRE(g.status(Interface::entry(table, group, 0, here, to_tir, deaf)) == 0);
@@ -155,13 +155,18 @@ TEST_CASE("Frames of the own transport domain come back where they are wanted", 
   i.send(here, 1);
   i.send(third, 2);
   CHECK(i.receive()[14] == 2);
-  // Not at all when the port says so.
+  // Not at all when the port says so. It decides when the frame comes back: what is sent behind it,
+  // to a group, has to be there before the port says otherwise.
+  constexpr u64 to_group = 0x030000000003;
+  REQUIRE(g.status(Interface::entry(table, group, 2, to_group, to_tir, hears)) == 0);
   Box off(0x755, 512);
   REQUIRE(g.status(off.put(116, 1, 1).put(2048 + 30, 1, 1)) == 0);
   i.send(third, 3);
-  REQUIRE(g.status(off.put(2048 + 30, 1, 0)) == 0);
-  i.send(third, 4);
+  i.send(to_group, 4);
   CHECK(i.receive()[14] == 4);
+  REQUIRE(g.status(off.put(2048 + 30, 1, 0)) == 0);
+  i.send(third, 5);
+  CHECK(i.receive()[14] == 5);
 }
 
 TEST_CASE("Frames are spread over queues by a table", "[pci_eth_test]") {
