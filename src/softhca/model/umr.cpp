@@ -230,10 +230,10 @@ bool write_pages(const MkeyTable &table, Mkey &k, u64 offset, const u8 *octoword
   if (pages.size() < (offset + count) * 2) pages.resize((offset + count) * 2);
   for (size_t i = 0; i < entries.size(); ++i) {
     u64 &page_address = pages[offset * 2 + i];
-    // More rights to the same page take nothing away.
-    const u64 lost = page_address & ~entries[i] & present_bits;
+    // Other rights to the same page take nothing away: what was there may still be reached, and
+    // what comes anew is checked.
     const bool moved = ((page_address ^ entries[i]) & ~present_bits) != 0;
-    if ((page_address & present_bits) != 0 && (lost != 0 || moved))
+    if ((page_address & present_bits) != 0 && moved)
       gone.push_back({page_address & ~present_bits, page});
     page_address = entries[i];
   }
