@@ -178,9 +178,10 @@ def boot(o, kernel, link, tests, preloaded):
     folder = o.logs / f'{kernel}-{link}'
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    # With huge pages, for rdma-core's tests.
     command = [VM, '--kernel', kernel, '--link', link, '--server', o.server, '--limit',
-               str(o.limit), '--write', folder, '--logs', folder, '--', HERE / 'checks', o.build,
-               folder, link, tests or '-', o.only]
+               str(o.limit), '--append', 'hugepages=8', '--write', folder, '--logs', folder, '--',
+               HERE / 'checks', o.build, folder, link, tests or '-', o.only]
     env = dict(os.environ, SOFTHCA_FABRIC=f'vm-{os.getpid()}-{kernel.replace(".", "-")}-{link}')
     with echo(o.build, env, folder / 'echo') if link == 'eth' else contextlib.nullcontext():
         done = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True,
