@@ -6,6 +6,7 @@
 #include "engine/clock.h"
 #include "fault/faults.h"
 #include "model/device.h"
+#include "model/path_migration.h"
 
 namespace softhca {
 
@@ -38,6 +39,8 @@ void raise_injected_events(u64 now_ns) {
       const u64 element = row.type == EventType::device_fatal ? 0 : due.port;
       SOFTHCA_LOG(info, "injected event %s on port %u", due.name, due.port);
       for (EventChannel *channel : p.context_channels) channel->post_async(element, row.type);
+      if (row.type == EventType::port_err || row.type == EventType::port_active)
+        set_port(due.port, row.type == EventType::port_active);
       if (p.port_listener != nullptr) p.port_listener(due.port, row.type);
     }
   }

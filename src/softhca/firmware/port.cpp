@@ -69,7 +69,7 @@ Status Hca::vport_pkey(Command &c) {
 }
 
 Status Hca::vport_state(Command &c) {
-  const u32 up = device.port(port_number).active ? 1 : 0;
+  const u32 up = device.up(port_number) ? 1 : 0;
   set_field(c.out.data(), 120, 4, 1);
   set_field(c.out.data(), 124, 4, up);
   return Status::ok;
@@ -131,7 +131,7 @@ Status Hca::access_register(Command &c) {
       break;
     case port_status:
       set(20, 4, 1);
-      set(28, 4, device.port(port_number).active ? 1 : 2);
+      set(28, 4, device.up(port_number) ? 1 : 2);
       break;
     case port_counters: std::fill(data.begin() + 8, data.end(), u8{0}); break;
     case node_description:

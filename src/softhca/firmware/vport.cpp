@@ -13,9 +13,9 @@ void describe_port(const Device &device, u32 number, u8 *context) {
   constexpr u32 link_up = 5, disabled = 3, active = 4, down = 1, subnet_timeout = 18;
   const PortConfig &port = device.port(number);
   set_field(context, has_smi, 1, 1);
-  set_field(context, physical_state, 4, port.active ? link_up : disabled);
-  set_field(context, state, 4, port.active ? active : down);
-  set_field(context, vport_state, 4, port.active ? active : down);
+  set_field(context, physical_state, 4, device.up(number) ? link_up : disabled);
+  set_field(context, state, 4, device.up(number) ? active : down);
+  set_field(context, vport_state, 4, device.up(number) ? active : down);
   const u64 node = node_guid(config(), device.number);
   store_be64(context + system_guid_at, node);
   store_be64(context + port_guid_at, port_guid(config(), device.number, number));

@@ -34,6 +34,9 @@ Capabilities capabilities_of(const DeviceConfig &config) {
       std::any_of(config.ports.begin(), config.ports.end(),
                   [](const PortConfig &p) { return p.link == LinkLayer::ethernet; });
   caps.raw_ethernet = caps.raw_ethernet && ethernet;
+  caps.path_migration = caps.path_migration &&
+                        std::any_of(config.ports.begin(), config.ports.end(),
+                                    [](const auto &p) { return p.link == LinkLayer::infiniband; });
   // The command QP of such an SRQ has a path without GRH on port 1 (libmlx5),
   // which RoCE does not have.
   caps.tag_matching = caps.tag_matching && config.ports.front().link == LinkLayer::infiniband;

@@ -39,6 +39,7 @@ void build_devices(Process &p) {
       for (const PortGid &g : port_gids(c, i, port))
         table.push_back({g.gid, static_cast<GidType>(g.type), true});
       d.gids.push_back(std::move(table));
+      d.ports_up.push_back(d.port(port).active);
     }
   }
 }

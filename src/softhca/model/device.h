@@ -93,17 +93,20 @@ struct Capabilities {
   bool signature = true;
   bool av_qp_mapping = true;
   bool qp_scheduling = true;
+  bool path_migration = true;  // to another path, InfiniBand only
 };
 
 struct Device {
   const DeviceConfig *config = nullptr;
   u32 number = 0;  // index of the device in the configuration
   Capabilities caps;
+  std::vector<bool> ports_up;               // as configured, until an event changes it
   std::vector<std::vector<GidEntry>> gids;  // per port (index 0 = port 1)
   u64 dm_used = 0;                          // bytes of device memory handed out
   u32 null_mkey = 0;                        // lkey of the null MR; 0 until asked for
 
   const PortConfig &port(u32 number_from_1) const { return config->ports[number_from_1 - 1]; }
+  bool up(u32 number_from_1) const { return ports_up[number_from_1 - 1]; }
   u32 port_count() const { return static_cast<u32>(config->ports.size()); }
   bool ethernet(u32 port_number) const { return port(port_number).link == LinkLayer::ethernet; }
 };

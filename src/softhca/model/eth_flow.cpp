@@ -201,12 +201,12 @@ bool receive_frame(const PacketHeader &h, const u8 *payload, u64 now_ns) {
     const FlowRule &r = *rules[first];
     while (last < rules.size() && rules[last]->device == r.device && rules[last]->port == r.port)
       ++last;
-    if (process().devices[r.device].port(r.port).active)
+    if (process().devices[r.device].up(r.port))
       steer(first, last, frame, key, own_process, deliveries);
     first = last;
   }
   const Qp *sender = own_process ? sender_of(h) : nullptr;
-  if (process().devices.front().port(1).active && (sender != nullptr || !own_process))
+  if (process().devices.front().up(1) && (sender != nullptr || !own_process))
     steer_by_tables(frame, key, sender, deliveries);
   for (const FlowDelivery &d : deliveries)
     if (frame_must_wait(*d.qp, frame, now_ns)) return false;

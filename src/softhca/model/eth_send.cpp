@@ -216,7 +216,7 @@ Syndrome finish_packets(SendWqe &w, std::vector<u8> &all) {
 bool transmit_frames(Qp &qp, SendWqe &w, u64 now_ns) {
   const bool several = !w.ends.empty();
   const bool large = w.opcode == WqeOpcode::tso && !several;
-  const bool up = qp.device->port(std::max<u8>(qp.attr.port, 1)).active;
+  const bool up = qp.device->up(std::max<u8>(qp.attr.port, 1));
   for (EthWork &eth = w.eth; up && eth.segment < eth.segments; ++eth.segment) {
     // A frame that waits for a ring is paid for already.
     if (eth.next_slot == 0 && !rate_allows(qp, now_ns)) return false;

@@ -68,19 +68,6 @@ bool parse_av(const Qp &qp, Reader &r, Destination &d) {
   return true;
 }
 
-void connected_destination(const Qp &qp, Destination &d) {
-  const AddressVector &av = qp.attr.av;
-  d.qpn = qp.attr.dest_qpn;
-  d.dlid = av.dlid;
-  d.sl = av.sl;
-  d.traffic_class = av.traffic_class;
-  d.hop_limit = av.hop_limit;
-  d.sgid_index = av.sgid_index;
-  d.flow_label = av.flow_label;
-  d.grh = av.is_global;
-  std::memcpy(d.dgid, av.dgid, 16);
-}
-
 // Bytes of the operands behind the remote address segment, or 0 for a size
 // the device does not do.
 u32 parse_atomic_size(const Qp &qp, const u8 *ctrl, SendWqe &out) {
@@ -328,6 +315,19 @@ bool awaits_response(const SendEngine &send) {
 }
 
 }  // namespace
+
+void connected_destination(const Qp &qp, Destination &d) {
+  const AddressVector &av = qp.attr.av;
+  d.qpn = qp.attr.dest_qpn;
+  d.dlid = av.dlid;
+  d.sl = av.sl;
+  d.traffic_class = av.traffic_class;
+  d.hop_limit = av.hop_limit;
+  d.sgid_index = av.sgid_index;
+  d.flow_label = av.flow_label;
+  d.grh = av.is_global;
+  std::memcpy(d.dgid, av.dgid, 16);
+}
 
 void SendWqe::clear() {
   static_cast<SendWqeFields &>(*this) = {};

@@ -90,7 +90,7 @@ Packet bare(const PacketHeader &h, const Transport &t) {
   Writer w(p);
   const u32 pad = (4 - t.bytes % 4) % 4;
   w.be8(t.opcode);
-  w.be8((t.solicited ? 0x80u : 0) | 0x40u | pad << 4);  // migrated, version 0
+  w.be8((t.solicited ? 0x80u : 0) | (h.migration_asked != 0 ? 0 : 0x40u) | pad << 4);  // version 0
   w.be16(h.pkey != 0 ? h.pkey : 0xffff);
   w.be8(0);
   w.be24(h.dst_qpn);

@@ -25,6 +25,8 @@ struct Responder;   // responder state, allocated when the QP reaches RTR
 enum class QpType : u8 { rc, uc, ud, xrc_ini, xrc_tgt, dci, dct, raw_packet };
 // Values of enum ib_qp_state.
 enum class QpState : u8 { reset = 0, init = 1, rtr = 2, rts = 3, sqd = 4, sqe = 5, err = 6 };
+// Values of enum ib_mig_state, see model/path_migration.h.
+enum class PathState : u8 { migrated = 0, rearm = 1, armed = 2 };
 
 struct AddressVector {
   u8 dgid[16] = {};
@@ -54,7 +56,7 @@ struct QpAttributes {
   u8 port = 0;
   u8 alt_port = 0;
   u8 path_mtu = 0;  // enum ib_mtu: 1 = 256 .. 5 = 4096
-  u8 path_mig_state = 0;
+  PathState path_state = PathState::migrated;
   u8 max_rd_atomic = 0;  // as requester; stored as power of two
   u8 max_dest_rd_atomic = 0;
   u8 min_rnr_timer = 0;
@@ -115,7 +117,8 @@ struct Qp {
   PageWait send_pages = PageWait::none, receive_pages = PageWait::none;
   bool last_wqe_raised = false;
   bool comm_est_raised = false;
-  std::unique_ptr<EthQp> eth;  // raw packet only
+  bool migration_refused = false;  // since it was armed: raised once
+  std::unique_ptr<EthQp> eth;      // raw packet only
   std::unique_ptr<SendEngine> send;
   std::unique_ptr<Responder> responder;
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "config/identity.h"
 #include "model/device.h"
+#include "model/path_migration.h"
 #include "model/responder.h"
 #include "model/tag_matching.h"
 #include "model/transmit.h"
@@ -224,6 +225,7 @@ PacketHeader make_header(const Qp &qp, const SendWqe &w, PacketKind kind) {
   h.flow_label = w.dest.flow_label;
   h.src_qpn = qp.general_services ? general_services_qpn : qp.qpn;
   h.dst_qpn = w.dest.qpn;
+  h.migration_asked = qp.attr.path_state != PathState::migrated;
   h.message_bytes = w.length;
   h.imm = w.imm;
   h.key = w.dest.key;
@@ -294,7 +296,8 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
   }
   while (!w.slots.empty()) {
     if (!scheduled(qp, now_ns)) return false;
-    const Sent sent = transmit(w.slots.back(), h, &w.spans, 0, nullptr);
+    const Sent sent =
+        qp.device->up(h.port) ? transmit(w.slots.back(), h, &w.spans, 0, nullptr) : Sent::lost;
     if (sent == Sent::fault) {
       fail_wqe(qp, w, Syndrome::local_protection);
       return true;
@@ -390,7 +393,8 @@ bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
 
     if (!scheduled(qp, now_ns)) return false;
     u64 position = 0;
-    const Sent sent = transmit(slot, h, spans, h.offset, bytes, &position);
+    const Sent sent =
+        qp.device->up(h.port) ? transmit(slot, h, spans, h.offset, bytes, &position) : Sent::lost;
     if (sent == Sent::full) return false;
     if (sent == Sent::fault) {
       fail_wqe(qp, w, Syndrome::local_protection);
@@ -622,6 +626,7 @@ bool check_timer(Qp &qp, u64 now_ns) {
                                   [](const auto &w) { return !w->done; });
   SendWqe &w = **first;
   if (send.retries_left == 0) {
+    if (migrate(qp)) return true;
     fail_wqe(qp, w, Syndrome::retry_exceeded);
     return true;
   }
@@ -642,6 +647,19 @@ bool check_timer(Qp &qp, u64 now_ns) {
 }
 
 }  // namespace
+
+void send_by_new_path(Qp &qp) {
+  if (!qp.send) return;
+  SendEngine &send = *qp.send;
+  for (auto &w : send.inflight) connected_destination(qp, w->dest);
+  for (auto &w : send.own) connected_destination(qp, w->dest);
+  const auto first = std::find_if(send.inflight.begin(), send.inflight.end(),
+                                  [](const auto &w) { return !w->done; });
+  if (first == send.inflight.end()) return;
+  progress(qp, device_clock_ns());
+  rewind(qp, psn_add((*first)->first_psn, (*first)->received / path_mtu_bytes(qp)));
+  qp_wake(qp);
+}
 
 bool place_response(const Qp &qp, PacketHeader &h) {
   if (h.kind != PacketKind::read_response) return true;
@@ -677,6 +695,9 @@ void qp_receive_response(Qp &qp, const PacketHeader &h, const u8 *payload) {
   } else if (h.src_qpn != qp.attr.dest_qpn) {
     return;
   }
+  if (!qp.device->up(std::max<u8>(qp.attr.port, 1)) ||
+      (qp.attr.path_state != PathState::migrated && !takes_path(qp, h)))
+    return;
   const u64 now = device_clock_ns();
   if (h.kind == PacketKind::ack) {
     if (h.nak == Nak::none) {

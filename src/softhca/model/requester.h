@@ -151,6 +151,11 @@ bool stop_stream(Qp &, const SendWqe &w);
 // Ends the DC connection in use.
 void disconnect_target(Qp &);
 
+// The QP has another path: what was sent by the old one and is not answered goes again.
+void send_by_new_path(Qp &);
+// Where the messages of a connected QP go.
+void connected_destination(const Qp &, Destination &);
+
 // The payload size of one packet on this QP's path, in bytes.
 u32 path_mtu_bytes(const Qp &);
 // What its packets travel as.

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "model/device.h"
 #include "model/paging.h"
+#include "model/path_migration.h"
 #include "model/requester.h"
 #include "model/transmit.h"
 
@@ -373,17 +374,6 @@ void duplicate(Request &q) {
   }
 }
 
-// Whether the packet was sent to this port: a wrong LID or GID leads nowhere.
-bool addressed_here(const Qp &qp, const PacketHeader &h) {
-  const u8 port = std::max<u8>(qp.attr.port, 1);
-  const Device &device = *qp.device;
-  if (!device.port(port).active) return false;
-  if (!device.ethernet(port)) return h.dst_lid == device.port(port).lid;
-  for (const GidEntry &entry : device.gids[port - 1u])
-    if (entry.valid && std::memcmp(entry.gid.data(), h.dgid, 16) == 0) return true;
-  return false;
-}
-
 bool service_matches(const Qp &qp, Service s) {
   switch (qp.type) {
     case QpType::rc: return s == Service::rc;
@@ -467,6 +457,7 @@ bool push(Qp &qp, Responder &r) {
     h.connection = r.connection;
     h.service = r.service;
     h.port = std::max<u8>(qp.attr.port, 1);
+    h.migration_asked = qp.attr.path_state != PathState::migrated;
     h.src_lid = r.own_lid;
     h.dst_lid = r.peer_lid;
     if (r.grh) h.flags |= packet_grh;
@@ -474,6 +465,7 @@ bool push(Qp &qp, Responder &r) {
     std::memcpy(h.dgid, r.peer_gid, 16);
     h.message_bytes = r.message_number & 0xffffff;
     const u16 slot = slot_of_qpn(r.peer_qpn);
+    const bool up = qp.device->up(h.port);
     if (next.kind == Response::Kind::read) {
       h.kind = PacketKind::read_response;
       h.offset = next.base + next.offset;
@@ -486,7 +478,7 @@ bool push(Qp &qp, Responder &r) {
       const u64 now_ns = qp.response_schedule != nullptr ? device_clock_ns() : 0;
       if (qp.response_schedule != nullptr && qp.response_schedule->due(now_ns) > now_ns)
         return false;
-      const Sent sent = transmit(slot, h, &next.spans, next.offset, nullptr);
+      const Sent sent = up ? transmit(slot, h, &next.spans, next.offset, nullptr) : Sent::lost;
       if (sent == Sent::full) return false;
       if (sent == Sent::fault) {
         next.kind = Response::Kind::nak;
@@ -502,13 +494,13 @@ bool push(Qp &qp, Responder &r) {
       h.kind = PacketKind::atomic_response;
       h.psn = next.psn;
       h.payload = next.result_bytes;
-      if (transmit(slot, h, nullptr, 0, next.result) == Sent::full) return false;
+      if (up && transmit(slot, h, nullptr, 0, next.result) == Sent::full) return false;
     } else {
       h.kind = PacketKind::ack;
       h.nak = next.nak;
       h.timer = next.timer;
       h.psn = next.psn;
-      if (transmit(slot, h, nullptr, 0, nullptr) == Sent::full) return false;
+      if (up && transmit(slot, h, nullptr, 0, nullptr) == Sent::full) return false;
     }
     r.responses.pop_front();
   }
@@ -527,8 +519,13 @@ void abandon_message(Qp &qp, Responder &r) {
 
 void qp_receive_request(Qp &qp, const PacketHeader &h, const u8 *payload) {
   if (qp.state < QpState::rtr || qp.state == QpState::err || !service_matches(qp, h.service) ||
-      !addressed_here(qp, h) || !qp.responder)
+      !qp.responder)
     return;  // not for us: silence, the sender's timer runs
+
+  const bool connected = h.kind == PacketKind::request && qp.type != QpType::dct;
+  if (connected && h.src_qpn != qp.attr.dest_qpn) return;
+  // A wrong LID or GID leads nowhere.
+  if (!takes_path(qp, h)) return;
 
   if (h.kind == PacketKind::datagram) return receive_datagram(qp, h, payload);
 
@@ -536,8 +533,6 @@ void qp_receive_request(Qp &qp, const PacketHeader &h, const u8 *payload) {
   if (qp.type == QpType::dct) {
     r = dc_connection(qp, h);
     if (r == nullptr || r->dead) return;
-  } else if (h.src_qpn != qp.attr.dest_qpn) {
-    return;
   }
   if (qp.state == QpState::rtr && qp.type != QpType::dct && !qp.comm_est_raised) {
     qp.comm_est_raised = true;

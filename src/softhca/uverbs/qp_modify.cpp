@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "config/identity.h"
+#include "model/path_migration.h"
 #include "uverbs/address.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/pacing.h"
@@ -117,6 +118,15 @@ int check_values(const File &file, const Qp &qp, const Change &c) {
   if (c.has(mask_access) && (c.in.qp_access_flags & access_remote_atomic) != 0 && !caps.atomics)
     return EOPNOTSUPP;
   if (c.has(mask_rate_limit) && !caps.packet_pacing) return EOPNOTSUPP;
+  if (c.has(mask_alt_path) &&
+      (!caps.path_migration || c.in.alt_pkey_index >= pkey_table_size(LinkLayer::infiniband)))
+    return EINVAL;
+  if (c.has(mask_mig_state)) {
+    // The device arms a connection, nobody else.
+    const bool loaded = c.has(mask_alt_path) || qp.attr.alt_port != 0;
+    const auto to = static_cast<PathState>(c.in.path_mig_state);
+    if (to != PathState::migrated && (to != PathState::rearm || !loaded)) return EINVAL;
+  }
   return 0;
 }
 
@@ -157,13 +167,13 @@ void store(QpObject &object, const Change &c) {
   if (c.has(mask_rnr_timer)) a.min_rnr_timer = in.min_rnr_timer & 0x1f;
   if (c.has(mask_rd_atomic)) a.max_rd_atomic = stored_depth(in.max_rd_atomic);
   if (c.has(mask_dest_rd_atomic)) a.max_dest_rd_atomic = stored_depth(in.max_dest_rd_atomic);
-  if (c.has(mask_mig_state)) a.path_mig_state = in.path_mig_state;
   if (c.has(mask_alt_path)) {
     a.alt_av = c.alt_av;
     a.alt_port = in.alt_port_num;
     a.alt_timeout = in.alt_timeout & 0x1f;
     a.alt_pkey_index = in.alt_pkey_index;
   }
+  if (c.has(mask_mig_state)) set_migration(qp, static_cast<PathState>(in.path_mig_state));
   if (c.has(mask_access)) object.requested_access() = in.qp_access_flags & remote_access;
   // A responder without resources for READ and atomics answers WRITE only
   // (set_qpc_atomic_flags).

@@ -48,7 +48,7 @@ ib_uverbs_query_qp_resp describe(const Qp &qp) {
     return r;
   }
   r.path_mtu = a.path_mtu;
-  r.path_mig_state = a.path_mig_state;
+  r.path_mig_state = static_cast<u8>(a.path_state);
   r.qkey = a.qkey;
   r.rq_psn = qp_live_rq_psn(qp);
   r.sq_psn = qp_live_sq_psn(qp);

@@ -21,10 +21,11 @@ namespace {
 constexpr u32 mellanox_oui = 0x02c9;
 constexpr u32 clock_khz = 1'000'000;  // the device counts nanoseconds
 
-// Only what behaves: no path migration, no P_Key / Q_Key counters.
+// Only what behaves: no P_Key / Q_Key counters.
 u32 device_cap_flags(const Capabilities &caps) {
   u32 f = IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT | IB_UVERBS_DEVICE_SYS_IMAGE_GUID |
           IB_UVERBS_DEVICE_RC_RNR_NAK_GEN;
+  if (caps.path_migration) f |= IB_UVERBS_DEVICE_AUTO_PATH_MIG;
   if (caps.xrc) f |= IB_UVERBS_DEVICE_XRC;
   if (caps.memory_windows) f |= IB_UVERBS_DEVICE_MEM_WINDOW | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B;
   if (caps.umr) f |= IB_UVERBS_DEVICE_MEM_MGT_EXTENSIONS;
@@ -207,8 +208,8 @@ ib_uverbs_query_port_resp describe_port(const Device &device, u32 number) {
   r.pkey_tbl_len = static_cast<u16>(pkey_table_size(port.link));
   r.lid = ethernet ? 0 : port.lid;
   r.sm_lid = ethernet ? u16{0} : subnet_manager_lid;
-  r.state = port.active ? 4 : 1;       // IB_PORT_ACTIVE, IB_PORT_DOWN
-  r.phys_state = port.active ? 5 : 3;  // LinkUp, Disabled
+  r.state = device.up(number) ? 4 : 1;       // IB_PORT_ACTIVE, IB_PORT_DOWN
+  r.phys_state = device.up(number) ? 5 : 3;  // LinkUp, Disabled
   r.max_mtu = mtu_code(4096);
   r.active_mtu = mtu_code(port.active_mtu);
   r.max_vl_num = ethernet ? 1 : 4;

@@ -77,9 +77,10 @@ struct PacketHeader {
   u32 offset;      // of this burst in its message
   u32 flow_label;
   u8 hop_limit;
-  u8 atomic_size;  // bytes per operand (4..32); plain atomics 8
-  u8 port;         // sending port
-  u8 reserved[11];
+  u8 atomic_size;      // bytes per operand (4..32); plain atomics 8
+  u8 port;             // sending port
+  u8 migration_asked;  // MigReq is 0: the sender is armed, or wants to be
+  u8 reserved[10];
   u16 udp_sport;  // RoCE v2; 0: derived from the QP numbers
   u8 sgid[16];
   u8 dgid[16];
