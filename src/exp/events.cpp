@@ -1,6 +1,7 @@
 #include "exp/events.h"
 
 #include "translate/queue/beside.h"
+#include "translate/verbs/xrc.h"
 #include "translate/verbs/xrc_srq.h"
 
 namespace ibvexp {
@@ -34,7 +35,11 @@ void count(std::uint32_t &events) noexcept { __atomic_fetch_add(&events, 1, __AT
 
 void show_object(ContextState *state, ibv_async_event &event) noexcept {
   switch (named_by(event.event_type)) {
-    case Names::qp: event.element.qp = queue::shown(event.element.qp); break;
+    case Names::qp:
+      if (queue::before(event.element.qp) == nullptr && state != nullptr)
+        translate::show_xrc_receiver(*state, event);
+      else event.element.qp = queue::shown(event.element.qp);
+      break;
     case Names::cq:
       if (auto *front = queue::before(event.element.cq)) {
         queue::count_event(*front, event.element.cq, queue::Event::asynchronous);

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -299,6 +300,23 @@ Result<void> unreg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::
   const MutexGuard guard(state.mutex);
   if (XrcReceivers *receivers = find(state, domain)) receivers->insert(std::move(gone));
   return Error{error};
+}
+
+void show_xrc_receiver(ContextState &state, ibv_async_event &event) noexcept {
+  const ibv_qp *const qp = event.element.qp;
+  const auto number = [&]() -> std::optional<std::uint32_t> {
+    const MutexGuard guard(state.mutex);
+    for (const auto &[domain, receivers] : state.xrc_domains)
+      for (const auto &[known_by, receiver] : receivers)
+        if (receiver.qp == qp) return known_by;
+    return {};
+  }();
+  if (!number) return;
+  real().ibv_ack_async_event(&event);
+  event.element.qp = nullptr;
+  event.element.port_num = static_cast<int>(*number);  // element.xrc_qp_num
+  event.event_type = static_cast<ibv_event_type>(static_cast<std::uint32_t>(event.event_type) |
+                                                 IBV_XRC_QP_EVENT_FLAG);
 }
 
 }  // namespace ibvexp::translate

@@ -31,6 +31,10 @@ Result<void> modify_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std:
 Result<void> query_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number,
                               ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init);
 Result<void> reg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number);
+// (exp <- modern) An event of such a queue pair: its number, with the flag that says so. The
+// program holds no object that it could acknowledge it with, so that is done here.
+void show_xrc_receiver(ContextState &state, ibv_async_event &event) noexcept;
+
 Result<void> unreg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number);
 
 }  // namespace ibvexp::translate
