@@ -95,6 +95,34 @@ TEST_CASE("a completion queue in use may be overrun [row:IBV_EXP_CQ_IGNORE_OVERR
   CHECK(!ignores_overrun(rig.cq.get()));
 }
 
+// Before the queue is in use, and beside what the engine drives.
+TEST_CASE("modern queue pairs keep a completion queue that may be overrun", "[engine]") {
+  const bool in_use = GENERATE(false, true);
+  Rig rig;
+  const Cq cq = rig.create_cq(7);
+  ibv_exp_cq_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_ATTR_CQ_CAP_FLAGS;
+  attr.cq_cap_flags = IBV_EXP_CQ_IGNORE_OVERRUN;
+  REQUIRE(ibv_exp_modify_cq(cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == 0);
+  Qp driven;
+  if (in_use) {
+    auto init = rig.qp_attr(IBV_QPT_RC);
+    init.send_cq = init.recv_cq = cq.get();
+    driven.reset(ibv_exp_create_qp(rig.context.get(), &init));
+    REQUIRE(driven);
+  }
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = init.recv_cq = cq.get();
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = rig.pd.get();
+  init.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  const Qp modern(ibv_create_qp_ex(rig.context.get(), &init));
+  REQUIRE(modern);
+  CHECK(ignores_overrun(modern->send_cq));
+}
+
 TEST_CASE("a region moves to memory of the library [row:contig_rereg_mr_allocate]") {
   constexpr int all = IBV_EXP_REREG_MR_CHANGE_TRANSLATION | IBV_EXP_REREG_MR_CHANGE_ACCESS;
   constexpr std::uint64_t access =

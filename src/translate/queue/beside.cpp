@@ -24,17 +24,26 @@ void rename(ContextState &state, const ibv_cq *old, const ibv_cq *fresh) {
   state.completion_queues.insert(std::move(known));
 }
 
-// One whose completions have the tag, which ibv_create_cq() does not make.
-ibv_cq *make_tagged(ContextState &state, CqFront &front) {
-  const CqState *known = find_cq(&state, front.own.back);
-  const StampKind stamps = known != nullptr ? known->stamps : StampKind::none;
+// What ibv_create_cq() does not make.
+struct Extras {
+  StampKind stamps = StampKind::none;
+  bool tags = false, ignore_overrun = false;
+  bool any() const { return stamps != StampKind::none || tags || ignore_overrun; }
+};
+
+ibv_cq *make_extended(ContextState &state, CqFront &front, const Extras &extras) {
   ibv_cq_init_attr_ex attr{};
   attr.cqe = static_cast<std::uint32_t>(front.shown.cqe);
   attr.cq_context = &front;
   attr.channel = front.shown.channel;
   attr.comp_vector = static_cast<std::uint32_t>(front.own.comp_vector);
-  attr.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_TM_INFO;
-  if (stamps != StampKind::none) attr.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+  if (extras.tags) attr.wc_flags |= IBV_WC_EX_WITH_TM_INFO;
+  if (extras.stamps != StampKind::none) attr.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  if (extras.ignore_overrun) {
+    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  }
   mlx5dv_cq_init_attr plain{};
   ibv_cq_ex *const made = mlx5dv_create_cq(state.context, &attr, &plain);
   if (made == nullptr) return nullptr;
@@ -42,8 +51,8 @@ ibv_cq *make_tagged(ContextState &state, CqFront &front) {
   try {
     const MutexGuard guard(state.mutex);
     CqState &of = need_cq(state, cq);
-    of.stamps = stamps;
-    of.tags = true;
+    of.stamps = extras.stamps;
+    of.tags = extras.tags;
     return cq;
   } catch (const std::bad_alloc &) {
     real().ibv_destroy_cq(cq);
@@ -54,8 +63,11 @@ ibv_cq *make_tagged(ContextState &state, CqFront &front) {
 
 // The queue as the program has set it up.
 ibv_cq *make(ContextState &state, CqFront &front) {
-  ibv_cq *const fresh = front.own.tags
-                            ? make_tagged(state, front)
+  const CqState *known = find_cq(&state, front.own.back);
+  const Extras extras{known != nullptr ? known->stamps : StampKind::none, front.own.tags,
+                      front.own.ignores_overrun};
+  ibv_cq *const fresh = extras.any()
+                            ? make_extended(state, front, extras)
                             : real().ibv_create_cq(state.context, front.shown.cqe, &front,
                                                    front.shown.channel, front.own.comp_vector);
   if (fresh == nullptr || !front.own.moderated) return fresh;
