@@ -1,11 +1,18 @@
 // Completion queues that are resized while completions are unread: compressed ones, and
 // entries of either size.
+#include <infiniband/mlx5dv.h>
+
 #include <array>
 #include <atomic>
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "rig.h"
+#include "skip.h"
 
 namespace {
 
@@ -93,6 +100,36 @@ TEST_CASE("completions that are unread at a resize arrive in their order") {
     CHECK(ibv_resize_cq(rig.received.get(), 3) == EINVAL);
     see(sent - seen);
   }
+}
+
+// As ibv_fork_init() keeps all memory of the device: IBV_FORK_SAFE calls it.
+TEST_CASE("a child does not get the ring of a resized queue", "[fork]") {
+  SKIP_IF(std::getenv("IBV_FORK_SAFE") == nullptr, "a test of its own has IBV_FORK_SAFE");
+  Rig rig;
+  const Cq cq(ibv_create_cq(rig.context.get(), 15, nullptr, nullptr, 0));
+  REQUIRE(cq);
+  const auto is_kept = [&] {
+    mlx5dv_cq facts{};
+    mlx5dv_obj object{};
+    object.cq.in = cq.get();
+    object.cq.out = &facts;
+    REQUIRE(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) == 0);
+    const auto ring = reinterpret_cast<std::uintptr_t>(facts.buf);
+    bool inside = false;
+    std::ifstream maps("/proc/self/smaps");
+    for (std::string line; std::getline(maps, line);) {
+      std::uintptr_t first = 0, end = 0;
+      if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &first, &end) == 2)
+        inside = first <= ring && ring < end;
+      if (inside && line.starts_with("VmFlags:")) return line.find(" dc") != std::string::npos;
+    }
+    return false;
+  };
+  CHECK(is_kept());
+  REQUIRE(ibv_resize_cq(cq.get(), 1000) == 0);
+  CHECK(is_kept());
+  REQUIRE(ibv_resize_cq(cq.get(), 100) == 0);
+  CHECK(is_kept());
 }
 
 TEST_CASE("a queue is not made smaller than the completions of what was just posted") {

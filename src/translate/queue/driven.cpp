@@ -181,6 +181,14 @@ int resize_in_kernel(ibv_cq *back, const std::uint8_t *ring, std::uint32_t entri
                 sizeof(answer));
 }
 
+// What libmlx5 does with memory of the device: after ibv_fork_init() a child does not get it, so
+// that the parent's pages stay where they are.
+void keep_from_child(void *memory, std::size_t bytes, const char *how) {
+  auto *const keep = reinterpret_cast<int (*)(void *, std::size_t)>(find_real(how, "IBVERBS_1.1"));
+  if (keep != nullptr && keep(memory, bytes) != 0)
+    log(LogLevel::warn, "ibv_resize_cq: %s failed: not safe across fork()", how);
+}
+
 // With entries that the device has not written. Null if there is no memory.
 std::uint8_t *make_ring(std::size_t bytes, std::uint32_t entry_bytes) {
   void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -188,11 +196,17 @@ std::uint8_t *make_ring(std::size_t bytes, std::uint32_t entry_bytes) {
   auto *ring = static_cast<std::uint8_t *>(memory);
   for (std::size_t at = entry_bytes; at <= bytes; at += entry_bytes)
     ring[at - 1] = MLX5_CQE_INVALID << 4;
+  keep_from_child(memory, bytes, "ibv_dontfork_range");
   return ring;
 }
 
+void free_ring(std::uint8_t *ring, std::size_t bytes) {
+  keep_from_child(ring, bytes, "ibv_dofork_range");
+  munmap(ring, bytes);
+}
+
 void change_ring(CqFront &front, std::uint8_t *ring, std::size_t bytes) {
-  if (front.own.ring != nullptr) munmap(front.own.ring, front.own.ring_bytes);
+  if (front.own.ring != nullptr) free_ring(front.own.ring, front.own.ring_bytes);
   front.own.ring = ring;
   front.own.ring_bytes = bytes;
 }
@@ -443,7 +457,7 @@ int resize(CqFront &front, int cqe) noexcept {
   if (ring == nullptr) return ENOMEM;
   const int error = resize_in_kernel(front.own.back, ring, entries, queue.entry_bytes);
   if (error != 0) {
-    munmap(ring, bytes);
+    free_ring(ring, bytes);
     return error;
   }
   if (!engine::move_to(queue, ring, entries))
