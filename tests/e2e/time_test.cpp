@@ -153,6 +153,37 @@ TEST_CASE("completions carry the time when a family drives their queue", "[engin
   }
 }
 
+TEST_CASE("modern queue pairs complete with the time as well", "[engine]") {
+  TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
+  rig.pair();  // the engine's
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = init.recv_cq = rig.cq.get();
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = rig.pd.get();
+  init.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  const Qp modern(ibv_create_qp_ex(rig.context.get(), &init));
+  REQUIRE(modern);
+  rig.connect(modern.get(), modern->qp_num);
+  Buffer buffer(rig.pd.get(), 128);
+  const std::uint64_t before = clock_of(rig.context.get()).cycles;
+  post_receive(modern.get(), 1, buffer.piece(64, 64));
+  ibv_qp_ex *const ex = ibv_qp_to_qp_ex(modern.get());
+  ibv_wr_start(ex);
+  ex->wr_id = 2;
+  ex->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_send(ex);
+  const ibv_sge piece = buffer.piece(0, 64);
+  ibv_wr_set_sge(ex, piece.lkey, piece.addr, piece.length);
+  REQUIRE(ibv_wr_complete(ex) == 0);
+  for (const ibv_exp_wc &wc : rig.completions(2)) {
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    CHECK((wc.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) != 0);
+    CHECK(wc.timestamp > before);
+  }
+}
+
 TEST_CASE("a queue with time stamps reports all that others report") {
   TimeRig rig(IBV_EXP_CQ_TIMESTAMP);
   rig.pair();
