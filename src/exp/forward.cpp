@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "base/real.h"
+#include "translate/queue/attributes.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/driven.h"
 #include "translate/queue/unwrapped.h"
@@ -181,34 +182,33 @@ IBVEXP_FRONT(int, mlx5dv_init_obj, "MLX5_1.2", (mlx5dv_obj * object, std::uint64
 }
 
 IBVEXP_FRONT(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3",
-             (ibv_context * context, ibv_qp_init_attr_ex *attr, void *more)) {
-  const Unwrapped send_cq(attr->send_cq), recv_cq(attr->recv_cq);
-  const Unwrapped srq(attr->srq);
+             (ibv_context * context, ibv_qp_init_attr_ex *wanted, void *more)) {
   ContextState *const state = find_state(context);
   if (state == nullptr)
-    return IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, attr, more);
-  const queue::Joining joining(*state, &attr->send_cq, &attr->recv_cq, attr->srq,
-                               queue::By::libmlx5);
+    return IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, wanted, more);
+  ibv_qp_init_attr_ex attr = queue::attributes_behind(*wanted);
+  const queue::Joining joining(*state, &attr.send_cq, &attr.recv_cq, attr.srq, queue::By::libmlx5);
   if (!joining) {
     errno = joining.failure().code;
     return nullptr;
   }
-  ibv_qp *made = IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, attr, more);
-  return queue::as_guest(*state, joining, made, attr->recv_cq, attr->srq);
+  ibv_qp *made = IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, &attr, more);
+  if (made != nullptr) wanted->cap = attr.cap;
+  return queue::as_guest(*state, joining, made, attr.recv_cq, attr.srq);
 }
 
 IBVEXP_FRONT(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3",
-             (ibv_context * context, ibv_wq_init_attr *attr, void *more)) {
-  const Unwrapped cq(attr->cq);
+             (ibv_context * context, ibv_wq_init_attr *wanted, void *more)) {
   ContextState *const state = find_state(context);
   if (state == nullptr)
-    return IBVEXP_REAL(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3", context, attr, more);
-  const queue::Joining joining(*state, &attr->cq, nullptr, queue::By::libmlx5);
+    return IBVEXP_REAL(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3", context, wanted, more);
+  ibv_wq_init_attr attr = queue::attributes_behind(*wanted);
+  const queue::Joining joining(*state, &attr.cq, nullptr, queue::By::libmlx5);
   if (!joining) {
     errno = joining.failure().code;
     return nullptr;
   }
-  return IBVEXP_REAL(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3", context, attr, more);
+  return IBVEXP_REAL(ibv_wq *, mlx5dv_create_wq, "MLX5_1.3", context, &attr, more);
 }
 
 IBVEXP_FRONT(ibv_flow *, mlx5dv_create_flow, "MLX5_1.6",

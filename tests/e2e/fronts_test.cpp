@@ -2,6 +2,7 @@
 // what they were given, by whatever way.
 #include <infiniband/mlx5dv.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -658,4 +659,29 @@ TEST_CASE("the device is asked on the smallest stack that a thread has") {
   void *result = nullptr;
   REQUIRE(pthread_join(thread, &result) == 0);
   CHECK(result == rig.context.get());
+}
+
+// Threads may create with the same attributes at once: only what is granted is written.
+TEST_CASE("attributes keep the program's objects while something is created with them") {
+  Rig rig;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  auto *const pages = static_cast<char *>(
+      mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(pages != MAP_FAILED);
+  auto &init =
+      *reinterpret_cast<ibv_qp_init_attr_ex *>(pages + page - offsetof(ibv_qp_init_attr_ex, cap));
+  init.send_cq = init.recv_cq = rig.cq.get();
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = rig.pd.get();
+  init.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  REQUIRE(mprotect(pages, page, PROT_READ) == 0);
+  const Qp by_verb(ibv_create_qp_ex(rig.context.get(), &init));
+  CHECK(by_verb);
+  CHECK(init.cap.max_recv_wr >= 1);
+  mlx5dv_qp_init_attr more{};
+  const Qp by_provider(mlx5dv_create_qp(rig.context.get(), &init, &more));
+  CHECK(by_provider);
+  munmap(pages, 2 * page);
 }

@@ -5,11 +5,11 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "translate/queue/attributes.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/operation.h"
-#include "translate/queue/unwrapped.h"
 
 namespace ibvexp::queue {
 
@@ -140,25 +140,25 @@ bool may_join(const Joining &joining) {
   return static_cast<bool>(joining);
 }
 
-ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *attr) {
-  const Unwrapped send(attr->send_cq), receive(attr->recv_cq);
-  const Unwrapped shared(attr->srq);
+ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *wanted) {
+  ibv_qp_init_attr_ex attr = attributes_behind(*wanted);
   // Who asks for builders is newer than the layouts, and casts what it gets.
-  const bool builders = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-  const bool underlay = is_underlay(*attr);
-  const Joining joining(*attached(context), &attr->send_cq, &attr->recv_cq, attr->srq,
+  const bool builders = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  const bool underlay = is_underlay(attr);
+  const Joining joining(*attached(context), &attr.send_cq, &attr.recv_cq, attr.srq,
                         builders || underlay ? By::libmlx5 : By::engine);
   if (!may_join(joining)) return nullptr;
   QpMade made;
   made.by = joining.by();
-  ibv_qp *back = native(context).create_qp_ex(context, attr);
+  ibv_qp *back = native(context).create_qp_ex(context, &attr);
   if (back == nullptr) return nullptr;
-  if (builders) return as_guest(*attached(context), joining, back, attr->recv_cq, attr->srq);
-  const bool scaling = (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
-  if ((attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0)
-    made.max_tso_header = attr->max_tso_header;
-  made.granted = attr->cap;
-  made.signal_all = attr->sq_sig_all != 0;
+  wanted->cap = attr.cap;
+  if (builders) return as_guest(*attached(context), joining, back, attr.recv_cq, attr.srq);
+  const bool scaling = (attr.comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0)
+    made.max_tso_header = attr.max_tso_header;
+  made.granted = attr.cap;
+  made.signal_all = attr.sq_sig_all != 0;
   return before_or_destroyed(attached(context), back, scaling ? Queues::scaling : Queues::own,
                              made);
 }
@@ -169,20 +169,18 @@ ibv_qp *open_qp(ibv_context *context, ibv_qp_open_attr *attr) {
   return before_or_destroyed(attached(context), back, Queues::none, QpMade{});
 }
 
-ibv_srq *create_srq_ex(ibv_context *context, ibv_srq_init_attr_ex *attr) {
-  const bool has_cq = (attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
-  ibv_cq *none = nullptr;
-  ibv_cq *&completes_on = has_cq ? attr->cq : none;
-  const Unwrapped cq(completes_on);
+ibv_srq *create_srq_ex(ibv_context *context, ibv_srq_init_attr_ex *wanted) {
+  ibv_srq_init_attr_ex attr = attributes_behind(*wanted);
+  if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0) attr.cq = nullptr;
   const bool matches =
-      (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type == IBV_SRQT_TM;
-  const Joining joining(*attached(context), &completes_on, nullptr,
-                        matches ? By::libmlx5 : By::engine);
+      (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr.srq_type == IBV_SRQT_TM;
+  const Joining joining(*attached(context), &attr.cq, nullptr, matches ? By::libmlx5 : By::engine);
   if (!may_join(joining)) return nullptr;
-  ibv_srq *back = create_native(context, *attr);
+  ibv_srq *back = create_native(context, attr);
   if (back == nullptr) return nullptr;
-  return before_or_destroyed(attached(context), back, attr->attr.max_sge, joining.receives(),
-                             completes_on);
+  wanted->attr = attr.attr;
+  return before_or_destroyed(attached(context), back, attr.attr.max_sge, joining.receives(),
+                             attr.cq);
 }
 
 int get_srq_num(ibv_srq *srq, std::uint32_t *number) {
@@ -193,11 +191,11 @@ int post_srq_ops(ibv_srq *srq, ibv_ops_wr *op, ibv_ops_wr **bad_op) {
   return native(srq->context).post_srq_ops(behind(srq), op, bad_op);
 }
 
-ibv_wq *create_wq(ibv_context *context, ibv_wq_init_attr *attr) {
-  const Unwrapped cq(attr->cq);
-  const Joining joining(*attached(context), &attr->cq, nullptr, By::libmlx5);
+ibv_wq *create_wq(ibv_context *context, ibv_wq_init_attr *wanted) {
+  ibv_wq_init_attr attr = attributes_behind(*wanted);
+  const Joining joining(*attached(context), &attr.cq, nullptr, By::libmlx5);
   if (!may_join(joining)) return nullptr;
-  return native(context).create_wq(context, attr);
+  return native(context).create_wq(context, &attr);
 }
 
 int modify_cq(ibv_cq *cq, ibv_modify_cq_attr *attr) {
