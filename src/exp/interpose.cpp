@@ -194,6 +194,11 @@ IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask
 IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
                                    ibv_qp_init_attr *init) {
   queue::QpFront *const front = queue::front_of(qp);
+  // Legacy libibverbs looked at no bit of the mask, and programs ask for all of them. rdma-core
+  // refuses those that its command has no room for.
+  const ContextState *const state = find_state(qp->context);
+  if (state != nullptr && state->is_legacy.load(std::memory_order_relaxed))
+    attr_mask &= IBV_QP_RATE_LIMIT - 1;
   if (front == nullptr) return real().ibv_query_qp(qp, attr, attr_mask, init);
   if (front->own.back == nullptr) return gone("ibv_query_qp");
   const int error = real().ibv_query_qp(front->own.back, attr, attr_mask, init);

@@ -579,3 +579,27 @@ TEST_CASE(
                               IBV_EXP_QP_ACCESS_FLAGS) == 0);
   CHECK(qp->state == IBV_QPS_INIT);
 }
+
+#ifndef IBVEXP_EXTERN_CALLS  // the base verb is rdma-core's alone
+TEST_CASE("legacy programs ask a queue pair for everything") {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  Rig rig;
+  const Qp qp = rig.create_qp(IBV_QPT_RC);
+  CHECK(ibv_query_qp(qp.get(), &attr, -1, &init) == 0);
+  CHECK(attr.qp_state == IBV_QPS_RESET);
+  CHECK(init.qp_type == IBV_QPT_RC);
+
+  // Without an experimental verb the answer is rdma-core's.
+  const Context context = open_first();
+  const Pd pd(ibv_alloc_pd(context.get()));
+  const Cq cq(ibv_create_cq(context.get(), 4, nullptr, nullptr, 0));
+  init = {};
+  init.send_cq = init.recv_cq = cq.get();
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  const Qp plain(ibv_create_qp(pd.get(), &init));
+  REQUIRE(plain);
+  CHECK(ibv_query_qp(plain.get(), &attr, -1, &init) == EOPNOTSUPP);
+}
+#endif
