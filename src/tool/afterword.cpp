@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 
 #include "tool/audit/audit.h"
@@ -196,15 +197,21 @@ fs::path list_beside(const fs::path &tally) { return tally.string() + STARTED_PR
 
 }  // namespace
 
+std::vector<std::string> lost_programs(const TallyFile &file) {
+  std::vector<std::string> out;
+  for (const std::string &entry : file.programs())
+    if (const std::string why = lost_library(entry); !why.empty())
+      out.push_back("without the library: " + why);
+  return out;
+}
+
 std::vector<std::string> doubts(const TallyFile &file) {
   const trace::Tally &tally = *file.get();
   std::vector<std::string> out;
   for (std::size_t row = 0; row < trace::row_count; ++row)
     if (const std::uint32_t times = tally.refused[row].load(std::memory_order_relaxed); times != 0)
       out.push_back(fmt::format("refused: {} ({})", trace::name_of_row(row), often(times)));
-  for (const std::string &entry : file.programs())
-    if (const std::string why = lost_library(entry); !why.empty())
-      out.push_back("without the library: " + why);
+  std::ranges::move(lost_programs(file), std::back_inserter(out));
   // One that is about to end is given a second.
   std::size_t running = file.users();
   for (int i = 0; running != 0 && i < 100; ++i) {

@@ -47,6 +47,9 @@ class TallyFile {
 // nothing opened a device, programs without the library. Lines, each without its end.
 std::vector<std::string> doubts(const TallyFile &tally);
 
+// Of --no-follow: the programs that were started without the library. Lines, each without its end.
+std::vector<std::string> lost_programs(const TallyFile &tally);
+
 // Lines, each without its end. wait_status is that of the program, file its executable.
 std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &command,
                                    const std::filesystem::path &file, int wait_status);

@@ -262,7 +262,7 @@ int run(const RunOptions &o) {
     libraries.emplace_back(first);
   libraries.push_back(find_libibverbs_exp());
   choose_device(o.device, libraries);
-  if (!o.no_follow || o.fail_on_refused) libraries.push_back(find_follow());
+  libraries.push_back(find_follow());
   choose_layout(file);
   set_for(file, o.command);
 
@@ -282,7 +282,7 @@ int run(const RunOptions &o) {
   int &status = ended.status;
   bool doubtful = false;
   {
-    const TallyFile tally(o.fail_on_refused);
+    const TallyFile tally(o.fail_on_refused || o.no_follow);
     const auto start = std::chrono::steady_clock::now();
     status = run_program(file, o.command);
     ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -291,7 +291,12 @@ int run(const RunOptions &o) {
     if (tally.get() != nullptr && !is_ibvexp(file))
       for (const std::string &line : afterword(*tally.get(), command_of(o), file, status))
         fmt::print(stderr, "ibvexp: {}\n", line);
-    if (o.fail_on_refused && status == 0) doubtful = is_doubtful(tally);
+    if (o.fail_on_refused && status == 0) {
+      doubtful = is_doubtful(tally);
+    } else if (o.no_follow) {
+      for (const std::string &line : lost_programs(tally))
+        fmt::print(stderr, "ibvexp: {}; it has it without --no-follow\n", line);
+    }
   }
   // Of processes that had no time to write themselves.
   if (traced && trace_file.string().find('%') == std::string::npos)

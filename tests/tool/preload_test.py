@@ -165,6 +165,12 @@ class Children(Base):
             self.assertTrue(done.stdout.rstrip("\n").endswith(alone.stdout.rstrip("\n").strip()), way)
             done = self.ibvexp("run", "--no-follow", *words)
             self.assertEqual(done.stdout, alone.stdout, way)
+            self.assertIn(f"{script} was started without it in LD_PRELOAD; it has it without --no-follow",
+                          done.stderr, way)
+
+    def test_no_follow_says_nothing_of_programs_that_have_it(self):
+        done = self.ibvexp("run", "--no-follow", "--device", "soft", "sh", "-c", f"{SUBJECT} query")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_runs_itself(self):
         done = subprocess.run([IBVEXP, "run", IBVEXP, "run", *OUTPUT], env=ENV, capture_output=True, text=True)
