@@ -503,7 +503,7 @@ TEST_CASE(
 
 // Where the configuration makes every creation fail.
 TEST_CASE("what a device can do is asked, not tried [row:ibv_exp_query_device]",
-          "[no-new-objects]") {
+          "[no-new-objects][engine]") {
   const Context context = open_first();
   ibv_exp_device_attr attr{};
   attr.comp_mask =

@@ -68,3 +68,20 @@ TEST_CASE("rdma-core's data path reads no compressed completions") {
   CHECK(ibv_exp_create_cq(rig.context.get(), 64, nullptr, nullptr, 0, &attr) == nullptr);
   CHECK(errno == ENOTSUP);
 }
+
+// RC queue pairs fill them all the same.
+TEST_CASE("keys are not reported where not every queue pair fills them") {
+  Rig rig;
+  ibv_exp_device_attr attr{};
+  attr.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &attr) == 0);
+  CHECK((attr.exp_device_cap_flags & IBV_EXP_DEVICE_UMR) == 0);
+  CHECK((attr.comp_mask & IBV_EXP_DEVICE_ATTR_UMR) == 0);
+  auto init = rig.qp_attr(static_cast<ibv_qp_type>(IBV_EXP_QPT_DC_INI));
+  init.comp_mask |= IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS | IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS;
+  init.exp_create_flags = IBV_EXP_QP_CREATE_UMR;
+  init.max_inl_send_klms = 4;
+  errno = 0;
+  CHECK(ibv_exp_create_qp(rig.context.get(), &init) == nullptr);
+  CHECK(errno == ENOTSUP);
+}

@@ -199,7 +199,9 @@ Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_dev
     constexpr std::uint32_t about_keys =
         IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_UMR;
     facts.dc = (attr->comp_mask & about_dc) != 0 && has_dc(state);
-    facts.indirect_keys = (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(state);
+    // rdma-core's data path fills keys on some queue pairs only.
+    facts.indirect_keys =
+        facts.engine && (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(state);
     const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
     facts.scatter_to_cqe = scatter == nullptr || std::strcmp(scatter, "0") != 0;
   }
