@@ -168,19 +168,21 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
     to[0] = known == Known::shared ? complete_shared(*of.shared, cqe) : complete_receive(of, cqe);
   write_half(at, offsetof(ibv_wc, byte_len), cqe.byte_count());
   const std::uint32_t source = cqe.flags_and_source();
-  std::uint32_t index = receive_index(kind, false, (source >> 28 & 3) != 0);
+  // Frames have neither a GRH nor immediate data.
+  constexpr bool message = !exp || known != Known::frame;
+  std::uint32_t index = receive_index(kind, false, message && (source >> 28 & 3) != 0);
   const bool frame = known == Known::frame || (known == Known::nothing && of.frames);
-  if (frame && checksum_flag(cqe) != 0) index |= receive_index(0, true, false);
+  if (!exp && frame && checksum_flag(cqe) != 0) index |= receive_index(0, true, false);
   const ReceivedCompletion &row = received_completions<wc_size == translate::wc_size_4_0>[index];
   to[1] = row.opcode;
   to[4] = row.wc_flags | (source & 0xffffff);
   if constexpr (exp) {
-    to[10] = row.exp_flags | of.receive_flags;
-    if (frame) to[10] |= to_completion_flags(receive_flags(cqe));
+    const std::uint64_t flags = row.exp_flags | of.receive_flags;
+    to[10] = frame ? flags | completion_flags(cqe) : flags;
   }
   const std::uint32_t raw = cqe.immediate();
   write_half(at, offsetof(ibv_wc, qp_num), known == Known::plain ? of.number : cqe.number());
-  if (row.immediate) {
+  if (message && row.immediate) {
     const bool turned = known < Known::keeping && kind == MLX5_CQE_RESP_SEND_INV;
     write_half(at, offsetof(ibv_wc, imm_data), turned ? be(raw) : raw);
   }

@@ -171,6 +171,23 @@ static_assert(
     to_completion_flags(IBV_EXP_CQ_RX_OUTER_IPV6_PACKET) == IBV_EXP_WC_RX_OUTER_IPV6_PACKET &&
     to_completion_flags(IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1) == 0);
 
+// Of a frame, in few instructions.
+inline constexpr auto completion_flags_by_headers = [] {
+  std::array<std::uint64_t, 256> table{};
+  for (unsigned headers = 0; headers < table.size(); ++headers)
+    table[headers] = to_completion_flags(flags_by_headers[headers]);
+  return table;
+}();
+[[gnu::always_inline]] inline std::uint64_t completion_flags(Cqe cqe) {
+  if (cqe.tunnel() != 0) [[unlikely]]
+    return to_completion_flags(receive_flags(cqe.checks(), cqe.headers(), cqe.tunnel()));
+  constexpr std::uint64_t good = IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK;
+  constexpr std::uint64_t to_flags = IBV_EXP_WC_RX_IP_CSUM_OK / MLX5_CQE_L3_OK;
+  static_assert(MLX5_CQE_L4_OK * to_flags == IBV_EXP_WC_RX_TCP_UDP_CSUM_OK);
+  // What else is in the checks lies where ~good has ones.
+  return completion_flags_by_headers[cqe.headers()] & (~good | cqe.checks() * to_flags);
+}
+
 // Of what base verbs report: network and transport checksum good, in an IPv4 packet.
 inline unsigned checksum_flag(Cqe cqe) {
   constexpr unsigned version = 3 << 10, good = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;

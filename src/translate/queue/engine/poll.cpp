@@ -259,8 +259,7 @@ struct ExpSink {
                              wc_size == translate::wc_size_4_0);
     const Cqe cqe(queue.entry(index));
     if (of.frames && taken.receive && legacy.status == IBV_WC_SUCCESS)
-      legacy.exp_wc_flags =
-          (legacy.exp_wc_flags & ~frame_flags_mask) | to_completion_flags(receive_flags(cqe));
+      legacy.exp_wc_flags = (legacy.exp_wc_flags & ~frame_flags_mask) | completion_flags(cqe);
     if (stamps != nullptr) stamps->put(cqe.timestamp(), legacy);
     add(taken.packet, legacy);
     translate::store(legacy, to, wc_size);
