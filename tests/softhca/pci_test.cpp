@@ -583,6 +583,26 @@ TEST_CASE("A region of all addresses has its parts when they are reached for", "
   CHECK(g.memory[0x280020] == 0x77);
 }
 
+TEST_CASE("A work request is there when the driver rings, and not before", "[pci_test]") {
+  Guest g;
+  Paging p(g);
+  p.fill({0x280000 | 3}, true);
+  p.write(64, 0x10000);
+  CHECK(p.wait_completion() == 0);
+
+  u8 *first = p.wqe(0x230000, 0), *second = p.wqe(0x230000, 1);
+  std::copy_n(first, 64, second);
+  store_be32(second, 1 << 8 | 0x08);
+  g.memory[0x290000] = 0x55;
+  store_be32(g.memory + 0x220044, 2);
+  // Of another queue pair, rung for.
+  p.fill({0x280000 | 3}, false);
+  CHECK(g.memory[0x280000] != 0x55);
+  g.write_register64(uar + 0x800, load_be64(second));
+  CHECK(p.wait_completion() == 0);
+  CHECK(g.memory[0x280000] == 0x55);
+}
+
 // Prefetching for reading takes the right to write from a page that a request has brought.
 TEST_CASE("A page with other rights, from now on, is still there", "[pci_test]") {
   Guest g;

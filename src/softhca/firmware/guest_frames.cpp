@@ -57,6 +57,7 @@ Status Hca::sq_create(Command &c) {
     r->need(tis);
     qp->eth->transport_domain = tis->transport_domain;
   }
+  qp->counts_when_rung = true;
   r->qp = qp_register(std::move(qp));
   if (r->qp == nullptr) return Status::no_resources;
   r->number = r->qp->qpn;

@@ -160,6 +160,7 @@ Status Hca::qp_create(Command &c) {
   auto qp = std::make_unique<Qp>();
   GuestScope scope(*this, c.uid(), *r);
   if (const Status s = firmware::create_qp(scope, c, *qp); s != Status::ok) return s;
+  qp->counts_when_rung = true;
   r->qp = qp_register(std::move(qp));
   if (r->qp == nullptr) return Status::no_resources;
   r->number = r->qp->qpn;
@@ -200,6 +201,7 @@ void Hca::ring_queue(u32 number) {
   auto *r = find<QpResource>(Kind::qp, number);
   if (r == nullptr) r = find<QpResource>(Kind::sq, number);
   if (r == nullptr) return;
+  if (r->qp->dbrec != nullptr) r->qp->rung = static_cast<u16>(read_doorbell(&r->qp->dbrec[1]));
   qp_wake(*r->qp);
   engine_step(device_clock_ns());
   engine_nudge();

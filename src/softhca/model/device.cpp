@@ -200,7 +200,7 @@ void qp_rest(Qp &qp) {
   qp.hot = false;
   d.sent = qp.sq_consumed;
   d.received = qp.rq_consumed;
-  d.watch_sent = qp.sq_wqebbs != 0 && qp.state >= QpState::rts;
+  d.watch_sent = qp.sq_wqebbs != 0 && qp.state >= QpState::rts && !qp.counts_when_rung;
   d.watch_received = qp.rq_wqes != 0 && qp.state == QpState::err;
 }
 

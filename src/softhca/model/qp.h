@@ -112,6 +112,10 @@ struct Qp {
   std::vector<u64> more_user_handles;
   std::set<std::string> multicast;  // attached groups, 16-byte GIDs
 
+  // A driver whose doorbells are trapped one by one: its WQEs count when it rings. What it wrote
+  // to other registers before has come by then, which its doorbell record overtakes.
+  bool counts_when_rung = false;
+  u16 rung = 0;         // the producer index, then
   u16 sq_consumed = 0;  // WQEBBs fetched, 16 bit
   u16 rq_consumed = 0;  // receive WQEs taken
   PageWait send_pages = PageWait::none, receive_pages = PageWait::none;

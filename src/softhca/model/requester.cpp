@@ -51,6 +51,10 @@ void recycle(std::unique_ptr<SendWqe> w) {
   if (wqe_pool().size() < 1024) wqe_pool().push_back(std::move(w));
 }
 
+u16 send_producer(const Qp &qp) {
+  return qp.counts_when_rung ? qp.rung : static_cast<u16>(read_doorbell(&qp.dbrec[1]));
+}
+
 bool reliable(const Qp &qp) {
   return qp.type != QpType::uc && qp.type != QpType::ud && qp.type != QpType::raw_packet;
 }
@@ -177,7 +181,7 @@ bool fetch(Qp &qp, u64 now_ns) {
   SendEngine &send = *qp.send;
   bool any = fetch_own(qp, now_ns);
   if (qp.sq_wqebbs == 0) return any;
-  const u16 producer = static_cast<u16>(read_doorbell(&qp.dbrec[1]));
+  const u16 producer = send_producer(qp);
   while (!send.draining && producer != qp.sq_consumed && may_fetch(send)) {
     auto w = new_wqe();
     const u32 blocks = fetch_wqe(qp, *w);
@@ -673,8 +677,7 @@ bool place_response(const Qp &qp, PacketHeader &h) {
 bool qp_run_send(Qp &qp, u64 now_ns) {
   if (qp.sq_wqebbs == 0 && !qp.send) return false;
   if (qp.state == QpState::err || qp.state == QpState::sqe) {
-    if (qp.sq_wqebbs == 0 || static_cast<u16>(read_doorbell(&qp.dbrec[1])) == qp.sq_consumed)
-      return false;
+    if (qp.sq_wqebbs == 0 || send_producer(qp) == qp.sq_consumed) return false;
     flush_send(qp);
     return true;
   }
@@ -746,7 +749,7 @@ void flush_send(Qp &qp) {
     }
   }
   if (qp.sq_wqebbs == 0 || qp.dbrec == nullptr) return;
-  const u16 producer = static_cast<u16>(read_doorbell(&qp.dbrec[1]));
+  const u16 producer = send_producer(qp);
   const u32 mask = qp.sq_wqebbs - 1;
   // A doorbell further ahead than the queue is long cannot be true: at most
   // the queue's length is flushed.
