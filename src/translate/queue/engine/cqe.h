@@ -182,7 +182,7 @@ inline constexpr auto completion_flags_by_headers = [] {
   if (cqe.tunnel() != 0) [[unlikely]]
     return to_completion_flags(receive_flags(cqe.checks(), cqe.headers(), cqe.tunnel()));
   constexpr std::uint64_t good = IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK;
-  constexpr std::uint64_t to_flags = IBV_EXP_WC_RX_IP_CSUM_OK / MLX5_CQE_L3_OK;
+  constexpr std::uint64_t to_flags = std::uint64_t{IBV_EXP_WC_RX_IP_CSUM_OK} / MLX5_CQE_L3_OK;
   static_assert(MLX5_CQE_L4_OK * to_flags == IBV_EXP_WC_RX_TCP_UDP_CSUM_OK);
   // What else is in the checks lies where ~good has ones.
   return completion_flags_by_headers[cqe.headers()] & (~good | cqe.checks() * to_flags);
