@@ -9,6 +9,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "trace/tally.h"
+#include "translate/verbs/shared_region.h"
 #include "translate/verbs/xrc.h"
 
 namespace ibvexp {
@@ -87,6 +88,8 @@ void detach(ibv_context *context) noexcept {
       store(words.has_comp_mask, found->second->old_mask);
       store(words.sz, found->second->old_size);
       translate::forget_domains(context);
+      for (auto &region : found->second->state.owned_memory)
+        translate::stop_sharing(found->second->state, region.second);
       delete found->second;
       attachments().erase(found);
     }

@@ -2,6 +2,7 @@
 #include <grp.h>
 #include <skip.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -146,7 +147,7 @@ TEST_CASE(
   CHECK(errno == EINVAL);
 }
 
-// Only where ibv_dereg_mr() comes through the library.
+// Only where ibv_dereg_mr() and ibv_close_device() come through the library.
 TEST_CASE(
     "two processes share a region, and the device writes to both [row:ibv_exp_reg_shared_mr] "
     "[row:IBV_EXP_ACCESS_SHARED_MR_USER_WRITE]",
@@ -208,6 +209,91 @@ TEST_CASE("a process that dies leaves nothing to attach to [row:ibv_exp_reg_shar
   // The next who shares removes the file.
   const Mr fresh(allocate(rig.pd.get()));
   REQUIRE(fresh);
+  CHECK(number_of(file) != former);
+}
+
+TEST_CASE(
+    "a region that its context's end takes along is found no more [row:ibv_exp_reg_shared_mr]",
+    "[engine]") {
+  SKIP_IF(!served(), "regions are not shared");
+  Other owner([](const Other &here) {
+    ibv_context *const context = open_first().release();
+    if (const ibv_mr *mr = allocate(ibv_alloc_pd(context))) here.tell(mr->handle);
+    here.hear();
+    here.tell(static_cast<std::uint32_t>(ibv_close_device(context)));
+    here.hear();
+  });
+  const std::uint32_t handle = owner.hear();
+  REQUIRE(handle != ~0u);
+  Rig rig;
+  const ino_t former = number_of(file_of(rig.context.get(), handle));
+  CHECK(former != 0);
+  owner.tell(0);
+  CHECK(owner.hear() == 0);
+  CHECK(number_of(file_of(rig.context.get(), handle)) != former);
+  expect_gone(rig.pd.get(), handle, former);
+}
+
+TEST_CASE(
+    "contexts that share regions have different numbers for them [row:ibv_exp_reg_shared_mr]") {
+  SKIP_IF(!served(), "regions are not shared");
+  Rig first, second, third;
+  const Mr a(allocate(first.pd.get())), b(allocate(second.pd.get())), c(allocate(third.pd.get()));
+  REQUIRE(a);
+  REQUIRE(b);
+  REQUIRE(c);
+  CHECK(a->handle != b->handle);
+  CHECK(a->handle != c->handle);
+  CHECK(b->handle != c->handle);
+  static_cast<char *>(c->addr)[length - 1] = 'c';
+  const Mr again(attach(first.pd.get(), c->handle));
+  REQUIRE(again);
+  CHECK(static_cast<char *>(again->addr)[length - 1] == 'c');
+}
+
+// A write to a page that the file system cannot give would be SIGBUS.
+TEST_CASE("memory to share is reserved [row:ibv_exp_reg_shared_mr]") {
+  SKIP_IF(!served(), "regions are not shared");
+  struct statvfs all {};
+  REQUIRE(statvfs("/dev/shm", &all) == 0);
+  SKIP_IF(all.f_blocks == 0, "/dev/shm has no limit");
+  Rig rig;
+  ibv_exp_reg_mr_in in{};
+  in.pd = rig.pd.get();
+  in.length = (all.f_blocks + 1) * all.f_frsize;
+  in.exp_access = rights | for_user | IBV_EXP_ACCESS_ALLOCATE_MR;
+  errno = 0;
+  CHECK(ibv_exp_reg_mr(&in) == nullptr);
+  CHECK(errno == ENOMEM);
+}
+
+TEST_CASE(
+    "regions begin to be shared when they are registered only "
+    "[row:IBV_EXP_ACCESS_SHARED_MR_USER_READ]",
+    "[engine]") {
+  Rig rig;
+  Buffer own(rig.pd.get(), 4096);
+  errno = 0;
+  CHECK(ibv_exp_rereg_mr(own.mr.get(), IBV_EXP_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                         rights | for_user, nullptr) != 0);
+  CHECK(errno == ENOTSUP);
+  ibv_exp_create_mr_in key{};
+  key.pd = rig.pd.get();
+  key.attr.create_flags = IBV_EXP_MR_INDIRECT_KLMS;
+  key.attr.max_klm_list_size = 4;
+  key.attr.exp_access_flags = rights | for_user;
+  errno = 0;
+  CHECK(ibv_exp_create_mr(&key) == nullptr);
+  CHECK(errno == ENOTSUP);
+
+  SKIP_IF(!served(), "regions are not shared");
+  const Mr shared(allocate(rig.pd.get()));
+  REQUIRE(shared);
+  const std::string file = file_of(shared.get());
+  const ino_t former = number_of(file);
+  CHECK(former != 0);
+  CHECK(ibv_exp_rereg_mr(shared.get(), IBV_EXP_REREG_MR_CHANGE_TRANSLATION, nullptr,
+                         own.bytes.data(), 4096, 0, nullptr) == 0);
   CHECK(number_of(file) != former);
 }
 

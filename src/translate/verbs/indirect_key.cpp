@@ -9,6 +9,7 @@
 #include "base/owned.h"
 #include "base/real.h"
 #include "trace/diagnose.h"
+#include "translate/verbs/shared_region.h"
 
 namespace ibvexp::translate {
 
@@ -41,6 +42,9 @@ Result<void> check(const ibv_exp_create_mr_in &in) {
                                      bits_of<"ibv_exp_access_flags">());
       !access)
     return access;
+  if ((in.attr.exp_access_flags & sharing_access) != 0)
+    return unsupported(creating, "exp_access_flags", in.attr.exp_access_flags,
+                       "an indirect key has no memory to share");
   if (in.attr.max_klm_list_size > max_key_entries)
     return invalid(creating, "max_klm_list_size", in.attr.max_klm_list_size,
                    "more than 65531 entries");

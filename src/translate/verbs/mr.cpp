@@ -256,6 +256,9 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
             check_bits(changing, "exp_access", exp_access, bits_of<"ibv_exp_access_flags">());
         !access)
       return access;
+    if ((exp_access & sharing_access) != 0)
+      return unsupported(changing, "exp_access", exp_access,
+                         "a region is shared when it is registered");
     if ((exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0) {
       if (const auto asks = check_allocation(asked, addr, length, exp_access); !asks) return asks;
       allocates = true;
@@ -286,6 +289,17 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
       former = std::exchange(*kept, memory.keep());
     }
     release(state, former);
+  } else if (error == 0 && (asked & IBV_EXP_REREG_MR_CHANGE_TRANSLATION) != 0) {
+    // The former memory stays: the program may still use it.
+    OwnedMemory former{};
+    {
+      const MutexGuard guard(state.mutex);
+      if (const auto found = state.owned_memory.find(mr); found != state.owned_memory.end()) {
+        former = found->second;
+        found->second.file = -1;
+      }
+    }
+    stop_sharing(state, former);
   }
   if (error == 0) return {};
   // Negative codes say which step failed; errno has the reason of some.

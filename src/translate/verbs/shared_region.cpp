@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -106,13 +107,16 @@ void sweep() {
   ::closedir(all);
 }
 
-// A file without a name, locked.
+// A file without a name, locked. Its memory is reserved: a write to a page that the full file
+// system cannot give would be SIGBUS.
 int make_file(std::uint64_t access, std::size_t length) {
   File file(::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  if (!file || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 ||
-      ::ftruncate(file.get(), static_cast<off_t>(length)) != 0 ||
-      ::fchmod(file.get(), mode_of(access)) != 0)
+  if (!file || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return -1;
+  if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(length)); error != 0) {
+    errno = error == ENOSPC || error == EFBIG ? ENOMEM : error;
     return -1;
+  }
+  if (::fchmod(file.get(), mode_of(access)) != 0) return -1;
   return file.keep();
 }
 
@@ -121,25 +125,48 @@ bool give_name(const File &file, const std::string &path) {
   return ::linkat(AT_FDCWD, now.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0;
 }
 
-// Regions of no use but that their handles are other processes' names.
-struct Passed {
-  std::vector<ibv_mr *> regions;
-  ~Passed() {
-    for (ibv_mr *mr : regions) real().ibv_dereg_mr(mr);
+class Region {
+ public:
+  explicit Region(ibv_mr *mr = nullptr) : mr_(mr) {}
+  Region(Region &&other) noexcept : mr_(other.keep()) {}
+  Region &operator=(Region &&) = delete;
+  ~Region() {
+    if (mr_ != nullptr) real().ibv_dereg_mr(mr_);
   }
+  ibv_mr *get() const { return mr_; }
+  ibv_mr *keep() { return std::exchange(mr_, nullptr); }
+
+ private:
+  ibv_mr *mr_;
 };
 
-// A region with a handle that no other process of this machine shares.
+bool is_taken(const std::string &path) { return ::access(path.c_str(), F_OK) == 0; }
+
+// A region with a handle that no other process of this machine shares. Handles count up for each
+// open device: those that others share are used up by regions of one page, until the end.
 Result<ibv_mr *> register_named(const ibv_exp_reg_mr_in &in, const File &file, const View &view) {
-  constexpr int most = 1024;
-  Passed passed;
-  for (int tries = 0; tries < most; ++tries) {
-    passed.regions.reserve(passed.regions.size() + 1);
+  constexpr std::size_t most = 1024, page = 4096;
+  const auto reg = [&](std::size_t length) {
     errno = 0;
-    ibv_mr *const mr = ibv_reg_mr(in.pd, view.address, in.length, to_modern_access(in.exp_access));
-    if (mr == nullptr) return Error{errno != 0 ? errno : EINVAL};
-    if (give_name(file, path_of(in.pd->context, mr->handle))) return mr;
-    passed.regions.push_back(mr);
+    return ibv_reg_mr(in.pd, view.address, length, to_modern_access(in.exp_access));
+  };
+  const auto path = [&](const Region &region) {
+    return path_of(in.pd->context, region.get()->handle);
+  };
+  std::vector<Region> passed;
+  while (passed.size() < most) {
+    passed.reserve(passed.size() + 1);
+    {
+      Region small(reg(std::min(page, in.length)));
+      if (small.get() == nullptr) return Error{errno != 0 ? errno : EINVAL};
+      if (is_taken(path(small))) {
+        passed.push_back(std::move(small));
+        continue;
+      }
+    }
+    Region whole(reg(in.length));
+    if (whole.get() == nullptr) return Error{errno != 0 ? errno : EINVAL};
+    if (give_name(file, path(whole))) return whole.keep();
     if (errno != EEXIST) return Error{errno};
   }
   return Error{EBUSY};
@@ -204,7 +231,8 @@ Result<ibv_mr *> reg_shared_mr(ContextState &state, ibv_exp_reg_shared_mr_in *in
                          (writes ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!file && errno != ENOENT) return keep.reason();
   struct stat facts {};
-  if (!file || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || ::fstat(file.get(), &facts) != 0)
+  if (!file || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || ::fstat(file.get(), &facts) != 0 ||
+      !S_ISREG(facts.st_mode))
     return invalid(sharing, "mr_handle", in->mr_handle, "no region that a process shares");
   View view(file, in->addr, static_cast<std::size_t>(facts.st_size),
             PROT_READ | (writes ? PROT_WRITE : 0));
@@ -223,17 +251,22 @@ Result<ibv_mr *> reg_shared_mr(ContextState &state, ibv_exp_reg_shared_mr_in *in
   return mr;
 }
 
-void release(ContextState &state, const OwnedMemory &memory) noexcept {
-  if (memory.address == nullptr) return;
-  const KeepErrno keep;
-  ::munmap(memory.address, memory.length);
+void stop_sharing(const ContextState &state, OwnedMemory &memory) noexcept {
   if (memory.file < 0) return;
+  const KeepErrno keep;
   try {
     ::unlink(path_of(state.context, memory.handle).c_str());
   } catch (const std::bad_alloc &) {
     // The file stays, without a lock: the next process that shares a region removes it (sweep()).
   }
-  ::close(memory.file);
+  ::close(std::exchange(memory.file, -1));
+}
+
+void release(const ContextState &state, OwnedMemory memory) noexcept {
+  if (memory.address == nullptr) return;
+  const KeepErrno keep;
+  stop_sharing(state, memory);
+  ::munmap(memory.address, memory.length);
 }
 
 }  // namespace ibvexp::translate

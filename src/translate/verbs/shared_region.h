@@ -1,6 +1,7 @@
 // Regions that other processes register, too: their memory is a file in /dev/shm, whose name is the
 // device's and the region's handle, and whose mode says who may. Its owner holds a lock on it
-// while the region exists: a file without a lock is what a process left that died.
+// while the region exists: a file without a lock is what a process left that died. Children have the
+// lock, as they have the device's descriptor, which keeps the region as well.
 #pragma once
 
 #include <infiniband/verbs_exp.h>
@@ -25,7 +26,10 @@ Result<ibv_mr *> reg_shared_mr(ContextState &state, ibv_exp_reg_shared_mr_in *in
 // The region has that memory. Throws bad_alloc.
 void keep_memory(ContextState &state, const ibv_mr *mr, const OwnedMemory &memory);
 
+// Other processes find the region no more. Those that have attached to it keep its memory.
+void stop_sharing(const ContextState &state, OwnedMemory &memory) noexcept;
+
 // Memory of a region that is gone.
-void release(ContextState &state, const OwnedMemory &memory) noexcept;
+void release(const ContextState &state, OwnedMemory memory) noexcept;
 
 }  // namespace ibvexp::translate
