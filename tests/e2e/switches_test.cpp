@@ -51,7 +51,7 @@ int modify_entropy(ibv_qp *qp, std::uint32_t entropy, std::uint64_t more = 0) {
 
 }  // namespace
 
-TEST_CASE("a completion queue in use may be overrun [row:IBV_EXP_CQ_IGNORE_OVERRUN]") {
+TEST_CASE("a completion queue in use may be overrun [row:IBV_EXP_CQ_IGNORE_OVERRUN]", "[engine]") {
   Rig rig;
   rig.cq = rig.create_cq(7);
   Buffer out(rig.pd.get(), 4096), in(rig.pd.get(), 4096);
@@ -93,6 +93,39 @@ TEST_CASE("a completion queue in use may be overrun [row:IBV_EXP_CQ_IGNORE_OVERR
   attr.cq_cap_flags = 0;
   REQUIRE(ibv_exp_modify_cq(rig.cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == 0);
   CHECK(!ignores_overrun(rig.cq.get()));
+}
+
+TEST_CASE("unread completions go with their queue pair after IGNORE_OVERRUN was asked for") {
+  Rig rig;
+  Buffer out(rig.pd.get(), 4096), in(rig.pd.get(), 4096);
+  Qp a = rig.create_qp(IBV_QPT_RC);
+  const Qp b = rig.create_qp(IBV_QPT_RC);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  ibv_exp_cq_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_ATTR_CQ_CAP_FLAGS;
+  attr.cq_cap_flags = IBV_EXP_CQ_IGNORE_OVERRUN;
+  ibv_exp_modify_cq(rig.cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS);
+
+  // What the second request reads is here after the completion of the first.
+  in.bytes[0] = 1;
+  auto piece = out.piece(0, 1);
+  for (const auto opcode : {IBV_EXP_WR_RDMA_WRITE, IBV_EXP_WR_RDMA_READ}) {
+    const bool last = opcode == IBV_EXP_WR_RDMA_READ;
+    auto wr = request(1, opcode, &piece);
+    if (last) wr.exp_send_flags = 0;
+    wr.wr.rdma.remote_addr = in.address() + (last ? 0 : 1);
+    wr.wr.rdma.rkey = in.mr->rkey;
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(a.get(), &wr, &bad) == 0);
+  }
+  auto *const landed = static_cast<volatile std::uint8_t *>(out.bytes.data());
+  for (int turns = 0; *landed != 1 && turns < 50'000'000; ++turns) {
+  }
+  REQUIRE(*landed == 1);
+  a.reset();
+  ibv_exp_wc wc{};
+  CHECK(ibv_exp_poll_cq(rig.cq.get(), 1, &wc, sizeof(wc)) == 0);
 }
 
 // Before the queue is in use, and beside what the engine drives.

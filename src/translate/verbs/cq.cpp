@@ -308,20 +308,23 @@ Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t f
   return made.release();
 }
 
+// Whether asking libmlx5 for the number of a queue changes nothing: it no longer cleans
+// one that it was asked about.
+bool number_is_free(const queue::CqFront *front) {
+  if (front == nullptr || (front->own.beside != nullptr && front->own.beside->cq != nullptr))
+    return false;
+  return front->own.engine != nullptr || front->own.described;
+}
+
 // The device changes it at any time, and back.
 Result<void> command_overrun(ibv_cq *cq, bool ignored, std::uint32_t flags) {
   queue::CqFront *const front = queue::before(cq);
-  const auto change = [&](ibv_cq *of) {
-    return change_overrun(of, queue::facts_of(of).cqn, ignored);
-  };
-  auto changed = change(cq);
-  if (changed && front != nullptr && front->own.beside != nullptr &&
-      front->own.beside->cq != nullptr)
-    changed = change(front->own.beside->cq);
-  if (!changed)
+  if (!number_is_free(front))
+    return unsupported(modifying, "cq_cap_flags", flags, "libmlx5 drives this queue");
+  if (!change_overrun(cq, queue::facts_of(cq).cqn, ignored))
     return unsupported(modifying, "cq_cap_flags", flags,
                        "the device does not change a queue in use");
-  if (front != nullptr) front->own.ignores_overrun = ignored;
+  front->own.ignores_overrun = ignored;
   opened_by(Beyond::cq_ignore_overrun, row(FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN).name);
   return {};
 }
