@@ -156,6 +156,17 @@ TEST_CASE("modern queue pairs keep a completion queue that may be overrun", "[en
   CHECK(ignores_overrun(modern->send_cq));
 }
 
+TEST_CASE("an unused completion queue may be overrun without commands", "[no-commands][engine]") {
+  Rig rig;
+  const Cq cq = rig.create_cq(7);
+  ibv_exp_cq_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_ATTR_CQ_CAP_FLAGS;
+  CHECK(ibv_exp_modify_cq(cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == 0);
+  attr.cq_cap_flags = IBV_EXP_CQ_IGNORE_OVERRUN;
+  CHECK(ibv_exp_modify_cq(cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == 0);
+  CHECK(ibv_exp_modify_cq(cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == 0);
+}
+
 TEST_CASE("a region moves to memory of the library [row:contig_rereg_mr_allocate]") {
   constexpr int all = IBV_EXP_REREG_MR_CHANGE_TRANSLATION | IBV_EXP_REREG_MR_CHANGE_ACCESS;
   constexpr std::uint64_t access =
@@ -219,6 +230,16 @@ TEST_CASE("ibv_exp_query_dct counts requests with another key [row:dc_query_dct_
   REQUIRE(ibv_exp_query_dct(dct.get(), &attr) == 0);
   CHECK((attr.key_violations != 0) == served("dct_query"));
   CHECK(attr.dc_key == key);
+  CHECK(attr.state == IBV_EXP_DCT_STATE_ACTIVE);
+}
+
+TEST_CASE("ibv_exp_query_dct answers without commands", "[no-commands]") {
+  Dc dc;
+  const Dct dct = dc.make_dct();
+  ibv_exp_dct_attr attr{};
+  REQUIRE(ibv_exp_query_dct(dct.get(), &attr) == 0);
+  CHECK(attr.dc_key == key);
+  CHECK(attr.key_violations == 0);
   CHECK(attr.state == IBV_EXP_DCT_STATE_ACTIVE);
 }
 

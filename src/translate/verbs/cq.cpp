@@ -274,6 +274,10 @@ namespace {
 int destroy_known(ibv_cq *cq) { return destroy_cq(attached(cq->context), cq); }
 
 Error no_overrun(std::uint32_t flags) {
+  if (switched_on(Beyond::cq_ignore_overrun))
+    return unsupported(
+        modifying, "cq_cap_flags", flags,
+        "the queue is in use, and libmlx5 drives it or the device does not change it");
   return unsupported(modifying, FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN, "cq_cap_flags", flags);
 }
 
@@ -316,17 +320,13 @@ bool number_is_free(const queue::CqFront *front) {
   return front->own.engine != nullptr || front->own.described;
 }
 
-// The device changes it at any time, and back.
-Result<void> command_overrun(ibv_cq *cq, bool ignored, std::uint32_t flags) {
+// The device changes it at any time, and back. False: not this device, or not this queue.
+bool command_overrun(ibv_cq *cq, bool ignored) {
   queue::CqFront *const front = queue::before(cq);
-  if (!number_is_free(front))
-    return unsupported(modifying, "cq_cap_flags", flags, "libmlx5 drives this queue");
-  if (!change_overrun(cq, queue::facts_of(cq).cqn, ignored))
-    return unsupported(modifying, "cq_cap_flags", flags,
-                       "the device does not change a queue in use");
+  if (!number_is_free(front) || !change_overrun(cq, queue::facts_of(cq).cqn, ignored)) return false;
   front->own.ignores_overrun = ignored;
   opened_by(Beyond::cq_ignore_overrun, row(FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN).name);
-  return {};
+  return true;
 }
 
 // Refusals before anything is changed. The argument decides what is changed: the legacy
@@ -356,10 +356,9 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
     const queue::CqFront *front = queue::before(cq);
     const bool wanted = (attr->cq_cap_flags & IBV_EXP_CQ_IGNORE_OVERRUN) != 0;
     const bool is = front != nullptr && front->own.ignores_overrun;
-    if (switched_on(Beyond::cq_ignore_overrun)) {
-      if (const auto changed = command_overrun(cq, wanted, attr->cq_cap_flags); !changed)
-        return changed;
-    } else if (wanted != is) {
+    const bool commanded =
+        wanted != is && switched_on(Beyond::cq_ignore_overrun) && command_overrun(cq, wanted);
+    if (wanted != is && !commanded) {
       if (is || state == nullptr) return no_overrun(attr->cq_cap_flags);
       const auto changed = ignore_overrun(*state, cq, attr->cq_cap_flags);
       if (!changed) return changed.failure();

@@ -1,5 +1,6 @@
 #include "translate/verbs/dct.h"
 
+#include <cstring>
 #include <optional>
 
 #include "base/keep_errno.h"
@@ -210,10 +211,13 @@ Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *
     return asked;
   std::optional<TargetFacts> told;
   if (switched_on(Beyond::dct_query)) {
-    const auto asked = query_target(target->qp);
-    if (!asked) return asked.failure();
-    told = asked.value();
-    opened_by(Beyond::dct_query, row(querying).name);
+    if (const auto asked = query_target(target->qp)) {
+      told = asked.value();
+      opened_by(Beyond::dct_query, row(querying).name);
+    } else {
+      log(LogLevel::warn, "ibv_exp_query_dct: key_violations: the device does not tell: %s",
+          std::strerror(asked.error()));
+    }
   }
   modern.ah_attr.grh = target->route;
   to_legacy(modern, *attr);
