@@ -1,9 +1,13 @@
 // What a switch of IBVEXP_BEYOND opens and needs no tests of its own file: each as it is by default,
 // refused, and with the switch.
 #include <infiniband/mlx5dv.h>
+#include <skip.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstdio>
+#include <string>
 
 #include "dc_rig.h"
 #include "pair.h"
@@ -47,6 +51,22 @@ int modify_entropy(ibv_qp *qp, std::uint32_t entropy, std::uint64_t more = 0) {
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
   return ibv_exp_modify_qp(qp, &attr, IBV_EXP_QP_FLOW_ENTROPY | more);
+}
+
+// What is logged meanwhile.
+template <class Run>
+std::string log_of(Run run) {
+  std::FILE *const file = std::tmpfile();
+  const int kept = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  run();
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  std::string said(4096, '\0');
+  std::rewind(file);
+  said.resize(std::fread(said.data(), 1, said.size(), file));
+  std::fclose(file);
+  return said;
 }
 
 }  // namespace
@@ -280,4 +300,33 @@ TEST_CASE(
   CHECK(ibv_exp_modify_qp(p.a.get(), &unmarked, IBV_EXP_QP_FLOW_ENTROPY) == EINVAL);
   const Qp datagram = p.create_qp(IBV_QPT_UD);
   CHECK(modify_entropy(datagram.get(), 5) == ENOTSUP);
+}
+
+TEST_CASE("a device that takes no source port keeps nothing from RTS", "[no-commands]") {
+  const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC);
+  Pair p(type);
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(p.context.get(), 1, &port) == 0);
+  SKIP_IF(port.link_layer != IBV_LINK_LAYER_ETHERNET, "no RoCE");
+  SKIP_IF(std::getenv("SOFTHCA_CONFIG") == nullptr, "the device takes commands");
+  const Qp late = p.create_qp(type);
+  ibv_exp_qp_attr attr{};
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  const std::string said = log_of([&] {
+    REQUIRE(modify_entropy(late.get(), 7,
+                           IBV_EXP_QP_STATE | IBV_EXP_QP_PKEY_INDEX | IBV_EXP_QP_PORT |
+                               IBV_EXP_QP_ACCESS_FLAGS) == 0);
+    p.connect(late.get(), p.b->qp_num);
+    CHECK(ibv_exp_modify_qp(late.get(), &attr, IBV_EXP_QP_ACCESS_FLAGS) == 0);
+  });
+  CHECK(late->state == IBV_QPS_RTS);
+  CHECK(said ==
+        "ibvexp: ibv_exp_modify_qp: flow_entropy: the device takes no source port: "
+        "Operation not supported\n");
+
+  // Nothing else is asked.
+  CHECK(log_of([&] {
+          CHECK(modify_entropy(late.get(), 9) == EOPNOTSUPP);
+          CHECK(ibv_exp_modify_qp(late.get(), &attr, IBV_EXP_QP_ACCESS_FLAGS) == 0);
+        }).empty());
 }

@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/keep_errno.h"
+#include "base/log.h"
 #include "base/owned.h"
 #include "base/real.h"
 #include "table/options.h"
@@ -474,12 +476,10 @@ int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int ma
   return again;
 }
 
-// The device takes the port in RTS: what was asked before that waits.
+// The device takes the port in RTS: what was asked before that waits, and is tried once.
 int spread_packets(QpState *known, ibv_qp *qp) {
   if (known == nullptr || known->udp_source == 0 || qp->state != IBV_QPS_RTS) return 0;
-  const int error = real().mlx5dv_modify_qp_udp_sport(qp, known->udp_source);
-  if (error == 0) known->udp_source = 0;
-  return positive(error);
+  return positive(real().mlx5dv_modify_qp_udp_sport(qp, std::exchange(known->udp_source, {})));
 }
 
 // Refusals before anything is changed.
@@ -520,7 +520,14 @@ int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &a
     // A reset takes all requests away, without completions.
     if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET) known->builders.forget();
   }
-  return spread_packets(known, qp);
+  // The queue pair has changed, whatever the device says of the port.
+  const int before = errno;
+  if (const int refused = spread_packets(known, qp); refused != 0) {
+    log(LogLevel::warn, "ibv_exp_modify_qp: flow_entropy: the device takes no source port: %s",
+        std::strerror(refused));
+    errno = before;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -574,14 +581,13 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
   const KeepErrno keep;
   const std::uint16_t waiting = known != nullptr ? known->udp_source : std::uint16_t{0};
   if (entropy) known->udp_source = to_udp_source(attr->flow_entropy);
-  if (modern_mask != 0 || !(burst || entropy)) {
-    if (const auto changed = outcome(modify_known(&state, known, qp, modern, modern_mask));
-        !changed) {
-      if (known != nullptr) known->udp_source = waiting;
-      return changed;
-    }
-  } else if (entropy) {
-    if (const auto changed = outcome(spread_packets(known, qp)); !changed) return changed;
+  int error = 0;
+  if (modern_mask != 0 || !(burst || entropy))
+    error = modify_known(&state, known, qp, modern, modern_mask);
+  else if (entropy) error = spread_packets(known, qp);
+  if (error != 0) {
+    if (known != nullptr) known->udp_source = waiting;
+    return Error{positive(error)};
   }
   if (burst) {
     ibv_qp_rate_limit_attr limit = to_modern_pace(*attr);
