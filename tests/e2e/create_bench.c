@@ -221,6 +221,87 @@ static void measure_device(void) {
   ibv_free_device_list(list);
 }
 
+static void *create_handle(int i) {
+  (void)i;
+  return ibv_create_ah(pd, &path);
+}
+static int destroy_handle(void *object) { return ibv_destroy_ah(object); }
+
+/* Of queue pairs, from RESET to RTS and back, one state after the other. */
+static int modify(struct ibv_qp *qp, const struct ibv_qp_attr *to, int mask, int use_exp) {
+  struct ibv_exp_qp_attr exp = {0};
+  struct ibv_qp_attr attr = *to;
+
+  if (!use_exp) {
+    begin();
+    mask = ibv_modify_qp(qp, &attr, mask);
+  } else {
+    memcpy(&exp, &attr, offsetof(struct ibv_qp_attr, rate_limit));
+    begin();
+    mask = ibv_exp_modify_qp(qp, &exp, (uint64_t)mask);
+  }
+  return mask;
+}
+static void measure_states(int use_exp) {
+  struct ibv_qp *const qp = create_base_qp(0);
+  struct ibv_qp_attr attr = {0};
+  int i, error;
+
+  if (!qp) die("ibv_create_qp");
+  attr.port_num = 1;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.dest_qp_num = qp->qp_num;
+  attr.max_dest_rd_atomic = attr.max_rd_atomic = 1;
+  attr.min_rnr_timer = 12;
+  attr.timeout = 14;
+  attr.retry_cnt = attr.rnr_retry = 7;
+  attr.ah_attr = path;
+  for (i = 0; i < COUNTED; ++i) {
+    attr.qp_state = IBV_QPS_INIT;
+    error = modify(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS,
+                   use_exp);
+    end("modify", "init", 1);
+    check(error, "to INIT");
+    attr.qp_state = IBV_QPS_RTR;
+    error = modify(qp, &attr,
+                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                   use_exp);
+    end("modify", "rtr", 1);
+    check(error, "to RTR");
+    attr.qp_state = IBV_QPS_RTS;
+    error = modify(qp, &attr,
+                   IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                       IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+                   use_exp);
+    end("modify", "rts", 1);
+    check(error, "to RTS");
+    attr.qp_state = IBV_QPS_RESET;
+    error = modify(qp, &attr, IBV_QP_STATE, use_exp);
+    end("modify", "reset", 1);
+    check(error, "to RESET");
+  }
+  check(ibv_destroy_qp(qp), "ibv_destroy_qp");
+}
+
+/* All that the verb can be asked for. */
+static void measure_query(int use_exp) {
+  struct ibv_device_attr_ex attr;
+  struct ibv_exp_device_attr exp;
+  int i, error;
+
+  for (i = 0; i < COUNTED; ++i) {
+    memset(&exp, 0, sizeof(exp));
+    exp.comp_mask = IBV_EXP_DEVICE_ATTR_RESERVED - 1;
+    exp.comp_mask_2 = IBV_EXP_DEVICE_ATTR_RESERVED_2 - 1;
+    begin();
+    error =
+        use_exp ? ibv_exp_query_device(context, &exp) : ibv_query_device_ex(context, NULL, &attr);
+    end("query", "device", 1);
+    check(error, "the device's attributes");
+  }
+}
+
 static void measure_families(void) {
   static const struct kind qp = {"qp", create_exp_qp, destroy_qp},
                            cq = {"cq", create_cq, destroy_cq},
@@ -247,7 +328,8 @@ int main(int argc, char **argv) {
   static const struct kind base[] = {{"cq", create_cq, destroy_cq},
                                      {"srq", create_srq, destroy_srq},
                                      {"qp", create_base_qp, destroy_qp},
-                                     {"mr", reg_mr, dereg_mr}};
+                                     {"mr", reg_mr, dereg_mr},
+                                     {"ah", create_handle, destroy_handle}};
   static const struct kind exp[] = {{"cq", create_exp_cq, destroy_cq},
                                     {"srq", create_exp_srq, destroy_srq},
                                     {"qp", create_exp_qp, destroy_qp},
@@ -277,6 +359,8 @@ int main(int argc, char **argv) {
   if (!shared_srq) die("ibv_create_srq");
   count_harness();
   measure_device();
+  measure_states(use_exp);
+  measure_query(use_exp);
   if (!use_exp) {
     measure_all(base, sizeof(base) / sizeof(base[0]));
     return 0;

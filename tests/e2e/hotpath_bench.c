@@ -17,12 +17,21 @@
 static int use_exp;
 static struct ibv_mr *local, *remote;
 static unsigned char bytes[2][CHAIN * BYTES];
-static struct ibv_sge pieces[CHAIN];
+#define MOST_PIECES 4
+static struct ibv_sge pieces[CHAIN][MOST_PIECES];
 static struct ibv_send_wr base_wr[CHAIN];
 static struct ibv_exp_send_wr exp_wr[CHAIN];
 static struct ibv_recv_wr recv_wr[CHAIN];
-static struct ibv_srq *srq;
-static struct ibv_qp *rc[2], *on_srq[2], *ud, *raw, *lost;
+static struct ibv_srq *srq, *wide_srq;
+static struct ibv_qp *rc[2], *on_srq[2], *wide[2], *on_wide_srq[2], *ud, *raw, *lost;
+/* Their completions are those of a queue of ibv_create_cq_ex(). */
+static struct ibv_qp *modern[2];
+static struct ibv_cq *modern_cq;
+static struct ibv_mw *windows[CHAIN];
+/* Its completion queue reports events. */
+static struct ibv_comp_channel *channel;
+static struct ibv_cq *event_cq;
+static struct ibv_qp *evented[2];
 static struct ibv_flow *raw_flow;
 static int ethernet;
 
@@ -33,23 +42,35 @@ static const struct kind {
   enum ibv_wr_opcode opcode;
   unsigned int flags;
   int messages;
+  int pieces;
 } kinds[] = {
-    {"send", &rc[0], &rc[1], IBV_WR_SEND_WITH_IMM, 0, 1},
-    {"srq", &on_srq[0], &on_srq[1], IBV_WR_SEND, 0, 1},
+    {"send", &rc[0], &rc[1], IBV_WR_SEND_WITH_IMM, 0, 1, 1},
+    {"srq", &on_srq[0], &on_srq[1], IBV_WR_SEND, 0, 1, 1},
     /* The device puts what is as short as that into the completion. */
-    {"short", &rc[0], &rc[1], IBV_WR_SEND, 0, 1},
-    {"write", &rc[0], &rc[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 0},
-    {"read", &rc[0], &rc[1], IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, 0},
-    {"cas", &rc[0], &rc[1], IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED, 0},
-    {"inline", &rc[0], &rc[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 0},
-    {"ud", &ud, &ud, IBV_WR_SEND, 0, 1},
+    {"short", &rc[0], &rc[1], IBV_WR_SEND, 0, 1, 1},
+    {"write", &rc[0], &rc[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 0, 1},
+    {"read", &rc[0], &rc[1], IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, 0, 1},
+    {"cas", &rc[0], &rc[1], IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED, 0, 1},
+    {"inline", &rc[0], &rc[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 0, 1},
+    {"ud", &ud, &ud, IBV_WR_SEND, 0, 1, 1},
     /* Where there is Ethernet: to oneself, and to nobody. */
-    {"raw", &raw, &raw, IBV_WR_SEND, 0, 1},
-    {"frame", &raw, &raw, IBV_WR_SEND, IBV_SEND_SIGNALED, 0},
+    {"raw", &raw, &raw, IBV_WR_SEND, 0, 1, 1},
+    {"frame", &raw, &raw, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 1},
+    {"send2", &wide[0], &wide[1], IBV_WR_SEND, 0, 1, 2},
+    {"send4", &wide[0], &wide[1], IBV_WR_SEND, 0, 1, 4},
+    {"srq2", &on_wide_srq[0], &on_wide_srq[1], IBV_WR_SEND, 0, 1, 2},
+    {"srq4", &on_wide_srq[0], &on_wide_srq[1], IBV_WR_SEND, 0, 1, 4},
+    {"write2", &wide[0], &wide[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 0, 2},
+    {"write4", &wide[0], &wide[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 0, 4},
+    {"inline2", &wide[0], &wide[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 0, 2},
+    {"inline4", &wide[0], &wide[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 0, 4},
+    {"bind", &rc[0], &rc[1], IBV_WR_BIND_MW, IBV_SEND_SIGNALED, 0, 1},
+    /* The same as some above where libmlx5 drives the queues. */
+    {"modern", &modern[0], &modern[1], IBV_WR_SEND, 0, 1, 1},
 };
 
 static struct ibv_qp *make_on(enum ibv_qp_type type, struct ibv_srq *from, struct ibv_cq *send_cq,
-                              struct ibv_cq *recv_cq) {
+                              struct ibv_cq *recv_cq, uint32_t most_pieces) {
   struct ibv_qp_init_attr attr;
   struct ibv_qp *made;
 
@@ -59,14 +80,14 @@ static struct ibv_qp *make_on(enum ibv_qp_type type, struct ibv_srq *from, struc
   attr.srq = from;
   attr.qp_type = type;
   attr.cap.max_send_wr = attr.cap.max_recv_wr = 64;
-  attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
+  attr.cap.max_send_sge = attr.cap.max_recv_sge = most_pieces;
   attr.cap.max_inline_data = 32;
   made = ibv_create_qp(pd, &attr);
   if (!made) die("ibv_create_qp");
   return made;
 }
 static struct ibv_qp *make(enum ibv_qp_type type, struct ibv_srq *from) {
-  return make_on(type, from, cq, cq);
+  return make_on(type, from, cq, cq, 1);
 }
 
 static void make_frames(uint8_t to) {
@@ -101,22 +122,57 @@ static struct ibv_flow *steer(struct ibv_qp *to, uint8_t last_of_mac) {
   return flow;
 }
 
-static void prepare(const struct kind *kind, int count) {
+/* A window of the second type is bound once. */
+static void renew_windows(int count) {
   int i;
 
+  for (i = 0; i < count; ++i) {
+    if (windows[i]) check(ibv_dealloc_mw(windows[i]), "ibv_dealloc_mw");
+    windows[i] = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+    if (!windows[i]) die("ibv_alloc_mw");
+  }
+}
+
+static void bind_in(struct ibv_send_wr *wr, struct ibv_mw *window) {
+  wr->sg_list = NULL;
+  wr->num_sge = 0;
+  wr->bind_mw.mw = window;
+  wr->bind_mw.rkey = ibv_inc_rkey(window->rkey);
+  wr->bind_mw.bind_info.mr = remote;
+  wr->bind_mw.bind_info.addr = (uintptr_t)bytes[1];
+  wr->bind_mw.bind_info.length = BYTES;
+  wr->bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+}
+
+static void bind_in_exp(struct ibv_exp_send_wr *exp, const struct ibv_send_wr *wr) {
+  exp->exp_opcode = IBV_EXP_WR_BIND_MW;
+  exp->bind_mw.mw = wr->bind_mw.mw;
+  exp->bind_mw.rkey = wr->bind_mw.rkey;
+  exp->bind_mw.bind_info.mr = wr->bind_mw.bind_info.mr;
+  exp->bind_mw.bind_info.addr = wr->bind_mw.bind_info.addr;
+  exp->bind_mw.bind_info.length = wr->bind_mw.bind_info.length;
+  exp->bind_mw.bind_info.exp_mw_access_flags = IBV_EXP_ACCESS_REMOTE_WRITE;
+}
+
+static void prepare(const struct kind *kind, int count) {
+  const int of = kind->pieces;
+  int i, n;
+
   if (*kind->from == raw) make_frames(kind->messages ? 1 : 9);
+  if (kind->opcode == IBV_WR_BIND_MW) renew_windows(count);
   for (i = 0; i < count; ++i) {
     struct ibv_send_wr *wr = &base_wr[i];
+    const uint32_t length = kind->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? 8
+                            : kind->flags & IBV_SEND_INLINE           ? 32
+                            : !strcmp(kind->name, "short")            ? 16
+                                                                      : 64;
 
-    pieces[i].addr = (uintptr_t)(bytes[0] + i * BYTES);
-    pieces[i].length = kind->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? 8
-                       : kind->flags & IBV_SEND_INLINE           ? 32
-                       : kind->name[1] == 'h'                    ? 16
-                                                                 : 64;
-    pieces[i].lkey = local->lkey;
+    for (n = 0; n < of; ++n)
+      pieces[i][n] = (struct ibv_sge){(uintptr_t)(bytes[0] + i * BYTES + n * BYTES / of),
+                                      length / (uint32_t)of, local->lkey};
     memset(wr, 0, sizeof(*wr));
-    wr->sg_list = &pieces[i];
-    wr->num_sge = 1;
+    wr->sg_list = pieces[i];
+    wr->num_sge = of;
     wr->opcode = kind->opcode;
     wr->send_flags = kind->flags;
     if (kind->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
@@ -126,6 +182,8 @@ static void prepare(const struct kind *kind, int count) {
       wr->wr.ud.ah = ah;
       wr->wr.ud.remote_qpn = ud->qp_num;
       wr->wr.ud.remote_qkey = 0x1111;
+    } else if (kind->opcode == IBV_WR_BIND_MW) {
+      bind_in(wr, windows[i]);
     } else if (!kind->messages && kind->from != &raw) {
       wr->wr.rdma.remote_addr = (uintptr_t)bytes[1];
       wr->wr.rdma.rkey = remote->rkey;
@@ -136,6 +194,7 @@ static void prepare(const struct kind *kind, int count) {
     memcpy(&exp_wr[i], wr, offsetof(struct ibv_exp_send_wr, task));
     exp_wr[i].exp_opcode = (enum ibv_exp_wr_opcode)kind->opcode;
     exp_wr[i].exp_send_flags = kind->flags;
+    if (kind->opcode == IBV_WR_BIND_MW) bind_in_exp(&exp_wr[i], wr);
     exp_wr[i].next = i + 1 < count ? &exp_wr[i + 1] : NULL;
   }
 }
@@ -151,15 +210,15 @@ static __attribute__((noinline)) int post_exp(struct ibv_qp *on) {
 
   return ibv_exp_post_send(on, exp_wr, &bad);
 }
-static __attribute__((noinline)) int poll_base(int count) {
+static __attribute__((noinline)) int poll_base(struct ibv_cq *on, int count) {
   static struct ibv_wc wc[CHAIN];
 
-  return ibv_poll_cq(cq, count, wc);
+  return ibv_poll_cq(on, count, wc);
 }
-static __attribute__((noinline)) int poll_exp(int count) {
+static __attribute__((noinline)) int poll_exp(struct ibv_cq *on, int count) {
   static struct ibv_exp_wc wc[CHAIN];
 
-  return ibv_exp_poll_cq(cq, count, wc, sizeof(wc[0]));
+  return ibv_exp_poll_cq(on, count, wc, sizeof(wc[0]));
 }
 static __attribute__((noinline)) int post_recv(struct ibv_qp *on) {
   struct ibv_recv_wr *bad;
@@ -171,25 +230,28 @@ static __attribute__((noinline)) int post_srq_recv(struct ibv_srq *on) {
 
   return ibv_post_srq_recv(on, recv_wr, &bad);
 }
-static int poll_some(int count) { return use_exp ? poll_exp(count) : poll_base(count); }
+static int poll_some(struct ibv_cq *on, int count) {
+  return use_exp ? poll_exp(on, count) : poll_base(on, count);
+}
 static int post_some(struct ibv_qp *on) { return use_exp ? post_exp(on) : post_base(on); }
 
 /* What is posted has where to go. */
 static void post_receives(const struct kind *kind, int count) {
-  static struct ibv_sge piece;
+  static struct ibv_sge room[MOST_PIECES];
+  const int of = kind->pieces;
   int i, error;
 
   if (!kind->messages) return;
-  piece.addr = (uintptr_t)bytes[1];
-  piece.length = BYTES;
-  piece.lkey = remote->lkey;
+  for (i = 0; i < of; ++i)
+    room[i] = (struct ibv_sge){(uintptr_t)(bytes[1] + i * BYTES / of), BYTES / (uint32_t)of,
+                               remote->lkey};
   for (i = 0; i < count; ++i) {
-    recv_wr[i].sg_list = &piece;
-    recv_wr[i].num_sge = 1;
+    recv_wr[i].sg_list = room;
+    recv_wr[i].num_sge = of;
     recv_wr[i].next = i + 1 < count ? &recv_wr[i + 1] : NULL;
   }
   begin();
-  error = (*kind->to)->srq ? post_srq_recv(srq) : post_recv(*kind->to);
+  error = (*kind->to)->srq ? post_srq_recv((*kind->to)->srq) : post_recv(*kind->to);
   end("recv", kind->name, count);
   check(error, "post_recv");
 }
@@ -215,7 +277,7 @@ static void complete_one(struct ibv_qp *on) {
     wr.num_sge = 1;
   }
   check(ibv_post_send(on, &wr, &bad), "ibv_post_send");
-  while ((n = ibv_poll_cq(cq, 1, &wc)) == 0)
+  while ((n = ibv_poll_cq(on->send_cq, 1, &wc)) == 0)
     ;
   expect(n == 1 && wc.status == IBV_WC_SUCCESS, "an empty request");
 }
@@ -230,6 +292,7 @@ static void reap_sends(const struct kind *kind) {
 static void forget(struct ibv_qp *last) { complete_one(last == lost ? on_srq[0] : last); }
 
 static int count_once(const struct kind *kind, int count) {
+  struct ibv_cq *const on = (*kind->from)->send_cq;
   int n;
 
   post_receives(kind, count);
@@ -239,13 +302,13 @@ static int count_once(const struct kind *kind, int count) {
   check(n, "post");
   wait_for_device();
   begin();
-  n = poll_some(count);
+  n = poll_some(on, count);
   if (n == count) end("poll", kind->name, count);
   else give_up();
   expect(n >= 0, "poll");
   if (n == count) return 1;
   /* All at once, or it is not what is to be measured. */
-  while (n < count) n += poll_some(count - n);
+  while (n < count) n += poll_some(on, count - n);
   return 0;
 }
 
@@ -269,16 +332,66 @@ static void count_errors(int count) {
     check(ibv_modify_qp(lost, &attr, IBV_QP_STATE), "to ERR");
     wait_for_device();
     begin();
-    n = poll_some(count);
+    n = poll_some(cq, count);
     if (n == count) {
       end("poll", "error", count);
       return;
     }
     give_up();
-    while (n < count) n += poll_some(count - n);
+    while (n < count) n += poll_some(cq, count - n);
     forget(rc[0]);
   }
   expect(0, "the device is too slow");
+}
+
+/* A completion that is waited for. */
+static __attribute__((noinline)) int notify(void) { return ibv_req_notify_cq(event_cq, 0); }
+static __attribute__((noinline)) int get_event(void) {
+  struct ibv_cq *of;
+  void *cookie;
+
+  return ibv_get_cq_event(channel, &of, &cookie);
+}
+static __attribute__((noinline)) int acknowledge(void) {
+  ibv_ack_cq_events(event_cq, 1);
+  return 0;
+}
+static void count_call(const char *verb, const char *kind, int (*call)(void)) {
+  int error;
+
+  begin();
+  error = call();
+  end(verb, kind, 1);
+  check(error, verb);
+}
+static void count_event(void) {
+  count_call("notify", "event", notify);
+  complete_one(evented[0]);
+  count_call("get", "event", get_event);
+  count_call("ack", "event", acknowledge);
+}
+
+/* A window of the first type, by the verb of its own. */
+static void count_bind(void) {
+  struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+  struct ibv_mw_bind bind;
+  int error;
+
+  if (!window) die("ibv_alloc_mw");
+  memset(&bind, 0, sizeof(bind));
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_info.mr = remote;
+  bind.bind_info.addr = (uintptr_t)bytes[1];
+  bind.bind_info.length = BYTES;
+  bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  begin();
+  error = ibv_bind_mw(rc[0], window, &bind);
+  end("bind", "window", 1);
+  check(error, "ibv_bind_mw");
+  while (poll_some(cq, 1) == 0)
+    ;
+  check(ibv_dealloc_mw(window), "ibv_dealloc_mw");
+  forget(rc[0]);
 }
 
 /* The same frames through the families. */
@@ -289,12 +402,13 @@ static struct {
   struct ibv_exp_qp_burst_family *burst;
   struct ibv_exp_cq_family *poll;
 } family;
+static struct ibv_sge frames[CHAIN];
 
 static void open_families(void) {
   family.recv_cq = ibv_create_cq(context, 64, NULL, NULL, 0);
   family.send_cq = ibv_create_cq(context, 64, NULL, NULL, 0);
   if (!family.recv_cq || !family.send_cq) die("ibv_create_cq");
-  family.qp = make_on(IBV_QPT_RAW_PACKET, NULL, family.send_cq, family.recv_cq);
+  family.qp = make_on(IBV_QPT_RAW_PACKET, NULL, family.send_cq, family.recv_cq, 1);
   ready(family.qp, family.qp);
   family.flow = steer(family.qp, 2);
   family.burst = query_family(IBV_EXP_INTF_QP_BURST, family.qp);
@@ -310,13 +424,13 @@ static void close_families(void) {
 }
 
 static __attribute__((noinline)) int send_burst(int count) {
-  return family.burst->send_burst(family.qp, pieces, (uint32_t)count, IBV_EXP_QP_BURST_SIGNALED);
+  return family.burst->send_burst(family.qp, frames, (uint32_t)count, IBV_EXP_QP_BURST_SIGNALED);
 }
 static __attribute__((noinline)) int send_pending(int count) {
   int i;
 
   for (i = 0; i < count; ++i)
-    if (family.burst->send_pending(family.qp, pieces[i].addr, pieces[i].length, pieces[i].lkey,
+    if (family.burst->send_pending(family.qp, frames[i].addr, frames[i].length, frames[i].lkey,
                                    IBV_EXP_QP_BURST_SIGNALED))
       return 1;
   return family.burst->send_flush(family.qp);
@@ -362,7 +476,7 @@ static void count_families(int count, int pending) {
 
   make_frames(2);
   for (i = 0; i < CHAIN; ++i)
-    pieces[i] = (struct ibv_sge){(uintptr_t)(bytes[0] + i * BYTES), 64, local->lkey};
+    frames[i] = (struct ibv_sge){(uintptr_t)(bytes[0] + i * BYTES), 64, local->lkey};
   for (tries = 0; tries < TRIES; ++tries) {
     check(recv_burst(count), "recv_burst");
     begin();
@@ -377,10 +491,22 @@ static void count_families(int count, int pending) {
   expect(0, "the device is too slow");
 }
 
+static struct ibv_srq *make_srq(uint32_t most_pieces) {
+  struct ibv_srq_init_attr attr;
+  struct ibv_srq *made;
+
+  memset(&attr, 0, sizeof(attr));
+  attr.attr.max_wr = 64;
+  attr.attr.max_sge = most_pieces;
+  made = ibv_create_srq(pd, &attr);
+  if (!made) die("ibv_create_srq");
+  return made;
+}
+
 static void create(void) {
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                     IBV_ACCESS_REMOTE_ATOMIC;
-  struct ibv_srq_init_attr attr;
+                     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+  struct ibv_cq_init_attr_ex modern_attr = {.cqe = 128, .wc_flags = IBV_WC_STANDARD_FLAGS};
   struct ibv_port_attr port;
   int n;
 
@@ -389,20 +515,29 @@ static void create(void) {
   local = ibv_reg_mr(pd, bytes[0], sizeof(bytes[0]), access);
   remote = ibv_reg_mr(pd, bytes[1], sizeof(bytes[1]), access);
   if (!local || !remote) die("ibv_reg_mr");
-  memset(&attr, 0, sizeof(attr));
-  attr.attr.max_wr = 64;
-  attr.attr.max_sge = 1;
-  srq = ibv_create_srq(pd, &attr);
-  if (!srq) die("ibv_create_srq");
+  srq = make_srq(1);
+  wide_srq = make_srq(MOST_PIECES);
+  modern_cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(context, &modern_attr));
+  channel = ibv_create_comp_channel(context);
+  event_cq = ibv_create_cq(context, 64, NULL, channel, 0);
+  if (!modern_cq || !channel || !event_cq) die("completion queues");
   for (n = 0; n < 2; ++n) {
     rc[n] = make(IBV_QPT_RC, NULL);
     on_srq[n] = make(IBV_QPT_RC, srq);
+    wide[n] = make_on(IBV_QPT_RC, NULL, cq, cq, MOST_PIECES);
+    on_wide_srq[n] = make_on(IBV_QPT_RC, wide_srq, cq, cq, MOST_PIECES);
+    modern[n] = make_on(IBV_QPT_RC, NULL, modern_cq, modern_cq, 1);
+    evented[n] = make_on(IBV_QPT_RC, NULL, event_cq, event_cq, 1);
   }
   lost = make(IBV_QPT_RC, NULL);
   ud = make(IBV_QPT_UD, NULL);
   for (n = 0; n < 2; ++n) {
     ready(rc[n], rc[!n]);
     ready(on_srq[n], on_srq[!n]);
+    ready(wide[n], wide[!n]);
+    ready(on_wide_srq[n], on_wide_srq[!n]);
+    ready(modern[n], modern[!n]);
+    ready(evented[n], evented[!n]);
   }
   ready(ud, ud);
   check(ibv_query_port(context, 1, &port), "ibv_query_port");
@@ -425,7 +560,16 @@ static void destroy(void) {
   for (n = 0; n < 2; ++n) {
     check(ibv_destroy_qp(rc[n]), "ibv_destroy_qp");
     check(ibv_destroy_qp(on_srq[n]), "ibv_destroy_qp");
+    check(ibv_destroy_qp(wide[n]), "ibv_destroy_qp");
+    check(ibv_destroy_qp(on_wide_srq[n]), "ibv_destroy_qp");
+    check(ibv_destroy_qp(modern[n]), "ibv_destroy_qp");
+    check(ibv_destroy_qp(evented[n]), "ibv_destroy_qp");
   }
+  for (n = 0; n < CHAIN; ++n) check(ibv_dealloc_mw(windows[n]), "ibv_dealloc_mw");
+  check(ibv_destroy_cq(modern_cq), "ibv_destroy_cq");
+  check(ibv_destroy_cq(event_cq), "ibv_destroy_cq");
+  check(ibv_destroy_comp_channel(channel), "ibv_destroy_comp_channel");
+  check(ibv_destroy_srq(wide_srq), "ibv_destroy_srq");
   check(ibv_destroy_ah(ah), "ibv_destroy_ah");
   check(ibv_destroy_srq(srq), "ibv_destroy_srq");
   check(ibv_dereg_mr(local), "ibv_dereg_mr");
@@ -452,11 +596,13 @@ static void count_round(void) {
       last = *kinds[i].from;
     }
     count_errors(count);
+    if (count == 1) count_event();
+    if (count == 1) count_bind();
     if (family.qp) count_families(count, 0);
     if (family.qp) count_families(count, 1);
   }
   begin();
-  n = poll_some(1);
+  n = poll_some(cq, 1);
   end("poll", "empty", 1);
   expect(n == 0, "an empty queue");
   count_harness();

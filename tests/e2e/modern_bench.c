@@ -4,10 +4,11 @@
  * interface for what experimental verbs do: DC, changed memory keys, completions with
  * time stamps and compressed ones.
  *
- *     modern_bench native|exp [-g GID_INDEX]
+ *     modern_bench native|plain|exp [-g GID_INDEX]
  *
  * native   by builders (ibv_wr_*, mlx5dv_wr_*) and ibv_start_poll(). For what it cannot
  *          read, compressed completions, by ibv_poll_cq() where they are not.
+ * plain    the same with ibv_poll_cq(), which does for all but time stamps
  * exp      by the experimental verbs
  */
 #include <infiniband/mlx5dv.h>
@@ -18,7 +19,7 @@
 #define KEY_PIECES 4
 #define DC_KEY 0x1122334455667788
 
-static int use_exp;
+static int use_exp, plain;
 static struct ibv_mr *local, *remote;
 static unsigned char bytes[2][CHAIN * BYTES];
 static struct ibv_sge pieces[CHAIN];
@@ -360,6 +361,7 @@ static __attribute__((noinline)) int poll_modern(struct ibv_cq_ex *on, int has_s
 
 static int poll_some(struct ibv_cq *on, int count) {
   if (use_exp) return poll_exp(on, count);
+  if (plain) return poll_base(on, count);
   if (on == stamped) return poll_modern(stamped_ex, 1, count);
   return on == cq ? poll_modern(cq_ex, 0, count) : poll_base(on, count);
 }
@@ -544,11 +546,12 @@ static void create(void) {
 int main(int argc, char **argv) {
   int round, count;
 
-  if (argc < 2 || (strcmp(argv[1], "native") && strcmp(argv[1], "exp"))) {
-    fprintf(stderr, "usage: %s native|exp [-g GID_INDEX]\n", argv[0]);
+  plain = argc > 1 && !strcmp(argv[1], "plain");
+  use_exp = argc > 1 && !strcmp(argv[1], "exp");
+  if (argc < 2 || (!plain && !use_exp && strcmp(argv[1], "native"))) {
+    fprintf(stderr, "usage: %s native|plain|exp [-g GID_INDEX]\n", argv[0]);
     return 1;
   }
-  use_exp = !strcmp(argv[1], "exp");
   if (argc == 4 && !strcmp(argv[2], "-g")) gid_index = atoi(argv[3]);
   open_device();
   create();
