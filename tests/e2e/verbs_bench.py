@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Every verb that the library exports: rdma-core's instructions without it, and what base and
+experimental verbs take through it. One table, rows above their target first.
+
+    verbs_bench.py --softhca LIB --library LIB --tables SRC [--check] [--document FILE]
+                   HOTPATH MODERN CREATE CALLS
+
+The rows are those of hotpath_bench.py, create_bench.py and calls_bench.c. A verb of the
+tables (entries.def, routes.def and the operations of doors.cpp) that no row calls fails, unless
+the tables refuse it or NOT_COUNTED says why. --document: the table goes between the two marks
+in that file.
+"""
+
+import argparse
+import re
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import create_bench
+import hotpath_bench
+
+Row = namedtuple("Row", "name native base exp target")
+
+# What the rows call: base verbs and experimental ones.
+VERBS = {
+    "post": "ibv_post_send ibv_exp_post_send",
+    "poll": "ibv_poll_cq ibv_exp_poll_cq",
+    "recv": "ibv_post_recv ibv_post_srq_recv",
+    "bind": "ibv_bind_mw",
+    "notify": "ibv_req_notify_cq",
+    "get": "ibv_get_cq_event",
+    "ack": "ibv_ack_cq_events",
+    "open and close device": "ibv_open_device ibv_close_device",
+    "create cq": "ibv_create_cq ibv_exp_create_cq",
+    "create srq": "ibv_create_srq ibv_exp_create_srq",
+    "create qp": "ibv_create_qp ibv_exp_create_qp",
+    "create mr": "ibv_exp_reg_mr",
+    "create ah": "ibv_create_ah",
+    "create dct": "ibv_exp_create_dct",
+    "create key": "ibv_exp_create_mr",
+    "create domain": "ibv_exp_create_res_domain",
+    "create burst": "ibv_exp_query_intf",
+    "destroy burst": "ibv_exp_release_intf",
+    "destroy cq": "ibv_destroy_cq",
+    "destroy srq": "ibv_destroy_srq",
+    "destroy qp": "ibv_destroy_qp",
+    "destroy mr": "ibv_dereg_mr",
+    "destroy dct": "ibv_exp_destroy_dct",
+    "destroy domain": "ibv_exp_destroy_res_domain",
+    "modify init": "ibv_modify_qp ibv_exp_modify_qp",
+    "query device": "ibv_exp_query_device",
+    "get devices": "ibv_get_device_list ibv_exp_get_device_list",
+    "query port": "ibv_exp_query_port",
+    "query gid": "ibv_exp_query_gid_attr",
+    "moderate cq": "ibv_modify_cq ibv_exp_modify_cq",
+    "query clock": "ibv_exp_query_values",
+    "prefetch mr": "ibv_exp_prefetch_mr",
+    "alloc dm": "ibv_exp_alloc_dm",
+    "copy dm": "ibv_exp_memcpy_dm",
+    "free dm": "ibv_exp_free_dm",
+    "create flow": "ibv_create_flow ibv_exp_create_flow",
+    "destroy flow": "ibv_exp_destroy_flow",
+    "create wq": "ibv_create_wq ibv_exp_create_wq",
+    "create table": "ibv_exp_create_rwq_ind_table",
+    "destroy table": "ibv_exp_destroy_rwq_ind_table",
+    "modify wq": "ibv_exp_modify_wq",
+    "destroy wq": "ibv_exp_destroy_wq",
+    "open xrcd": "ibv_open_xrc_domain",
+    "create xrcsrq": "ibv_create_srq_ex ibv_create_xrc_srq",
+    "number xrcsrq": "ibv_get_srq_num",
+    "create xrcqp": "ibv_create_qp_ex ibv_create_xrc_rcv_qp",
+    "modify xrcqp": "ibv_modify_xrc_rcv_qp",
+    "query xrcqp": "ibv_query_xrc_rcv_qp",
+    "open xrcqp": "ibv_open_qp ibv_reg_xrc_rcv_qp",
+    "destroy xrcqp": "ibv_unreg_xrc_rcv_qp",
+    "close xrcd": "ibv_close_xrc_domain",
+    "setenv context": "ibv_exp_setenv",
+    "private context": "ibv_exp_use_priv_env",
+    "convert clock": "ibv_exp_cqe_ts_to_ns",
+    "query key": "ibv_exp_query_mkey",
+    "query dct": "ibv_exp_query_dct",
+    "get function": "ibv_exp_get_provider_func",
+    "bind window": "ibv_bind_mw ibv_exp_bind_mw",
+    "change mr": "ibv_exp_rereg_mr",
+    "query qp": "ibv_query_qp",
+    "query srq": "ibv_query_srq",
+    "limit srq": "ibv_modify_srq",
+    "get async": "ibv_get_async_event",
+    "ack async": "ibv_ack_async_event",
+    "resize cq": "ibv_resize_cq",
+    "attach group": "ibv_attach_mcast",
+    "detach group": "ibv_detach_mcast",
+    "reply ah": "ibv_create_ah_from_wc",
+    "pace qp": "ibv_modify_qp_rate_limit",
+}
+NOT_COUNTED = {
+    "ibv_import_device": "as ibv_open_device(), of another process",
+    "ibv_qp_to_qp_ex": "hands the object behind on", "ibv_set_ece": "hands the object behind on",
+    "ibv_query_ece": "hands the object behind on",
+    "ibv_query_qp_data_in_order": "hands the object behind on",
+    "ibv_post_srq_ops": "hands the object behind on",
+    "rdma_create_qp_exp": "ibv_exp_create_qp() and librdmacm's own",
+    "rdma_establish": "librdmacm's messages", "rdma_init_qp_attr": "librdmacm's own",
+}
+TARGET = 1.15
+
+
+def served(tables):
+    """Verbs that have to be in a row, and those that the tables refuse."""
+    text = (tables / "table/entries.def").read_text(encoding="utf-8")
+    entries = re.findall(r"^IBVEXP_ENTRY\((\w+), \w+, (\w+), \w+, \w+,\s*(\w+), (\w+)", text, re.M)
+    wanted, refused = set(), set()
+    for name, door, verdict, state in entries:
+        if door not in ("slot_and_symbol", "symbol"):
+            continue
+        if verdict in ("unsupported", "beyond") or state == "planned":
+            refused.add(name)
+        else:
+            wanted.add(name)
+    routes = (tables / "exp/routes.def").read_text(encoding="utf-8")
+    wanted |= set(re.findall(r"^IBVEXP_ROUTE\(libibverbs, \S+, (\w+), taken\)", routes, re.M))
+    doors = (tables / "translate/queue/doors.cpp").read_text(encoding="utf-8")
+    wanted |= {f"ibv_{name}" for name in re.findall(r"(?:replace|take)\([\w.]+, &(\w+)\)", doors)}
+    return wanted, refused
+
+
+def rows(args):
+    for (verb, kind, n), native, exp, base, _ in hotpath_bench.measure(
+            args.softhca, args.library, args.hotpath, args.modern, "own"):
+        yield Row(f"{verb} {kind} of {n}", native, base, exp, hotpath_bench.target(verb, kind, n))
+    for program, objects in ((args.create, ["-n", "16"]), (args.calls, [])):
+        native, base, exp = create_bench.measure(args.softhca, args.library, program, objects,
+                                                 create_bench.LIBRARIES)
+        for phase in sorted({*native, *base, *exp}):
+            name, of = phase.removeprefix("call-").rsplit("-", 1)
+            verb, kind = name.split("-", 1)
+            if verb == "harness" or of != "1":
+                continue
+            if name == "open-close-device":
+                verb, kind = "open and close", "device"
+            yield Row(f"{verb} {kind}", native.get(phase), base.get(phase), exp.get(phase),
+                      create_bench.TARGETS.get((verb, kind), TARGET))
+
+
+def missed(row):
+    """By how much the worst of the two is above the target; less than 1: it is not."""
+    if not row.native:
+        return 0
+    judged = row.base if row.base is not None else row.exp
+    if row.target >= 1 and row.exp is not None:
+        judged = max(judged, row.exp)
+    return judged / row.native / row.target
+
+
+def text(row):
+    def share(n):
+        if n is None:
+            return ""
+        return f"{n / row.native:.2f}" if row.native else f"{n:.0f}"
+    native = f"{row.native:.1f}" if row.native else ""
+    target = f"{row.target:.2f}" if row.native else ""
+    return f"| {row.name} | {native} | {share(row.base)} | {share(row.exp)} | {target} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--softhca", required=True)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--tables", required=True, type=Path)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--document", type=Path)
+    for program in ("hotpath", "modern", "create", "calls"):
+        parser.add_argument(program)
+    args = parser.parse_args()
+    found = list(rows(args))
+    above = sorted((row for row in found if missed(row) > 1), key=missed, reverse=True)
+    table = ["| | native | base | exp | target |", "| --- | ---: | ---: | ---: | ---: |"]
+    table += [text(row) for row in above]
+    table += [text(row) for row in found if row not in above]
+    print("\n".join(table))
+    names = [row.name for row in found]
+    called = set()
+    for row, verbs in VERBS.items():
+        if any(name == row or name.startswith(row + " ") for name in names):
+            called.update(verbs.split())
+    wanted, refused = served(args.tables)
+    for name in sorted(refused):
+        print(f"{name}: refused, ENOTSUP")
+    for name in sorted(wanted & set(NOT_COUNTED)):
+        print(f"{name}: not counted: {NOT_COUNTED[name]}")
+    lacking = sorted(wanted - called - set(NOT_COUNTED))
+    for name in lacking:
+        print(f"{name}: NO ROW")
+    if args.document:
+        whole = args.document.read_text(encoding="utf-8")
+        begin, end = "<!-- verbs -->\n", "<!-- /verbs -->\n"
+        head, rest = whole.split(begin)
+        args.document.write_text(head + begin + "\n".join(table) + "\n" + end +
+                                 rest.split(end)[1], encoding="utf-8")
+    return 1 if lacking or (args.check and above) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
