@@ -305,7 +305,7 @@ IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, v
   if (!queue::blocks.contain(back->cq_context)) [[unlikely]]
     return take_cq_event(back, cq, cq_context);
   auto *const front = static_cast<queue::CqFront *>(back->cq_context);
-  if (engine::relaxed(front->own.counted) != back) [[unlikely]]
+  if (queue::operand(front->own.counted) != back) [[unlikely]]
     return take_cq_event(back, cq, cq_context);
   engine::set_relaxed(front->own.events, engine::relaxed(front->own.events) + engine::arm_step);
   *cq = &front->shown;

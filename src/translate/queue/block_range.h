@@ -15,6 +15,16 @@
 
 namespace ibvexp::queue {
 
+// A load that an instruction may take as its operand, which compilers do not do with atomic ones.
+template <class T>
+[[gnu::always_inline]] inline T operand(const T &value) noexcept {
+#if defined(IBVEXP_THREAD_SANITIZER)
+  return __atomic_load_n(&value, __ATOMIC_RELAXED);
+#else
+  return value;
+#endif
+}
+
 // Reserved when the first object is made; before that, nothing is inside. Pages
 // are taken as they are needed.
 class BlockRange {
@@ -38,17 +48,12 @@ class BlockRange {
  private:
   bool reserve() noexcept;
 
-  // A load that an instruction may take as its operand, which compilers do not do with atomic
-  // ones. Who has a pointer into the range has it from someone who had seen the range; for
-  // others any mixture of old and new values is as good.
+  // Who has a pointer into the range has it from someone who had seen the range; for others any
+  // mixture of old and new values is as good.
   template <class T>
   [[gnu::always_inline]] static T now(const std::atomic<T> &value) noexcept {
-#if defined(IBVEXP_THREAD_SANITIZER)
-    return value.load(std::memory_order_relaxed);
-#else
     static_assert(sizeof(value) == sizeof(T));
-    return *reinterpret_cast<const T *>(&value);
-#endif
+    return operand(reinterpret_cast<const T &>(value));
   }
 
   // No pointer is near this one, whatever the size.
