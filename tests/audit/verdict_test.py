@@ -74,7 +74,7 @@ class Sources(Audit):
         self.assertEqual(verdict["command"], "ibvexp run --beyond masked_atomics,nop -- PROGRAM")
 
     def test_a_switch_that_does_nothing_yet_is_not_offered(self):
-        verdict, _ = self.judge("t = IBV_EXP_MR_FIXED_BUFFER_SIZE;\n")
+        verdict, _ = self.judge("e = ibv_exp_arm_dct(dct, &a);\n")
         self.assertEqual(verdict["standing"], "off")
         self.assertNotIn("switches", verdict)
 

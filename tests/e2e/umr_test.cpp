@@ -22,9 +22,9 @@ Mr create_key(ibv_pd *pd, std::uint32_t entries) {
   return Mr(ibv_exp_create_mr(&in));
 }
 
-bool beyond() {
+bool beyond(const char *name = "umr_noninline") {
   const char *on = std::getenv("IBVEXP_BEYOND");
-  return on != nullptr && std::strstr(on, "umr_noninline") != nullptr;
+  return on != nullptr && std::strstr(on, name) != nullptr;
 }
 
 ibv_exp_qp_init_attr with_umr(Rig &rig, ibv_qp_type type, std::uint32_t pieces) {
@@ -227,6 +227,39 @@ TEST_CASE("a list gathers and scatters [row:IBV_EXP_UMR_MR_LIST] [row:umr_core_m
   }
 }
 
+TEST_CASE(
+    "pieces of one size make a key, on request [row:IBV_EXP_UMR_MR_LIST_FIXED_SIZE] "
+    "[row:IBV_EXP_MR_FIXED_BUFFER_SIZE]",
+    "[engine]") {
+  Umr u;
+  ibv_exp_create_mr_in in{};
+  in.pd = u.pd.get();
+  in.attr.max_klm_list_size = 3;
+  in.attr.create_flags = IBV_EXP_MR_INDIRECT_KLMS | IBV_EXP_MR_FIXED_BUFFER_SIZE;
+  in.attr.exp_access_flags = all_rights;
+  errno = 0;
+  const Mr key(ibv_exp_create_mr(&in));
+  if (!beyond("umr_fixed_size")) {
+    CHECK_FALSE(key);
+    CHECK(errno == ENOTSUP);
+    return;
+  }
+  REQUIRE(key);
+  constexpr std::uint32_t each = 1000;
+  Fill how;
+  for (const std::size_t at : {5000, 100, 40000})
+    how.piece(u.near.address(at), u.near.mr.get(), each);
+  auto wr = how.request_for(key.get());
+  wr.ext_op.umr.umr_type = IBV_EXP_UMR_MR_LIST_FIXED_SIZE;
+  u.post(wr);
+  u.complete(900);
+  u.write({how.base, 3 * each, key->lkey}, u.far.address(), u.far.mr->rkey);
+  for (std::size_t i = 0; i < how.pieces.size(); ++i)
+    CHECK(std::memcmp(reinterpret_cast<const void *>(how.pieces[i].base_addr),
+                      u.far.bytes.data() + i * each, each) == 0);
+  CHECK(u.far.bytes[3 * each] == 0);
+}
+
 TEST_CASE("a list takes what arrives [row:IBV_EXP_WR_UMR_FILL]", "[engine]") {
   Umr u;
   const Mr key = u.key();
@@ -344,7 +377,8 @@ TEST_CASE("keys are nested as deep as reported [row:umr_query_umr_caps]", "[engi
   REQUIRE(ibv_exp_query_device(u.context.get(), &device) == 0);
   REQUIRE((device.comp_mask & IBV_EXP_DEVICE_ATTR_UMR) != 0);
   CHECK((device.exp_device_cap_flags & IBV_EXP_DEVICE_UMR) != 0);
-  CHECK((device.exp_device_cap_flags & IBV_EXP_DEVICE_UMR_FIXED_SIZE) == 0);
+  CHECK(((device.exp_device_cap_flags & IBV_EXP_DEVICE_UMR_FIXED_SIZE) != 0) ==
+        beyond("umr_fixed_size"));
   CHECK(device.umr_caps.max_umr_stride_dimension == 1);
   std::vector<Mr> level;
   ibv_mr *below = u.near.mr.get();
@@ -666,8 +700,11 @@ TEST_CASE(
   }
   SECTION("no such type") { wr.ext_op.umr.umr_type = 77; }
   SECTION("fixed size") {
+    how.pieces.resize(2, how.pieces[0]);
+    ++how.pieces[1].length;
+    wr = how.request_for(key.get());
     wr.ext_op.umr.umr_type = IBV_EXP_UMR_MR_LIST_FIXED_SIZE;
-    reason = ENOTSUP;
+    reason = beyond("umr_fixed_size") ? EINVAL : ENOTSUP;
   }
   SECTION("a right that is refused everywhere") {
     wr.ext_op.umr.exp_access |= IBV_EXP_ACCESS_PHYSICAL_ADDR;
@@ -757,10 +794,6 @@ TEST_CASE("keys that cannot be had are refused [row:ibv_exp_create_mr]") {
   SECTION("comp_mask") { in.comp_mask = IBV_EXP_CREATE_MR_IN_RESERVED; }
   SECTION("signatures") {
     in.attr.create_flags = GENERATE(0, 8) | IBV_EXP_MR_SIGNATURE_EN;
-    reason = ENOTSUP;
-  }
-  SECTION("pieces of one size") {
-    in.attr.create_flags |= IBV_EXP_MR_FIXED_BUFFER_SIZE;
     reason = ENOTSUP;
   }
   errno = 0;

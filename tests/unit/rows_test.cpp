@@ -130,11 +130,26 @@ TEST_CASE(
   CHECK(attr.pci_atomic_caps.compare_swap == 4);
 }
 
-TEST_CASE("keys of pieces of one size are not offered [row:umr_query_fixed_size_caps]") {
-  const auto attr = ask(everything(), static_cast<std::uint32_t>(IBV_EXP_DEVICE_ATTR_COMP_MASK_2),
-                        IBV_EXP_DEVICE_ATTR_UMR_FIXED_SIZE_CAPS);
+TEST_CASE("keys of pieces of one size are offered on request [row:umr_query_fixed_size_caps]") {
+  ibv_exp_device_attr attr{};
+  const auto ask_with = [&](Reportable reportable, bool keys) {
+    attr.comp_mask = static_cast<std::uint32_t>(IBV_EXP_DEVICE_ATTR_COMP_MASK_2) |
+                     IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS;
+    attr.comp_mask_2 = IBV_EXP_DEVICE_ATTR_UMR_FIXED_SIZE_CAPS;
+    DeviceFacts facts = everything();
+    facts.indirect_keys = keys;
+    to_legacy(facts, reportable, attr);
+    return (attr.exp_device_cap_flags & IBV_EXP_DEVICE_UMR_FIXED_SIZE) != 0;
+  };
+  constexpr auto all = [](FeatureId) { return true; };
+  CHECK_FALSE(ask_with(reportable_by_default, true));
   CHECK(attr.comp_mask_2 == 0);
   CHECK(attr.umr_fixed_size_caps.max_entity_size == 0);
+  CHECK_FALSE(ask_with(all, false));
+  CHECK(attr.comp_mask_2 == 0);
+  CHECK(ask_with(all, true));
+  CHECK(attr.comp_mask_2 == IBV_EXP_DEVICE_ATTR_UMR_FIXED_SIZE_CAPS);
+  CHECK(attr.umr_fixed_size_caps.max_entity_size == std::uint64_t{1} << 31);
 }
 
 TEST_CASE("small receives into the completion [row:inlrecv_query_size]") {

@@ -313,6 +313,10 @@ constexpr Part parts_2[] = {
       to.pci_atomic_caps.compare_swap = from.attr.pci_atomic_caps.compare_swap;
       return true;
     IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_UMR_FIXED_SIZE_CAPS)
+      to.umr_fixed_size_caps.max_entity_size = largest_key_piece;
+      return from.indirect_keys;
+    IBVEXP_END
 };
 // clang-format on
 
@@ -352,6 +356,7 @@ constexpr Capability capabilities[] = {
                       has_cap(from, IBV_DEVICE_MANAGED_FLOW_STEERING))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_ODP, supports_odp(from))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_UMR, from.indirect_keys)
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_UMR_FIXED_SIZE, from.indirect_keys)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_NOP, from.engine)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MR_ALLOCATE, (static_cast<void>(from), true))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_SHARED_MR, (static_cast<void>(from), true))

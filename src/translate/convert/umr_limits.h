@@ -15,6 +15,9 @@ inline constexpr std::uint32_t largest_key = 65532;
 inline constexpr std::uint32_t max_key_entries = largest_key - 1;
 inline constexpr std::uint32_t max_inline_entries = most_inline_entries - 1;
 
+// Bytes of one entry.
+inline constexpr std::uint64_t largest_key_piece = std::uint64_t{1} << 31;
+
 // Keys of keys of keys, of memory. No source in rdma-core: what the legacy kernel
 // reported of ConnectX-4 and later.
 inline constexpr std::uint32_t max_key_depth = 4;

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <utility>
 
+#include "translate/convert/umr_limits.h"
+
 namespace ibvexp::queue {
 
 using Umr = std::remove_reference_t<decltype(std::declval<ibv_exp_send_wr &>().ext_op.umr)>;
@@ -30,7 +32,7 @@ struct UmrLayout {
 };
 
 // The largest piece of a list. Its count is 0 in the device's 32 bits.
-inline constexpr std::uint64_t largest_piece = std::uint64_t{1} << 31;
+inline constexpr std::uint64_t largest_piece = translate::largest_key_piece;
 // Bytes and strides of blocks have 16 bits in the device.
 inline constexpr std::size_t largest_block = 0xffff;
 inline constexpr std::uint32_t repeat_mark = 0x400;

@@ -25,15 +25,27 @@ int check_access(std::uint64_t access) {
   return 0;
 }
 
-int check_type(std::uint32_t type) {
-  switch (type) {
+int check_size(const Umr &umr) {
+  constexpr auto id = FeatureId::IBV_EXP_UMR_MR_LIST_FIXED_SIZE;
+  if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+    return unsupported(posting, id, "ext_op.umr.umr_type", umr.umr_type).code;
+  const ibv_exp_mem_region *pieces = umr.mem_list.mem_reg_list;
+  for (std::uint32_t i = 1; pieces != nullptr && i < umr.num_mrs; ++i) {
+    if (pieces[i].length != pieces[0].length)
+      return invalid(posting, "ext_op.umr.mem_list.mem_reg_list.length", pieces[i].length,
+                     "not the size of the first piece")
+          .code;
+  }
+  opened_by(Beyond::umr_fixed_size, row(id).name);
+  return 0;
+}
+
+int check_type(const Umr &umr) {
+  switch (umr.umr_type) {
     case IBV_EXP_UMR_MR_LIST:
     case IBV_EXP_UMR_REPEAT: return 0;
-    case IBV_EXP_UMR_MR_LIST_FIXED_SIZE:
-      return unsupported(posting, FeatureId::IBV_EXP_UMR_MR_LIST_FIXED_SIZE, "ext_op.umr.umr_type",
-                         type)
-          .code;
-    default: return invalid(posting, "ext_op.umr.umr_type", type, "no such type").code;
+    case IBV_EXP_UMR_MR_LIST_FIXED_SIZE: return check_size(umr);
+    default: return invalid(posting, "ext_op.umr.umr_type", umr.umr_type, "no such type").code;
   }
 }
 
@@ -55,7 +67,7 @@ int judge_umr(ibv_context *context, const ibv_exp_send_wr &wr, std::uint32_t max
   layout = {};
   if (wr.exp_opcode == IBV_EXP_WR_UMR_INVALIDATE) return 0;
 
-  if (const int fault = check_type(umr.umr_type); fault != 0) return fault;
+  if (const int fault = check_type(umr); fault != 0) return fault;
   if (const int fault = check_access(umr.exp_access); fault != 0) return fault;
   // The legacy provider's number for it, sign and all.
   if (umr.umr_type == IBV_EXP_UMR_REPEAT && umr.mem_list.rb.stride_dim != 1) {
