@@ -20,6 +20,7 @@
 #include "exp/handlers.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
+#include "trace/tally.h"
 #include "trace/trace_observe.h"
 #include "translate/queue/front.h"
 
@@ -27,9 +28,11 @@ namespace ibvexp {
 
 namespace detail {
 
-// Reports to the trace. A call that is not counted has no code for it.
-template <bool counted>
+// Reports to the trace, and to `ibvexp run` what it calls a refusal. A call that is not
+// counted has no code for the trace.
+template <EntryId id, bool counted>
 int reported(int error) noexcept {
+  if (error == ENOTSUP) trace::count_refusal(trace::row_index(id));
   if constexpr (counted) trace::fail(error);
   return error;
 }
@@ -161,7 +164,8 @@ struct SlotCall {
 
   template <class Object>
   [[gnu::noinline, gnu::cold]] static R fail_hot(int answer, Object *object) noexcept {
-    return detail::fail<id, R>(detail::reported<counted>(translate::refuse(answer, object).code));
+    return detail::fail<id, R>(
+        detail::reported<id, counted>(translate::refuse(answer, object).code));
   }
 
   [[gnu::noinline]] static R call_elsewhere(Args... arguments) noexcept {
@@ -194,7 +198,7 @@ struct SlotCall {
         if constexpr (!detail::is_hot(id)) detail::log_answer(row(id).name.data(), result.error());
         if (result) [[likely]]
           return detail::deliver<R>(result);
-        return detail::fail<id, R>(detail::reported<counted>(result.error()));
+        return detail::fail<id, R>(detail::reported<id, counted>(result.error()));
       } catch (...) {
         return refuse(detail::error_of_exception(), arguments...);
       }
@@ -203,7 +207,7 @@ struct SlotCall {
 
   static R refuse(int error, Args... arguments) noexcept {
     detail::answer_arguments<id>(error, std::tuple(arguments...));
-    return detail::fail<id, R>(detail::reported<counted>(error));
+    return detail::fail<id, R>(detail::reported<id, counted>(error));
   }
 
   // In the table's slot when tracing is on.

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "tool/audit/audit.h"
+#include "tool/audit/trace_audit.h"
 #include "tool/doctor.h"
 #include "tool/elf_head.h"
 #include "tool/known.h"
@@ -209,7 +210,8 @@ std::vector<std::string> doubts(const TallyFile &file) {
   const trace::Tally &tally = *file.get();
   std::vector<std::string> out;
   for (std::size_t row = 0; row < trace::row_count; ++row)
-    if (const std::uint32_t times = tally.refused[row].load(std::memory_order_relaxed); times != 0)
+    if (const std::uint32_t times = tally.refused[row].load(std::memory_order_relaxed);
+        audit::was_refused(trace::name_of_row(row), times))
       out.push_back(fmt::format("refused: {} ({})", trace::name_of_row(row), often(times)));
   std::ranges::move(lost_programs(file), std::back_inserter(out));
   // One that is about to end is given a second.

@@ -84,6 +84,7 @@ bool has(const audit::Report &report, std::string_view what) {
 constexpr const char *severities_to_fail_on[] = {"refused", "beyond", "private", "unjudged", "any"};
 
 std::string formatted(const audit::Report &report, const AuditOptions &o) {
+      else if (what == name_of(audit::Severity::refused) && u.refused) return true;
   if (o.format == "json") return audit::as_json(report);
   if (o.format == "sarif") return audit::as_sarif(report);
   if (o.format == "html") return audit::as_html(report);

@@ -52,7 +52,6 @@ Error unsupported(EntryId entry) {
         planned ? " by this release" : ": ", planned ? 0 : length(e.answer.note),
         e.answer.note.data(), hint.before, length(hint.name), hint.name.data(), hint.after);
   }
-  trace::count_refusal(trace::row_index(entry));
   if (trace::on()) trace::explain("entry point", 0, "not supported");
   stop_if_strict();
   return {ENOTSUP};
@@ -80,7 +79,6 @@ Error unsupported(EntryId entry, const char *field, std::uint64_t value, const c
   const Entry &e = row(entry);
   log(LogLevel::warn, "%.*s: %s 0x%llx: not supported: %s", length(e.name), e.name.data(), field,
       static_cast<unsigned long long>(value), why);
-  trace::count_refusal(trace::row_index(entry));
   if (trace::on()) trace::explain(field, value, why);
   stop_if_strict();
   return {ENOTSUP};

@@ -36,8 +36,8 @@ Tally *open_tally(const char *file) noexcept;
 // Maps the file, if there is one, and counts this process.
 void join_tally(const char *file) noexcept;
 
-// A refusal of a row, or of an entry point for want of one. From any thread; one test
-// of a pointer without a file.
+// A call that was answered ENOTSUP, or a feature that was refused: what a trace counts as
+// refusals. From any thread; one test of a pointer without a file.
 void count_refusal(RowIndex row) noexcept;
 
 // From now on the object is noted in which this process crashes. The default action follows

@@ -409,6 +409,22 @@ class Run(Base):
 
     def doubted(self, why, *command):
         done = self.ibvexp("run", "--device", "soft", "--fail-on-refused", *command)
+    def test_a_trace_fails_on_what_the_run_fails_on(self):
+        config = self.file("faults.json", json.dumps({"faults": [
+            {"kind": "command", "match": "CQ/CREATE", "error": "EOPNOTSUPP"}]}).encode(), 0o644)
+        for mode, env, refused in (("query", {}, None), ("refused", {}, "ibv_exp_create_qp"),
+                                   ("keep-valid", {}, "ibv_exp_rereg_mr"), ("nops", {}, "IBV_EXP_WR_NOP"),
+                                   ("share", {}, "ibv_exp_reg_shared_mr"),
+                                   ("refused-queue", {"SOFTHCA_CONFIG": config}, "ibv_exp_create_cq")):
+            trace = os.path.join(self.folder.name, f"{mode}.json")
+            done = self.ibvexp("run", "--device", "soft", "--fail-on-refused", "--trace", trace, "--",
+                               SUBJECT, mode, env={**ENV, **env})
+            self.assertEqual(done.returncode, 125 if refused else 0, (mode, done.stderr))
+            if refused:
+                self.assertIn(f"ibvexp: refused: {refused} (", done.stderr)
+            audited = self.ibvexp("audit", "--quiet", "--fail-on", "refused", trace)
+            self.assertEqual(audited.returncode, 1 if refused else 0, (mode, audited.stderr))
+
         self.assertEqual(done.returncode, 125, (command, done.stderr))
         self.assertIn(why, done.stderr)
 

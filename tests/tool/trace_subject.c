@@ -228,6 +228,25 @@ static void post_nops(int times) {
   ibv_dealloc_pd(pd);
 }
 
+/* Refused as a whole, unless a switch serves it. The inline of late headers asks nobody. */
+static void share_region(void) {
+  struct ibv_mr *(*reg)(struct ibv_exp_reg_shared_mr_in *);
+  struct ibv_exp_reg_shared_mr_in in = {0};
+
+  *(void **)&reg = symbol("ibv_exp_reg_shared_mr");
+  in.pd = ibv_alloc_pd(context);
+  need(!reg(&in) && errno == ENOTSUP, "ibv_exp_reg_shared_mr");
+  ibv_dealloc_pd(in.pd);
+}
+
+/* On a device that refuses the command. */
+static void create_refused_queue(void) {
+  struct ibv_exp_cq_init_attr attr = {0};
+
+  need(!ibv_exp_create_cq(context, 16, NULL, NULL, 0, &attr) && errno == ENOTSUP,
+       "ibv_exp_create_cq");
+}
+
 typedef int post_function(struct ibv_qp *, struct ibv_exp_send_wr *, struct ibv_exp_send_wr **);
 typedef int poll_function(struct ibv_cq *, int, struct ibv_exp_wc *, uint32_t);
 
@@ -323,6 +342,10 @@ int main(int argc, char **argv) {
     be_refused_in_all_shapes();
   } else if (!strcmp(mode, "nops")) {
     post_nops(3);
+  } else if (!strcmp(mode, "share")) {
+    share_region();
+  } else if (!strcmp(mode, "refused-queue")) {
+    create_refused_queue();
   } else if (!strcmp(mode, "keep-valid")) {
     keep_region_valid();
   } else if (!strcmp(mode, "crash-own")) {

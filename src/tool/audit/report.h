@@ -72,6 +72,7 @@ struct Use {
   std::uint64_t count = 1;    // in traces
   bool suppressed = false;    // a comment in the source, or the configuration, says so
   bool known = false;         // the baseline has it
+  bool refused = false;       // in traces: it happened
   std::string where;          // function; in traces the program
   std::string source;         // of a binary's code, which `line` is in
   std::string detail;

@@ -50,8 +50,9 @@ Use use_of(const std::string &name, const Sums &sums, CallSites &sites) {
   const Subject *subject = subject_of(name);
   Use use = make_use(subject != nullptr ? *subject : unknown_name(name), Evidence::trace);
   // What happened counts, not what the row says about all requests of that name.
+  use.refused = was_refused(name, sums.refusals);
   if (sums.refusals == 0) use.severity = Severity::works;
-  else if (is_of_answer(name)) use.severity = Severity::off;
+  else if (!use.refused) use.severity = Severity::off;
   else if (use.severity == Severity::works) use.severity = Severity::refused;
   use.count = sums.calls;
   use.where = sums.process->at("program");
@@ -69,6 +70,10 @@ Use use_of(const std::string &name, const Sums &sums, CallSites &sites) {
 }
 
 }  // namespace
+
+bool was_refused(std::string_view row, std::uint64_t refusals) {
+  return refusals != 0 && !is_of_answer(row);
+}
 
 bool looks_like_trace(std::string_view text) {
   const std::string_view start = text.substr(0, 256);
