@@ -1,5 +1,6 @@
 // ibvexp audit: what experimental verbs do programs, sources and traces use?
 #include <fmt/core.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -51,6 +52,12 @@ bool use_colour(const std::string &when) {
          (terminal == nullptr || std::string_view(terminal) != "dumb");
 }
 
+std::size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0 ? size.ws_col
+                                                                          : audit::usual_width;
+}
+
 // What a killed process used lies beside its trace until somebody gathers it:
 // `ibvexp run`, the next process that writes there, or, of those that had a trace
 // to themselves, nobody before.
@@ -77,6 +84,7 @@ bool has(const audit::Report &report, std::string_view what) {
       if (!audit::counts(u)) continue;
       else if (what == "any" || what == name_of(u.severity) || u.severity == audit::Severity::fails)
         return true;
+      else if (what == name_of(audit::Severity::refused) && u.refused) return true;
   }
   return false;
 }
@@ -84,7 +92,6 @@ bool has(const audit::Report &report, std::string_view what) {
 constexpr const char *severities_to_fail_on[] = {"refused", "beyond", "private", "unjudged", "any"};
 
 std::string formatted(const audit::Report &report, const AuditOptions &o) {
-      else if (what == name_of(audit::Severity::refused) && u.refused) return true;
   if (o.format == "json") return audit::as_json(report);
   if (o.format == "sarif") return audit::as_sarif(report);
   if (o.format == "html") return audit::as_html(report);
@@ -92,7 +99,7 @@ std::string formatted(const audit::Report &report, const AuditOptions &o) {
   if (o.format == "github") return audit::as_github(report);
   if (o.format == "md") return audit::as_markdown(report);
   if (o.format == "csv") return audit::as_csv(report);
-  return audit::as_table(report, use_colour(o.colour));
+  return audit::as_table(report, use_colour(o.colour), terminal_width());
 }
 
 // Two reports instead of an audit.

@@ -4,14 +4,17 @@
     unjudged_test.py IBVEXP SOURCE_ROOT
 """
 
+import fcntl
 import gzip
 import io
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
 import tarfile
+import termios
 import unittest
 
 from audit_case import ROOT, Audit, audit
@@ -149,7 +152,20 @@ class Traces(Audit):
                    "rows": [{"name": "ibv_exp_create_qp", "kind": "entry", "family": "x", "verdict": "partial",
                              "calls": 1, "successes": 0, "refusals": 1, "failures": 0, "first_refusal": 0}]}
         trace = self.file("t.json", json.dumps({"format": "ibvexp-trace", "version": 1, "processes": [process]}))
-        self.assertLess(max(map(len, audit(trace).stdout.splitlines())), 200)
+        self.assertLessEqual(self.longest(audit(trace)), 100)
+        many = self.file("many.c", "ibv_exp_post_task(c, &t, &bad);\n" * 300 + "x = IBV_EXP_QPT_DC_INI;\n")
+        done = audit(many.name, cwd=self.folder)
+        self.assertLessEqual(self.longest(done), 100)
+        for line in range(1, 301):
+            self.assertRegex(done.stdout, rf"\b{line}\b")
+        # What does not fit is in the others.
+        for form in "json", "csv", "html":
+            self.assertIn("word " * 100, audit("--format", form, trace).stdout)
+
+    @staticmethod
+    def longest(done):
+        """But for the command, which is to be copied."""
+        return max(len(line) for line in done.stdout.splitlines() if not line.startswith("  $ "))
 
 
 class Outputs(Audit):
@@ -163,8 +179,9 @@ class Outputs(Audit):
         done = audit(self.folder / "none\x1b[31m")
         self.assertNotIn("\x1b", done.stderr)
 
-    def on_terminal(self, **more):
+    def on_terminal(self, columns=0, **more):
         ours, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 0, columns, 0, 0))
         done = subprocess.Popen([sys.argv[1], "audit", "--format", "table",
                                  self.file("a.c", "ibv_exp_post_task(c, &t, &bad);\n")], stdout=its, stderr=its,
                                 env={**os.environ, "NO_COLOR": "", **more})
@@ -181,6 +198,13 @@ class Outputs(Audit):
         os.close(ours)
         self.assertEqual(done.wait(60), 0)
         return text
+
+    def test_lines_are_as_wide_as_the_terminal(self):
+        def longest(columns):
+            text = self.on_terminal(columns, TERM="dumb").decode()
+            return max(len(line) for line in text.splitlines() if str(self.folder) not in line)
+        self.assertLessEqual(longest(70), 70)
+        self.assertGreater(longest(200), 70)
 
     def test_colours_only_where_a_terminal_has_them(self):
         self.assertIn(b"\x1b[", self.on_terminal(TERM="xterm"))

@@ -7,8 +7,11 @@
 
 namespace ibvexp::audit {
 
-// For people. colour: with ANSI escapes.
-std::string as_table(const Report &report, bool colour);
+// For people. colour: with ANSI escapes. Lines are no longer than width, but for paths, names and
+// commands that are.
+std::string as_table(const Report &report, bool colour, std::size_t width);
+inline constexpr std::size_t usual_width = 100;  // where there is no terminal
+
 // For programs. Format: docs/audit.schema.json.
 std::string as_json(const Report &report);
 // One line per finding, as compilers write them: for editors.

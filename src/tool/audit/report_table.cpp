@@ -13,7 +13,7 @@ namespace {
 
 class Table {
  public:
-  explicit Table(bool colour) : colour_(colour) {}
+  Table(bool colour, std::size_t width) : colour_(colour), width_(width) {}
 
   std::string make(const Report &report) {
     for (const Program &p : judge(report)) program(p);
@@ -43,16 +43,19 @@ class Table {
   void program(const Program &p) {
     constexpr std::string_view colours[] = {"2", "1;32", "1;32", "1;33", "1;35", "1;31"};
     static_assert(std::size(colours) == std::size(standing_names));
-    print("{}: {}\n", paint("1", printable(p.name)),
-          paint(colours[static_cast<std::size_t>(p.standing)], printable(p.sentence)));
+    const std::string name = printable(p.name);
+    print("{}: {}\n", paint("1", name),
+          paint(colours[static_cast<std::size_t>(p.standing)],
+                wrapped(printable(p.sentence), name.size() + 2, 4)));
     constexpr std::size_t most = 8;
     std::size_t width = 0;
     for (const Reason &r : p.reasons) width = std::max(width, r.subject->name.size());
     for (std::size_t i = 0; i < std::min(most, p.reasons.size()); ++i) {
       const Reason &r = p.reasons[i];
-      print("  {} {:<{}}  {}{}\n", severity(r.severity, 10), r.subject->name, width,
-            clipped(printable(fmt::format("{}", fmt::join(r.places, ", ")))),
-            r.count > r.places.size() ? ", ..." : "");
+      const std::string places =
+          fmt::format("{}{}", fmt::join(r.places, ", "), r.count > r.places.size() ? ", ..." : "");
+      print("  {} {:<{}}  {}\n", severity(r.severity, 10), r.subject->name, width,
+            clipped(printable(places), 15 + width));
     }
     if (p.reasons.size() > most) print("  and {} more, below\n", p.reasons.size() - most);
     if (!p.command.empty()) print("  $ {}\n", printable(p.command));
@@ -73,11 +76,28 @@ class Table {
     return std::string(name_of(u.evidence));
   }
 
-  // The other formats have all of it.
-  static std::string clipped(std::string text) {
-    constexpr std::size_t most = 100;
+  // To the end of a line, in which it begins at that column. The other formats have all of it.
+  std::string clipped(std::string text, std::size_t column) const {
+    const std::size_t most = std::max(width_, column + least_) - column;
     if (text.size() > most) text.replace(most - 4, text.size(), " ...");
     return text;
+  }
+
+  // On lines of which the first begins at that column, and the others are indented.
+  std::string wrapped(std::string_view text, std::size_t column, std::size_t indent) const {
+    std::string out;
+    for_each_word(text, ' ', [&](std::string_view word) {
+      if (column + 1 + word.size() > width_ && column > indent) {
+        out += fmt::format("\n{:>{}}", "", indent);
+        column = indent;
+      } else if (!out.empty()) {
+        out += ' ';
+        ++column;
+      }
+      out += word;
+      column += word.size();
+    });
+    return out;
   }
 
   void file(const FileReport &f) {
@@ -94,6 +114,7 @@ class Table {
     };
     std::stable_sort(uses.begin(), uses.end(),
                      [&](const Use *a, const Use *b) { return key(a) < key(b); });
+    constexpr std::size_t indent = 14;  // of what stands below a name
     for (std::size_t i = 0; i < uses.size();) {
       const Subject &s = *uses[i]->subject;
       const Severity worst = uses[i]->severity;
@@ -105,30 +126,36 @@ class Table {
         hint = uses[i]->evidence == Evidence::hint;
         if (uses[i]->evidence == Evidence::trace) detail = uses[i]->detail;
       }
-      print("  {} {:<38} {:<12} {}{}\n", severity(worst, 11), s.name,
-            s.planned ? std::string(s.verdict) + "*" : std::string(s.verdict),
-            hint                                                           ? "at "
-            : f.kind == FileKind::source || f.kind == FileKind::build_file ? "line "
-                                                                           : "",
-            printable(positions));
-      if (!detail.empty()) print("{:>14}{}\n", "", clipped(printable(detail)));
-      if (!s.replacement.empty()) print("{:>14}{}: {}\n", "", name_of(s.effort), s.replacement);
+      const std::string name = fmt::format("{:<38} {:<12} ", s.name,
+                                           s.planned ? std::string(s.verdict) + "*" : s.verdict);
+      const std::string_view what = hint ? "at "
+                                    : f.kind == FileKind::source || f.kind == FileKind::build_file
+                                        ? "line "
+                                        : "";
+      print("  {} {}{}\n", severity(worst, 11), name,
+            wrapped(std::string(what) + printable(positions), indent + name.size(), indent));
+      if (!detail.empty()) print("{:>{}}{}\n", "", indent, clipped(printable(detail), indent));
+      if (!s.replacement.empty())
+        print("{:>{}}{}\n", "", indent,
+              wrapped(fmt::format("{}: {}", name_of(s.effort), s.replacement), indent, indent + 2));
     }
     if (f.uses.empty()) print("  no experimental verbs found\n");
-    for (const std::string &note : f.notes) print("  {}\n", paint("2", "note: " + note));
+    for (const std::string &note : f.notes)
+      print("  {}\n", paint("2", wrapped("note: " + note, 2, 4)));
     print("\n");
   }
 
   void summary(const Report &report) {
     const Totals t = totals(report);
-    print("Read {}, {}, {}, {} in {:.1f} s", plural(report.sources, "source"),
-          plural(report.build_files, "build file"), plural(report.binaries, "binary", "binaries"),
-          plural(report.traces, "trace"), report.seconds);
+    std::string read = fmt::format(
+        "Read {}, {}, {}, {} in {:.1f} s", plural(report.sources, "source"),
+        plural(report.build_files, "build file"), plural(report.binaries, "binary", "binaries"),
+        plural(report.traces, "trace"), report.seconds);
     if (t.uses != 0 && report.read() > t.files)
-      print("; {} without experimental verbs", report.read() - t.files);
-    if (report.unjudged() != 0) print("; {} not judged", report.unjudged());
-    if (report.errors() != 0) print("; {} could not be read", report.errors());
-    print(".\n");
+      read += fmt::format("; {} without experimental verbs", report.read() - t.files);
+    if (report.unjudged() != 0) read += fmt::format("; {} not judged", report.unjudged());
+    if (report.errors() != 0) read += fmt::format("; {} could not be read", report.errors());
+    print("{}.\n", wrapped(read, 0, 2));
     if (t.uses == 0) {
       print("No experimental verbs{}.\n",
             report.errors() + report.unjudged() != 0 ? " in what could be judged" : "");
@@ -157,12 +184,16 @@ class Table {
     if (planned) print("* planned: refused with ENOTSUP by this release\n");
   }
 
+  static constexpr std::size_t least_ = 20;  // of a text beside a long name
   bool colour_;
+  std::size_t width_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string as_table(const Report &report, bool colour) { return Table(colour).make(report); }
+std::string as_table(const Report &report, bool colour, std::size_t width) {
+  return Table(colour, width).make(report);
+}
 
 }  // namespace ibvexp::audit

@@ -124,7 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
   } catch (const std::exception &) {
   }
   // What was read is shown.
-  static_cast<void>(as_table(all, false));
+  static_cast<void>(as_table(all, false, usual_width));
   static_cast<void>(as_json(all));
   static_cast<void>(as_html(all));
   static_cast<void>(as_csv(all));
