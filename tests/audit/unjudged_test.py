@@ -222,7 +222,37 @@ class Outputs(Audit):
         report, _ = self.report(source)
         (file,) = report["files"]
         self.assertEqual(len(file["uses"]), 100_000)
-        self.assertIn("more than 100000 uses", file["notes"][0])
+        self.assertEqual(file["unjudged"], "more than 100000 uses: the others are not listed")
+        self.assertEqual(audit("-q", "--fail-on", "unjudged", source).returncode, 1)
+
+    def test_uses_of_one_binary_are_bounded(self):
+        # Names that a made-up symbol table asks for, and calls through slots.
+        names = "".join(f".quad ibv_exp_made_up_{n}\n" for n in range(100_005))
+        calls = """
+            .text
+            .macro one
+            .globl f\\@
+            .type f\\@, @function
+            f\\@: testq %rdi, %rdi; je 9f; cmpq $-1, 320(%rdi); jne 9f; testb $64, -9(%rdi); je 9f
+            movq -8(%rdi), %rcx; leaq -336(%rdi), %rdx; movq %rdx, %rax; subq %rcx, %rax
+            cmpq %rdx, %rcx; je 9f; cmpq $31, 656(%rax); jbe 9f; movq 632(%rax), %rax
+            testq %rax, %rax; je 9f; jmp *%rax
+            9: movl $38, %eax; ret
+            .size f\\@, . - f\\@
+            .endm
+            .rept 100005
+            one
+            .endr
+            """
+        for name, text in (("names", ".data\n" + names), ("calls", calls)):
+            library = self.folder / f"{name}.so"
+            subprocess.run(["gcc", "-shared", "-nostdlib", "-o", library, self.file(f"{name}.s", text)], check=True)
+            report, done = self.report("--fail-on", "unjudged", library)
+            (file,) = report["files"]
+            self.assertLessEqual(len(file["uses"]), 100_000)
+            self.assertEqual(file["unjudged"], "more than 100000 uses: the others are not listed", name)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("not judged: more than 100000 uses", self.program(report)["verdict"])
 
     def test_what_was_read(self):
         self.file("s/a.c", "ibv_exp_poll_cq(a);\n")

@@ -1,5 +1,7 @@
 #include "tool/audit/audit.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -365,6 +367,19 @@ class Auditor {
 };
 
 }  // namespace
+
+bool FileReport::add(Use use) {
+  if (uses.size() == most_uses) {
+    cut();
+    return false;
+  }
+  uses.push_back(std::move(use));
+  return true;
+}
+
+void FileReport::cut() {
+  unjudged = fmt::format("more than {} uses: the others are not listed", most_uses);
+}
 
 std::size_t Report::errors() const {
   return static_cast<std::size_t>(std::count_if(

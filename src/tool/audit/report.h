@@ -101,6 +101,9 @@ constexpr std::string_view name_of(FileKind k) {
   return file_kind_names[static_cast<std::size_t>(k)];
 }
 
+// Uses of one file that are kept. Files that were made up have any number of them.
+inline constexpr std::size_t most_uses = 100'000;
+
 struct FileReport {
   std::string path;
   std::size_t input = 0;  // which of Report::inputs it was reached from
@@ -117,6 +120,10 @@ struct FileReport {
   std::string unjudged;                // why nothing can be said of it
   bool program = false;                // a binary that can be started
   std::string error;                   // why it could not be read
+
+  // False if there are too many: it is cut, and not judged.
+  bool add(Use use);
+  void cut();
 };
 
 struct Report {

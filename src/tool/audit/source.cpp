@@ -69,9 +69,10 @@ class Scanner {
     // A member counts in files that use the API: others may have one of that name.
     if (report_.uses.empty()) return;
     for (const auto &[subject, place] : members_) {
-      report_.uses.push_back(make_use(*subject, Evidence::code));
-      report_.uses.back().line = place.first;
-      report_.uses.back().column = place.second;
+      Use use = make_use(*subject, Evidence::code);
+      use.line = place.first;
+      use.column = place.second;
+      if (!report_.add(std::move(use))) return;
     }
     std::stable_sort(report_.uses.begin(), report_.uses.end(), [](const Use &a, const Use &b) {
       return std::pair(a.line, a.column) < std::pair(b.line, b.column);
@@ -512,17 +513,11 @@ class Scanner {
   }
 
   void add(const Subject &s, Evidence evidence, std::size_t start, std::string detail) {
-    constexpr std::size_t most = 100'000;
-    if (report_.uses.size() == most) {
-      if (report_.notes.empty())
-        report_.notes.push_back(fmt::format("more than {} uses: the others are not listed", most));
-      return;
-    }
     Use use = make_use(s, evidence);
     use.line = line_;
     use.column = static_cast<std::uint32_t>(start - line_start_ + 1);
     use.detail = std::move(detail);
-    report_.uses.push_back(std::move(use));
+    report_.add(std::move(use));
   }
 
   std::string_view text_;

@@ -111,7 +111,7 @@ void audit_trace(std::string_view text, FileReport &report) {
         sums.process = process;
         sums.row = &row;
       }
-    for (const auto &[key, sums] : all) report.uses.push_back(use_of(key.second, sums, sites));
+    for (const auto &[key, sums] : all) report.add(use_of(key.second, sums, sites));
   } catch (const Json::exception &e) {
     throw InputError("corrupt trace: " + std::string(e.what()));
   } catch (const std::logic_error &) {

@@ -90,7 +90,8 @@ class Audit {
         std::any_of(report_.uses.begin(), report_.uses.end(),
                     [](const Use &u) { return u.severity == Severity::layout; });
     if (reads_private) report_.layout = layout_release(found);
-    if (old) report_.uses.push_back(make_use(old_lookup(), Evidence::slot_call));
+    if (old) report_.add(make_use(old_lookup(), Evidence::slot_call));
+    if (found.cut) report_.cut();
     if (!found.sites.empty())
       report_.notes.push_back(
           "flags and opcodes are a lower bound; code that is there need not be run");
@@ -106,7 +107,7 @@ class Audit {
       use.detail += ", perhaps for ibv_exp_get_provider_func";
     locate(use, s.function);
     const Subject &verb = *use.subject;
-    report_.uses.push_back(use);
+    if (!report_.add(use)) return;
     for (const Hint &h : hints_of(verb.name, s.arguments)) {
       const Subject *subject = subject_of(h.constant);
       if (subject == nullptr) continue;
@@ -115,7 +116,7 @@ class Audit {
       hint.evidence = Evidence::hint;
       hint.severity = severity_of(*subject, Evidence::hint);
       hint.detail = std::string(h.field);
-      report_.uses.push_back(std::move(hint));
+      report_.add(std::move(hint));
     }
   }
 
@@ -143,9 +144,9 @@ class Audit {
                           (e != nullptr && e->family == Family::xrc);
       if (!legacy || name.starts_with("ibv_exp_cmd_")) continue;
       const Subject *s = subject_of(name);
-      report_.uses.push_back(make_use(s != nullptr ? *s : unknown_name(name), Evidence::import));
+      if (!report_.add(make_use(s != nullptr ? *s : unknown_name(name), Evidence::import))) break;
     }
-    if (provider) report_.uses.push_back(make_use(provider_plugin(), Evidence::import));
+    if (provider) report_.add(make_use(provider_plugin(), Evidence::import));
   }
 
   // What is left by name: debug information, symbols, and names of source files,
@@ -170,7 +171,7 @@ class Audit {
   void add_private(Evidence evidence, std::string detail) {
     Use use = make_use(private_layout(), evidence);
     use.detail = std::move(detail);
-    report_.uses.push_back(std::move(use));
+    report_.add(std::move(use));
   }
 
   // A string of constant data that is the path of that file, empty without.
@@ -205,7 +206,7 @@ class Audit {
       const std::string_view release = s.release.name();
       use.detail = std::string(names[static_cast<std::size_t>(s.object)]) + ": " + members +
                    (release.empty() ? "" : ", as " + std::string(release) + " has them");
-      report_.uses.push_back(std::move(use));
+      report_.add(std::move(use));
     }
   }
 

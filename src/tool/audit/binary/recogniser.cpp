@@ -277,7 +277,7 @@ void Recogniser::report(const Function &f, const Sightings &seen) {
   // Behind the end of the search: the hidden member of a context, which is larger
   // with the locks of AArch64.
   const std::int64_t modern_size_word = image_.is_arm64() ? 328 : 320;
-  for (const MaskComplaint &c : seen.complaints) dispatch_.complaints.push_back(c);
+  for (const MaskComplaint &c : seen.complaints) keep(dispatch_.complaints, c);
   for (const Sightings::Access &a : seen.accesses) {
     for (const Sightings::SizeTest &t : seen.size_tests) {
       if (t.at.table != a.at.table) continue;
@@ -287,8 +287,8 @@ void Recogniser::report(const Function &f, const Sightings &seen) {
       const auto limit = static_cast<std::int64_t>(*constant);
       if (from_end <= 8 || from_end > 1024 || (limit != from_end && limit + 1 != from_end))
         continue;
-      dispatch_.sites.push_back({a.site, f.start, static_cast<int>(from_end), a.called,
-                                 t.at.offset != modern_size_word, a.arguments});
+      keep(dispatch_.sites, {a.site, f.start, static_cast<int>(from_end), a.called,
+                             t.at.offset != modern_size_word, a.arguments});
       break;
     }
   }
@@ -337,7 +337,7 @@ void Recogniser::report_layouts(const Function &f, const Sightings &seen, std::s
   }
   for (LayoutSite &site : find_layouts(std::move(reads), typed)) {
     site.function = f.start;
-    dispatch_.layouts.push_back(std::move(site));
+    keep(dispatch_.layouts, std::move(site));
   }
 }
 

@@ -4,10 +4,12 @@
 
 #include <set>
 #include <tuple>
+#include <type_traits>
 
 #include "tool/audit/binary/fixed_point.h"
 #include "tool/audit/binary/functions.h"
 #include "tool/audit/binary/table_calls.h"
+#include "tool/audit/report.h"
 
 namespace ibvexp::audit {
 
@@ -106,6 +108,11 @@ class Recogniser {
   void report(const Function &f, const Sightings &seen);
   void report_layouts(const Function &f, const Sightings &seen, std::size_t first_site);
   void forget();
+  template <class T>
+  void keep(std::vector<T> &found, std::type_identity_t<T> one) {
+    if (found.size() < most_uses) found.push_back(std::move(one));
+    else dispatch_.cut = true;
+  }
 
   const ElfImage &image_;
   const Functions &functions_;

@@ -134,6 +134,7 @@ class Search {
     for (const auto &w : workers_) {
       Dispatch &part = w->dispatch();
       out.evaluated += part.evaluated;
+      out.cut = out.cut || part.cut;
       const auto append = [](auto &to, auto &from) {
         to.insert(to.end(), std::make_move_iterator(from.begin()),
                   std::make_move_iterator(from.end()));

@@ -41,6 +41,7 @@ struct Dispatch {
   std::vector<SlotSite> sites;
   std::vector<MaskComplaint> complaints;
   std::vector<LayoutSite> layouts;  // looked for if the image has to do with verbs
+  bool cut = false;                 // there are more than most_uses of one of these
   std::size_t functions = 0;        // all there are
   std::size_t evaluated = 0;
   std::size_t code_bytes = 0;
