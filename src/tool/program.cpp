@@ -91,7 +91,10 @@ fs::path find_program(const std::string &name) {
     fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
     if (is_executable(candidate)) return candidate;
   }
-  throw CannotRun(exit_not_found, fmt::format("{}: not found in PATH", name));
+  throw CannotRun(
+      exit_not_found,
+      fmt::format("{}: not found in PATH{}", name,
+                  is_executable(name) ? fmt::format("; did you mean ./{}?", name) : ""));
 }
 
 void check_preloadable(const fs::path &program) {

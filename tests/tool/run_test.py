@@ -288,6 +288,8 @@ class Run(Base):
     def test_missing_programs(self):
         self.refused(127, "No such file", "--", "/nonexistent/program")
         self.refused(127, "not found in PATH", "--", "no-such-program-anywhere")
+        self.file("here")
+        self.refused(127, "not found in PATH; did you mean ./here?", "--", "here")
         self.refused(126, "not executable", "--", self.file("plain", mode=0o644))
         self.refused(126, "not executable", "--", self.folder.name + "/")
         self.refused(2, "PROGRAM is required")
@@ -407,8 +409,6 @@ class Run(Base):
         done = self.ibvexp(*soft, self.deaf(0))
         self.assertEqual(done.returncode, 125, done.stderr)
 
-    def doubted(self, why, *command):
-        done = self.ibvexp("run", "--device", "soft", "--fail-on-refused", *command)
     def test_a_trace_fails_on_what_the_run_fails_on(self):
         config = self.file("faults.json", json.dumps({"faults": [
             {"kind": "command", "match": "CQ/CREATE", "error": "EOPNOTSUPP"}]}).encode(), 0o644)
@@ -425,6 +425,8 @@ class Run(Base):
             audited = self.ibvexp("audit", "--quiet", "--fail-on", "refused", trace)
             self.assertEqual(audited.returncode, 1 if refused else 0, (mode, audited.stderr))
 
+    def doubted(self, why, *command):
+        done = self.ibvexp("run", "--device", "soft", "--fail-on-refused", *command)
         self.assertEqual(done.returncode, 125, (command, done.stderr))
         self.assertIn(why, done.stderr)
 
