@@ -29,14 +29,18 @@ namespace {
 constexpr EntryId querying_device = EntryId::ibv_exp_query_device;
 constexpr EntryId querying_port = EntryId::ibv_exp_query_port;
 
+using Reportable = std::array<bool, std::size(features)>;
+
+[[gnu::cold, gnu::noinline]] Reportable find_reportable() noexcept {
+  Reportable known{};
+  for (std::size_t i = 0; i < known.size(); ++i)
+    known[i] = reportable_now(row(static_cast<FeatureId>(i)).answer);
+  return known;
+}
+
 // Asked for a hundred rows in each query.
 bool reportable_in_process(FeatureId id) {
-  static const auto reportable = [] {
-    std::array<bool, std::size(features)> known{};
-    for (std::size_t i = 0; i < known.size(); ++i)
-      known[i] = reportable_now(row(static_cast<FeatureId>(i)).answer);
-    return known;
-  }();
+  static const Reportable reportable = find_reportable();
   return reportable[static_cast<std::size_t>(id)];
 }
 
