@@ -46,7 +46,12 @@ void show_object(ContextState *state, ibv_async_event &event) noexcept {
         event.element.cq = &front->shown;
       }
       break;
-    case Names::srq: translate::show_srq(state, event); break;
+    case Names::srq:
+      if (state == nullptr) break;
+      if (state->has_legacy_srqs.load(std::memory_order_relaxed))
+        translate::show_srq(*state, event);
+      else event.element.srq = queue::shown(event.element.srq);
+      break;
     case Names::nothing: break;
   }
 }

@@ -33,9 +33,10 @@ TARGETS = {("create", "cq"): 1.5, ("create", "srq"): 1.5, ("create", "qp"): 1.5,
            ("create", "mr"): 1.15, ("create", "ah"): 1.1, ("destroy", "mr"): 1.15,
            ("modify", "init"): 1.15, ("modify", "rtr"): 1.15, ("modify", "rts"): 1.15,
            ("modify", "reset"): 1.15, ("query", "device"): 2.0}
-LIMITS = {**TARGETS, ("create", "cq"): 2.5, ("create", "srq"): 2.1, ("create", "qp"): 3.3,
-          ("create", "mr"): 1.5, ("modify", "init"): 2.15, ("modify", "rtr"): 1.9,
-          ("modify", "rts"): 1.9, ("modify", "reset"): 2.1, ("query", "device"): 2.3}
+LIMITS = {**TARGETS, ("create", "cq"): 2.3, ("create", "srq"): 2.1, ("create", "qp"): 2.9,
+          ("create", "mr"): 1.5, ("destroy", "cq"): 2.2, ("destroy", "qp"): 2.15,
+          ("modify", "init"): 1.9, ("modify", "rtr"): 1.9, ("modify", "rts"): 1.9,
+          ("modify", "reset"): 1.95}
 WITH_USER_INDEX = ("qp", "dci", "dct", "wq")
 KINDS = ("cq", "srq", "qp", "mr", "ah", "dci", "dct", "wq", "key", "domain", "burst", "poll")
 STATES = ("init", "rtr", "rts", "reset")

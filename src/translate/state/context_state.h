@@ -109,6 +109,9 @@ struct ContextState {
   // Indirect memory keys by index, the upper 24 bits of the key.
   NumberTable<IndirectKey> keys;
 
+  // What most contexts never have: while it is false, nobody has to look with the mutex.
+  std::atomic<bool> has_environment{false}, has_legacy_srqs{false}, has_domain_shares{false};
+
   // Everything below, and changes to the above. Never held across a call into
   // rdma-core.
   Mutex mutex;

@@ -428,7 +428,7 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   const int result = real().ibv_destroy_cq(cq);
   if (settles && result != 0) queue::unsettle_events(*front);
   if (result != 0 && domain && *domain) domain->keep(cq);
-  if (state != nullptr) {
+  if (entry != nullptr || (known && result != 0)) {
     const MutexGuard guard(state->mutex);
     if (entry != nullptr && result == 0) state->cq_pool.give_back(*entry);
     if (entry != nullptr && result != 0) state->cqs.set(handle, entry);

@@ -3,12 +3,26 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "base/log.h"
 #include "trace/diagnose.h"
 #include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
+
+namespace {
+
+std::optional<std::string> find_own(ContextState &state, const char *name) {
+  if (!state.has_environment.load(std::memory_order_relaxed)) [[likely]]
+    return {};
+  const MutexGuard guard(state.mutex);
+  const auto found = state.environment.find(name);
+  if (found == state.environment.end()) return {};
+  return found->second;
+}
+
+}  // namespace
 
 Result<void> setenv(ContextState &state, ibv_context *, const char *name, const char *value,
                     int overwrite) {
@@ -17,6 +31,7 @@ Result<void> setenv(ContextState &state, ibv_context *, const char *name, const 
   if (value == nullptr) return invalid(id, "value", 0, "must not be null");
   {
     const MutexGuard guard(state.mutex);
+    state.has_environment.store(true, std::memory_order_relaxed);
     if (overwrite != 0) state.environment.insert_or_assign(name, value);
     else if (!state.environment.try_emplace(name, value).second) return Error{EEXIST};
   }
@@ -29,17 +44,13 @@ Result<void> setenv(ContextState &state, ibv_context *, const char *name, const 
 Result<void> use_priv_env(ibv_context *) { return {}; }
 
 bool is_set(ContextState &state, const char *name) {
+  if (const auto own = find_own(state, name)) return *own != "0";
   const char *process = std::getenv(name);
-  const MutexGuard guard(state.mutex);
-  const auto own = state.environment.find(name);
-  if (own != state.environment.end()) return own->second != "0";
   return process != nullptr && std::strcmp(process, "0") != 0;
 }
 
 std::string own_variable(ContextState &state, const char *name) {
-  const MutexGuard guard(state.mutex);
-  const auto found = state.environment.find(name);
-  return found != state.environment.end() ? found->second : std::string();
+  return find_own(state, name).value_or(std::string());
 }
 
 std::string variable(ContextState &state, const char *name) {

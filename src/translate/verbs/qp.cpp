@@ -45,15 +45,15 @@ int destroy_real(ibv_qp *qp) {
 }
 
 // as_legacy: was granted more than rdma-core knows of. Throws bad_alloc.
-void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, bool as_legacy) {
+void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, bool as_legacy,
+              bool windows) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
-  const bool no_windows = is_set(state, "MLX5_SHUT_UP_MW");
   const MutexGuard guard(state.mutex);
   QpState &entry = state.qp_pool.take();
   entry.max_inline_data =
       std::min(modern.attr.cap.max_inline_data, largest_inline_data(qp->qp_type));
   entry.atomics = atomics;
-  entry.no_windows = no_windows;
+  entry.no_windows = !windows;
   entry.port = 0;
   entry.granted = as_legacy ? modern.attr.cap : ibv_qp_cap{};
   entry.srq = queue::shown(qp->srq);
@@ -286,6 +286,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
   const KeepErrno keep;
   Owned<ibv_qp, destroy_real> made(make_qp(state, modern, room));
   if (!made) return keep.reason();
+  const bool windows = !is_set(state, "MLX5_SHUT_UP_MW");
   const auto queues = scales(modern) ? queue::Queues::scaling : queue::Queues::own;
   queue::put_before(&state, made.get(), queues,
                     {.type = type,
@@ -293,12 +294,12 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
                      .signal_all = modern.attr.sq_sig_all != 0,
                      .single_threaded = single_threaded,
                      .by = joining.by(),
-                     .windows = !is_set(state, "MLX5_SHUT_UP_MW"),
+                     .windows = windows,
                      .max_umr_pieces = modern.max_umr_pieces,
                      .max_tso_header = modern.attr.max_tso_header});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return made.release();
-  remember(state, made.get(), modern, room.extra.has_value());
+  remember(state, made.get(), modern, room.extra.has_value(), windows);
   return made.release();
 }
 

@@ -101,10 +101,6 @@ void fill(LegacySrq &legacy, ibv_srq *real, std::uint32_t number, ibv_xrc_domain
   shown.ibv_srq = queue::shown(real);
 }
 
-bool is_of_srq(const ibv_async_event &event) {
-  return event.event_type == IBV_EVENT_SRQ_ERR || event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED;
-}
-
 }  // namespace
 
 Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain *domain,
@@ -135,6 +131,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   fill(*legacy, made.get(), number, domain, wanted);
 
   const MutexGuard guard(state.mutex);
+  state.has_legacy_srqs.store(true, std::memory_order_relaxed);
   LegacySrq *shown = state.legacy_srqs.add(std::move(legacy));
   if (queue::SrqFront *front = queue::before(made.get()))
     queue::show_as(*front, reinterpret_cast<ibv_srq *>(&shown->handle));
@@ -182,11 +179,10 @@ int destroy_srq(ibv_srq *srq) {
   return error;
 }
 
-void show_srq(ContextState *state, ibv_async_event &event) {
-  if (state == nullptr || !is_of_srq(event)) return;
-  const MutexGuard guard(state->mutex);
-  const auto found = state->shown_srqs.find(event.element.srq);
-  event.element.srq = found != state->shown_srqs.end()
+void show_srq(ContextState &state, ibv_async_event &event) {
+  const MutexGuard guard(state.mutex);
+  const auto found = state.shown_srqs.find(event.element.srq);
+  event.element.srq = found != state.shown_srqs.end()
                           ? reinterpret_cast<ibv_srq *>(&found->second->handle)
                           : queue::shown(event.element.srq);
 }
