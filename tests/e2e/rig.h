@@ -5,6 +5,7 @@
 
 #include <catch.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +41,18 @@ inline bool engine_drives() {
   const char *engine = std::getenv("IBVEXP_ENGINE");
   return engine == nullptr || *engine == '\0' || std::string_view(engine) == "own";
 #endif
+}
+
+// Whether IBVEXP_BEYOND names the switch, or auto in place of all.
+inline bool switched_on(std::string_view name) {
+  const char *const value = std::getenv("IBVEXP_BEYOND");
+  std::string_view rest = value != nullptr ? value : "";
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    if (word == name || word == "auto") return true;
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+  }
+  return false;
 }
 
 inline Context open_first() {

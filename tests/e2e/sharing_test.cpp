@@ -13,10 +13,7 @@
 
 namespace {
 
-bool served() {
-  const char *on = std::getenv("IBVEXP_BEYOND");
-  return on != nullptr && std::strstr(on, "shared_mr") != nullptr;
-}
+bool served() { return switched_on("shared_mr"); }
 
 // Through the table, as the headers up to 4.2 did; later ones answer by themselves.
 ibv_mr *reg_shared([[maybe_unused]] ibv_context *context, ibv_exp_reg_shared_mr_in &in) {

@@ -9,10 +9,7 @@
 
 namespace {
 
-bool served() {
-  const char *on = std::getenv("IBVEXP_BEYOND");
-  return on != nullptr && std::strstr(on, "tag_matching") != nullptr;
-}
+bool served() { return switched_on("tag_matching"); }
 
 using Srq = Owned<ibv_srq, ibv_destroy_srq>;
 

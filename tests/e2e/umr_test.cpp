@@ -22,11 +22,6 @@ Mr create_key(ibv_pd *pd, std::uint32_t entries) {
   return Mr(ibv_exp_create_mr(&in));
 }
 
-bool beyond(const char *name = "umr_noninline") {
-  const char *on = std::getenv("IBVEXP_BEYOND");
-  return on != nullptr && std::strstr(on, name) != nullptr;
-}
-
 ibv_exp_qp_init_attr with_umr(Rig &rig, ibv_qp_type type, std::uint32_t pieces) {
   auto attr = rig.qp_attr(type);
   attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS;
@@ -239,7 +234,7 @@ TEST_CASE(
   in.attr.exp_access_flags = all_rights;
   errno = 0;
   const Mr key(ibv_exp_create_mr(&in));
-  if (!beyond("umr_fixed_size")) {
+  if (!switched_on("umr_fixed_size")) {
     CHECK_FALSE(key);
     CHECK(errno == ENOTSUP);
     return;
@@ -378,7 +373,7 @@ TEST_CASE("keys are nested as deep as reported [row:umr_query_umr_caps]", "[engi
   REQUIRE((device.comp_mask & IBV_EXP_DEVICE_ATTR_UMR) != 0);
   CHECK((device.exp_device_cap_flags & IBV_EXP_DEVICE_UMR) != 0);
   CHECK(((device.exp_device_cap_flags & IBV_EXP_DEVICE_UMR_FIXED_SIZE) != 0) ==
-        beyond("umr_fixed_size"));
+        switched_on("umr_fixed_size"));
   CHECK(device.umr_caps.max_umr_stride_dimension == 1);
   std::vector<Mr> level;
   ibv_mr *below = u.near.mr.get();
@@ -704,7 +699,7 @@ TEST_CASE(
     ++how.pieces[1].length;
     wr = how.request_for(key.get());
     wr.ext_op.umr.umr_type = IBV_EXP_UMR_MR_LIST_FIXED_SIZE;
-    reason = beyond("umr_fixed_size") ? EINVAL : ENOTSUP;
+    reason = switched_on("umr_fixed_size") ? EINVAL : ENOTSUP;
   }
   SECTION("a right that is refused everywhere") {
     wr.ext_op.umr.exp_access |= IBV_EXP_ACCESS_PHYSICAL_ADDR;
@@ -713,7 +708,7 @@ TEST_CASE(
   SECTION("not inline") {
     wr.exp_send_flags &= ~std::uint64_t{IBV_EXP_SEND_INLINE};
     wr.ext_op.umr.memory_objects = nullptr;
-    reason = beyond() ? EINVAL : ENOTSUP;
+    reason = switched_on("umr_noninline") ? EINVAL : ENOTSUP;
   }
   // The good request before it is posted, the bad one is named.
   auto piece = u.near.piece(0, 8);
@@ -876,7 +871,7 @@ TEST_CASE(
     "long lists lie in memory of their own, on request "
     "[row:umr_ext_op_memory_objects]") {
   Umr u;
-  if (!beyond()) {
+  if (!switched_on("umr_noninline")) {
     errno = 0;
     CHECK(list_memory(u.pd.get(), 100) == nullptr);
     CHECK(errno == ENOTSUP);

@@ -34,7 +34,7 @@ COMPARISONS = ('hotpath-instructions', 'create-instructions')
 # Programs whose subject is a row that older releases do not serve (Since in the
 # matrix). Test cases say so themselves, by tags.
 SINCE = {
-    r'^(exp_umr|atomic-sample|umr-lists|nop-(?!release|refused))': 36,
+    r'^(exp_umr|atomic-sample|umr-(lists|auto)|nop-(?!release|refused))': 36,
     r'^pingpong-.*timed': 29,
 }
 BEGIN, END = '<!-- releases: begin -->', '<!-- releases: end -->'
