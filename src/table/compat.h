@@ -88,10 +88,10 @@ constexpr std::size_t offset_of(const Slot &slot) {
   return static_cast<std::size_t>(&slot - slots.data()) * sizeof(void *);
 }
 
-// none and by_default share the column with the switches without being any.
-// In place of their names: all switches that work.
+// In place of the names of switches: all that work.
 inline constexpr std::string_view automatic_switches = "auto";
 
+// none and by_default share the column with the switches without being any.
 constexpr bool is_switch(Beyond b) { return b != Beyond::none && b != Beyond::by_default; }
 
 constexpr const BeyondSwitch &info(Beyond b) {
