@@ -12,7 +12,7 @@ context, which stands once in the file):
     statement   "to.a = from.a;"  ->  if (alive) { new } else { old }
     expression  "from.a"          ->  (alive ? (new) : (old))
 
-A piece that ends with a semicolon or a brace is a statement, and so is a row of a macro. So one build serves
+A piece that ends with a semicolon is a statement, and so are a block and a row of a macro. So one build serves
 all of them; ALIVE_MUTANT names the one that is alive, by its place in the list
 from 1 on.
 """
@@ -67,9 +67,29 @@ def place(text, mutant):
     return start, start + len(mutant["old"])
 
 
+def is_statement(mutant):
+    old = mutant["old"].strip()
+    return old.endswith(";") or old.endswith("}") and ";" in old or ROW.fullmatch(old) is not None
+
+
+def check_form(text, start, mutant):
+    """A piece that is half of a statement or of an expression would not compile."""
+    old, new = mutant["old"].strip(), mutant["new"].strip()
+    if any(piece.count(left) != piece.count(right) for piece in (old, new)
+           for left, right in ("()", "{}", "[]")):
+        raise ListError(f"{mutant['name']}: brackets are not closed")
+    if is_statement(mutant):
+        before = re.sub(r"//.*", "", text[:start]).rstrip()
+        if not re.search(r"(^|[;{}):\]]|\belse)$", before):
+            raise ListError(f"{mutant['name']}: ends as a statement and does not begin as one")
+    elif not old or not new or re.match(r"&&|[|=,?<>]|:(?!:)|(if|for|while|switch|do|default|case|return)\b|.*;", old) or \
+            re.search(r"([&|=,?:<>({]|[^=<>!]=[^=].*)$", old):
+        raise ListError(f"{mutant['name']}: neither a statement nor an expression")
+
+
 def switchable(mutant):
     old, new, number = mutant["old"], mutant["new"], mutant["number"]
-    if old.rstrip().endswith((";", "}")) or ROW.fullmatch(old.strip()):
+    if is_statement(mutant):
         return f"if (IBVEXP_MUTANT({number})) {{ {new} }} else {{ {old} }}"
     return f"(IBVEXP_MUTANT({number}) ? ({new}) : ({old}))"
 
@@ -81,6 +101,7 @@ def mutate(text, mutants):
     for start, stop, mutant in places:
         if start < end:
             raise ListError(f"{mutant['name']} overlaps the mutant before it")
+        check_form(text, start, mutant)
         out += [text[end:start], switchable(mutant)]
         end = stop
     return "".join(out) + text[end:]
