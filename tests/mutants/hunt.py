@@ -32,14 +32,14 @@ AT_MOST_SECONDS = 120
 
 
 class Test:
-    def __init__(self, known):
+    def __init__(self, build, known):
         self.name = known["name"]
         self.command = known["cmd"]
         # A program of Catch2, which gets a pattern or nothing: one failure is enough.
         if all(argument.startswith("[") for argument in self.command[1:]):
             self.command = [*self.command, "--abort"]
         self.environment = known["env"]
-        self.folder = known["workdir"]
+        self.folder = known["workdir"] or build  # as Meson does
         self.depends = known["depends"]
         self.seconds = AT_MOST_SECONDS
 
@@ -72,12 +72,11 @@ def introspect(build, what):
 
 
 def tests_of(build):
-    known = {}
-    for test in map(Test, introspect(build, "tests")):
+    tests = {}
+    for known in introspect(build, "tests"):
         # Suites share some names: what the list names is the library's.
-        if test.name not in known:
-            known[test.name] = test
-    return known
+        tests.setdefault(known["name"], Test(build, known))
+    return tests
 
 
 def make(build, tests):
