@@ -432,7 +432,8 @@ TEST_CASE("pages come on demand, and before [row:ibv_exp_prefetch_mr]") {
   munmap(pages, length);
 }
 
-TEST_CASE("a hint about writing does not need the right to [row:IBV_EXP_PREFETCH_WRITE_ACCESS]") {
+TEST_CASE("a hint about writing does not need the right to [row:IBV_EXP_PREFETCH_WRITE_ACCESS]",
+          "[hint]") {
   Pair p(IBV_QPT_RC);
   std::vector<std::uint8_t> pages(1 << 16);
   ibv_exp_reg_mr_in in{};
@@ -450,7 +451,7 @@ TEST_CASE("a hint about writing does not need the right to [row:IBV_EXP_PREFETCH
 }
 
 // Element by element this would take for ever.
-TEST_CASE("a hint about all memory returns [row:ibv_exp_prefetch_mr]") {
+TEST_CASE("a hint about all memory returns [row:ibv_exp_prefetch_mr]", "[hint]") {
   Pair p(IBV_QPT_RC);
   ibv_exp_reg_mr_in in{};
   in.pd = p.pd.get();
@@ -464,7 +465,7 @@ TEST_CASE("a hint about all memory returns [row:ibv_exp_prefetch_mr]") {
   CHECK(ibv_exp_prefetch_mr(mr.get(), &hint) == 0);
 }
 
-TEST_CASE("a hint about pinned memory has nothing to do [row:ibv_exp_prefetch_mr]") {
+TEST_CASE("a hint about pinned memory has nothing to do [row:ibv_exp_prefetch_mr]", "[hint]") {
   Pair p(IBV_QPT_RC);
   ibv_exp_prefetch_attr hint{};
   hint.addr = p.in.bytes.data();

@@ -348,14 +348,15 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
     const int error = ibv_advise_mr(
         mr->pd, writes ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE : IBV_ADVISE_MR_ADVICE_PREFETCH, 0,
         &piece, 1);
-    // A hint about rights as well: the legacy kernel took it for any region.
-    if (error == EPERM && writes) {
+    // A hint about rights as well: the legacy kernel took it for any region. Linux up to 5.10
+    // says EINVAL for each reason.
+    if ((error == EPERM || error == EINVAL) && writes) {
       writes = false;
       continue;
     }
     // A hint: what the kernel cannot do is not a failure of the request, and the pages of a
-    // region that is not on demand (ENOENT) are there already.
-    if (error == EOPNOTSUPP || error == ENOSYS || error == ENOENT) return {};
+    // region that is not on demand (ENOENT, EINVAL) are there already.
+    if (error == EOPNOTSUPP || error == ENOSYS || error == ENOENT || error == EINVAL) return {};
     if (error != 0) return Error{error};
     done += length;
   }
