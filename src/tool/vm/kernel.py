@@ -14,7 +14,8 @@ from packages import Release, cached, unpack
 from trouble import Trouble
 
 # --kernel NAME: the release whose kernel it is.
-RELEASES = {'6.1': ['bookworm'], '6.12': ['trixie'], 'newest': ['trixie', 'trixie-backports']}
+RELEASES = {'5.10': ['bullseye'], '6.1': ['bookworm'], '6.12': ['trixie'],
+            'newest': ['trixie', 'trixie-backports']}
 
 # What no guest here has a use for, and half of the size.
 USELESS = ('drivers/gpu', 'drivers/media', 'drivers/net/wireless', 'drivers/staging',
@@ -96,7 +97,7 @@ def _from_package(folder, path):
 
 
 def _complete(folder):
-    """Makes vmlinux and the lists of modules of an unpacked kernel."""
+    """Makes vmlinux of an unpacked kernel and leaves out modules that no guest needs."""
     tree = folder / 'tree'
     images = [*tree.glob('boot/vmlinuz-*'), *tree.glob('usr/lib/modules/*/vmlinuz')]
     if len(images) != 1:
@@ -108,16 +109,16 @@ def _complete(folder):
     for modules in (tree / 'lib/modules').iterdir():
         for name in USELESS:
             shutil.rmtree(modules / 'kernel' / name, ignore_errors=True)
-        # For modprobe in the guest. What a guest starts with needs no list.
-        depmod = shutil.which('depmod', path=f'{os.environ.get("PATH", "")}:/usr/sbin:/sbin')
-        if depmod:
-            subprocess.run([depmod, '-b', tree, modules.name], check=False)
 
 
 def _from_tree(folder, what):
     versions = sorted((folder / 'tree/lib/modules').iterdir())
     if len(versions) != 1:
         raise Trouble(f'--kernel {what}: {len(versions)} folders of modules in the package')
+    # For modprobe in the guest. What a guest starts with needs no list, so kmod may come later.
+    depmod = shutil.which('depmod', path=f'{os.environ.get("PATH", "")}:/usr/sbin:/sbin')
+    if depmod and not (versions[0] / 'modules.dep').exists():
+        subprocess.run([depmod, '-b', folder / 'tree', versions[0].name], check=False)
     return Kernel(folder / 'vmlinux', versions[0])
 
 
