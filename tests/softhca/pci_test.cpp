@@ -3,6 +3,7 @@
 
 #include "model/paging.h"
 #include "model/requester.h"
+#include "model/responder.h"
 #include "pci_rig.h"
 
 using namespace softhca;
@@ -543,12 +544,50 @@ TEST_CASE("Pages that go take nothing that is on its way", "[pci_test]") {
   REQUIRE(resolve(process().mkeys, p.key, 0x10000, 3 * 4096, 0, {p.d.pd, p.a}, work->spans,
                   &missing) == Syndrome::ok);
   REQUIRE(work->spans.size() == 1);
+  const u32 index = p.key >> 8;
   u8 byte;
-  forget_pages({{work->spans[0].address + 3 * 4096, 4096}});
+  forget_pages(index, {{work->spans[0].address + 3 * 4096, 4096}});
   CHECK(read_spans(work->spans, 0, &byte, 1));
-  forget_pages({{work->spans[0].address + 2 * 4096, 4096}});
+  forget_pages(index, {{work->spans[0].address + 2 * 4096, 4096}});
   CHECK_FALSE(read_spans(work->spans, 0, &byte, 1));
   qp.send->own.clear();
+}
+
+// The driver keeps the keys of regions that are gone, with what was behind them, for later ones:
+// the memory belongs to others by then.
+TEST_CASE("A key that loses a page leaves it to the other keys", "[pci_test]") {
+  Guest g;
+  Paging p(g);
+  p.fill({0x280000 | 3}, true);
+  Box box = p.d.mkey(1);
+  const u32 other = g.create(box.put(128 + 1, 1, 1).put(128 + 16, 1, 1).put(128 + 416, 32, 4)) << 8;
+  p.change(other, true, 0x10000, 8 * 4096, 12);  // with the same page
+  const auto target = [&]() -> SpanList & { return process().qps.at(p.b)->responder->target; };
+  {
+    const std::lock_guard lock(process().mutex);
+    REQUIRE(resolve(process().mkeys, p.key, 0x10000, 64, 0, {p.d.pd, p.b}, target()) ==
+            Syndrome::ok);
+  }
+  const auto reached = [&] {
+    const std::lock_guard lock(process().mutex);
+    u8 byte;
+    return read_spans(target(), 0, &byte, 1);
+  };
+  std::memset(g.memory + Paging::list, 0, 64);
+  p.change(other, false, 0, 0, 12);
+  CHECK(reached());
+  // Out of use, and in use anew.
+  store_be64(g.memory + Paging::list, 0x280000 | 3);
+  p.change(other, false, 0, 0, 12);
+  {
+    const std::lock_guard lock(process().mutex);
+    process().mkeys.find(other)->free = true;
+  }
+  std::memset(g.memory + Paging::list, 0, 64);
+  p.change(other, true, 0x10000, 8 * 4096, 12);
+  CHECK(reached());
+  p.change(p.key, false, 0, 0, 12);
+  CHECK_FALSE(reached());
 }
 
 TEST_CASE("A region of all addresses has its parts when they are reached for", "[pci_test]") {

@@ -14,15 +14,15 @@ PageWait &wait_of(Qp &qp, PageSide side) {
   return side == PageSide::send ? qp.send_pages : qp.receive_pages;
 }
 
-// Pieces of memory by address, which do not overlap.
+// Pieces of memory of a key by address, which do not overlap.
 class GonePages {
  public:
-  explicit GonePages(SpanList gone) : gone_(std::move(gone)) {
+  GonePages(u32 index, SpanList gone) : index_(index), gone_(std::move(gone)) {
     std::sort(gone_.begin(), gone_.end(),
               [](const Span &a, const Span &b) { return a.address < b.address; });
   }
   bool operator()(const Span &s) const {
-    if (s.kind != Span::Kind::application) return false;
+    if (s.kind != Span::Kind::application || s.memory_key != index_) return false;
     const auto next = std::lower_bound(
         gone_.begin(), gone_.end(), s.address,
         [](const Span &g, u64 address) { return g.address + g.length <= address; });
@@ -30,6 +30,7 @@ class GonePages {
   }
 
  private:
+  const u32 index_;
   SpanList gone_;
 };
 
@@ -88,9 +89,9 @@ void pages_came(Qp &qp, PageSide side, bool failed) {
   qp_wake(qp);
 }
 
-void forget_pages(const SpanList &pages) {
+void forget_pages(u32 index, const SpanList &pages) {
   if (pages.empty()) return;
-  const GonePages gone(pages);
+  const GonePages gone(index, pages);
   for (const auto &[number, qp] : process().qps)
     for (const PageSide side : both_sides) take_from(*qp, side, gone);
 }

@@ -14,8 +14,9 @@ namespace softhca {
 bool wait_for_pages(Qp &, PageSide, const PageFault &);
 // They are there, or, `failed`, not going to come.
 void pages_came(Qp &, PageSide, bool failed);
-// Memory that is not behind its key any more: what is on its way there, or from there, fails.
-void forget_pages(const SpanList &gone);
+// Memory that is not behind this key any more: what is on its way there, or from there, fails.
+// By another key it may still be reached.
+void forget_pages(u32 index, const SpanList &gone);
 // The same for all that was reached by a key, which is destroyed or changed. If a work
 // request does that, the ones before it on the same side of the same QP are spared.
 void forget_key(u32 index);

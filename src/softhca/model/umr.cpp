@@ -315,7 +315,7 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
   const bool all = !k->free && (mask != 0 || !who.driver);
   apply_context(*k, context, mask);
   if (all) forget_key(k->index, who.qpn, PageSide::send);
-  else forget_pages(gone);
+  else forget_pages(k->index, gone);
   k->signature = std::move(rules);
   if ((mask & mask_signature_error) != 0) k->reports_signature_error = true;
   return Syndrome::ok;
