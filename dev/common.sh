@@ -6,7 +6,7 @@ build=${BUILD_DIR:-$here/build}
 source=$here
 state=$here/.run
 
-# What a build on a fresh Debian 12 needs, the demo included.
+# What a build on a fresh Debian 12 or Ubuntu 24.04 needs, the demo included.
 packages=(
   g++ meson ninja-build pkg-config libibverbs-dev librdmacm-dev nlohmann-json3-dev catch2
   libcli11-dev libfmt-dev libarchive-dev libpugixml-dev libcapstone-dev libdw-dev libelf-dev
@@ -76,6 +76,15 @@ install_packages() {
   [[ ! -f $build/build.ninja ]] || quietly configure meson setup --reconfigure "$build" "$source"
 }
 
+# Ubuntu 22.04 has an older Meson than meson.build asks for.
+check_meson() {
+  local want have
+  want=$(sed -n "s/^  meson_version: '>= \(.*\)',$/\1/p" "$source/meson.build")
+  have=$(meson --version)
+  [[ $(printf '%s\n' "$want" "$have" | sort -V | head -n 1) = "$want" ]] ||
+    fail "Meson $have is too old; as root: apt-get install python3-pip && pip3 install 'meson>=$want'"
+}
+
 # Builds the named targets, or everything.
 do_build() {
   mkdir -p "$state"
@@ -84,6 +93,7 @@ do_build() {
   flock 9
   install_packages
   if [[ ! -f $build/build.ninja ]]; then
+    check_meson
     say "configuring $build"
     # Options are words: no quotes.
     # shellcheck disable=SC2086
