@@ -2,11 +2,27 @@
    the tarball is built against. Hidden: it is nobody else's. */
 #define _GNU_SOURCE
 #include <link.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <time.h>
 
 #pragma GCC visibility push(hidden)
+
+/* Of 2.30, behind std::condition_variable::wait_for(), whose condition variables count in
+   CLOCK_REALTIME. If that clock is set meanwhile the wait is too short or too long. */
+int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock,
+                           const struct timespec *until) {
+  const long second = 1000000000;
+  struct timespec now, end;
+  if (clock_gettime(clock, &now) != 0 || clock_gettime(CLOCK_REALTIME, &end) != 0) abort();
+  end.tv_sec += until->tv_sec - now.tv_sec;
+  end.tv_nsec += until->tv_nsec - now.tv_nsec;
+  end.tv_sec += end.tv_nsec < 0 ? -1 : end.tv_nsec / second;
+  end.tv_nsec = (end.tv_nsec + second) % second;
+  return pthread_cond_timedwait(cond, mutex, &end);
+}
 
 /* Of 2.32. A program may have threads. */
 char __libc_single_threaded = 0;
