@@ -82,7 +82,8 @@ check_meson() {
   want=$(sed -n "s/^  meson_version: '>= \(.*\)',$/\1/p" "$source/meson.build")
   have=$(meson --version)
   [[ $(printf '%s\n' "$want" "$have" | sort -V | head -n 1) = "$want" ]] ||
-    fail "Meson $have is too old; as root: apt-get install python3-pip && pip3 install 'meson>=$want'"
+    fail "Meson $have is too old to build with, $want or newer is needed; the portable packages and the" \
+      "tarball run on older systems (README.md, Packages)"
 }
 
 # Builds the named targets, or everything.

@@ -26,7 +26,7 @@ class LibibverbsExp(MesonPackage):
     depends_on("rdma-core@32:")
     depends_on("nlohmann-json")
     depends_on("cli11@2:")
-    depends_on("fmt")
+    depends_on("fmt@9:")
     depends_on("capstone")
     depends_on("elfutils")
     depends_on("libarchive")
