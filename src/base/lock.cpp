@@ -12,7 +12,7 @@ namespace {
 pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 
 // Mutexes that this thread holds: only the first may wait at the gate.
-thread_local unsigned held = 0;
+[[gnu::tls_model("initial-exec")]] thread_local unsigned held = 0;
 
 // A thread that forks under a mutex of ours would wait for itself.
 void before_fork() {

@@ -13,11 +13,12 @@
 
 namespace ibvexp {
 
+LogLevel lowest_logged = LogLevel::warn;
+
 namespace {
 
 constexpr std::string_view prefix = "ibvexp: ";
 
-LogLevel lowest = LogLevel::warn;
 const char *log_file = "";
 
 // Opened once and left open. A file that cannot be opened falls back to
@@ -58,11 +59,9 @@ void put(int fd, const char *line, std::size_t length) {
 }  // namespace
 
 void set_log(LogLevel level, const char *file) {
-  lowest = level;
+  lowest_logged = level;
   log_file = file;
 }
-
-bool log_enabled(LogLevel level) { return level <= lowest; }
 
 void log(LogLevel level, const char *format, ...) {
   if (!log_enabled(level)) return;

@@ -15,7 +15,8 @@ enum class LogLevel : std::uint8_t { error, warn, info, debug };
 // caller's and must last; empty: standard error.
 void set_log(LogLevel level, const char *file);
 
-bool log_enabled(LogLevel level);
+[[gnu::visibility("hidden")]] extern LogLevel lowest_logged;
+inline bool log_enabled(LogLevel level) { return level <= lowest_logged; }
 
 [[gnu::format(printf, 2, 3)]] void log(LogLevel level, const char *format, ...);
 

@@ -35,7 +35,9 @@ OpenLibrary *real_dlopen() {
   return found;
 }
 
-const Real &real() {
+std::atomic<const Real *> known_real{nullptr};
+
+const Real &find_all_real() {
   static const Real found = [] {
     Real r{};
 #define IBVEXP_REAL_LOAD(name, version) \
@@ -44,6 +46,7 @@ const Real &real() {
 #undef IBVEXP_REAL_LOAD
     return r;
   }();
+  known_real.store(&found, std::memory_order_release);
   return found;
 }
 

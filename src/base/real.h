@@ -7,6 +7,8 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 
+#include <atomic>
+
 namespace ibvexp {
 
 // name, version node. The node is named because an unversioned look-up finds
@@ -53,7 +55,12 @@ struct Real {
 
 // Looked up at the first call. A function that exists nowhere is null; that can
 // only be one that the installed rdma-core does not have.
-const Real &real();
+[[gnu::visibility("hidden")]] extern std::atomic<const Real *> known_real;
+const Real &find_all_real();
+inline const Real &real() {
+  const Real *const known = known_real.load(std::memory_order_acquire);
+  return known != nullptr ? *known : find_all_real();
+}
 
 // Whether ibv_dm shows its handle, which it does since release 35 for the sake of those
 // who import it.

@@ -106,7 +106,9 @@ void complain_of_unknown(const char *const *environment, Complain complain) {
   }
 }
 
-const Options &process_options() {
+std::atomic<const Options *> known_options{nullptr};
+
+const Options &read_process_options() {
   static const Options parsed = [] {
     // Nothing that makes a privileged program write files.
     const Options read = parse_options(
@@ -115,6 +117,7 @@ const Options &process_options() {
     set_log(read.log_level, read.log_file);
     return read;
   }();
+  known_options.store(&parsed, std::memory_order_release);
   return parsed;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "base/log.h"
@@ -43,7 +44,12 @@ void complain_of_unknown(const char *const *environment, Complain complain);
 
 // Those of this process. The first call reads them; the library makes that call
 // when it is loaded, so that none is made from a data path.
-const Options &process_options();
+[[gnu::visibility("hidden")]] extern std::atomic<const Options *> known_options;
+const Options &read_process_options();
+inline const Options &process_options() {
+  const Options *const known = known_options.load(std::memory_order_acquire);
+  return known != nullptr ? *known : read_process_options();
+}
 
 // Whether IBVEXP_BEYOND asks for it. none and by_default are never asked for.
 inline bool switched_on(Beyond b) {

@@ -23,16 +23,14 @@ ContextState::ContextState(ibv_context *of)
       refused_send_flags(refused_flags()),
       native{of->ops.post_send, of->ops.poll_cq, of->ops.bind_mw} {}
 
-const ibv_device_attr &ContextState::device() {
+const ibv_device_attr &ContextState::ask_for_device() {
   static constexpr ibv_device_attr nothing{};
-  if (!device_known_.load(std::memory_order_acquire)) {
-    ibv_device_attr asked{};
-    if (ibv_query_device(context, &asked) != 0) return nothing;  // the next call asks again
-    const MutexGuard guard(device_mutex_);
-    if (!device_known_.load(std::memory_order_relaxed)) {
-      device_ = asked;
-      device_known_.store(true, std::memory_order_release);
-    }
+  ibv_device_attr asked{};
+  if (ibv_query_device(context, &asked) != 0) return nothing;  // the next call asks again
+  const MutexGuard guard(device_mutex_);
+  if (!device_known_.load(std::memory_order_relaxed)) {
+    device_ = asked;
+    device_known_.store(true, std::memory_order_release);
   }
   return device_;
 }

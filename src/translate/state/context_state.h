@@ -94,7 +94,9 @@ struct ContextState {
 
   // Limits of the device, asked for at the first call. Zeros if it does not
   // answer.
-  const ibv_device_attr &device();
+  const ibv_device_attr &device() {
+    return device_known_.load(std::memory_order_acquire) ? device_ : ask_for_device();
+  }
 
   // Queue pairs by number. Entries come and go with the queue pair; the states
   // themselves stay until the context closes, so that a poller that races with
@@ -152,6 +154,8 @@ struct ContextState {
   }
 
   // Distinguishes our tables from those of another copy of the library.
+  const ibv_device_attr &ask_for_device();
+
   const void *const owner = &identity;
   static const char identity;
 
