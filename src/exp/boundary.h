@@ -70,12 +70,16 @@ template <EntryId id, class T>
   }
 }
 
-// The program has called an experimental verb with this.
-template <class T>
-void note_legacy(T *first) noexcept {
-  ibv_context *const context = context_of(first);
-  ContextState *const state = context != nullptr ? find_state(context) : nullptr;
-  if (state != nullptr) state->is_legacy.store(true, std::memory_order_relaxed);
+// The state of a call: it came through our table, or through a symbol, which has attached. Null
+// where its object has no context, or the call none.
+template <class... Args>
+[[gnu::always_inline]] inline ContextState *state_of(Args... arguments) noexcept {
+  if constexpr (StartsWithContext<Args...>) {
+    ibv_context *const context = context_of(std::get<0>(std::tuple(arguments...)));
+    return context != nullptr ? attached(context) : nullptr;
+  } else {
+    return nullptr;
+  }
 }
 
 // An object that was destroyed: its front has nothing behind it.
@@ -87,14 +91,12 @@ bool is_gone(T argument) noexcept {
   else return false;
 }
 
-// Calls the handler, with the state of the context if it takes one. There is a
-// state: the call came through our table, or through a symbol, which has attached.
+// Calls the handler, with the state of the context if it takes one.
 template <EntryId id, class... Args>
-[[gnu::always_inline]] inline auto serve(Args... arguments) {
-  if constexpr (requires(ContextState & state) { handler<id>(state, arguments...); }) {
+[[gnu::always_inline]] inline auto serve(ContextState *state, Args... arguments) {
+  if constexpr (requires { handler<id>(*state, arguments...); }) {
     static_assert(StartsWithContext<Args...>, "whose state?");
-    return handler<id>(*attached(context_of(std::get<0>(std::tuple(arguments...)))),
-                       unwrapped<id>(arguments)...);
+    return handler<id>(*state, unwrapped<id>(arguments)...);
   } else {
     return handler<id>(unwrapped<id>(arguments)...);
   }
@@ -173,8 +175,10 @@ struct SlotCall {
   }
 
   static R call_any(Args... arguments) noexcept {
-    if constexpr (!detail::is_hot(id) && detail::StartsWithContext<Args...>)
-      detail::note_legacy(std::get<0>(std::tuple(arguments...)));
+    ContextState *const state = detail::state_of(arguments...);
+    // The program has called an experimental verb.
+    if constexpr (!detail::is_hot(id))
+      if (state != nullptr) state->is_legacy.store(true, std::memory_order_relaxed);
     if constexpr (!served) {
       return refuse(unsupported(id).code, arguments...);
     } else {
@@ -187,14 +191,14 @@ struct SlotCall {
           return refuse(invalid(id, "object", 0, "destroyed before").code, arguments...);
         // What is no object of the kind may have none.
         if constexpr (detail::StartsWithContext<Args...>) {
-          if (context_of(std::get<0>(std::tuple(arguments...))) == nullptr) [[unlikely]]
+          if (state == nullptr) [[unlikely]]
             return refuse(invalid(id, "context", 0, "must not be null").code, arguments...);
         }
       }
       [[maybe_unused]] const std::conditional_t<detail::is_hot(id), detail::Nothing, Uncancelled>
           whole;
       try {
-        const auto result = detail::serve<id>(arguments...);
+        const auto result = detail::serve<id>(state, arguments...);
         if constexpr (!detail::is_hot(id)) detail::log_answer(row(id).name.data(), result.error());
         if (result) [[likely]]
           return detail::deliver<R>(result);
