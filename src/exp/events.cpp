@@ -37,7 +37,7 @@ void show_object(ContextState *state, ibv_async_event &event) noexcept {
   switch (named_by(event.event_type)) {
     case Names::qp:
       if (queue::before(event.element.qp) == nullptr && state != nullptr)
-        translate::show_xrc_receiver(*state, event);
+        translate::show_xrc_receiver(event);
       else event.element.qp = queue::shown(event.element.qp);
       break;
     case Names::cq:

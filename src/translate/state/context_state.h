@@ -127,7 +127,6 @@ struct ContextState {
   Retired<OwnedKey> retired_keys;
   Handles<DcTarget> targets;
   Handles<DeviceMemory> device_memory;
-  std::unordered_map<const ibv_xrc_domain *, XrcReceivers> xrc_domains;
   Handles<LegacySrq> legacy_srqs;
   std::unordered_map<const ibv_srq *, LegacySrq *> shown_srqs;  // by rdma-core's queue
   Handles<KeyListMemory> key_lists;

@@ -91,14 +91,6 @@ struct DcTarget {
   std::shared_ptr<engine::Endpoint> endpoint;  // if the engine drives what it receives with
 };
 
-// The receive queue pairs of an XRC domain that this process is registered with,
-// by number; once for each time.
-struct XrcReceiver {
-  ibv_qp *qp;
-  bool opened;  // not created by this process
-};
-using XrcReceivers = std::unordered_multimap<std::uint32_t, XrcReceiver>;
-
 // A shared receive queue of legacy XRC; the handle leads to rdma-core's.
 struct LegacySrq {
   ibv_srq_legacy handle{};  // first

@@ -30,10 +30,21 @@ namespace {
 
 ibv_xrcd *modern(ibv_xrc_domain *domain) { return reinterpret_cast<ibv_xrcd *>(domain); }
 
+// The receive queue pairs of a domain that this process is registered with, by number; once for
+// each time.
+struct Receiver {
+  ibv_qp *qp;
+  bool opened;  // not created by this process
+};
+struct Domain {
+  ibv_context *context;
+  std::unordered_multimap<std::uint32_t, Receiver> receivers;
+};
+
 // All domains that are open in the process: what was closed is freed memory.
 struct Domains {
   Mutex mutex;
-  std::unordered_map<const ibv_xrc_domain *, ibv_context *> open;
+  std::unordered_map<const ibv_xrc_domain *, Domain> open;
 };
 Domains &domains() {
   // Never destroyed: domains may be closed from destructors at exit.
@@ -45,16 +56,10 @@ Error no_domain(EntryId entry) {
   return invalid(entry, "xrc_domain", 0, "not opened here, or closed");
 }
 
-// The caller holds the mutex.
-XrcReceivers *find(ContextState &state, const ibv_xrc_domain *domain) {
-  const auto found = state.xrc_domains.find(domain);
-  return found != state.xrc_domains.end() ? &found->second : nullptr;
-}
-
-Result<void> check_open(EntryId entry, ContextState &state, const ibv_xrc_domain *domain) {
-  const MutexGuard guard(state.mutex);
-  if (find(state, domain) == nullptr) return no_domain(entry);
-  return {};
+// Null: not open. The caller holds the mutex.
+Domain *find(Domains &all, const ibv_xrc_domain *domain) {
+  const auto found = all.open.find(domain);
+  return found != all.open.end() ? &found->second : nullptr;
 }
 
 // ibv_destroy_qp() of a queue pair from ibv_open_qp() makes libmlx5 free a
@@ -82,7 +87,7 @@ int destroy_opened(ibv_qp *qp) {
   return ioctl(qp->context->cmd_fd, RDMA_VERBS_IOCTL, command) == 0 ? 0 : errno;
 }
 
-int destroy(XrcReceiver receiver) {
+int destroy(Receiver receiver) {
   if (receiver.opened && mlx5dv_is_supported(receiver.qp->context->device))
     return destroy_opened(receiver.qp);
   return positive(real().ibv_destroy_qp(receiver.qp));
@@ -105,17 +110,18 @@ class Handle {
   ibv_qp *get() const { return receiver_.qp; }
 
   // Registers it with this process. Throws bad_alloc.
-  Result<void> keep(EntryId entry, ContextState &state, ibv_xrc_domain *domain) {
-    const MutexGuard guard(state.mutex);
-    XrcReceivers *receivers = find(state, domain);
-    if (receivers == nullptr) return no_domain(entry);
-    receivers->emplace(receiver_.qp->qp_num, receiver_);
+  Result<void> keep(EntryId entry, ibv_xrc_domain *domain) {
+    Domains &all = domains();
+    const MutexGuard guard(all.mutex);
+    Domain *const known = find(all, domain);
+    if (known == nullptr) return no_domain(entry);
+    known->receivers.emplace(receiver_.qp->qp_num, receiver_);
     receiver_.qp = nullptr;
     return {};
   }
 
  private:
-  XrcReceiver receiver_;
+  Receiver receiver_;
 };
 
 ibv_qp *open(ibv_xrc_domain *domain, std::uint32_t number) {
@@ -130,15 +136,15 @@ ibv_qp *open(ibv_xrc_domain *domain, std::uint32_t number) {
 // Whoever has the domain may change its queue pairs, registered or not: calls
 // work(queue pair), which returns an errno value.
 template <class Work>
-Result<void> with(EntryId entry, ContextState &state, ibv_xrc_domain *domain, std::uint32_t number,
-                  Work work) {
+Result<void> with(EntryId entry, ibv_xrc_domain *domain, std::uint32_t number, Work work) {
   ibv_qp *registered = nullptr;
   {
-    const MutexGuard guard(state.mutex);
-    const XrcReceivers *receivers = find(state, domain);
-    if (receivers == nullptr) return no_domain(entry);
-    const auto found = receivers->find(number);
-    if (found != receivers->end()) registered = found->second.qp;
+    Domains &all = domains();
+    const MutexGuard guard(all.mutex);
+    const Domain *const known = find(all, domain);
+    if (known == nullptr) return no_domain(entry);
+    const auto found = known->receivers.find(number);
+    if (found != known->receivers.end()) registered = found->second.qp;
   }
   KeepErrno keep;
   const Handle borrowed(registered == nullptr ? open(domain, number) : nullptr, true);
@@ -156,18 +162,17 @@ Result<void> with(EntryId entry, ContextState &state, ibv_xrc_domain *domain, st
 ibv_context *context_of_domain(const ibv_xrc_domain *domain) noexcept {
   Domains &all = domains();
   const MutexGuard guard(all.mutex);
-  const auto found = all.open.find(domain);
-  return found != all.open.end() ? found->second : nullptr;
+  const Domain *const known = find(all, domain);
+  return known != nullptr ? known->context : nullptr;
 }
 
 void forget_domains(const ibv_context *context) noexcept {
   Domains &all = domains();
   const MutexGuard guard(all.mutex);
-  std::erase_if(all.open, [context](const auto &known) { return known.second == context; });
+  std::erase_if(all.open, [context](const auto &known) { return known.second.context == context; });
 }
 
-Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *context, int fd,
-                                         int oflag) {
+Result<ibv_xrc_domain *> open_xrc_domain(ibv_context *context, int fd, int oflag) {
   constexpr EntryId opening = EntryId::ibv_open_xrc_domain;
   if (fd == -1 && (oflag & O_CREAT) == 0)
     return invalid(opening, "oflag", static_cast<unsigned>(oflag),
@@ -181,39 +186,29 @@ Result<ibv_xrc_domain *> open_xrc_domain(ContextState &state, ibv_context *conte
   if (!made) return keep.reason();
   auto *domain = reinterpret_cast<ibv_xrc_domain *>(made.get());
   // One of that address may have been closed without our seeing it.
-  {
-    const MutexGuard guard(state.mutex);
-    state.xrc_domains.insert_or_assign(domain, XrcReceivers());
-  }
-  const MutexGuard guard(domains().mutex);
-  domains().open.insert_or_assign(domain, context);
+  Domains &all = domains();
+  const MutexGuard guard(all.mutex);
+  all.open.insert_or_assign(domain, Domain{context, {}});
   static_cast<void>(made.release());
   return domain;
 }
 
-Result<void> close_xrc_domain(ContextState &state, ibv_xrc_domain *domain) {
+Result<void> close_xrc_domain(ibv_xrc_domain *domain) {
   constexpr EntryId closing = EntryId::ibv_close_xrc_domain;
-  decltype(state.xrc_domains)::node_type gone;
-  decltype(Domains::open)::node_type name;
+  decltype(Domains::open)::node_type gone;
   {
     // Out first: of two threads that close it one finds nothing.
-    const MutexGuard guard(state.mutex);
-    gone = state.xrc_domains.extract(domain);
+    Domains &all = domains();
+    const MutexGuard guard(all.mutex);
+    gone = all.open.extract(domain);
   }
   if (!gone) return no_domain(closing);
-  {
-    const MutexGuard guard(domains().mutex);
-    name = domains().open.extract(domain);
-  }
   KeepErrno keep;
   const auto closed = outcome(ibv_close_xrcd(modern(domain)));
   if (closed) return closed;
-  {
-    const MutexGuard guard(domains().mutex);
-    domains().open.insert(std::move(name));
-  }
-  const MutexGuard guard(state.mutex);
-  state.xrc_domains.insert(std::move(gone));
+  Domains &all = domains();
+  const MutexGuard guard(all.mutex);
+  all.open.insert(std::move(gone));
   return closed;
 }
 
@@ -226,9 +221,7 @@ Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {
   if (domain == nullptr) return invalid(creating, "xrc_domain", 0, "must not be null");
   // The request names no context that could have been attached on the way here.
   ibv_context *const context = context_of_domain(domain);
-  ContextState *state = context != nullptr ? find_state(context) : nullptr;
-  if (state == nullptr) return no_domain(creating);
-  if (const auto checked = check_open(creating, *state, domain); !checked) return checked;
+  if (context == nullptr || find_state(context) == nullptr) return no_domain(creating);
 
   ibv_qp_init_attr_ex wanted{};
   wanted.qp_context = attr->qp_context;
@@ -239,25 +232,25 @@ Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {
   Handle made(queue::create_native(domain->context, wanted), false);
   if (!made) return keep.reason();
   const std::uint32_t known_by = made.get()->qp_num;
-  if (const auto kept = made.keep(creating, *state, domain); !kept) return kept;
+  if (const auto kept = made.keep(creating, domain); !kept) return kept;
   *number = known_by;
   return {};
 }
 
-Result<void> modify_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number,
-                               ibv_qp_attr *attr, int mask) {
+Result<void> modify_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_qp_attr *attr,
+                               int mask) {
   constexpr EntryId modifying = EntryId::ibv_modify_xrc_rcv_qp;
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
-  return with(modifying, state, domain, number,
+  return with(modifying, domain, number,
               [&](ibv_qp *qp) { return real().ibv_modify_qp(qp, attr, mask); });
 }
 
-Result<void> query_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number,
-                              ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init) {
+Result<void> query_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_qp_attr *attr,
+                              int mask, ibv_qp_init_attr *init) {
   constexpr EntryId querying = EntryId::ibv_query_xrc_rcv_qp;
   if (attr == nullptr) return invalid(querying, "attributes", 0, "must not be null");
   if (init == nullptr) return invalid(querying, "init_attr", 0, "must not be null");
-  return with(querying, state, domain, number, [&](ibv_qp *qp) {
+  return with(querying, domain, number, [&](ibv_qp *qp) {
     ibv_qp_attr now{};
     ibv_qp_init_attr made{};
     const int error = real().ibv_query_qp(qp, &now, mask, &made);
@@ -269,9 +262,9 @@ Result<void> query_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::
   });
 }
 
-Result<void> reg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number) {
+Result<void> reg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
   constexpr EntryId registering = EntryId::ibv_reg_xrc_rcv_qp;
-  if (const auto checked = check_open(registering, state, domain); !checked) return checked;
+  if (context_of_domain(domain) == nullptr) return no_domain(registering);
   KeepErrno keep;
   Handle opened(open(domain, number), true);
   if (!opened) {
@@ -280,34 +273,37 @@ Result<void> reg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::ui
       return invalid(registering, "xrc_qp_num", number, "no such queue pair in the domain");
     return reason;
   }
-  return opened.keep(registering, state, domain);
+  return opened.keep(registering, domain);
 }
 
-Result<void> unreg_xrc_rcv_qp(ContextState &state, ibv_xrc_domain *domain, std::uint32_t number) {
+Result<void> unreg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
   constexpr EntryId leaving = EntryId::ibv_unreg_xrc_rcv_qp;
-  XrcReceivers::node_type gone;
+  decltype(Domain::receivers)::node_type gone;
   {
-    const MutexGuard guard(state.mutex);
-    XrcReceivers *receivers = find(state, domain);
-    if (receivers == nullptr) return no_domain(leaving);
-    if (const auto found = receivers->find(number); found != receivers->end())
-      gone = receivers->extract(found);
+    Domains &all = domains();
+    const MutexGuard guard(all.mutex);
+    Domain *const known = find(all, domain);
+    if (known == nullptr) return no_domain(leaving);
+    if (const auto found = known->receivers.find(number); found != known->receivers.end())
+      gone = known->receivers.extract(found);
   }
   if (!gone) return invalid(leaving, "xrc_qp_num", number, "not registered by this process");
   KeepErrno keep;
   const int error = destroy(gone.mapped());
   if (error == 0) return {};
-  const MutexGuard guard(state.mutex);
-  if (XrcReceivers *receivers = find(state, domain)) receivers->insert(std::move(gone));
+  Domains &all = domains();
+  const MutexGuard guard(all.mutex);
+  if (Domain *const known = find(all, domain)) known->receivers.insert(std::move(gone));
   return Error{error};
 }
 
-void show_xrc_receiver(ContextState &state, ibv_async_event &event) noexcept {
+void show_xrc_receiver(ibv_async_event &event) noexcept {
   const ibv_qp *const qp = event.element.qp;
   const auto number = [&]() -> std::optional<std::uint32_t> {
-    const MutexGuard guard(state.mutex);
-    for (const auto &[domain, receivers] : state.xrc_domains)
-      for (const auto &[known_by, receiver] : receivers)
+    Domains &all = domains();
+    const MutexGuard guard(all.mutex);
+    for (const auto &[domain, known] : all.open)
+      for (const auto &[known_by, receiver] : known.receivers)
         if (receiver.qp == qp) return known_by;
     return {};
   }();
