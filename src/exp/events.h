@@ -1,14 +1,12 @@
-// The objects that asynchronous events name.
+// Asynchronous events, with the objects that the program knows.
 #pragma once
 
 #include "translate/state/context_state.h"
 
 namespace ibvexp {
 
-// What the program knows, for what rdma-core names.
-void show_object(ContextState *state, ibv_async_event &event) noexcept;
-
-// And back, to acknowledge it: the program's object counts it, too.
-void acknowledge_object(ibv_async_event &event) noexcept;
+// The base verbs of these names.
+int get_async_event(ibv_context *context, ibv_async_event *event) noexcept;
+void ack_async_event(ibv_async_event *event) noexcept;
 
 }  // namespace ibvexp

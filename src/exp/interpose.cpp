@@ -356,16 +356,10 @@ IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) {
 }
 
 IBVEXP_INTERPOSED int ibv_get_async_event(ibv_context *context, ibv_async_event *event) {
-  const int error = real().ibv_get_async_event(context, event);
-  if (error == 0) show_object(find_state(context), *event);
-  return error;
+  return get_async_event(context, event);
 }
 
-IBVEXP_INTERPOSED void ibv_ack_async_event(ibv_async_event *event) {
-  ibv_async_event known = *event;
-  acknowledge_object(known);
-  real().ibv_ack_async_event(&known);
-}
+IBVEXP_INTERPOSED void ibv_ack_async_event(ibv_async_event *event) { ack_async_event(event); }
 
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
   if (mr == nullptr) return missing("ibv_dereg_mr", "the region");

@@ -323,6 +323,7 @@ void complete_on(ContextState &state, SrqFront &front, const ibv_cq *cq) {
 }
 
 void show_as(SrqFront &front, ibv_srq *shown) noexcept {
+  front.own.held = shown;
   if (is_driven(&front)) front.own.engine->queue.srq = front.own.engine->endpoint.srq = shown;
 }
 

@@ -122,6 +122,7 @@ struct SrqFront {
     bool joined;
     bool tags;  // matches them
     std::uint32_t joining;
+    ibv_srq *held;  // what the program holds: shown, or an object of legacy XRC
     SrqFront *next_free;
   } own;
 };

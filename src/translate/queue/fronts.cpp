@@ -139,6 +139,7 @@ ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces
   front.shown.context = state->context;
   front.own.inner = &state->behind->data;
   front.own.back = back;
+  front.own.held = &front.shown;
   try {
     if (by == By::engine) drive(*state, front, facts, max_pieces);
     if (cq != nullptr) complete_on(*state, front, cq);

@@ -112,7 +112,7 @@ struct ContextState {
   NumberTable<IndirectKey> keys;
 
   // What most contexts never have: while it is false, nobody has to look with the mutex.
-  std::atomic<bool> has_environment{false}, has_legacy_srqs{false}, has_domain_shares{false};
+  std::atomic<bool> has_environment{false}, has_domain_shares{false};
 
   // Everything below, and changes to the above. Never held across a call into
   // rdma-core.
@@ -128,7 +128,6 @@ struct ContextState {
   Handles<DcTarget> targets;
   Handles<DeviceMemory> device_memory;
   Handles<LegacySrq> legacy_srqs;
-  std::unordered_map<const ibv_srq *, LegacySrq *> shown_srqs;  // by rdma-core's queue
   Handles<KeyListMemory> key_lists;
   Handles<ResDomain> res_domains;
   Handles<ResDomain> left_domains;  // destroyed, and still in use

@@ -131,16 +131,11 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   fill(*legacy, made.get(), number, domain, wanted);
 
   const MutexGuard guard(state.mutex);
-  state.has_legacy_srqs.store(true, std::memory_order_relaxed);
   LegacySrq *shown = state.legacy_srqs.add(std::move(legacy));
+  // Where events find it.
   if (queue::SrqFront *front = queue::before(made.get()))
     queue::show_as(*front, reinterpret_cast<ibv_srq *>(&shown->handle));
-  try {
-    state.shown_srqs.insert_or_assign(made.get(), shown);
-  } catch (...) {
-    state.legacy_srqs.take(shown);
-    throw;
-  }
+  else made->srq_context = shown;
   install(state);
   static_cast<void>(made.release());
   attr->attr = wanted.attr;
@@ -159,32 +154,24 @@ int destroy_srq(ibv_srq *srq) {
   ContextState *state = is_legacy(srq) ? find_state(srq->context) : nullptr;
   if (state == nullptr) return destroy_real(srq);
   Handles<LegacySrq>::Node gone;
-  decltype(state->shown_srqs)::node_type shown;
   {
     // Out first: of two threads that free it one finds nothing.
     const MutexGuard guard(state->mutex);
     gone = state->legacy_srqs.take(srq);
-    if (gone) shown = state->shown_srqs.extract(behind(srq));
   }
   if (!gone) {
     log(LogLevel::warn, "ibv_destroy_srq: srq: destroyed before");
     return EINVAL;
   }
   const int error = destroy_real(behind(srq));
-  if (error != 0) {
-    const MutexGuard guard(state->mutex);
-    state->shown_srqs.insert(std::move(shown));
-  }
   static_cast<void>(state->settle(state->legacy_srqs, std::move(gone), error));
   return error;
 }
 
 void show_srq(ContextState &state, ibv_async_event &event) {
   const MutexGuard guard(state.mutex);
-  const auto found = state.shown_srqs.find(event.element.srq);
-  event.element.srq = found != state.shown_srqs.end()
-                          ? reinterpret_cast<ibv_srq *>(&found->second->handle)
-                          : queue::shown(event.element.srq);
+  if (LegacySrq *known = state.legacy_srqs.find(event.element.srq->srq_context))
+    event.element.srq = reinterpret_cast<ibv_srq *>(&known->handle);
 }
 
 }  // namespace ibvexp::translate

@@ -20,8 +20,8 @@ int modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int mask);
 int query_srq(ibv_srq *srq, ibv_srq_attr *attr);
 int destroy_srq(ibv_srq *srq);
 
-// An event of a shared receive queue names rdma-core's: what the program knows instead, in a
-// context that has had such queues.
+// An event of a shared receive queue without a front names rdma-core's: what the program knows
+// instead.
 void show_srq(ContextState &state, ibv_async_event &event);
 
 }  // namespace ibvexp::translate
