@@ -186,9 +186,8 @@ IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
 
 // The requests of a queue pair are counted, and a reset takes them away.
 IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask) {
-  return on_behind("ibv_modify_qp", qp, [&](ibv_qp *back) {
-    return translate::modify_base_qp(find_state(qp->context), back, attr, attr_mask);
-  });
+  return on_behind("ibv_modify_qp", qp,
+                   [&](ibv_qp *back) { return translate::modify_base_qp(back, attr, attr_mask); });
 }
 
 IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,

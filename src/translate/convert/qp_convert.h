@@ -5,6 +5,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs_exp.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace ibvexp::translate {
@@ -142,6 +143,13 @@ constexpr int to_modern_qp_mask(std::uint64_t exp_mask) {
   if ((exp_mask & IBV_EXP_QP_RATE_LIMIT) != 0) mask |= IBV_QP_RATE_LIMIT;
   return mask;
 }
+
+// Up to alt_timeout the structures of both ages coincide.
+static_assert(offsetof(ibv_exp_qp_attr, qp_access_flags) ==
+                  offsetof(ibv_qp_attr, qp_access_flags) &&
+              offsetof(ibv_exp_qp_attr, alt_ah_attr) == offsetof(ibv_qp_attr, alt_ah_attr) &&
+              offsetof(ibv_exp_qp_attr, port_num) == offsetof(ibv_qp_attr, port_num) &&
+              offsetof(ibv_exp_qp_attr, alt_timeout) == offsetof(ibv_qp_attr, alt_timeout));
 
 // (modern <- exp) The legacy structure has the modern one's members and more, in
 // another size: member by member. mask: what the request is about.

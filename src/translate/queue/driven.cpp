@@ -491,12 +491,15 @@ void follow(QpFront &front, ibv_qp_state to) noexcept {
     endpoint.receive.reset();
     endpoint.receive.held_for = endpoint.frames ? &front.shown : nullptr;
   }
-  // libmlx5 has just written the record of a raw packet QP from its own count.
-  if (to == IBV_QPS_RTR && front.own.receive != nullptr && endpoint.receive.buffer != nullptr) {
-    const Guard guard(endpoint.receive.lock);
-    endpoint.receive.ring();
+  if (to == IBV_QPS_RTR) {
+    // libmlx5 has just written the record of a raw packet QP from its own count.
+    if (endpoint.frames && front.own.receive != nullptr && endpoint.receive.buffer != nullptr) {
+      const Guard guard(endpoint.receive.lock);
+      endpoint.receive.ring();
+    }
+  } else if (front.own.send != nullptr) {
+    endpoint.send.select(to >= IBV_QPS_RTS);
   }
-  if (front.own.send != nullptr) endpoint.send.select(to >= IBV_QPS_RTS);
 }
 
 void follow(ContextState &state, const ibv_qp *guest, ibv_qp_state to) noexcept {

@@ -38,6 +38,10 @@ struct SendQueue;
 struct SharedReceiver;
 }  // namespace ibvexp::engine
 
+namespace ibvexp {
+struct QpState;
+}
+
 namespace ibvexp::queue {
 
 // Whose data path an object has (driven.h).
@@ -59,6 +63,7 @@ struct QpFront {
     ibv_qp *back;
     // What serves the object behind.
     const ibv_context_ops *inner;
+    QpState *known;  // what verbs keep about it; null: nothing
     // Null: libmlx5 drives that side, or both.
     engine::SendQueue *send;
     engine::ReceiveQueue *receive;

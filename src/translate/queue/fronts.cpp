@@ -180,12 +180,6 @@ void destroy_behind(ibv_qp *back) noexcept { real().ibv_destroy_qp(back); }
 void destroy_behind(ibv_cq *back) noexcept { real().ibv_destroy_cq(back); }
 void destroy_behind(ibv_srq *back) noexcept { real().ibv_destroy_srq(back); }
 
-void refresh(QpFront &front) noexcept {
-  // Threads may ask at the same time.
-  engine::set_relaxed(front.shown.state, front.own.back->state);
-  engine::set_relaxed(front.shown.pd, front.own.back->pd);
-}
-
 void restart(QpFront &front) noexcept {
   const auto begin = [](auto &queues) {
     queues.hot.scur_post = queues.hot.last_post = 0;

@@ -51,8 +51,11 @@ Object *before_or_destroyed(ContextState *state, Object *back, const About &...a
   }
 }
 
-// What changes about a public structure, from the object behind.
-void refresh(QpFront &front) noexcept;
+// What changes about a public structure, from the object behind. Threads may ask at the same time.
+inline void refresh(QpFront &front) noexcept {
+  engine::set_relaxed(front.shown.state, front.own.back->state);
+  engine::set_relaxed(front.shown.pd, front.own.back->pd);
+}
 
 // After a reset: counters that a direct program has moved begin again.
 void restart(QpFront &front) noexcept;

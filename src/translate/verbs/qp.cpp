@@ -69,6 +69,7 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, bool 
     // A number that is taken was freed without our seeing it: its state goes back.
     QpState *stale = state.qps.find(qp->qp_num);
     state.qps.set(qp->qp_num, &entry);
+    if (queue::QpFront *front = queue::before(qp)) front->own.known = &entry;
     if (stale != nullptr) state.qp_pool.give_back(*stale);
   } catch (...) {
     if (entry.raw) need_cq(state, entry.recv_cq).remove_raw(queue::shown(qp));
@@ -444,9 +445,20 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
 
 namespace {
 
+// What is kept about one of rdma-core's queue pairs; either may be null.
+struct Known {
+  queue::QpFront *front;
+  QpState *state;
+};
+Known known_of(ibv_qp *qp) {
+  queue::QpFront *const front = queue::before(qp);
+  if (front != nullptr) return {front, front->own.known};
+  return {nullptr, find_qp(find_state(qp->context), qp)};
+}
+
 // Of the DC transport.
 bool is_initiator(const QpState *known, const ibv_qp *qp) {
-  return known != nullptr && qp->qp_type == IBV_QPT_DRIVER;
+  return qp->qp_type == IBV_QPT_DRIVER && known != nullptr;
 }
 
 // The port that an initiator was given, by whatever way.
@@ -502,48 +514,65 @@ Result<void> check_entropy(const QpState *known, ibv_qp *qp, const ibv_exp_qp_at
   return {};
 }
 
-// Any queue pair, by whatever door. Not so for targets.
-int modify_known(ContextState *state, QpState *known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
-  const int error = is_initiator(known, qp) ? modify_initiator(*known, qp, attr, mask)
-                                            : real().ibv_modify_qp(qp, &attr, mask);
-  if (error != 0) return error;
-  if (queue::QpFront *front = queue::before(qp)) {
-    queue::refresh(*front);
-    if ((mask & IBV_QP_STATE) != 0) {
-      if (attr.qp_state == IBV_QPS_RESET) queue::restart(*front);
-      queue::follow(*front, attr.qp_state);
-    }
-  } else if (state != nullptr && (mask & IBV_QP_STATE) != 0) {
-    queue::follow(*state, qp, attr.qp_state);
-  }
-  if (known != nullptr) {
-    if ((mask & IBV_QP_PORT) != 0) known->port = attr.port_num;
-    // A reset takes all requests away, without completions.
-    if ((mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RESET) known->builders.forget();
-  }
-  // The queue pair has changed, whatever the device says of the port.
+// The queue pair has changed, whatever the device says of the port.
+[[gnu::noinline, gnu::cold]] void try_to_spread_packets(QpState *known, ibv_qp *qp) {
   const int before = errno;
   if (const int refused = spread_packets(known, qp); refused != 0) {
     log(LogLevel::warn, "ibv_exp_modify_qp: flow_entropy: the device takes no source port: %s",
         std::strerror(refused));
     errno = before;
   }
+}
+
+// After a change of state.
+[[gnu::noinline]] void follow(const Known &of, ibv_qp *qp, ibv_qp_state to) {
+  if (of.front != nullptr) {
+    if (to == IBV_QPS_RESET) queue::restart(*of.front);
+    queue::follow(*of.front, to);
+  } else if (ContextState *state = find_state(qp->context)) {
+    queue::follow(*state, qp, to);
+  }
+  // A reset takes all requests away, without completions.
+  if (of.state != nullptr && to == IBV_QPS_RESET) of.state->builders.forget();
+}
+
+// Any queue pair, by whatever door. Not so for targets.
+[[gnu::always_inline]] inline int modify_known(const Known &of, ibv_qp *qp, ibv_qp_attr &attr,
+                                               int mask) {
+  const int error = is_initiator(of.state, qp) ? modify_initiator(*of.state, qp, attr, mask)
+                                               : real().ibv_modify_qp(qp, &attr, mask);
+  if (error != 0) [[unlikely]]
+    return error;
+  if (of.front != nullptr) queue::refresh(*of.front);
+  // In INIT there is nothing new for the engine.
+  if ((mask & IBV_QP_STATE) != 0 && attr.qp_state != IBV_QPS_INIT) follow(of, qp, attr.qp_state);
+  if (of.state != nullptr) {
+    if ((mask & IBV_QP_PORT) != 0) of.state->port = attr.port_num;
+    if (of.state->udp_source != 0) [[unlikely]]
+      try_to_spread_packets(of.state, qp);
+  }
   return 0;
+}
+
+// The caller's structure may be the shorter one of the legacy age.
+[[gnu::noinline]] int modify_copied(const Known &of, ibv_qp *qp, const ibv_qp_attr *attr,
+                                    int mask) {
+  ibv_qp_attr copy{};
+  std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) copy.rate_limit = attr->rate_limit;
+  return modify_known(of, qp, copy, mask);
 }
 
 }  // namespace
 
-int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
-  QpState *known = find_qp(state, qp);
-  if (!is_initiator(known, qp)) return modify_known(state, known, qp, *attr, mask);
-  // The caller's structure may be the shorter one of the legacy age.
-  ibv_qp_attr copy{};
-  std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
-  if ((mask & IBV_QP_RATE_LIMIT) != 0) copy.rate_limit = attr->rate_limit;
-  return modify_known(state, known, qp, copy, mask);
+int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
+  const Known of = known_of(qp);
+  if (is_initiator(of.state, qp)) [[unlikely]]
+    return modify_copied(of, qp, attr, mask);
+  return modify_known(of, qp, *attr, mask);
 }
 
-Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
+Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
   // A bit of comp_mask makes a member valid, the argument asks for it: only the
   // argument is refused for what cannot be done.
@@ -565,7 +594,8 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
                      "bursts need a rate limit");
   }
 
-  QpState *known = find_qp(&state, qp);
+  const Known of = known_of(qp);
+  QpState *const known = of.state;
   const bool entropy = (mask & IBV_EXP_QP_FLOW_ENTROPY) != 0;
   if (entropy) {
     if (const auto checked = check_entropy(known, qp, *attr); !checked) return checked;
@@ -574,7 +604,13 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
   if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !initiator)
     return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
 
-  ibv_qp_attr modern = to_modern(*attr, mask);
+  // rdma-core reads what the mask names. The rate is in another place, and for an initiator
+  // members are changed.
+  ibv_qp_attr copy, *modern = reinterpret_cast<ibv_qp_attr *>(attr);
+  if (initiator || (mask & IBV_EXP_QP_RATE_LIMIT) != 0) {
+    copy = to_modern(*attr, mask);
+    modern = &copy;
+  }
   int modern_mask = to_modern_qp_mask(mask);
   // ibv_modify_qp_rate_limit() sets rate and burst in one step, in RTS.
   if (burst) modern_mask &= ~IBV_QP_RATE_LIMIT;
@@ -583,8 +619,7 @@ Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, s
   const std::uint16_t waiting = known != nullptr ? known->udp_source : std::uint16_t{0};
   if (entropy) known->udp_source = to_udp_source(attr->flow_entropy);
   int error = 0;
-  if (modern_mask != 0 || !(burst || entropy))
-    error = modify_known(&state, known, qp, modern, modern_mask);
+  if (modern_mask != 0 || !(burst || entropy)) error = modify_known(of, qp, *modern, modern_mask);
   else if (entropy) error = spread_packets(known, qp);
   if (error != 0) {
     if (known != nullptr) known->udp_source = waiting;

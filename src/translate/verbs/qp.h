@@ -9,15 +9,15 @@
 namespace ibvexp::translate {
 
 Result<ibv_qp *> create_qp(ContextState &state, ibv_context *context, ibv_exp_qp_init_attr *attr);
-Result<void> modify_qp(ContextState &state, ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask);
+Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask);
 
 // ibv_create_qp as programs call it: type numbers of the legacy API come here as
 // well, and structures of the legacy size (72 bytes; the head of 64 is what both
 // ages share). state is null for a context that cannot be attached.
 Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr);
 
-// ibv_modify_qp as programs call it. Returns what that returns.
-int modify_base_qp(ContextState *state, ibv_qp *qp, ibv_qp_attr *attr, int mask);
+// ibv_modify_qp of one of rdma-core's queue pairs. Returns what that returns.
+int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask);
 
 // (legacy <- modern) What ibv_query_qp() says of sizes: what was granted, not what
 // rdma-core's queue has. qp: rdma-core's.

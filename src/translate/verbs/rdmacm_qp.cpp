@@ -119,7 +119,7 @@ Result<void> move(rdma_cm_id *id, ibv_qp *qp, ibv_qp_state state) {
   attr.qkey = modern.qkey;
   attr.qp_access_flags = static_cast<int>(modern.qp_access_flags);
   attr.sq_psn = modern.sq_psn;
-  return modify_qp(*attached(qp->context), queue::behind(qp), &attr, static_cast<unsigned>(mask));
+  return modify_qp(queue::behind(qp), &attr, static_cast<unsigned>(mask));
 }
 
 // As far as librdmacm drives the queue pairs that it makes itself: datagrams are
@@ -128,13 +128,10 @@ Result<void> initialise(rdma_cm_id *id, ibv_qp *qp) {
   if (const auto moved = move(id, qp, IBV_QPS_INIT); !moved || !is_datagram(id)) return moved;
   ibv_exp_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
-  if (const auto moved =
-          modify_qp(*attached(qp->context), queue::behind(qp), &attr, IBV_EXP_QP_STATE);
-      !moved)
+  if (const auto moved = modify_qp(queue::behind(qp), &attr, IBV_EXP_QP_STATE); !moved)
     return moved;
   attr.qp_state = IBV_QPS_RTS;
-  return modify_qp(*attached(qp->context), queue::behind(qp), &attr,
-                   IBV_EXP_QP_STATE | IBV_EXP_QP_SQ_PSN);
+  return modify_qp(queue::behind(qp), &attr, IBV_EXP_QP_STATE | IBV_EXP_QP_SQ_PSN);
 }
 
 }  // namespace
