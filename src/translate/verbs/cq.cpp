@@ -18,6 +18,7 @@
 #include "translate/queue/cq_events.h"
 #include "translate/queue/fronts.h"
 #include "translate/state/clock_info.h"
+#include "translate/verbs/device.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/firmware.h"
 #include "translate/verbs/res_domain.h"
@@ -71,20 +72,19 @@ std::uint8_t compression_of(const ContextState &state) {
   return 0;
 }
 
-Result<StampKind> stamps_of(ibv_context *context, std::uint32_t flags) {
+Result<StampKind> stamps_of(ContextState &state, std::uint32_t flags) {
   const bool cycles = (flags & IBV_EXP_CQ_TIMESTAMP) != 0;
   const bool system_time = (flags & IBV_EXP_CQ_TIMESTAMP_TO_SYS_TIME) != 0;
   if (!cycles && !system_time) return StampKind::none;
   if (cycles && system_time)
     return invalid(creating, "flags", flags,
                    "TIMESTAMP and TIMESTAMP_TO_SYS_TIME are mutually exclusive");
-  ibv_device_attr_ex device{};
+  const auto device = extended_device(state);
+  if (!device) return device.failure();
   const KeepErrno keep;
-  if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &device)); !asked)
-    return asked.failure();
-  if (device.completion_timestamp_mask == 0)
+  if (device.value()->completion_timestamp_mask == 0)
     return unsupported(creating, "flags", flags, "the device has no time stamps");
-  if (system_time && !read_clock_info(context))
+  if (system_time && !read_clock_info(state.context))
     return unsupported(creating, "flags", flags, "the kernel does not show the clock");
   return cycles ? StampKind::cycles : StampKind::system_time;
 }
@@ -108,7 +108,7 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
   const std::uint32_t flags = (attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0 ? attr.flags : 0;
   ibv_context *context = state.context;
   Extras extras;
-  const auto stamps = stamps_of(context, flags);
+  const auto stamps = stamps_of(state, flags);
   if (!stamps) return stamps.failure();
   extras.stamps = stamps.value();
 

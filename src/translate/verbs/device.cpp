@@ -142,8 +142,9 @@ void keep(const ibv_device *device, const std::shared_ptr<const DeviceFacts> &fa
   kept().push_back({device, facts});
 }
 
-Result<const DeviceFacts *> facts_of(ContextState &state, ibv_context *context) {
+Result<const DeviceFacts *> facts_of(ContextState &state) {
   if (const DeviceFacts *known = state.known_device.load(std::memory_order_acquire)) return known;
+  ibv_context *const context = state.context;
   const bool engine = state.driver != nullptr && mlx5dv_is_supported(context->device);
   std::shared_ptr<const DeviceFacts> facts = find_kept(context->device, engine);
   if (facts == nullptr) {
@@ -182,6 +183,13 @@ Result<void> ask_device(ContextState &state) {
   return {};
 }
 
+Result<const ibv_device_attr_ex *> extended_device(ContextState &state) {
+  const KeepErrno keep;
+  const auto known = facts_of(state);
+  if (!known) return known.failure();
+  return &known.value()->attr;
+}
+
 Result<ibv_device **> get_device_list(int *num_devices) {
   const KeepErrno keep;
   ibv_device **list = shown_devices(num_devices);
@@ -189,10 +197,10 @@ Result<ibv_device **> get_device_list(int *num_devices) {
   return list;
 }
 
-Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_device_attr *attr) {
+Result<void> query_device(ContextState &state, ibv_context *, ibv_exp_device_attr *attr) {
   if (attr == nullptr) return invalid(querying_device, "attributes", 0, "must not be null");
   const KeepErrno keep;
-  const auto known = facts_of(state, context);
+  const auto known = facts_of(state);
   if (!known) return known.failure();
   DeviceFacts facts = *known.value();
   if (facts.is_mlx5) {

@@ -17,6 +17,9 @@ ibv_device **shown_devices(int *count) noexcept;
 // answer, and otherwise state.device() is known.
 Result<void> ask_device(ContextState &state);
 
+// What ibv_query_device_ex() says, asked once for each device.
+Result<const ibv_device_attr_ex *> extended_device(ContextState &state);
+
 Result<ibv_device **> get_device_list(int *num_devices);
 Result<void> query_device(ContextState &state, ibv_context *context, ibv_exp_device_attr *attr);
 Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_port_attr *attr);

@@ -10,6 +10,7 @@
 #include "trace/diagnose.h"
 #include "translate/convert/wq_convert.h"
 #include "translate/queue/fronts.h"
+#include "translate/verbs/device.h"
 #include "translate/verbs/res_domain.h"
 
 namespace ibvexp::translate {
@@ -230,12 +231,10 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
   if (attr->ind_tbl == nullptr) return invalid(creating_table, "ind_tbl", 0, "must not be null");
 
   // libibverbs puts the entries on the stack, as many as it is given.
-  const KeepErrno keep;
-  ibv_device_attr_ex device{};
-  if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &device)); !asked)
-    return asked.failure();
-  if (attr->log_ind_tbl_size > 31 ||
-      (std::uint64_t{1} << attr->log_ind_tbl_size) > device.rss_caps.max_rwq_indirection_table_size)
+  const auto device = extended_device(state);
+  if (!device) return device.failure();
+  if (attr->log_ind_tbl_size > 31 || (std::uint64_t{1} << attr->log_ind_tbl_size) >
+                                         device.value()->rss_caps.max_rwq_indirection_table_size)
     return invalid(creating_table, "log_ind_tbl_size", attr->log_ind_tbl_size,
                    "more entries than the device has");
 
@@ -248,6 +247,7 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
   }
 
   auto fresh = std::make_unique<IndirectionTable>();
+  const KeepErrno keep;
   ibv_rwq_ind_table_init_attr modern{};
   modern.log_ind_tbl_size = attr->log_ind_tbl_size;
   modern.ind_tbl = entries.data();
