@@ -24,12 +24,6 @@ class StatePool {
     return state;
   }
 
-  // Those that are handed out, and retired ones.
-  template <class F>
-  void for_each(F f) {
-    for (State &state : all_) f(state);
-  }
-
   void give_back(State &state) noexcept {
     state.retire();
     free_.push_back(&state);

@@ -15,15 +15,6 @@ namespace ibvexp::queue {
 
 namespace {
 
-// state.completion_queues names the object behind a front.
-void rename(ContextState &state, const ibv_cq *old, const ibv_cq *fresh) {
-  const MutexGuard guard(state.mutex);
-  auto known = state.completion_queues.extract(old);
-  if (!known) return;
-  known.value() = fresh;
-  state.completion_queues.insert(std::move(known));
-}
-
 // What ibv_create_cq() does not make.
 struct Extras {
   StampKind stamps = StampKind::none;
@@ -160,7 +151,6 @@ bool put_in_place(ContextState &state, CqFront &front, ibv_cq *fresh) {
     arm_as_before(front, queue);
     return false;
   }
-  rename(state, old, fresh);
   publish(front.own.back, fresh);
   front.shown.handle = fresh->handle;
   front.legacy = {};
@@ -213,7 +203,6 @@ bool bring_engine(ContextState &state, CqFront &front) noexcept {
   }
   ibv_cq *const old = front.own.back;
   beside->cq = old;
-  rename(state, old, fresh);
   front.own.plain = false;
   publish(front.own.beside, beside.release());
   front.own.released = nullptr;

@@ -36,9 +36,12 @@ class BlockRange {
 
   // Whether an address that is inside may be that of a block: it can be read.
   bool taken(const void *pointer, std::size_t bytes) const noexcept {
-    const std::size_t at =
-        reinterpret_cast<std::uintptr_t>(pointer) - begin_.load(std::memory_order_relaxed);
+    const std::size_t at = offset(pointer);
     return at % 64 == 0 && at + bytes <= used_.load(std::memory_order_acquire);
+  }
+  // Of an address that is inside, from the first that was taken on.
+  std::size_t offset(const void *pointer) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(pointer) - begin_.load(std::memory_order_relaxed);
   }
 
   // Memory of whole pages that stays, all zero. Serialised by the caller. Null

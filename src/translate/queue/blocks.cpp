@@ -19,7 +19,8 @@ constexpr std::size_t most_bytes = std::size_t{1} << 30, fewest_bytes = std::siz
 
 constexpr std::size_t slab_bytes = std::size_t{1} << 16;
 
-// In front of what the program holds.
+// In front of what the program holds. In front of the first block of a slab it begins with the
+// kind of the blocks.
 constexpr std::size_t head_bytes = 64;
 
 // An odd number of cache lines, so that the same member of many objects does not
@@ -50,6 +51,16 @@ class Shelf {
     first_ = &front;
   }
 
+  // Whether a block of this kind lies there. The address is inside the range.
+  bool holds(const void *pointer) const noexcept {
+    if (!blocks.taken(pointer, sizeof(Front))) return false;
+    const std::size_t offset = blocks.offset(pointer) % slab_bytes, at = offset - head_bytes;
+    const Shelf *kind;
+    std::memcpy(&kind, static_cast<const std::uint8_t *>(pointer) - offset, sizeof(kind));
+    return kind == this && offset >= head_bytes && at % block_bytes == 0 &&
+           at + largest_block <= slab_bytes;
+  }
+
  private:
   static constexpr std::size_t block_bytes = odd_lines(head_bytes + sizeof(Front));
   static_assert(alignof(Front) == 64 && block_bytes <= largest_block);
@@ -57,6 +68,8 @@ class Shelf {
   void refill() {
     std::uint8_t *slab = blocks.take(slab_bytes);
     if (slab == nullptr) throw std::bad_alloc();
+    const Shelf *const kind = this;
+    std::memcpy(slab, &kind, sizeof(kind));
     for (std::size_t at = 0; at + largest_block <= slab_bytes; at += block_bytes) {
       auto *front = reinterpret_cast<Front *>(slab + at + head_bytes);
       front->own.next_free = first_;
@@ -124,6 +137,15 @@ template <>
 WqFront &take_block<WqFront>() {
   return take<WqFront>();
 }
+
+template <class Front>
+Front *find_front(const void *object) noexcept {
+  if (!blocks.contain(object) || !shelf<Front>.holds(object)) return nullptr;
+  auto *const front = front_at<Front>(object);
+  return front->own.back != nullptr ? front : nullptr;
+}
+template QpFront *find_front<QpFront>(const void *) noexcept;
+template CqFront *find_front<CqFront>(const void *) noexcept;
 
 void give_back(QpFront &front) noexcept { give(front); }
 void give_back(CqFront &front) noexcept { give(front); }

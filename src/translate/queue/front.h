@@ -163,6 +163,11 @@ inline CqFront *front_of(const ibv_cq *cq) noexcept { return front_at<CqFront>(c
 inline SrqFront *front_of(const ibv_srq *srq) noexcept { return front_at<SrqFront>(srq); }
 inline WqFront *front_of(const ibv_exp_wq *wq) noexcept { return front_at<WqFront>(wq); }
 
+// The same of what a program may have mistaken for an object of that type: null where it is none,
+// or gone.
+template <class Front>
+Front *find_front(const void *object) noexcept;
+
 // rdma-core's object of any pointer, which may be null.
 template <class Object>
 Object *behind(Object *object) noexcept {

@@ -12,7 +12,6 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/keep_errno.h"
 #include "base/lock.h"
@@ -119,8 +118,7 @@ struct ContextState {
   Mutex mutex;
   std::unordered_map<const ibv_mr *, OwnedMemory> owned_memory;
   std::map<std::string, std::string> environment;
-  std::unordered_set<const ibv_cq *> completion_queues;  // all that were seen being created
-  std::unordered_map<const void *, unsigned> families;   // obtained, and how often
+  std::unordered_map<const void *, unsigned> families;  // obtained, and how often
   Handles<translate::WorkQueue> work_queues;
   Handles<translate::IndirectionTable> rwq_tables;
   Handles<FlowRule> flow_rules;

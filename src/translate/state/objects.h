@@ -63,11 +63,6 @@ class Handles {
   using Node = typename std::unordered_map<const void *, std::unique_ptr<T>>::node_type;
   Node take(const void *handle) { return objects_.extract(handle); }
 
-  template <class F>
-  void for_each(F f) const {
-    for (const auto &object : objects_) f(*object.second);
-  }
-
   void put_back(Node node) { objects_.insert(std::move(node)); }
   void retire(Node node) { retired_.keep(std::move(node)); }
   void make_room() { objects_.reserve(objects_.size() + 1); }  // throws bad_alloc

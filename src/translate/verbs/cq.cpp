@@ -134,21 +134,10 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
 
 int destroy_real(ibv_cq *cq) { return real().ibv_destroy_cq(cq); }
 
-// A queue that rdma-core has made. Throws bad_alloc.
-void enter_created(ContextState *state, ibv_cq *cq) {
-  if (state == nullptr) return;
-  const MutexGuard guard(state->mutex);
-  state->completion_queues.insert(cq);
-}
-
-Result<ibv_cq *> make_plain(ContextState *state, ibv_context *context, int cqe, void *cq_context,
+Result<ibv_cq *> make_plain(ibv_context *context, int cqe, void *cq_context,
                             ibv_comp_channel *channel, int comp_vector) {
   const KeepErrno keep;
-  Owned<ibv_cq, destroy_real> cq(
-      real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector));
-  if (!cq) return keep.reason();
-  enter_created(state, cq.get());
-  return cq.release();
+  return keep.made(real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector));
 }
 
 Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
@@ -184,10 +173,8 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
   fresh.compressed = extras.compression != 0;
   fresh.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
   try {
-    state.completion_queues.insert(cq.get());
     enter_cq(state, cq.get(), fresh);
   } catch (...) {
-    state.completion_queues.erase(cq.get());
     state.cq_pool.give_back(fresh);
     throw;
   }
@@ -199,7 +186,7 @@ Result<ibv_cq *> make(ContextState &state, int cqe, void *cq_context, ibv_comp_c
   const auto extras = extras_of(state, attr);
   if (!extras) return extras.failure();
   if (!extras.value().any())
-    return make_plain(&state, state.context, cqe, cq_context, channel, comp_vector);
+    return make_plain(state.context, cqe, cq_context, channel, comp_vector);
   return make_extended(state, cqe, cq_context, channel, comp_vector, extras.value());
 }
 
@@ -388,7 +375,7 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
   }
   const auto made =
       in_front(extras.any() ? make_extended(*state, cqe, cq_context, channel, comp_vector, extras)
-                            : make_plain(state, context, cqe, cq_context, channel, comp_vector),
+                            : make_plain(context, cqe, cq_context, channel, comp_vector),
                comp_vector);
   queue::CqFront *const front = made ? queue::front_of(made.value()) : nullptr;
   if (front != nullptr) front->own.plain = !extras.any();
@@ -415,11 +402,9 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   // Out of the table first: the handle may be given out again at once.
   CqState *entry = find_cq(state, cq);
   const std::uint32_t handle = cq->handle;
-  decltype(state->completion_queues)::node_type known;
-  if (state != nullptr) {
+  if (entry != nullptr) {
     const MutexGuard guard(state->mutex);
-    if (entry != nullptr) state->cqs.set(handle, nullptr);
-    known = state->completion_queues.extract(cq);
+    state->cqs.set(handle, nullptr);
   }
   std::optional<DomainUse> domain;
   if (state != nullptr) domain.emplace(*state).take(cq);
@@ -428,11 +413,10 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   const int result = real().ibv_destroy_cq(cq);
   if (settles && result != 0) queue::unsettle_events(*front);
   if (result != 0 && domain && *domain) domain->keep(cq);
-  if (entry != nullptr || (known && result != 0)) {
+  if (entry != nullptr) {
     const MutexGuard guard(state->mutex);
-    if (entry != nullptr && result == 0) state->cq_pool.give_back(*entry);
-    if (entry != nullptr && result != 0) state->cqs.set(handle, entry);
-    if (result != 0 && known) state->completion_queues.insert(std::move(known));
+    if (result == 0) state->cq_pool.give_back(*entry);
+    else state->cqs.set(handle, entry);
   }
   if (result == 0) queue::remove(front);
   return result;

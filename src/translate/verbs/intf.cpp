@@ -85,29 +85,11 @@ Refusal no_engine(const ibv_exp_query_intf_params &params) {
 }
 
 // What a program passes as object may be anything: it is not looked into unless its
-// address is known. rdma-core's queue pair, or null.
-ibv_qp *find_qp(ContextState &state, void *object) {
-  const MutexGuard guard(state.mutex);
-  if (queue::blocks.contain(object)) {
-    if (!queue::blocks.taken(object, sizeof(queue::QpFront))) return nullptr;
-    // Of an object of another kind this is some number.
-    const auto *front = static_cast<const queue::QpFront *>(object);
-    const QpState *known = state.qps.find(front->shown.qp_num);
-    ibv_qp *back = known != nullptr ? known->qp.load(std::memory_order_relaxed) : nullptr;
-    return back == front->own.back ? back : nullptr;
-  }
-  ibv_qp *found = nullptr;
-  state.qp_pool.for_each([&](const QpState &known) {
-    ibv_qp *qp = known.qp.load(std::memory_order_relaxed);
-    if (qp == object) found = qp;
-  });
-  return found;
-}
-
-// Like queue pairs, those that a base verb created past this library are not known.
-bool is_cq(ContextState &state, const void *object) {
-  const MutexGuard guard(state.mutex);
-  return state.completion_queues.contains(static_cast<const ibv_cq *>(object));
+// address is that of one. Objects that were made past this library are not known.
+template <class Front>
+Front *find_front(const ContextState &state, const void *object) {
+  auto *const front = queue::find_front<Front>(object);
+  return front != nullptr && front->shown.context == state.context ? front : nullptr;
 }
 
 const WorkQueue *wq_of(ContextState &state, const void *object) {
@@ -117,17 +99,17 @@ const WorkQueue *wq_of(ContextState &state, const void *object) {
 
 Refusal query_qp(ContextState &state, const ibv_exp_query_intf_params &params, bool checked,
                  void *&family) {
-  ibv_qp *const qp = find_qp(state, params.obj);
-  if (qp == nullptr)
+  const auto *const front = find_front<queue::QpFront>(state, params.obj);
+  if (front == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no queue pair of this context");
+  const ibv_qp *const qp = front->own.back;
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_RAW_PACKET)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: qp_type", qp->qp_type,
                   "the family is for RC, UC and RAW_PACKET");
   if (qp->state < IBV_QPS_INIT || qp->state > IBV_QPS_RTS)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ_STATE, "obj: state", qp->state,
                   "must be INIT, RTR or RTS");
-  const queue::QpFront *front = queue::before(qp);
-  if (front == nullptr || front->own.send == nullptr) return no_engine(params);
+  if (front->own.send == nullptr) return no_engine(params);
   if (qp->srq != nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: srq", 0, "it receives from an SRQ");
   family = const_cast<ibv_exp_qp_burst_family_v1 *>(
@@ -139,11 +121,10 @@ Refusal query_qp(ContextState &state, const ibv_exp_query_intf_params &params, b
 
 Refusal query_cq(ContextState &state, const ibv_exp_query_intf_params &params, bool checked,
                  void *&family) {
-  ibv_cq *const cq = queue::behind_any<ibv_cq>(params.obj);
-  if (!is_cq(state, cq))
+  auto *const front = find_front<queue::CqFront>(state, params.obj);
+  if (front == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no completion queue of this context");
-  queue::CqFront *front = queue::before(cq);
-  if (front == nullptr || front->own.engine == nullptr) return no_engine(params);
+  if (front->own.engine == nullptr) return no_engine(params);
   front->own.plain = false;  // it stays the engine's
   family = const_cast<ibv_exp_cq_family_v1 *>(queue::cq_face({.checked = checked}));
   return fine;
@@ -161,6 +142,7 @@ Refusal query_wq(ContextState &state, const ibv_exp_query_intf_params &params, b
 
 Refusal query(ContextState &state, const ibv_exp_query_intf_params *params, void *&family) {
   if (const Refusal checked = check(state.context, params); checked.error != 0) return checked;
+  if (state.driver == nullptr) return no_engine(*params);
   const bool with_checks = (params->flags & IBV_EXP_QUERY_INTF_FLAG_ENABLE_CHECKS) != 0;
   const Refusal outcome = [&] {
     switch (params->intf) {
