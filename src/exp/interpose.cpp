@@ -178,8 +178,9 @@ IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
   }
   return made("ibv_create_qp", [&] {
     // Null, or a context of an old provider: rdma-core answers as it always did.
-    ContextState *state = nullptr;
-    if (const auto known = attach(pd->context)) state = known.value();
+    ContextState *state = find_state(pd->context);
+    if (state == nullptr)
+      if (const auto known = attach(pd->context)) state = known.value();
     return translate::create_base_qp(state, pd, attr);
   });
 }

@@ -27,7 +27,7 @@ namespace ibvexp::engine {
 
 // A shared receive queue, and what its completions are of if it is one of XRC: of no
 // queue pair.
-struct SharedReceiver {
+struct SharedReceiver : CacheAligned {
   SharedQueue queue;
   Endpoint endpoint;
 };

@@ -122,12 +122,12 @@ struct SrqFront {
   struct alignas(64) Own {
     ibv_srq *back;
     const ibv_context_ops *inner;
+    ibv_srq *held;  // what the program holds: shown, or an object of legacy XRC
     engine::SharedReceiver *engine;
     engine::SharedReceiver *released;
     bool joined;
     bool tags;  // matches them
     std::uint32_t joining;
-    ibv_srq *held;  // what the program holds: shown, or an object of legacy XRC
     SrqFront *next_free;
   } own;
 };

@@ -150,12 +150,12 @@ struct ContextState {
   }
 
   // Distinguishes our tables from those of another copy of the library.
-  const ibv_device_attr &ask_for_device();
-
   const void *const owner = &identity;
   static const char identity;
 
  private:
+  const ibv_device_attr &ask_for_device();
+
   std::atomic<bool> device_known_{false};
   Mutex device_mutex_;
   ibv_device_attr device_{};

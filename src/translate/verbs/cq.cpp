@@ -100,6 +100,8 @@ std::uint32_t entry_size_of(const std::string &size) {
 
 // libmlx5 reads the environment of the process by itself.
 std::uint32_t own_entry_size(ContextState &state) {
+  if (!state.has_environment.load(std::memory_order_relaxed)) [[likely]]
+    return 0;
   if (!mlx5dv_is_supported(state.context->device)) return 0;
   return entry_size_of(own_variable(state, "MLX5_CQE_SIZE"));
 }

@@ -14,8 +14,6 @@ namespace ibvexp::translate {
 namespace {
 
 std::optional<std::string> find_own(ContextState &state, const char *name) {
-  if (!state.has_environment.load(std::memory_order_relaxed)) [[likely]]
-    return {};
   const MutexGuard guard(state.mutex);
   const auto found = state.environment.find(name);
   if (found == state.environment.end()) return {};
@@ -44,12 +42,15 @@ Result<void> setenv(ContextState &state, ibv_context *, const char *name, const 
 Result<void> use_priv_env(ibv_context *) { return {}; }
 
 bool is_set(ContextState &state, const char *name) {
-  if (const auto own = find_own(state, name)) return *own != "0";
+  if (state.has_environment.load(std::memory_order_relaxed)) [[unlikely]]
+    if (const auto own = find_own(state, name)) return *own != "0";
   const char *process = std::getenv(name);
   return process != nullptr && std::strcmp(process, "0") != 0;
 }
 
 std::string own_variable(ContextState &state, const char *name) {
+  if (!state.has_environment.load(std::memory_order_relaxed)) [[likely]]
+    return {};
   return find_own(state, name).value_or(std::string());
 }
 

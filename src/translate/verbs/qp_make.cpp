@@ -52,10 +52,10 @@ bool posts_masked_atomics(ibv_qp_type type) {
          info(Beyond::masked_atomics).status == SwitchStatus::done;
 }
 
-// One attempt. Changes modern if it succeeds.
-ibv_qp *attempt(ContextState &state, ModernQpInit &modern, const EntryRoom &room,
+// One attempt. Changes what is asked for to what was asked and granted; after a failure it is of
+// no use.
+ibv_qp *attempt(ContextState &state, ModernQpInit &asked, const EntryRoom &room,
                 Operations counted) {
-  ModernQpInit asked = modern;
   const ibv_qp_type type = asked.attr.qp_type;
   const bool key_changes = room.key_change_bytes != 0;
   // The engine writes entries itself, but libmlx5 makes no initiator without builders.
@@ -79,16 +79,10 @@ ibv_qp *attempt(ContextState &state, ModernQpInit &modern, const EntryRoom &room
     asked.needs_dv = true;
   }
 
-  ibv_qp *made;
-  if (asked.needs_dv) {
-    made = real().mlx5dv_create_qp(state.context, &asked.attr, &asked.dv);
-  } else if (asked.attr.comp_mask == IBV_QP_INIT_ATTR_PD) {
-    made = real().ibv_create_qp(asked.attr.pd, reinterpret_cast<ibv_qp_init_attr *>(&asked.attr));
-  } else {
-    made = queue::create_native(state.context, asked.attr);
-  }
-  if (made != nullptr) modern = asked;
-  return made;
+  if (asked.needs_dv) return real().mlx5dv_create_qp(state.context, &asked.attr, &asked.dv);
+  if (asked.attr.comp_mask == IBV_QP_INIT_ATTR_PD)
+    return real().ibv_create_qp(asked.attr.pd, reinterpret_cast<ibv_qp_init_attr *>(&asked.attr));
+  return queue::create_native(state.context, asked.attr);
 }
 
 // A send queue of so many blocks. max_qp_wr is that number; newer kernels count in the largest
@@ -117,14 +111,20 @@ ibv_qp *make_qp(ContextState &state, ModernQpInit &modern, const EntryRoom &room
 
   // First entries as large as the legacy provider's, as libmlx5 usually counts them; then counted
   // in the lean way, if they have room for everything nevertheless.
-  ModernQpInit roomy = modern;
-  roomy.attr.cap.max_inline_data = legacy->inline_data;
-  roomy.attr.cap.max_send_sge = legacy->pieces;
+  const auto with_room = [&] {
+    ModernQpInit roomy = modern;
+    roomy.attr.cap.max_inline_data = legacy->inline_data;
+    roomy.attr.cap.max_send_sge = legacy->pieces;
+    return roomy;
+  };
+  ModernQpInit roomy = with_room();
   constexpr std::uint32_t room_for_all = 512;
   ibv_qp *made = attempt(state, roomy, room, Operations::usual);
   if (made == nullptr && errno == EINVAL && legacy->inline_data >= room_for_all &&
-      room.key_change_bytes == 0 && is_lean_possible(modern.attr.qp_type))
+      room.key_change_bytes == 0 && is_lean_possible(modern.attr.qp_type)) {
+    roomy = with_room();
     made = attempt(state, roomy, room, Operations::lean);
+  }
   if (made != nullptr) {
     modern = roomy;
     // The engine takes as many requests as were granted, which libmlx5's entries, no smaller,

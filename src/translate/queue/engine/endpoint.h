@@ -2,6 +2,9 @@
 // transport, or a shared receive queue of XRC.
 #pragma once
 
+#include <cstdlib>
+#include <new>
+
 #include "translate/queue/engine/receive_queue.h"
 #include "translate/queue/engine/send_queue.h"
 #include "translate/queue/engine/shared_queue.h"
@@ -10,7 +13,18 @@ namespace ibvexp::engine {
 
 struct CompletionQueue;
 
-struct Endpoint {
+// Of what has cache lines of its own. The aligned operator of the C++ library checks more than
+// it needs.
+struct CacheAligned {
+  static void *operator new(std::size_t bytes, std::align_val_t alignment) {
+    void *const memory = std::aligned_alloc(static_cast<std::size_t>(alignment), bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+  }
+  static void operator delete(void *memory, std::align_val_t) { std::free(memory); }
+};
+
+struct Endpoint : CacheAligned {
   // How completions name it (their user index), in network order with the lowest
   // byte of the word, which means something else, zero.
   std::uint32_t tag = 0;

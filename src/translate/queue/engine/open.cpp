@@ -17,6 +17,18 @@ struct alignas(64) Nothing {
 };
 constinit Nothing nothing;
 
+// By the flags of a request: as they are, and of a queue that signals all.
+struct Controls {
+  std::uint8_t of[2][8] = {};
+  constexpr Controls() {
+    for (unsigned flags = 0; flags < 8; ++flags) {
+      of[0][flags] = control_flags(flags);
+      of[1][flags] = control_flags(flags | IBV_SEND_SIGNALED);
+    }
+  }
+};
+constexpr Controls controls;
+
 void set_threads(Lock &lock, bool single) {
   if (single) lock.set_single_threaded();
 }
@@ -26,8 +38,7 @@ void set_threads(Lock &lock, bool single) {
 void open(SendQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
   queue.transport = facts.transport;
   queue.number = facts.number << 8;
-  const unsigned always = facts.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0;
-  for (unsigned flags = 0; flags < 8; ++flags) queue.control[flags] = control_flags(flags | always);
+  std::memcpy(queue.control, controls.of[facts.all_signaled], sizeof(queue.control));
   queue.checksums = facts.checksums;
   queue.atomics = facts.atomics;
   queue.max_pieces = facts.granted.max_send_sge;
