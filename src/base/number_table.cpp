@@ -22,11 +22,10 @@ AnyNumberTable::~AnyNumberTable() {
   }
 }
 
-void AnyNumberTable::set(std::uint32_t number, void *object) {
+void AnyNumberTable::add(std::uint32_t number, void *object) {
   const std::size_t high = number >> 16 & 0xff, low = number >> 8 & 0xff;
   Middle *middle = root_.at(high);
   if (middle == &no_middle) {
-    if (object == nullptr) return;
     // With a leaf from the start.
     auto fresh = std::make_unique<Middle>();
     fresh->put(low, new Leaf);
@@ -36,7 +35,6 @@ void AnyNumberTable::set(std::uint32_t number, void *object) {
   }
   Leaf *leaf = middle->at(low);
   if (leaf == &no_leaf) {
-    if (object == nullptr) return;
     leaf = new Leaf;
     ++leaves_;
     middle->put(low, leaf);

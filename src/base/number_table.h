@@ -25,9 +25,17 @@ class AnyNumberTable {
   }
 
   // Calls that change the table are serialised by the owner. Throws bad_alloc.
-  void set(std::uint32_t number, void *object);
+  void set(std::uint32_t number, void *object) {
+    Leaf *const leaf = root_.at(number >> 16 & 0xff)->at(number >> 8 & 0xff);
+    if (leaf != &no_leaf) [[likely]]
+      leaf->put(number & 0xff, object);
+    else if (object != nullptr) add(number, object);
+  }
 
  private:
+  // With the leaf that it needs.
+  void add(std::uint32_t number, void *object);
+
   // What nothing has been put into yet is shared, so that nobody has to look for it.
   template <class T, T *nothing>
   struct Node {
