@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Instructions to create and destroy objects as the first ones and among many.
 
-    create_bench.py --softhca LIB --library LIB [--objects N] [--check] PROGRAM
+    create_bench.py --softhca LIB --library LIB [--objects N] [--check [--slack RATIO]]
+                    PROGRAM [CALLS]
 
 native   rdma-core without the library
 base     base verbs through the library
@@ -13,7 +14,8 @@ kernel's part, and libc's, are not. libmlx5 searches for a free user index from 
 on, so that each queue pair, target and work queue takes longer than the one before.
 --check: fail if anything takes more than a tenth more among many than as the first, that
 search aside, or more than its share of rdma-core's instructions, or if opening and closing
-a device takes more than the target.
+a device takes more than the target. CALLS: calls_bench, whose verbs in CALL_LIMITS are
+counted, too.
 """
 
 import argparse
@@ -33,10 +35,13 @@ TARGETS = {("create", "cq"): 1.5, ("create", "srq"): 1.5, ("create", "qp"): 1.5,
            ("create", "mr"): 1.15, ("create", "ah"): 1.1, ("destroy", "mr"): 1.15,
            ("modify", "init"): 1.15, ("modify", "rtr"): 1.15, ("modify", "rts"): 1.15,
            ("modify", "reset"): 1.15, ("query", "device"): 2.0}
-LIMITS = {**TARGETS, ("create", "cq"): 2.3, ("create", "srq"): 2.1, ("create", "qp"): 2.9,
-          ("create", "mr"): 1.5, ("destroy", "cq"): 2.2, ("destroy", "qp"): 2.15,
-          ("modify", "init"): 1.9, ("modify", "rtr"): 1.9, ("modify", "rts"): 1.9,
-          ("modify", "reset"): 1.95}
+LIMITS = {**TARGETS, ("create", "cq"): 1.85, ("create", "srq"): 1.8, ("create", "qp"): 2.4,
+          ("create", "mr"): 1.4, ("destroy", "cq"): 1.85, ("destroy", "srq"): 1.5,
+          ("destroy", "qp"): 1.9, ("modify", "init"): 1.55, ("modify", "rtr"): 1.6,
+          ("modify", "rts"): 1.7, ("modify", "reset"): 1.75}
+# The same for other verbs.
+CALL_LIMITS = {"get-async": 1.75, "ack-async": 1.25, "create-table": 2.3, "close-xrcd": 3.4,
+               "open-xrcqp": 2.5, "destroy-xrcsrq": 2.4}
 WITH_USER_INDEX = ("qp", "dci", "dct", "wq")
 KINDS = ("cq", "srq", "qp", "mr", "ah", "dci", "dct", "wq", "key", "domain", "burst", "poll")
 STATES = ("init", "rtr", "rts", "reset")
@@ -61,13 +66,29 @@ def measure(softhca, library, program, objects, counted=LIBRARIES):
         return list(pool.map(count, (("base", False), ("base", True), ("exp", True))))
 
 
+def check_calls(args):
+    """Whether a verb of CALL_LIMITS is above its own."""
+    native, *ours = measure(args.softhca, args.library, args.calls, [], LIBRARIES)
+    failed = False
+    for name, limit in CALL_LIMITS.items():
+        phase = f"call-{name}-1"
+        shares = [found[phase] / native[phase] for found in ours if phase in found]
+        bad = max(shares) > limit * args.slack
+        failed |= bad
+        print(f"{name:16}{native[phase]:15}" + "".join(f" {share:5.2f}" for share in shares) +
+              f"   limit {limit}" + (" WORSE" if bad else ""))
+    return failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--softhca", required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--objects", default="30000")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--slack", type=float, default=1.0)  # as in hotpath_bench.py
     parser.add_argument("program")
+    parser.add_argument("calls", nargs="?")
     args = parser.parse_args()
     columns = measure(args.softhca, args.library, args.program, ["-n", args.objects])
     search = columns[0][f"create-qp-{args.objects}"] - columns[0]["create-qp-1"]
@@ -89,9 +110,12 @@ def main():
             own = search if verb == "create" and kind in WITH_USER_INDEX else 0
             if title != "native":
                 bad |= among != "" and among - own > FLAT * first
-                bad |= native is not None and first > LIMITS.get((verb, kind), math.inf) * native
+                most = LIMITS.get((verb, kind), math.inf) * args.slack
+                bad |= native is not None and first > most * native
         failed |= bad
         print(text.rstrip() + (" WORSE" if bad else ""))
+    if args.calls:
+        failed |= check_calls(args)
     native, ours, _ = (found["open-close-device-1"] for found in columns)
     print(f"{'open and close':16}{native:15}{'':16}{ours:15}   ratio {ours / native:.2f}, "
           f"target {OPEN_CLOSE}")
