@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """A job of a GitLab template as the shell script that a runner makes of it.
 
     gitlab_job.py [--artifacts] TEMPLATE JOB [NAME=VALUE...]
