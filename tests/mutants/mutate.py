@@ -78,6 +78,9 @@ def check_form(text, start, mutant):
     if any(piece.count(left) != piece.count(right) for piece in (old, new)
            for left, right in ("()", "{}", "[]")):
         raise ListError(f"{mutant['name']}: brackets are not closed")
+    # mutants.h changes nothing that the compiler evaluates.
+    if re.search(r"\bconstexpr\b[^;{}]*=[^;{}]*$", text[:start]):
+        raise ListError(f"{mutant['name']}: a constant keeps its value; mutate where it is used")
     if is_statement(mutant):
         before = re.sub(r"//.*", "", text[:start]).rstrip()
         if not re.search(r"(^|[;{}):\]]|\belse)$", before):
