@@ -31,7 +31,8 @@ class Verify(unittest.TestCase):
         return done, written
 
     def test_the_software_hca_is_as_expected(self):
-        done, written = self.verify("--device", "soft", "--link", "ib", "--only", "objects")
+        # A variable that the library does not have, of a CI job: doctor has a line about it on standard error.
+        done, written = self.verify("--device", "soft", "--link", "ib", "--only", "objects", IBVEXP_IMAGE="ours")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(written["report"], done.stdout)
         rows = {r["name"]: r for r in json.loads(written["json"])["rows"]}
