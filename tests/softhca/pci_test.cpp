@@ -130,6 +130,48 @@ TEST_CASE("Nothing that a command names lies outside of the guest's memory", "[p
   CHECK(g.status(d.cq_box(0x210000, 0x220000).put(128 + 184, 8, d.eq + 1)) == bad_resource);
 }
 
+// PAOS, the port's administrative and operational state.
+Box port_status(bool write, u32 wanted = 0) {
+  Box b(0x805, 32);
+  return b.op_mod(write ? 0 : 1)
+      .put(80, 16, 0x5006)
+      .put(128 + 20, 4, wanted)
+      .put(128 + 32, 1, write);
+}
+
+TEST_CASE("A driver takes its port down and up again, and hears of it", "[pci_test]") {
+  enum : u32 { up = 1, down = 2, port_change = 9 };
+  Guest g;
+  const Driver d(g);
+  REQUIRE(g.status(d.eq_box(0x310000).put64(88, u64{1} << port_change)) == 0);
+  const auto state = [&g] {
+    const auto out = g.command(port_status(false), 32);
+    return std::pair(get_field(out.data() + 16, 20, 4), get_field(out.data() + 16, 28, 4));
+  };
+  // PortInfo, of the port's agent.
+  const auto agent_says = [&g] {
+    Box ask(0x50d, 272);
+    ask.put(128, 32, 0x01010101).put(128 + 16 * 8, 16, 0x15);
+    const auto out = g.command(ask, 272);
+    CHECK(out[16 + 3] == 0x81);
+    CHECK(load_be16(out.data() + 16 + 4) == 0);
+    return out[16 + 64 + 32] & 0xfu;
+  };
+  const u8 *entry = g.memory + 0x310000;
+  CHECK(state() == std::pair<u32, u32>(up, up));
+  CHECK(agent_says() == 4);
+  CHECK(g.status(port_status(true, up), 32) == 0);  // as it is: nothing to hear
+  CHECK(g.status(port_status(true, down), 32) == 0);
+  CHECK((entry[1] == port_change && entry[3] == 1 && entry[40] == 1 << 4));
+  CHECK(state() == std::pair<u32, u32>(down, down));
+  CHECK(agent_says() == 1);
+  CHECK(g.status(port_status(true, up), 32) == 0);
+  CHECK((entry[65] == port_change && entry[67] == 4 && entry[104] == 1 << 4));
+  CHECK(state() == std::pair<u32, u32>(up, up));
+  CHECK(g.status(port_status(true, 7), 32) == bad_param);
+  CHECK((entry[64 + 65] == 0 && entry[63 + 128] != 1));
+}
+
 TEST_CASE("A guest cannot make the function keep translations without end", "[pci_test]") {
   Guest g;
   const Driver d(g);

@@ -41,7 +41,7 @@ void raise_injected_events(u64 now_ns) {
       for (EventChannel *channel : p.context_channels) channel->post_async(element, row.type);
       if (row.type == EventType::port_err || row.type == EventType::port_active)
         set_port(due.port, row.type == EventType::port_active);
-      if (p.port_listener != nullptr) p.port_listener(due.port, row.type);
+      if (p.port_listener) p.port_listener(due.port, row.type);
     }
   }
 }

@@ -173,9 +173,13 @@ Hca::Hca(Device &d, GuestMemory &m, Interrupts &i) : device(d), memory(m), inter
   reset();
   process().mkeys.bus_at = m.host_address(0);
   process().mkeys.bus_bytes = GuestMemory::window_bytes;
+  process().port_listener = [this](u32 port, EventType type) { raise_port(port, type); };
   if (d.caps.device_memory) memic_.resize(d.caps.max_dm_bytes);
 }
-Hca::~Hca() { reset(); }
+Hca::~Hca() {
+  process().port_listener = nullptr;
+  reset();
+}
 
 void Hca::reset() {
   // Users go before what they need.
@@ -193,6 +197,7 @@ void Hca::reset() {
   page_faults_.clear();
   administrator = {};
   port_capabilities_ = port_cap_mask(device.port(1).link);
+  if (!port_enabled_) enable_port(true);
 }
 
 void Hca::execute(Command &c) {

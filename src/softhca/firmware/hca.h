@@ -235,6 +235,8 @@ class Hca {
   Status roce_address(Command &);
   Status multicast(Command &);
   void count_multicast();
+  void enable_port(bool);
+  void raise_port(u32 port, EventType);
 
   // A number that no object of that kind has; 0: none is left.
   u32 fresh(Kind);
@@ -258,6 +260,7 @@ class Hca {
   std::vector<u8> nic_vport_;         // its context, as far as the driver set it
   std::vector<u8> memic_;             // memory of the device
   u32 port_capabilities_ = 0;         // of an InfiniBand port
+  bool port_enabled_ = true;          // by the driver
   struct Waiting {
     u32 qpn;
     PageSide side;

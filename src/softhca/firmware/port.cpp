@@ -6,6 +6,7 @@
 #include "config/identity.h"
 #include "firmware/resources.h"
 #include "firmware/vport.h"
+#include "model/path_migration.h"
 
 namespace softhca::firmware {
 
@@ -129,10 +130,17 @@ Status Hca::access_register(Command &c) {
     case port_lanes:
       for (const u32 offset : {60u, 92u, 124u}) set(offset, 4, 4);  // VL 0 to 7
       break;
-    case port_status:
-      set(20, 4, 1);
-      set(28, 4, device.up(port_number) ? 1 : 2);
+    case port_status: {
+      enum : u32 { is_up = 1, is_down = 2 };
+      if (!read && get_field(data.data(), 32, 1) != 0) {
+        const u32 wanted = get_field(data.data(), 20, 4);
+        if (wanted != is_up && wanted != is_down) return Status::bad_param;
+        enable_port(wanted == is_up);
+      }
+      set(20, 4, port_enabled_ ? is_up : is_down);
+      set(28, 4, device.up(port_number) ? is_up : is_down);
       break;
+    }
     case port_counters: std::fill(data.begin() + 8, data.end(), u8{0}); break;
     case node_description:
       if (read) std::copy_n("softhca-pci", 11, data.begin());
@@ -144,16 +152,40 @@ Status Hca::access_register(Command &c) {
   return Status::ok;
 }
 
-// Management datagrams of the port itself. There is no agent behind them: what drivers need
-// they learn by commands.
+// By the driver, which hears of what becomes of the port.
+void Hca::enable_port(bool enabled) {
+  port_enabled_ = enabled;
+  const bool up = enabled && device.port(port_number).active;
+  if (up == device.up(port_number)) return;
+  set_port(port_number, up);
+  raise_port(port_number, up ? EventType::port_active : EventType::port_err);
+}
+
+void Hca::raise_port(u32 port, EventType type) {
+  EventEntry e{port_change, port_change_subtype(type), {}};
+  e.data[port_change_port_at] = static_cast<u8>(port << 4);
+  if (e.subtype != 0) raise(e);
+}
+
+// Management datagrams of the port itself. Its agent answers what the port is: what else drivers
+// need they learn by commands.
 Status Hca::mad_interface(Command &c) {
-  constexpr u32 mad_at = 16, method_at = 3, status_at = 4;
-  constexpr u8 get_response = 0x81;
-  constexpr u16 unsupported = 0x000c;
+  constexpr u32 mad_at = 16, class_at = 1, method_at = 3, status_at = 4, attribute_at = 16,
+                data_at = 64;
+  constexpr u8 get_method = 0x01, get_response = 0x81, by_lid = 0x01, directed = 0x81;
+  constexpr u16 unsupported = 0x000c, port_info = 0x0015;
   std::array<u8, mad_bytes> mad;
   std::copy_n(c.in.begin() + mad_at, mad_bytes, mad.begin());
+  const bool known = (mad[class_at] == by_lid || mad[class_at] == directed) &&
+                     mad[method_at] == get_method &&
+                     load_be16(mad.data() + attribute_at) == port_info;
   mad[method_at] = get_response;
-  store_be16(mad.data() + status_at, unsupported);
+  if (known) {
+    std::fill_n(mad.begin() + data_at, 64, u8{0});
+    describe_port_info(device, port_number, mad.data() + data_at);
+  } else {
+    store_be16(mad.data() + status_at, unsupported);
+  }
   fill(c, mad_at, mad);
   return Status::ok;
 }

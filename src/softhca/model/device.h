@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -137,7 +138,7 @@ struct Process {
   std::vector<EventChannel *> overflowing;
   std::vector<Wq *> failed_wqs;                  // receive queues of frames in the error state
   std::vector<EventChannel *> context_channels;  // async channel of every open context
-  void (*port_listener)(u32 port, EventType) = nullptr;  // beside them
+  std::function<void(u32 port, EventType)> port_listener;  // beside them
   size_t sweep_cursor = 0;
   size_t sweep_eager = 0;      // QPs to look at without waiting for their time
   u64 swept_ns = 0;            // until when idle QPs have had their share

@@ -27,18 +27,9 @@ int vport_context_query(const File &file, const Attrs &attrs, Command &c) {
 
 void deliver_port_event(u32 port, EventType type) {
   // Of an event entry: its type and subtype, and the port in the high bits.
-  constexpr u8 port_change = 0x09;
-  constexpr u32 type_at = 1, subtype_at = 3, port_at = 40;
-  u8 subtype;
-  switch (type) {
-    case EventType::port_err: subtype = 1; break;
-    case EventType::port_active: subtype = 4; break;
-    case EventType::lid_change: subtype = 6; break;
-    case EventType::pkey_change: subtype = 7; break;
-    case EventType::gid_change: subtype = 8; break;
-    case EventType::client_reregister: subtype = 9; break;
-    default: return;
-  }
+  constexpr u32 type_at = 1, subtype_at = 3, port_at = 32 + port_change_port_at;
+  const u8 subtype = port_change_subtype(type);
+  if (subtype == 0) return;
   EventEntry entry{};
   entry[type_at] = port_change;
   entry[subtype_at] = subtype;
