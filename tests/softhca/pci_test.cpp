@@ -172,6 +172,33 @@ TEST_CASE("A driver takes its port down and up again, and hears of it", "[pci_te
   CHECK((entry[64 + 65] == 0 && entry[63 + 128] != 1));
 }
 
+TEST_CASE("A page of a queue may lie in several mappings, as below an IOMMU", "[pci_test]") {
+  constexpr u64 at = u64{1} << 32;
+  Guest g;
+  const Driver d(g);
+  // More than a process has descriptors; no two that follow each other lie side by side.
+  for (u64 i = 0; i < 3000; ++i)
+    REQUIRE(g.map(at + i * 4096, 4096, 0x300000 + (i % 2) * 4096) == 0);
+  REQUIRE(g.map(at, 4096, 0x311000) == 0);
+  REQUIRE(g.map(at + 4096, 4096, 0x310000) == 0);
+  // Two pages of entries in one of 8 KiB.
+  const Box eq = d.eq_box(at).put(128 + 99, 5, 7).put(128 + 195, 5, 1).put64(88, u64{1} << 9);
+  REQUIRE(g.status(eq) == 0);
+  for (int i = 0; i < 33; ++i)
+    for (const u32 wanted : {2u, 1u}) REQUIRE(g.status(port_status(true, wanted), 32) == 0);
+  CHECK(g.memory[0x311000 + 1] == 9);
+  CHECK(g.memory[0x311000 + 63 * 64 + 3] == 4);
+  CHECK(g.memory[0x310000 + 3] == 1);
+  CHECK(g.memory[0x310000 + 64 + 3] == 4);
+  // Half of a page is none.
+  REQUIRE(g.unmap(at + 4096, 4096) == 0);
+  CHECK(g.status(eq) == bad_param);
+  REQUIRE(g.map(at, 3 * 4096, 0x310000) == 0);
+  REQUIRE(g.unmap(at + 4096, 4096) == 0);  // in the middle
+  CHECK(g.status(eq) == bad_param);
+  CHECK(g.status(d.eq_box(at + 2 * 4096)) == 0);
+}
+
 TEST_CASE("A guest cannot make the function keep translations without end", "[pci_test]") {
   Guest g;
   const Driver d(g);

@@ -38,19 +38,32 @@ int GuestMemory::map(u64 address, u64 bytes, int fd, u64 offset, bool writable) 
   if (fstat(fd, &file_status) != 0) return errno;
   const u64 length = static_cast<u64>(file_status.st_size);
   if (S_ISREG(file_status.st_mode) && (offset > length || bytes > length - offset)) return EINVAL;
-  const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) return errno;
-  std::shared_ptr<int> file(new int(own), [](int *p) {
-    close(*p);
-    delete p;
-  });
+  const auto file = keep(fd, file_status);
+  if (!file) return errno;
   const int rights = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   if (mmap(window_ + address, bytes, rights, MAP_SHARED | MAP_FIXED, fd,
            static_cast<off_t>(offset)) == MAP_FAILED)
     return errno;
   forget(address, bytes);
-  mappings_.push_back({address, bytes, offset, std::move(file), writable});
+  mappings_[address] = {bytes, offset, file, writable};
   return 0;
+}
+
+// A descriptor of our own of the file, one for all of its mappings; null with errno.
+std::shared_ptr<int> GuestMemory::keep(int fd, const struct stat &status) {
+  std::erase_if(files_, [](const File &f) { return f.fd.expired(); });
+  const int flags = fcntl(fd, F_GETFL);
+  for (const File &f : files_)
+    if (f.device == status.st_dev && f.inode == status.st_ino && f.flags == flags)
+      if (auto known = f.fd.lock()) return known;
+  const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return nullptr;
+  std::shared_ptr<int> file(new int(own), [](int *p) {
+    close(*p);
+    delete p;
+  });
+  files_.push_back({status.st_dev, status.st_ino, flags, file});
+  return file;
 }
 
 void GuestMemory::unmap(u64 address, u64 bytes) {
@@ -60,8 +73,8 @@ void GuestMemory::unmap(u64 address, u64 bytes) {
 }
 
 void GuestMemory::unmap_all() {
-  for (const Mapping &m : mappings_)
-    mmap(window_ + m.address, m.bytes, PROT_NONE, nothing | MAP_FIXED, -1, 0);
+  for (const auto &[address, m] : mappings_)
+    mmap(window_ + address, m.bytes, PROT_NONE, nothing | MAP_FIXED, -1, 0);
   mappings_.clear();
   pages_.clear();
 }
@@ -69,28 +82,41 @@ void GuestMemory::unmap_all() {
 // What is not mapped any more, or mapped anew: of mappings that reach further the rest stays.
 void GuestMemory::forget(u64 address, u64 bytes) {
   const u64 end = address + bytes;
-  std::vector<Mapping> rest;
-  for (const Mapping &m : mappings_) {
-    const u64 m_end = m.address + m.bytes;
-    if (m_end <= address || m.address >= end) {
-      rest.push_back(m);
-      continue;
-    }
-    if (m.address < address)
-      rest.push_back({m.address, address - m.address, m.offset, m.fd, m.writable});
-    if (m_end > end)
-      rest.push_back({end, m_end - end, m.offset + (end - m.address), m.fd, m.writable});
+  auto i = find(address);
+  if (i == mappings_.end()) i = mappings_.lower_bound(address);
+  while (i != mappings_.end() && i->first < end) {
+    const auto [begin, m] = *i;
+    i = mappings_.erase(i);
+    if (begin < address) mappings_[begin] = {address - begin, m.offset, m.fd, m.writable};
+    if (begin + m.bytes > end)
+      mappings_[end] = {begin + m.bytes - end, m.offset + (end - begin), m.fd, m.writable};
   }
-  mappings_ = std::move(rest);
   pages_.clear();
 }
 
-const GuestMemory::Mapping *GuestMemory::find(u64 address, u64 bytes) const {
-  for (const Mapping &m : mappings_)
-    if (address >= m.address && address - m.address < m.bytes &&
-        bytes <= m.bytes - (address - m.address))
-      return &m;
-  return nullptr;
+// The mapping that holds the address.
+GuestMemory::Mappings::const_iterator GuestMemory::find(u64 address) const {
+  auto i = mappings_.upper_bound(address);
+  if (i == mappings_.begin()) return mappings_.end();
+  --i;
+  return address - i->first < i->second.bytes ? i : mappings_.end();
+}
+
+// Maps what the guest has there once more; false: not all of it is writable memory of the guest.
+bool GuestMemory::show(u64 address, u64 bytes, u8 *at) const {
+  while (bytes != 0) {
+    const auto found = find(address);
+    if (found == mappings_.end() || !found->second.writable) return false;
+    const auto &[begin, m] = *found;
+    const u64 length = std::min(bytes, begin + m.bytes - address);
+    if (mmap(at, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, *m.fd,
+             static_cast<off_t>(m.offset + address - begin)) == MAP_FAILED)
+      return false;
+    address += length;
+    at += length;
+    bytes -= length;
+  }
+  return true;
 }
 
 bool GuestMemory::read(u64 address, void *to, u64 bytes) const {
@@ -112,16 +138,8 @@ std::shared_ptr<View> GuestMemory::view(std::span<const u64> pages, u64 page_byt
   for (size_t i = 0, end; i < pages.size(); i = end) {
     for (end = i + 1; end < pages.size() && pages[end] == pages[end - 1] + page_bytes;) ++end;
     const u64 length = (end - i) * page_bytes;
-    const Mapping *m = pages[i] % page_size == 0 ? find(pages[i], length) : nullptr;
-    if (m == nullptr && end > i + 1) {
-      // A run may cross from one mapping to the next.
-      end = i + 1;
-      m = find(pages[i], page_bytes);
-    }
-    if (m == nullptr || !m->writable) return nullptr;
-    if (mmap(at + i * page_bytes, (end - i) * page_bytes, PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_FIXED, *m->fd,
-             static_cast<off_t>(m->offset + pages[i] - m->address)) == MAP_FAILED)
+    if (pages[i] % page_size != 0 || !inside(pages[i], length) ||
+        !show(pages[i], length, at + i * page_bytes))
       return nullptr;
   }
   return view;

@@ -6,6 +6,8 @@
 // Device lock held.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <map>
 #include <memory>
 #include <span>
@@ -59,15 +61,26 @@ class GuestMemory {
 
  private:
   struct Mapping {
-    u64 address, bytes, offset;
+    u64 bytes, offset;
     std::shared_ptr<int> fd;
     bool writable;
   };
-  const Mapping *find(u64 address, u64 bytes) const;
+  // Below an IOMMU there may be one for each page.
+  using Mappings = std::map<u64, Mapping>;  // by address; none overlaps another
+  struct File {
+    dev_t device;
+    ino_t inode;
+    int flags;  // as opened
+    std::weak_ptr<int> fd;
+  };
+  std::shared_ptr<int> keep(int fd, const struct stat &);
+  Mappings::const_iterator find(u64 address) const;
   void forget(u64 address, u64 bytes);
+  bool show(u64 address, u64 bytes, u8 *at) const;
 
   u8 *window_ = nullptr;
-  std::vector<Mapping> mappings_;
+  Mappings mappings_;
+  std::vector<File> files_;
   std::map<u64, std::weak_ptr<View>> pages_;
 };
 
