@@ -108,6 +108,7 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x23e, 1, 1);                           // uc
   p.set(0x23f, 1, 1);                           // rc
   p.set(0x240, 1, 1);                           // uar_4k
+  p.set(0x252, 1, 1);                           // umem_uid_0
   p.set(0x260, 1, 1);                           // bf
   p.set(0x26b, 5, 9);                           // log_bf_reg_size
   p.set(0x290, 16, 1024);                       // max_wqe_sz_sq
