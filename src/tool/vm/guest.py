@@ -147,9 +147,12 @@ class Guest:
         if self.options.link:
             env['SOFTHCA_LINK'] = self.options.link
         with open(self.folder / 'server.log', 'wb') as log:
-            self.server = subprocess.Popen([self.options.server, socket], env=env, stdout=log,
-                                           stderr=log, stdin=subprocess.DEVNULL,
-                                           preexec_fn=_end_with_us)
+            try:
+                self.server = subprocess.Popen([self.options.server, socket], env=env, stdout=log,
+                                               stderr=log, stdin=subprocess.DEVNULL,
+                                               preexec_fn=_end_with_us)
+            except OSError as error:
+                raise Trouble(f'--server {self.options.server}: {error.strerror}') from error
         limit = time.monotonic() + 30
         while not socket.exists():
             if self.server.poll() is not None:
@@ -166,14 +169,18 @@ class Guest:
     def _start_qemu(self, shared):
         o = self.options
         memory = f'{o.memory}M'
+        # Its mappings of single pages come to the server when vfio-pci has the function; drivers of
+        # the guest's kernel see none (iommu=pt).
+        chipset, words = ('q35', 'intel_iommu=on iommu=pt ') if o.iommu else ('pc', '')
+        iommu = ['-device', 'intel-iommu,caching-mode=on,intremap=off'] if o.iommu else []
         command = [
             *self.qemu.command, '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot',
-            '-machine', f'pc,accel={accelerator()},memory-backend=ram',
+            '-machine', f'{chipset},accel={accelerator()},memory-backend=ram', *iommu,
             '-object', f'memory-backend-memfd,id=ram,size={memory},share=on',
             '-cpu', 'max,-arch-capabilities', '-smp', str(o.cpus), '-m', memory,
             '-kernel', self.kernel.image, '-initrd', self.initrd,
             '-append', 'console=ttyS0 panic=-1 oops=panic quiet loglevel=4 mitigations=off '
-                       'random.trust_cpu=on ' + o.append,
+                       'random.trust_cpu=on ' + words + o.append,
             '-serial', f'file:{self.folder}/console.log',
             '-virtfs', 'local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap',
             '-virtfs', f'local,path={shared},mount_tag=vm,security_model=none',
