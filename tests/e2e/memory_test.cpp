@@ -103,6 +103,16 @@ TEST_CASE("device memory is copied to and from [row:ibv_exp_memcpy_dm]") {
   CHECK(std::equal(back.begin(), back.begin() + 16, there.begin() + 4096));
 }
 
+TEST_CASE("all device memory can be had in one piece [row:ibv_exp_alloc_dm]") {
+  const Context context = open_first();
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_ATTR_MAX_DM_SIZE;
+  REQUIRE(ibv_exp_query_device(context.get(), &device) == 0);
+  const Dm all = alloc_dm(context.get(), device.max_dm_size);
+  REQUIRE(all);
+  CHECK(!alloc_dm(context.get(), 1));
+}
+
 // What UCX expects of a handle.
 struct WithMapping {
   ibv_exp_dm dm;

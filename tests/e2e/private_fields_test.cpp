@@ -140,11 +140,13 @@ TEST_CASE("raw packet queue pairs") {
 }
 
 TEST_CASE("registers that nobody shares need no lock") {
-  const auto threads = GENERATE(IBV_EXP_THREAD_SINGLE, IBV_EXP_THREAD_SAFE);
+  const auto model = GENERATE(IBV_EXP_THREAD_SINGLE, IBV_EXP_THREAD_SAFE);
+  const bool asked = GENERATE(true, false);
+  const auto threads = asked ? model : IBV_EXP_THREAD_SAFE;
   Rig rig;
   ibv_exp_res_domain_init_attr wanted{};
-  wanted.comp_mask = IBV_EXP_RES_DOMAIN_THREAD_MODEL;
-  wanted.thread_model = threads;
+  wanted.comp_mask = asked ? IBV_EXP_RES_DOMAIN_THREAD_MODEL : 0;
+  wanted.thread_model = model;
   auto *domain = ibv_exp_create_res_domain(rig.context.get(), &wanted);
   REQUIRE(domain != nullptr);
   auto attr = rig.qp_attr(IBV_QPT_RC);

@@ -135,7 +135,7 @@ TEST_CASE(
   CHECK(attach(rig.pd.get(), mr->handle, rights | for_user) == nullptr);
   CHECK(errno == EINVAL);
   ibv_exp_reg_mr_in own{};
-  char memory[100];
+  alignas(4096) char memory[4096];  // so that only whose it is speaks against it
   own.pd = rig.pd.get();
   own.addr = memory;
   own.length = sizeof(memory);

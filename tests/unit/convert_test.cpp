@@ -128,6 +128,11 @@ TEST_CASE("opcodes of requests, in both encodings, by type of queue pair") {
     CHECK(to_modern_opcode(opcode, IBV_QPT_UD).handling == Handling::illegal);
   }
   CHECK(to_modern_opcode(IBV_EXP_WR_RDMA_READ, IBV_QPT_UC).handling == Handling::illegal);
+  for (const int opcode : {IBV_EXP_WR_RDMA_WRITE, IBV_EXP_WR_RDMA_WRITE_WITH_IMM}) {
+    CHECK(to_modern_opcode(opcode, IBV_QPT_UC).handling == Handling::chained);
+    for (const ibv_qp_type type : {IBV_QPT_UD, IBV_QPT_RAW_PACKET})
+      CHECK(to_modern_opcode(opcode, type).handling == Handling::illegal);
+  }
   CHECK(to_modern_opcode(IBV_EXP_WR_ATOMIC_CMP_AND_SWP, IBV_QPT_XRC_SEND).handling ==
         Handling::chained);
   for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD})

@@ -853,6 +853,9 @@ TEST_CASE("engine: receive requests") {
   rig.endpoint.receive.ring();
   CHECK(be(rig.sends.records[0]) == 2);
   rig.endpoint.receive.held_for = nullptr;
+  *rig.endpoint.receive.counters = {0x10001, 0x10001};
+  rig.endpoint.receive.ring();
+  CHECK(be(rig.sends.records[0]) == 1);
   *rig.endpoint.receive.counters = {0xffff, 0xffff};
   CHECK(rig.post_receives(1, 200, {list[0]}) == 0);
   CHECK(be(rig.sends.records[0]) == 0);

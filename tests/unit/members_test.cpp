@@ -568,6 +568,20 @@ TEST_CASE("members of the clock [row:IBV_EXP_VALUES_CLOCK_INFO]") {
   CHECK(to.comp_mask == 0);
 }
 
+TEST_CASE("cycles become nanoseconds, with the fraction [row:IBV_EXP_VALUES_CLOCK_INFO]") {
+  ibv_exp_clock_info clock{};
+  clock.cycles = 100;
+  clock.nsec = 5000;
+  clock.mult = 3;
+  clock.frac = 3;
+  clock.shift = 2;
+  clock.mask = 0xffff;
+  CHECK(cycles_to_ns(clock, 100) == 5000);
+  CHECK(cycles_to_ns(clock, 103) == 5003);  // (9 + 3) / 4
+  CHECK(cycles_to_ns(clock, 97) == 4999);   // (9 - 3) / 4
+  CHECK(cycles_to_ns(clock, 100 + 0x10000) == 5000);
+}
+
 TEST_CASE("members of a received message's completion [row:IBV_EXP_WC_WITH_IMM]") {
   auto from = distinct<ibv_wc>();
   from.status = IBV_WC_SUCCESS;
