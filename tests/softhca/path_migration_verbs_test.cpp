@@ -1,4 +1,5 @@
-// What programs that load a second path see: attributes, refusals and events.
+// What programs that load a second path see: attributes, refusals and events. It is on the last
+// port of the device, perhaps the only one; its time-out tells it from the first.
 #include <infiniband/verbs.h>
 #include <poll.h>
 
@@ -19,7 +20,11 @@ struct Device {
     pd = ibv_alloc_pd(ctx);
     cq = ibv_create_cq(ctx, 8, nullptr, nullptr, 0);
     REQUIRE((pd != nullptr && cq != nullptr));
-    for (uint8_t n : {1, 2}) {
+    ibv_device_attr device{};
+    REQUIRE(ibv_query_device(ctx, &device) == 0);
+    other = device.phys_port_cnt;
+    REQUIRE((other == 1 || other == 2));
+    for (uint8_t n = 1; n <= other; ++n) {
       ibv_port_attr port{};
       REQUIRE(ibv_query_port(ctx, n, &port) == 0);
       lid[n] = port.lid;
@@ -38,6 +43,7 @@ struct Device {
   ibv_pd *pd;
   ibv_cq *cq;
   ibv_mr *mr;
+  uint8_t other = 0;
   uint16_t lid[3] = {};
   uint64_t memory[2] = {};
 };
@@ -62,9 +68,9 @@ struct Rc {
   ~Rc() { CHECK(ibv_destroy_qp(qp) == 0); }
 
   void other_path(ibv_qp_attr &a) const {
-    a.alt_ah_attr.port_num = a.alt_port_num = 2;
-    a.alt_ah_attr.dlid = d.lid[2];
-    a.alt_timeout = 14;
+    a.alt_ah_attr.port_num = a.alt_port_num = d.other;
+    a.alt_ah_attr.dlid = d.lid[d.other];
+    a.alt_timeout = 13;
   }
   void connect(const Rc &peer) {
     ibv_qp_attr a{};
@@ -161,10 +167,12 @@ TEST_CASE("A program loads another path, is armed, and moves both ends") {
   for (const Rc *end : {&a, &b}) {
     const ibv_qp_attr now = end->query();
     CHECK(now.path_mig_state == IBV_MIG_MIGRATED);
-    CHECK(now.port_num == 2);
-    CHECK(now.ah_attr.dlid == d.lid[2]);
+    CHECK(now.port_num == d.other);
+    CHECK(now.ah_attr.dlid == d.lid[d.other]);
+    CHECK(now.timeout == 13);
     CHECK(now.alt_port_num == 1);
     CHECK(now.alt_ah_attr.dlid == d.lid[1]);
+    CHECK(now.alt_timeout == 14);
   }
 }
 
@@ -180,4 +188,5 @@ TEST_CASE("Nothing is armed by software, nor without another path") {
   CHECK(a.query().path_mig_state == IBV_MIG_REARM);
   CHECK(a.migration(IBV_MIG_MIGRATED) == 0);
   CHECK(a.query().port_num == 1);
+  CHECK(a.query().timeout == 14);
 }

@@ -659,6 +659,69 @@ TEST_CASE("A key that loses a page leaves it to the other keys", "[pci_test]") {
   CHECK_FALSE(reached());
 }
 
+TEST_CASE("A connection moves to the path that its driver loads", "[pci_test]") {
+  Guest g;
+  Paging p(g);
+  p.fill({0x280000 | 3}, true);
+  constexpr u32 moved = 1, alternate = 1 << 0, migration = 1 << 10, rearm = 1, migrated = 3;
+  constexpr u64 ring = 0x2c0000;
+  g.create(p.d.eq_box(ring).put64(88, u64{1} << moved));
+  CHECK((g.command(Box(0x100).op_mod(1), 4112)[16 + 0x22e / 8] >> (7 - 0x22e % 8) & 1) == 1);
+  const u32 lid = process().devices.at(0).port(1).lid;
+  constexpr u32 context = 192, primary = context + 192, secondary = context + 544;
+  const auto live = [](u32 qp, u32 what, u32 state) {
+    return Box(0x505, 272).put(72, 24, qp).put(128, 32, what).put(context + 19, 2, state);
+  };
+  const auto loaded = [&](u32 qp) {
+    return live(qp, alternate | migration, rearm)
+        .put(secondary + 48, 16, lid)
+        .put(secondary + 64, 5, 9)
+        .put(secondary + 296, 8, 1);
+  };
+  const auto field = [&](u32 qp, u32 at, u32 width) {
+    const auto out = g.command(Box(0x50b).put(72, 24, qp), 24 + 232);
+    REQUIRE(out[0] == 0);
+    return get_field(out.data(), at, width);
+  };
+  CHECK(field(p.a, context + 19, 2) == migrated);
+
+  // Without a second path, by nobody but the device, and on no port that is not there.
+  CHECK(g.status(live(p.a, migration, rearm)) == bad_param);
+  CHECK(g.status(loaded(p.a).put(context + 19, 2, 0)) == bad_param);
+  CHECK(g.status(loaded(p.a).put(secondary + 296, 8, 2)) == bad_param);
+  CHECK(g.status(loaded(p.a).put(secondary + 16, 16, 0xffff)) == bad_param);
+  CHECK(g.status(loaded(p.keys)) == bad_param);
+  CHECK(field(p.a, secondary + 296, 8) == 0);
+
+  REQUIRE(g.status(loaded(p.a)) == 0);
+  REQUIRE(g.status(loaded(p.b)) == 0);
+  CHECK(field(p.a, context + 19, 2) == rearm);
+  CHECK(field(p.a, secondary + 48, 16) == lid);
+  CHECK(field(p.a, secondary + 64, 5) == 9);
+  p.write(64, 0x10000);
+  CHECK(p.wait_completion() == 0);
+  CHECK(field(p.a, context + 19, 2) == 0);  // armed
+  CHECK(field(p.b, context + 19, 2) == 0);
+
+  // One end moves, and takes the other one along.
+  const auto event_of = [&](u32 i) {
+    const u8 *e = g.memory + ring + i * 64;
+    while (__atomic_load_n(e + 1, __ATOMIC_ACQUIRE) == 0) {
+    }
+    CHECK(e[1] == moved);
+    return load_be32(e + 32 + 24);
+  };
+  REQUIRE(g.status(live(p.a, migration, migrated)) == 0);
+  CHECK(event_of(0) == p.a);
+  CHECK(field(p.a, context + 19, 2) == migrated);
+  CHECK(field(p.a, primary + 64, 5) == 9);
+  CHECK(field(p.a, secondary + 64, 5) == 0);
+  p.write(64, 0x10000);
+  CHECK(p.wait_completion() == 0);
+  CHECK(event_of(1) == p.b);
+  CHECK(field(p.b, context + 19, 2) == migrated);
+}
+
 TEST_CASE("A region of all addresses has its parts when they are reached for", "[pci_test]") {
   Guest g;
   Paging p(g);

@@ -101,8 +101,9 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x220, 1, 1);                                   // cq_oi
   p.set(0x221, 1, 1);                                   // cq_resize
   p.set(0x222, 1, c.cq_moderation);
-  p.set(0x227, 1, c.odp);  // pg
-  p.set(0x228, 1, 1);      // block_lb_mc
+  p.set(0x227, 1, c.odp);             // pg
+  p.set(0x228, 1, 1);                 // block_lb_mc
+  p.set(0x22e, 1, c.path_migration);  // apm
   p.set(0x23c, 1, c.xrc);
   p.set(0x23d, 1, 1);                           // ud
   p.set(0x23e, 1, 1);                           // uc

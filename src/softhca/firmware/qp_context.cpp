@@ -10,22 +10,37 @@ namespace {
 
 u32 log2_of(u32 n) { return n == 0 ? 0 : 31 - static_cast<u32>(__builtin_clz(n)); }
 
-void describe_path(const Qp &qp, u8 *context) {
+void describe_route(const AddressVector &av, u8 *at) {
+  path::grh.put(at, av.is_global ? 1 : 0);
+  path::source_path.put(at, av.src_path_bits);
+  path::rlid.put(at, av.dlid);
+  path::source_index.put(at, av.sgid_index);
+  path::rate.put(at, av.static_rate);
+  path::hop_limit.put(at, av.hop_limit);
+  path::traffic_class.put(at, av.traffic_class);
+  path::flow_label.put(at, av.flow_label);
+  std::copy(std::begin(av.dgid), std::end(av.dgid), at + path::gid_at);
+}
+
+void describe_paths(const Qp &qp, u8 *context) {
   const QpAttributes &a = qp.attr;
-  u8 *at = context + qpc::primary_path_at;
+  u8 *at = context + qpc::primary_path_at, *other = context + qpc::secondary_path_at;
+  describe_route(a.av, at);
   path::pkey_index.put(at, a.pkey_index);
-  path::grh.put(at, a.av.is_global ? 1 : 0);
-  path::source_path.put(at, a.av.src_path_bits);
-  path::rlid.put(at, a.av.dlid);
   path::ack_timeout.put(at, a.timeout);
-  path::source_index.put(at, a.av.sgid_index);
-  path::rate.put(at, a.av.static_rate);
-  path::hop_limit.put(at, a.av.hop_limit);
-  path::traffic_class.put(at, a.av.traffic_class);
-  path::flow_label.put(at, a.av.flow_label);
-  std::copy(std::begin(a.av.dgid), std::end(a.av.dgid), at + path::gid_at);
   path::port.put(at, a.port);
-  if (!qp.device->ethernet(std::max<u8>(a.port, 1))) return path::sl.put(at, a.av.sl);
+  qpc::pm_state.put(context, a.path_state == PathState::armed   ? qpc::pm_armed
+                             : a.path_state == PathState::rearm ? qpc::pm_rearm
+                                                                : qpc::pm_migrated);
+  if (!qp.device->ethernet(std::max<u8>(a.port, 1))) {
+    path::sl.put(at, a.av.sl);
+    if (a.alt_port == 0) return;
+    describe_route(a.alt_av, other);
+    path::pkey_index.put(other, a.alt_pkey_index);
+    path::ack_timeout.put(other, a.alt_timeout);
+    path::port.put(other, a.alt_port);
+    return path::sl.put(other, a.alt_av.sl);
+  }
   path::ecn.put(at, a.av.traffic_class & 3);
   path::dscp.put(at, a.av.traffic_class >> 2);
   path::udp_sport.put(at, a.udp_sport);
@@ -89,7 +104,7 @@ void describe_qp(const Qp &qp, u8 *context) {
   qpc::log_msg_max.put(context, log2_of(std::min(qp.max_message_bytes, 1u << 30)));
   qpc::user_index.put(context, qp.uidx);
   qpc::remote_qpn.put(context, a.dest_qpn);
-  describe_path(qp, context);
+  describe_paths(qp, context);
   qpc::log_sra_max.put(context, log2_of(a.max_rd_atomic));
   qpc::log_rra_max.put(context, log2_of(a.max_dest_rd_atomic));
   qpc::retry_count.put(context, a.retry_count);

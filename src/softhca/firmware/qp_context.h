@@ -29,7 +29,9 @@ constexpr QpField state{0, 4}, service{8, 8}, pm_state{19, 2}, offload{24, 4}, w
     rq_type{1381, 3}, srqn{1384, 24}, hw_sq_counter{1440, 16}, sw_sq_counter{1456, 16},
     hw_rq_counter{1472, 32}, sw_rq_counter{1504, 32}, scatter_requester{1584, 8},
     scatter_responder{1592, 8}, dbr_umem_valid{1667, 1}, dbr_umem{1824, 32};
-constexpr u32 primary_path_at = 24, dbr_at = 160, dc_key_at = 200;  // bytes
+constexpr u32 primary_path_at = 24, secondary_path_at = 68, dbr_at = 160, dc_key_at = 200;  // bytes
+// What pm_state says.
+constexpr u32 pm_armed = 0, pm_rearm = 1, pm_migrated = 3;
 }  // namespace qpc
 
 // And of its address paths.

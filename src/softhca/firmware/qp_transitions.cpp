@@ -1,9 +1,11 @@
 // The commands that move a queue pair from state to state, whoever made it.
 #include <algorithm>
+#include <optional>
 
 #include "config/identity.h"
 #include "firmware/qp_context.h"
 #include "firmware/queues.h"
+#include "model/path_migration.h"
 
 namespace softhca::firmware {
 
@@ -16,6 +18,7 @@ constexpr u32 mask_at = 264, context_ext_at = 272;
 
 // opt_param_mask: what is changed beside what a transition is about.
 enum Optional : u32 {
+  opt_alternate = 1 << 0,
   opt_remote_read = 1 << 1,
   opt_remote_atomic = 1 << 2,
   opt_remote_write = 1 << 3,
@@ -25,7 +28,7 @@ enum Optional : u32 {
   opt_path = 1 << 7,
   opt_send_depth = 1 << 8,
   opt_receive_depth = 1 << 9,
-  opt_migration = 1 << 10,  // there is one path
+  opt_migration = 1 << 10,
   opt_drain_sigerr = 1 << 11,
   opt_retries = 1 << 12,
   opt_rnr_retries = 1 << 13,
@@ -33,7 +36,8 @@ enum Optional : u32 {
   opt_port = 1 << 16,
 };
 constexpr u32 opt_access = opt_remote_read | opt_remote_write | opt_remote_atomic;
-constexpr u32 opt_live = opt_access | opt_rnr_timer | opt_migration | opt_qkey;
+constexpr u32 opt_paths = opt_alternate | opt_migration;
+constexpr u32 opt_live = opt_access | opt_rnr_timer | opt_paths | opt_qkey;
 
 constexpr u64 stream_bit = 1 << 0, schedule_bit = 1 << 1, udp_sport_bit = 1 << 2;
 
@@ -44,6 +48,7 @@ struct Move {
   Qp &qp;
   QpAttributes attr;
   u32 optional;
+  std::optional<PathState> migration = {};
   bool accessed = false;
   const u8 *context() const { return c.in.data() + context_at; }
   const u8 *path() const { return context() + qpc::primary_path_at; }
@@ -93,6 +98,32 @@ Status read_route(Move &m) {
   return Status::ok;
 }
 
+// A second path, to which the connection moves: InfiniBand only.
+Status read_alternate(Move &m) {
+  const Device &device = m.scope.device;
+  const u8 *at = m.context() + qpc::secondary_path_at;
+  const u32 port = path::port.in(at), pkey = path::pkey_index.in(at);
+  if (!m.connected() || !device.caps.path_migration || port < 1 || port > device.port_count() ||
+      device.ethernet(static_cast<u8>(port)) || pkey >= pkey_table_size(LinkLayer::infiniband))
+    return Status::bad_param;
+  const AddressVector av = read_path(device, static_cast<u8>(port), at);
+  if (check_route(device, av) != 0) return Status::bad_param;
+  m.attr.alt_av = av;
+  m.attr.alt_port = static_cast<u8>(port);
+  m.attr.alt_pkey_index = static_cast<u16>(pkey);
+  m.attr.alt_timeout = static_cast<u8>(path::ack_timeout.in(at));
+  return Status::ok;
+}
+
+// The device arms a connection, nobody else.
+Status read_migration(Move &m) {
+  const u32 state = qpc::pm_state.in(m.context());
+  if (state != qpc::pm_migrated && (state != qpc::pm_rearm || m.attr.alt_port == 0))
+    return Status::bad_param;
+  m.migration = state == qpc::pm_rearm ? PathState::rearm : PathState::migrated;
+  return Status::ok;
+}
+
 // Depths are logarithms.
 Status read_depth(const Move &m, QpField field, u8 &depth) {
   const u32 n = 1u << field.in(m.context());
@@ -120,7 +151,9 @@ Status read_optional(Move &m) {
   if (m.has(opt_retries)) m.attr.retry_count = static_cast<u8>(qpc::retry_count.in(context));
   if (m.has(opt_rnr_retries)) m.attr.rnr_retry = static_cast<u8>(qpc::rnr_retry.in(context));
   if (m.has(opt_timeout)) m.attr.timeout = static_cast<u8>(path::ack_timeout.in(m.path()));
-  return Status::ok;
+  if (m.has(opt_alternate))
+    if (const Status s = read_alternate(m); s != Status::ok) return s;
+  return m.has(opt_migration) ? read_migration(m) : Status::ok;
 }
 
 Status to_init(Move &m) {
@@ -179,8 +212,8 @@ struct Transition {
 };
 constexpr Transition transitions[] = {
     {Opcode::rst2init_qp, QpState::reset, QpState::init, 0, to_init},
-    {Opcode::init2rtr_qp, QpState::init, QpState::rtr,
-     opt_access | opt_pkey | opt_qkey | opt_migration, to_rtr},
+    {Opcode::init2rtr_qp, QpState::init, QpState::rtr, opt_access | opt_pkey | opt_qkey | opt_paths,
+     to_rtr},
     {Opcode::rtr2rts_qp, QpState::rtr, QpState::rts,
      opt_live | opt_path | opt_send_depth | opt_retries | opt_rnr_retries | opt_timeout, to_rts},
     {Opcode::sqerr2rts_qp, QpState::sqe, QpState::rts, opt_live, read_optional},
@@ -192,6 +225,7 @@ constexpr Transition transitions[] = {
 void keep_attributes(Move &m) {
   m.qp.attr = m.attr;
   m.accessed = true;
+  if (m.migration) set_migration(m.qp, *m.migration);
 }
 
 Status move(Move &m, const Transition &t) {
