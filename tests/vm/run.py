@@ -174,7 +174,7 @@ def echo(build, env, log):
 
 
 def boot(o, kernel, link, tests, preloaded):
-    """Runs all in one guest; its findings, and the seconds it took."""
+    """Runs all in one guest; its findings, and the seconds it took. `preloaded` is a future."""
     started = time.monotonic()
     folder = o.logs / f'{kernel}-{link}'
     shutil.rmtree(folder, ignore_errors=True)
@@ -188,7 +188,7 @@ def boot(o, kernel, link, tests, preloaded):
         done = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True,
                               errors='replace', check=False)
     (folder / 'output').write_text(done.stdout + done.stderr, encoding='utf-8')
-    found = list(findings(done.stdout, folder, preloaded))
+    found = list(findings(done.stdout, folder, preloaded.result()))
     if o.slice and done.returncode in NO_GUEST:
         print(f'SKIPPED: the guest had no time, or there was none: {done.stderr.strip()[-300:]}')
         sys.exit(SKIP)
@@ -277,17 +277,21 @@ def main():
         tests = pyverbs_suite.tests_folder(version, str(o.cache)) if version else ''
         if not version:
             print(f"SKIPPED: rdma-core's Python tests, {pyverbs_suite.PACKAGE} is not installed")
-    preloaded = {link: Preloaded(o.build, link, tests) for link in links}
     missing = Missing(HERE / 'missing.toml')
     bad = 0
-    with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
+    started = time.monotonic()
+    with (concurrent.futures.ThreadPoolExecutor(o.jobs) as pool,
+          concurrent.futures.ThreadPoolExecutor(1) as beside):
+        preloaded = {link: beside.submit(Preloaded, o.build, link, tests) for link in links}
+        # Those that take longer first: Ethernet has more to check.
         guests = {pool.submit(boot, o, kernel, link, tests, preloaded[link]): (kernel, link)
-                  for kernel in kernels for link in links}
+                  for link in sorted(links) for kernel in kernels}
         if tests and o.only == '*' and 'ib' in links:
             guests[pool.submit(vfio, o, kernels[-1], tests)] = (kernels[-1], 'vfio')
         for guest in concurrent.futures.as_completed(guests):
             found, seconds = guest.result()
             bad += report(o.logs, *guests[guest], found, seconds, missing)
+    print(f'all in {time.monotonic() - started:.0f} s')
     if o.only == '*':
         for name in missing.unused(kernels, [*links, 'vfio'] if tests and 'ib' in links else links):
             print(f'passes now, take it out of missing.toml: {name}')
