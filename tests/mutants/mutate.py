@@ -83,7 +83,7 @@ def check_form(text, start, mutant):
         raise ListError(f"{mutant['name']}: a constant keeps its value; mutate where it is used")
     if is_statement(mutant):
         before = re.sub(r"//.*", "", text[:start]).rstrip()
-        if not re.search(r"(^|[;{}):\]]|\belse)$", before):
+        if old.startswith("else") or not re.search(r"(^|[;{}):\]]|\belse)$", before):
             raise ListError(f"{mutant['name']}: ends as a statement and does not begin as one")
     elif not old or not new or re.match(r"&&|[|=,?<>]|:(?!:)|(if|for|while|switch|do|default|case|return)\b|.*;", old) or \
             re.search(r"([&|=,?:<>({]|[^=<>!]=[^=].*)$", old):
