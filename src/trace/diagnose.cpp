@@ -104,7 +104,7 @@ void opened_by(Beyond by, std::string_view what) {
   static std::atomic<bool> said[beyond_switches.size()];
   if (!is_switch(by) || !first_time(said[static_cast<std::size_t>(by) - 2])) return;
   const std::string_view name = info(by).name;
-  log(LogLevel::warn, "IBVEXP_BEYOND=auto: %.*s serves %.*s", length(name), name.data(),
+  log(LogLevel::warn, "IBVEXP_BEYOND=auto: a request needs %.*s (%.*s)", length(name), name.data(),
       length(what), what.data());
 }
 

@@ -95,7 +95,7 @@ class Run(Base):
             done = self.ibvexp("run", "--device", "soft", *way, "--beyond", "auto", "--", SUBJECT, "nops",
                                env=warns)
             self.assertEqual((done.returncode, done.stdout, done.stderr),
-                             (0, "", "ibvexp: IBVEXP_BEYOND=auto: nop serves IBV_EXP_WR_NOP\n"))
+                             (0, "", "ibvexp: IBVEXP_BEYOND=auto: a request needs nop (IBV_EXP_WR_NOP)\n"))
         done = self.ibvexp("run", "--device", "soft", "--beyond", "auto", "--", SUBJECT, "query",
                            env=warns)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
