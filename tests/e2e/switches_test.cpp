@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 #include "dc_rig.h"
 #include "pair.h"
@@ -108,6 +110,66 @@ TEST_CASE("a completion queue in use may be overrun [row:IBV_EXP_CQ_IGNORE_OVERR
   attr.cq_cap_flags = 0;
   REQUIRE(ibv_exp_modify_cq(rig.cq.get(), &attr, IBV_EXP_CQ_CAP_FLAGS) == 0);
   CHECK(!ignores_overrun(rig.cq.get()));
+}
+
+// Under the thread sanitizer, and by what is polled.
+TEST_CASE(
+    "a completion queue is polled while its overrun check is switched "
+    "[row:IBV_EXP_CQ_IGNORE_OVERRUN]",
+    "[engine]") {
+  constexpr std::uint64_t requests = 2000;
+  Rig rig;
+  rig.cq = rig.create_cq(64);
+  ibv_cq *const cq = rig.cq.get();
+  std::atomic<bool> started{false}, failed{false};
+  std::atomic<std::uint64_t> polled{0};
+  std::thread polling([&] {
+    while (polled < requests && !failed) {
+      ibv_exp_wc wc{};
+      const int count = ibv_exp_poll_cq(cq, 1, &wc, sizeof(wc));
+      started = true;
+      if (count < 0 || (count > 0 && (wc.status != IBV_WC_SUCCESS || wc.wr_id != polled)))
+        failed = true;
+      else if (count > 0) ++polled;
+    }
+  });
+  while (!started) {
+  }
+  // Unused it is made again, used a command changes it.
+  ibv_exp_cq_attr attr{};
+  attr.comp_mask = IBV_EXP_CQ_ATTR_CQ_CAP_FLAGS;
+  const auto change = [&](std::uint32_t flags) {
+    attr.cq_cap_flags = flags;
+    return ibv_exp_modify_cq(cq, &attr, IBV_EXP_CQ_CAP_FLAGS);
+  };
+  CHECK(change(IBV_EXP_CQ_IGNORE_OVERRUN) == 0);
+  {
+    Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+    const Qp a = rig.create_qp(IBV_QPT_RC), b = rig.create_qp(IBV_QPT_RC);
+    rig.connect(a.get(), b->qp_num);
+    rig.connect(b.get(), a->qp_num);
+    std::uint32_t flags = 0;
+    for (std::uint64_t posted = 0; posted < requests && !failed;) {
+      if (posted - polled >= 16) continue;
+      auto piece = out.piece(0, 8);
+      auto wr = request(posted++, IBV_EXP_WR_RDMA_WRITE, &piece);
+      wr.wr.rdma.remote_addr = in.address();
+      wr.wr.rdma.rkey = in.mr->rkey;
+      ibv_exp_send_wr *bad = nullptr;
+      if (ibv_exp_post_send(a.get(), &wr, &bad) != 0) failed = true;
+      if (posted % 16 != 0) continue;
+      const int error = change(flags);
+      if (error != (switched_on("cq_ignore_overrun") ? 0 : ENOTSUP) && (error != 0 || flags == 0))
+        failed = true;
+      flags ^= IBV_EXP_CQ_IGNORE_OVERRUN;
+    }
+    for (std::uint64_t turns = 0; polled < requests && !failed && turns < 2'000'000'000; ++turns) {
+    }
+    if (polled < requests) failed = true;
+    polling.join();
+  }
+  CHECK(!failed);
+  CHECK(polled == requests);
 }
 
 TEST_CASE("unread completions go with their queue pair after IGNORE_OVERRUN was asked for") {

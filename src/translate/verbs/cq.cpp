@@ -16,6 +16,8 @@
 #include "translate/convert/cq_convert.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/cq_events.h"
+#include "translate/queue/driven.h"
+#include "translate/queue/engine/open.h"
 #include "translate/queue/fronts.h"
 #include "translate/state/clock_info.h"
 #include "translate/verbs/device.h"
@@ -275,10 +277,10 @@ Error no_overrun(std::uint32_t flags) {
 Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t flags) {
   queue::CqFront *const front = queue::before(cq);
   const CqState *known = find_cq(&state, cq);
-  if (front == nullptr || front->own.alone == nullptr || front->own.armed != 0 ||
-      front->own.moderated || front->legacy.cons_index != 0 ||
+  if (front == nullptr || front->own.alone == nullptr || front->own.moderated ||
       (known != nullptr && (known->stamps != StampKind::none || known->compressed)))
     return no_overrun(flags);
+  engine::CompletionQueue &polled = *front->own.engine;
   Extras extras{static_cast<std::uint32_t>(front->legacy.cqe_sz)};
   extras.ignore_overrun = true;
   const auto fresh =
@@ -287,15 +289,33 @@ Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t f
   // Whatever can fail comes before the old queue goes.
   Owned<ibv_cq, destroy_known> made(fresh.value());
   const mlx5dv_cq facts = queue::facts_of(made.get());
+  mlx5dv_cq as_it_is = queue::facts_of(cq);
+  queue::correct(*front, as_it_is);
+  {
+    // Other threads may poll it: they find nothing until it is open again.
+    const engine::Guard guard(polled.lock);
+    if (engine::relaxed(front->own.armed) != 0 || front->legacy.cons_index != 0)
+      return no_overrun(flags);
+    engine::close(polled);
+  }
   DomainUse domain(state);
   domain.take(cq);
   cq->cq_context = nullptr;  // the front stays
-  if (destroy_cq(&state, cq) != 0) {
-    cq->cq_context = front;
+  const bool replaced = destroy_cq(&state, cq) == 0;
+  if (!replaced) cq->cq_context = front;
+  {
+    const engine::Guard guard(polled.lock);
+    if (replaced) queue::replace_behind(*front, made.get(), facts);
+    else engine::open(polled, as_it_is);
+  }
+  // Armed meanwhile, which a closed queue does not pass on.
+  for (const auto kind : {queue::armed_for_solicited, queue::armed_for_all})
+    if ((engine::relaxed(front->own.armed) & kind) != 0)
+      queue::arm_first(*front, kind == queue::armed_for_solicited);
+  if (!replaced) {
     if (domain) domain.keep(cq);
     return no_overrun(flags);  // queue pairs use it
   }
-  queue::replace_behind(*front, made.get(), facts);
   front->own.ignores_overrun = true;
   if (domain) domain.keep(made.get());
   return made.release();
@@ -312,8 +332,15 @@ bool number_is_free(const queue::CqFront *front) {
 // The device changes it at any time, and back. False: not this device, or not this queue.
 bool command_overrun(ibv_cq *cq, bool ignored) {
   queue::CqFront *const front = queue::before(cq);
-  if (!number_is_free(front) || !change_overrun(cq, queue::facts_of(cq).cqn, ignored)) return false;
-  front->own.ignores_overrun = ignored;
+  if (!number_is_free(front)) return false;
+  const std::uint32_t number = queue::facts_of(cq).cqn;
+  {
+    // Nobody frees entries while the device changes over.
+    std::optional<engine::Guard> polled;
+    if (front->own.engine != nullptr) polled.emplace(front->own.engine->lock);
+    if (!change_overrun(cq, number, ignored)) return false;
+    front->own.ignores_overrun = ignored;
+  }
   opened_by(Beyond::cq_ignore_overrun, row(FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN).name);
   return true;
 }
