@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/real.h"
+#include "table/options.h"
 #include "translate/queue/driven.h"
 #include "translate/queue/engine/open.h"
 #include "translate/queue/fronts.h"
@@ -55,8 +56,9 @@ ibv_cq *make_extended(ContextState &state, CqFront &front, const Extras &extras)
 // The queue as the program has set it up.
 ibv_cq *make(ContextState &state, CqFront &front) {
   const CqState *known = find_cq(&state, front.own.back);
-  const Extras extras{known != nullptr ? known->stamps : StampKind::none, front.own.tags,
-                      front.own.ignores_overrun};
+  // A queue that matches tags may join at any time, and the ring stays.
+  const Extras extras{known != nullptr ? known->stamps : StampKind::none,
+                      switched_on(Beyond::tag_matching), front.own.ignores_overrun};
   ibv_cq *const fresh = extras.any()
                             ? make_extended(state, front, extras)
                             : real().ibv_create_cq(state.context, front.shown.cqe, &front,

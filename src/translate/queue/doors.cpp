@@ -80,7 +80,7 @@ int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
   if (CqFront *front = front_of(cq)) [[likely]] {
     if (engine::CompletionQueue *queue = front->own.alone) [[likely]]
       return engine::poll(*queue, num_entries, wc);
-    if (front->own.tags) [[unlikely]]
+    if (engine::relaxed(front->own.tags)) [[unlikely]]
       return refuse_tags(*front);
     ibv_cq *const back = ring_of_libmlx5_alone(*front);
     if (back == nullptr) return poll_both(*front, num_entries, wc);

@@ -102,7 +102,7 @@ struct CqFront {
     engine::CompletionQueue *arms[2];
     ibv_cq *counted;  // back, where the engine counts its events; null: libmlx5 does
     bool moderated, ignores_overrun;
-    bool tags;  // completions of libmlx5 have the tag
+    bool tags;  // a queue that matches them completes here, or did
     ibv_modify_cq_attr moderation;
     int comp_vector;
     std::uint32_t events;        // of the engine's that the program took, by engine::arm_step

@@ -63,21 +63,22 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   const bool completes = (modern.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;
   const bool tags = modern.srq_type == IBV_SRQT_TM;
   ContextState *state = attached(context);
-  TaggedCq tagged(*state, tags ? attr->cq : nullptr);
   const queue::Joining joining(*state, completes ? &modern.cq : nullptr, nullptr,
                                tags ? queue::By::libmlx5 : queue::By::engine);
   if (!joining) return joining.failure();
   if (tags && !has_tags(*state, modern.cq))
     return unsupported(creating, "cq", modern.cq->handle,
-                       "queues of modern interfaces complete there already");
+                       "libmlx5's ring, which the program asked for, has no tags");
   const ibv_cq *cq = completes && !tags ? modern.cq : nullptr;
   const KeepErrno keep;
   ibv_srq *srq = queue::create_native(context, modern);
   if (srq == nullptr) return keep.reason();
   srq = queue::before_or_destroyed(state, srq, modern.attr.max_sge, joining.receives(), cq);
   if (srq == nullptr) return keep.reason();
-  if (tags) queue::front_of(srq)->own.tags = true;
-  tagged.keep();
+  if (tags) {
+    queue::front_of(srq)->own.tags = true;
+    complete_tags_on(attr->cq);
+  }
   // rdma-core leaves them empty in queues of XRC.
   srq->srq_context = attr->base.srq_context;
   srq->pd = attr->pd;

@@ -48,25 +48,13 @@ Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr
   return {};
 }
 
-TaggedCq::TaggedCq(const ContextState &state, ibv_cq *cq) noexcept
-    : state_(state), front_(cq != nullptr ? queue::front_of(cq) : nullptr) {
-  if (front_ == nullptr) return;
-  before_ = front_->own.tags;
-  set(true);
-}
-
-TaggedCq::~TaggedCq() {
-  if (front_ != nullptr && !before_) set(false);
-}
-
-void TaggedCq::set(bool tags) noexcept {
-  const MutexGuard guard(state_.driver->mutex);
-  front_->own.tags = tags;
-}
-
 bool has_tags(ContextState &state, const ibv_cq *cq) noexcept {
   const CqState *known = find_cq(&state, cq);
   return known != nullptr && known->tags;
+}
+
+void complete_tags_on(const ibv_cq *cq) noexcept {
+  engine::set_relaxed(queue::front_of(cq)->own.tags, true);
 }
 
 bool matches_tags(const ibv_srq *srq) noexcept {
