@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "trace/tally.h"
 #include "translate/verbs/shared_region.h"
+#include "translate/verbs/target_events.h"
 #include "translate/verbs/xrc.h"
 
 namespace ibvexp {
@@ -88,6 +89,7 @@ void detach(ibv_context *context) noexcept {
       store(words.has_comp_mask, found->second->old_mask);
       store(words.sz, found->second->old_size);
       translate::forget_domains(context);
+      translate::stop_target_events(found->second->state);
       for (auto &region : found->second->state.owned_memory)
         translate::stop_sharing(found->second->state, region.second);
       delete found->second;

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include "base/real.h"
+#include "table/options.h"
 #include "translate/queue/beside.h"
+#include "translate/verbs/target_events.h"
 #include "translate/verbs/xrc.h"
 #include "translate/verbs/xrc_srq.h"
 
@@ -69,9 +71,8 @@ void acknowledge(Object &back, std::uint32_t Object::*completed) noexcept {
   pthread_mutex_unlock(&back.mutex);
 }
 
-}  // namespace
-
-int get_async_event(ibv_context *context, ibv_async_event *event) noexcept {
+// An event that the kernel has in the context's file.
+int take_event(ibv_context *context, ibv_async_event *event) {
   // What the provider does with an event: rdma-core keeps it where programs of old find it.
   using Provider = void (*)(ibv_context *, ibv_async_event *);
   const auto provider =
@@ -91,6 +92,15 @@ int get_async_event(ibv_context *context, ibv_async_event *event) noexcept {
   provider(context, event);
   show_object(context, *event, what);
   return 0;
+}
+
+}  // namespace
+
+int get_async_event(ibv_context *context, ibv_async_event *event) {
+  if (switched_on(Beyond::key_violations)) [[unlikely]]
+    if (ContextState *const state = find_state(context))
+      return translate::next_event(*state, *event, take_event);
+  return take_event(context, event);
 }
 
 void ack_async_event(ibv_async_event *event) noexcept {
@@ -125,7 +135,7 @@ void ack_async_event(ibv_async_event *event) noexcept {
     case Names::wq:
     case Names::port: break;
   }
-  real().ibv_ack_async_event(event);
+  if (!translate::acknowledge_target(*event)) real().ibv_ack_async_event(event);
 }
 
 }  // namespace ibvexp

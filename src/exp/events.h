@@ -5,8 +5,8 @@
 
 namespace ibvexp {
 
-// The base verbs of these names.
-int get_async_event(ibv_context *context, ibv_async_event *event) noexcept;
+// The base verbs of these names. The first is a point of cancellation.
+int get_async_event(ibv_context *context, ibv_async_event *event);
 void ack_async_event(ibv_async_event *event) noexcept;
 
 }  // namespace ibvexp

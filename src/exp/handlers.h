@@ -61,6 +61,7 @@ IBVEXP_SERVES(ibv_exp_post_send, post_send);
 IBVEXP_SERVES(ibv_exp_create_dct, create_dct);
 IBVEXP_SERVES(ibv_exp_destroy_dct, destroy_dct);
 IBVEXP_SERVES(ibv_exp_query_dct, query_dct);
+IBVEXP_SERVES(ibv_exp_arm_dct, arm_dct);
 IBVEXP_SERVES(ibv_exp_create_cq, create_cq);
 IBVEXP_SERVES(ibv_exp_modify_cq, modify_cq);
 IBVEXP_SERVES(ibv_exp_poll_cq, poll_cq);

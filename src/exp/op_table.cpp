@@ -9,7 +9,7 @@ namespace {
 // have to be made meanwhile (queue/beside.h), by this thread, or by another that has our locks.
 constexpr bool holds_mutex(EntryId id) {
   return id == EntryId::ibv_exp_create_dct || id == EntryId::ibv_exp_destroy_dct ||
-         id == EntryId::ibv_exp_query_dct;
+         id == EntryId::ibv_exp_query_dct || id == EntryId::ibv_exp_arm_dct;
 }
 
 template <EntryId id, bool counted, class R, class First, class... Rest>

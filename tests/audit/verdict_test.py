@@ -73,8 +73,8 @@ class Sources(Audit):
                          "IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP, IBV_EXP_WR_NOP")
         self.assertEqual(verdict["command"], "ibvexp run --beyond masked_atomics,nop -- PROGRAM")
 
-    def test_a_switch_that_does_nothing_yet_is_not_offered(self):
-        verdict, _ = self.judge("e = ibv_exp_arm_dct(dct, &a);\n")
+    def test_a_switch_that_was_declined_is_not_offered(self):
+        verdict, _ = self.judge("e = ibv_exp_post_task(c, t, &bad);\n")
         self.assertEqual(verdict["standing"], "off")
         self.assertNotIn("switches", verdict)
 

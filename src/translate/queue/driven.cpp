@@ -403,22 +403,41 @@ void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint3
   front.own.engine = fresh.release();
 }
 
-std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, ibv_exp_dct *dct) {
+namespace {
+
+// choose is called with the mutex.
+template <class Choose>
+std::shared_ptr<Endpoint> drive_target_as(ContextState &state, ibv_exp_dct *dct, Choose choose) {
   std::shared_ptr<Endpoint> fresh(new Endpoint, [driver = state.driver](Endpoint *gone) {
     forget(*driver, *gone);
     delete gone;
   });
-  fresh->set_user_index(resource_before(back).number);
   fresh->dct = dct;
   fresh->srq = dct->srq;
   fresh->shared = queue_of(dct->srq);
   fresh->set_flags();
   const MutexGuard guard(state.driver->mutex);
+  fresh->set_user_index(choose());
   fresh->completes_on[1] = queue_of(dct->cq);
   enter(*state.driver, *fresh);
   join(dct->cq);
   join(dct->srq);
   return fresh;
+}
+
+}  // namespace
+
+std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, ibv_exp_dct *dct) {
+  return drive_target_as(state, dct, [&] { return resource_before(back).number; });
+}
+
+std::shared_ptr<Endpoint> drive_target(ContextState &state, ibv_exp_dct *dct) {
+  return drive_target_as(state, dct, [&] {
+    // libmlx5 takes the lowest that is free; the highest of all means none.
+    std::uint32_t index = 0xfffffe;
+    while (state.driver->endpoints.find(index) != nullptr) --index;
+    return index;
+  });
 }
 
 ibv_qp *as_guest(ContextState &state, const Joining &joining, ibv_qp *made,

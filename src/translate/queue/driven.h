@@ -104,6 +104,9 @@ void complete_on(ContextState &state, SrqFront &front, const ibv_cq *cq);
 // and nothing finds it any more, when the last owner gives it up: after the target.
 std::shared_ptr<engine::Endpoint> drive_target(ContextState &state, const ibv_qp *back,
                                                ibv_exp_dct *dct);
+// The same before there is a target that libmlx5 does not know: under a user index that libmlx5
+// gives to no queue.
+std::shared_ptr<engine::Endpoint> drive_target(ContextState &state, ibv_exp_dct *dct);
 
 // The program's pointer to a shared receive queue is another one than the front.
 void show_as(SrqFront &front, ibv_srq *shown) noexcept;

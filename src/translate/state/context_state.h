@@ -29,7 +29,8 @@ struct Driver;
 }
 namespace translate {
 struct DeviceFacts;
-}
+struct TargetEvents;
+}  // namespace translate
 
 // Memory that a region was given by us, to be unmapped when it goes.
 struct OwnedMemory {
@@ -124,6 +125,8 @@ struct ContextState {
   Handles<FlowRule> flow_rules;
   Retired<OwnedKey> retired_keys;
   Handles<DcTarget> targets;
+  std::uint64_t last_target = 0;                           // serial number
+  std::shared_ptr<translate::TargetEvents> target_events;  // null until somebody waits for them
   Handles<DeviceMemory> device_memory;
   Handles<LegacySrq> legacy_srqs;
   Handles<KeyListMemory> key_lists;

@@ -63,6 +63,11 @@ class Handles {
   using Node = typename std::unordered_map<const void *, std::unique_ptr<T>>::node_type;
   Node take(const void *handle) { return objects_.extract(handle); }
 
+  template <class F>
+  void for_each(F f) const {
+    for (const auto &object : objects_) f(*object.second);
+  }
+
   void put_back(Node node) { objects_.insert(std::move(node)); }
   void retire(Node node) { retired_.keep(std::move(node)); }
   void make_room() { objects_.reserve(objects_.size() + 1); }  // throws bad_alloc
@@ -80,9 +85,14 @@ struct FlowRule : ibv_exp_flow {
 // A target of the DC transport.
 struct DcTarget {
   ibv_exp_dct handle{};  // first: its address is the object's
-  ibv_qp *qp = nullptr;  // hidden
+  // One of the two: rdma-core's, or a command's, which can be armed (verbs/target_events.h).
+  ibv_qp *qp = nullptr;
+  mlx5dv_devx_obj *object = nullptr;
   std::uint64_t dc_key = 0;
-  ibv_global_route route{};                    // as it was created: kernels do not tell it
+  ibv_qp_attr made_with{};                     // kernels do not tell the route
+  std::uint64_t serial = 0;                    // names it in events
+  bool subscribed = false;                     // to them
+  std::uint32_t events = 0;                    // that the program was handed
   std::shared_ptr<engine::Endpoint> endpoint;  // if the engine drives what it receives with
 };
 

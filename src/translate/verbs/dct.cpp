@@ -10,11 +10,15 @@
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/dct_convert.h"
+#include "translate/queue/driven.h"
+#include "translate/queue/engine/endpoint.h"
 #include "translate/queue/fronts.h"
 #include "translate/verbs/device.h"
 #include "translate/verbs/firmware.h"
+#include "translate/verbs/hca_caps.h"
 #include "translate/verbs/scatter.h"
 #include "translate/verbs/tag_matching.h"
+#include "translate/verbs/target_events.h"
 #include "translate/verbs/xrc_srq.h"
 
 namespace ibvexp::translate {
@@ -24,6 +28,7 @@ namespace {
 constexpr EntryId creating = EntryId::ibv_exp_create_dct;
 constexpr EntryId destroying = EntryId::ibv_exp_destroy_dct;
 constexpr EntryId querying = EntryId::ibv_exp_query_dct;
+constexpr EntryId arming = EntryId::ibv_exp_arm_dct;
 
 template <class Object>
 Result<void> check_object(const ibv_context *context, const char *field, const Object *object) {
@@ -82,18 +87,64 @@ ibv_qp *make(ibv_context *context, const ibv_exp_dct_init_attr &attr, ibv_cq *cq
   return real().mlx5dv_create_qp(context, &modern, &dv);
 }
 
-int destroy_real(ibv_qp *qp) { return real().ibv_destroy_qp(qp); }
+int destroy_qp(ibv_qp *qp) { return real().ibv_destroy_qp(qp); }
+int destroy_object(mlx5dv_devx_obj *object) {
+  return object != nullptr ? positive(mlx5dv_devx_obj_destroy(object)) : 0;
+}
+
+bool wants_atomics(const ibv_qp_attr &attr) {
+  return (attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0;
+}
+
+// Rights that nobody can use are no reason to have no target: programs ask for all of them.
+void do_without_atomics(ibv_qp_attr &attr) {
+  log(LogLevel::info, "ibv_exp_create_dct: access_flags 0x%x: the device has no atomics",
+      attr.qp_access_flags);
+  attr.qp_access_flags &= ~unsigned{IBV_ACCESS_REMOTE_ATOMIC};
+}
+
+// By a command, as what can be armed: on the queues that the engine drives, since libmlx5 would not
+// know its completions. cq: rdma-core's. Null if the device does not take it.
+mlx5dv_devx_obj *make_by_command(ContextState &state, DcTarget &target, ibv_cq *cq, bool scatters) {
+  mlx5dv_srq srq{};
+  srq.comp_mask = MLX5DV_SRQ_MASK_SRQN;
+  mlx5dv_pd pd{};
+  mlx5dv_obj object{};
+  object.srq = {queue::behind(target.handle.srq), &srq};
+  object.pd = {target.handle.pd, &pd};
+  const KeepErrno keep;
+  if (real().mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ | MLX5DV_OBJ_PD) != 0 ||
+      (srq.comp_mask & MLX5DV_SRQ_MASK_SRQN) == 0)
+    return nullptr;
+  ibv_qp_attr &attr = target.made_with;
+  const std::uint32_t atomics = wants_atomics(attr) ? target_atomic_mode(state.context) : 0;
+  if (wants_atomics(attr) && atomics == 0) do_without_atomics(attr);
+  target.endpoint = queue::drive_target(state, &target.handle);
+  const auto made = make_target(state.context,
+                                {.cqn = queue::facts_of(cq).cqn,
+                                 .srqn = srq.srqn,
+                                 .pdn = pd.pdn,
+                                 .user_index = target.endpoint->user_index(),
+                                 .atomic_mode = atomics,
+                                 .access_key = target.dc_key,
+                                 .scatters = scatters},
+                                attr);
+  if (!made) {
+    log(LogLevel::info, "ibv_exp_create_dct: not by a command, and not to be armed: %s",
+        std::strerror(made.error()));
+    target.endpoint.reset();
+    return nullptr;
+  }
+  target.handle.dct_num = made.value().number;
+  return made.value().object;
+}
 
 Result<void> bring_to_life(ContextState &state, ibv_qp *qp, ibv_qp_attr attr) {
   attr.qp_state = IBV_QPS_INIT;
   auto reached = outcome(real().ibv_modify_qp(qp, &attr, dct_to_init));
-  // Rights that nobody can use are no reason to have no target: programs ask for
-  // all of them.
-  if (reached.error() == EOPNOTSUPP && (attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0 &&
+  if (reached.error() == EOPNOTSUPP && wants_atomics(attr) &&
       state.device().atomic_cap == IBV_ATOMIC_NONE) {
-    log(LogLevel::info, "ibv_exp_create_dct: access_flags 0x%x: the device has no atomics",
-        attr.qp_access_flags);
-    attr.qp_access_flags &= ~unsigned{IBV_ACCESS_REMOTE_ATOMIC};
+    do_without_atomics(attr);
     reached = outcome(real().ibv_modify_qp(qp, &attr, dct_to_init));
   }
   if (!reached) return reached;
@@ -109,8 +160,8 @@ void remember(ContextState &state, DcTarget &target) {
   entry.recv_cq = queue::behind(target.handle.cq);
   entry.raw = false;
   try {
-    QpState *stale = state.qps.find(target.qp->qp_num);
-    state.qps.set(target.qp->qp_num, &entry);
+    QpState *stale = state.qps.find(target.handle.dct_num);
+    state.qps.set(target.handle.dct_num, &entry);
     if (stale != nullptr) state.qp_pool.give_back(*stale);
   } catch (...) {
     state.qp_pool.give_back(entry);
@@ -118,7 +169,7 @@ void remember(ContextState &state, DcTarget &target) {
   }
 }
 
-const DcTarget *find(ContextState &state, const ibv_exp_dct *dct) {
+DcTarget *find(ContextState &state, const ibv_exp_dct *dct) {
   const MutexGuard guard(state.mutex);
   return state.targets.find(dct);
 }
@@ -136,27 +187,37 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   ibv_cq *cq = queue::behind(attr->cq);
   const queue::Joining joining(state, &cq, queue::behind(attr->srq), queue::By::engine);
   if (!joining) return joining.failure();
+  const CqState *own_cq = find_cq(&state, queue::behind(attr->cq));
+  const std::uint32_t scattered =
+      attr->inline_size != 0 ? scatter_to_dct(own_cq != nullptr ? own_cq->entry_size : 0) : 0;
+  const bool by_engine = joining.receives() == queue::By::engine;
   auto made = std::make_unique<DcTarget>();
-  Owned<ibv_qp, destroy_real> qp(make(context, *attr, cq));
-  if (!qp) return keep.reason();
-  const ibv_qp_attr modern = to_modern(*attr, global.value());
-  if (const auto alive = bring_to_life(state, qp.get(), modern); !alive) return alive.failure();
-
-  made->qp = qp.get();
   made->dc_key = attr->dc_key;
-  made->route = modern.ah_attr.grh;
+  made->made_with = to_modern(*attr, global.value());
   made->handle.context = context;
-  made->handle.handle = qp->handle;
-  made->handle.dct_num = qp->qp_num;
   made->handle.pd = attr->pd;
   made->handle.srq = attr->srq;
   made->handle.cq = attr->cq;
   pthread_mutex_init(&made->handle.mutex, nullptr);
   pthread_cond_init(&made->handle.cond, nullptr);
-  if (joining.receives() == queue::By::engine)
-    made->endpoint = queue::drive_target(state, qp.get(), &made->handle);
+  Owned<mlx5dv_devx_obj, destroy_object> object;
+  if (by_engine && switched_on(Beyond::key_violations))
+    object.reset(make_by_command(state, *made, cq, scattered != 0));
+  Owned<ibv_qp, destroy_qp> qp;
+  if (!object) {
+    qp.reset(make(context, *attr, cq));
+    if (!qp) return keep.reason();
+    if (const auto alive = bring_to_life(state, qp.get(), made->made_with); !alive)
+      return alive.failure();
+    made->handle.handle = qp->handle;
+    made->handle.dct_num = qp->qp_num;
+    if (by_engine) made->endpoint = queue::drive_target(state, qp.get(), &made->handle);
+  }
+  made->object = object.get();
+  made->qp = qp.get();
 
   const MutexGuard guard(state.mutex);
+  made->serial = ++state.last_target;
   DcTarget *target = state.targets.add(std::move(made));
   try {
     remember(state, *target);
@@ -164,11 +225,9 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
     state.targets.take(&target->handle);
     throw;
   }
+  static_cast<void>(object.release());
   static_cast<void>(qp.release());
-  if (attr->inline_size != 0) {
-    const CqState *own = find_cq(&state, queue::behind(attr->cq));
-    attr->inline_size = scatter_to_dct(own != nullptr ? own->entry_size : 0);
-  }
+  if (attr->inline_size != 0) attr->inline_size = scattered;
   return &target->handle;
 }
 
@@ -188,8 +247,13 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
   }
   if (!gone) return invalid(destroying, "dct", 0, "not created here, or destroyed");
   const KeepErrno keep;
-  const int error = destroy_real(gone.mapped()->qp);
-  if (error == 0) gone.mapped()->endpoint.reset();
+  DcTarget &target = *gone.mapped();
+  const int error =
+      target.object != nullptr ? destroy_object(target.object) : destroy_qp(target.qp);
+  if (error == 0) {
+    target.endpoint.reset();
+    await_acknowledgements(target);
+  }
   if (entry != nullptr) {
     const MutexGuard guard(state.mutex);
     if (error == 0) state.qp_pool.give_back(*entry);
@@ -204,22 +268,31 @@ Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *
   const DcTarget *target = find(state, dct);
   if (target == nullptr) return invalid(querying, "dct", 0, "not created here, or destroyed");
   const KeepErrno keep;
-  ibv_qp_attr modern{};
-  ibv_qp_init_attr init{};
-  if (const auto asked = outcome(real().ibv_query_qp(target->qp, &modern, dct_query, &init));
-      !asked)
-    return asked;
+  ibv_qp_attr modern = target->made_with;
   std::optional<TargetFacts> told;
-  if (switched_on(Beyond::dct_query)) {
-    if (const auto asked = query_target(target->qp)) {
+  const bool by_command = target->object != nullptr;
+  if (by_command) {
+    modern.qp_state = IBV_QPS_RTR;
+    modern.qp_access_flags &=
+        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  } else {
+    ibv_qp_init_attr init{};
+    if (const auto asked = outcome(real().ibv_query_qp(target->qp, &modern, dct_query, &init));
+        !asked)
+      return asked;
+    modern.ah_attr.grh = target->made_with.ah_attr.grh;
+  }
+  if (by_command || switched_on(Beyond::dct_query)) {
+    const auto asked =
+        by_command ? query_target(target->object, dct->dct_num) : query_target(target->qp);
+    if (asked) {
       told = asked.value();
-      opened_by(Beyond::dct_query, row(querying).name);
+      if (!by_command) opened_by(Beyond::dct_query, row(querying).name);
     } else {
       log(LogLevel::warn, "ibv_exp_query_dct: key_violations: the device does not tell: %s",
           std::strerror(asked.error()));
     }
   }
-  modern.ah_attr.grh = target->route;
   to_legacy(modern, *attr);
   attr->dc_key = target->dc_key;
   attr->key_violations = 0;
@@ -231,6 +304,20 @@ Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *
   attr->srq = dct->srq;
   attr->cq = dct->cq;
   attr->pd = dct->pd;
+  return {};
+}
+
+Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *attr) {
+  if (attr == nullptr) return invalid(arming, "attributes", 0, "must not be null");
+  if (attr->comp_mask != 0) return invalid(arming, "comp_mask", attr->comp_mask, "unknown bits");
+  DcTarget *const target = find(state, dct);
+  if (target == nullptr) return invalid(arming, "dct", 0, "not created here, or destroyed");
+  if (target->object == nullptr)
+    return unsupported(arming, "dct", dct->dct_num,
+                       "not with IBVEXP_ENGINE=native, nor where the device takes no CREATE_DCT");
+  const KeepErrno keep;
+  const auto armed = arm_target_events(state, *target);
+  if (!armed) return unsupported(arming, "dct", dct->dct_num, std::strerror(armed.error()));
   return {};
 }
 

@@ -1,6 +1,7 @@
 // Targets of the DC transport. The legacy object was live when it was made; in
 // rdma-core it is a queue pair that comes to life in the last of three steps. The
-// queue pair is hidden behind an object of ours.
+// queue pair is hidden behind an object of ours. With the switch key_violations a command makes the
+// target, since rdma-core's cannot be armed.
 //
 // Inlines hold context->mutex around these calls; exp/op_table.cpp gives it back meanwhile.
 #pragma once
@@ -16,5 +17,6 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
                                  ibv_exp_dct_init_attr *attr);
 Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct);
 Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *attr);
+Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *attr);
 
 }  // namespace ibvexp::translate

@@ -1,6 +1,7 @@
 // Commands of mlx5 devices about objects that rdma-core made (DEVX): what has no verb.
 #pragma once
 
+#include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 
 #include <cstdint>
@@ -19,5 +20,26 @@ struct TargetFacts {
   std::uint32_t violations;  // requests with another key
 };
 Result<TargetFacts> query_target(ibv_qp *target);
+
+// CREATE_DCT: a target that rdma-core knows nothing of, on objects of its own. Live at once.
+struct TargetRequest {
+  std::uint32_t cqn;
+  std::uint32_t srqn;
+  std::uint32_t pdn;
+  std::uint32_t user_index;  // how its completions name it
+  std::uint32_t atomic_mode;
+  std::uint64_t access_key;
+  bool scatters;  // small messages into completions of 128 bytes
+};
+struct CommandTarget {
+  mlx5dv_devx_obj *object = nullptr;  // the caller's, for mlx5dv_devx_obj_destroy()
+  std::uint32_t number = 0;
+};
+Result<CommandTarget> make_target(ibv_context *context, const TargetRequest &request,
+                                  const ibv_qp_attr &attr);
+Result<TargetFacts> query_target(mlx5dv_devx_obj *target, std::uint32_t number);
+
+// ARM_DCT_FOR_KEY_VIOLATION: one event for the next request with another key.
+Result<void> arm_target(mlx5dv_devx_obj *target, std::uint32_t number);
 
 }  // namespace ibvexp::translate

@@ -3,6 +3,7 @@
 #include <infiniband/mlx5dv.h>
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <memory>
 
@@ -41,6 +42,18 @@ std::uint32_t masked_atomic_sizes(ibv_context *context) {
   const std::uint32_t connected = be32toh(page->words[5]), dc = be32toh(page->words[6]);
   if ((operations & extended_compare_swap) == 0 || (operations & extended_fetch_add) == 0) return 0;
   return connected & dc & expressible;
+}
+
+std::uint32_t target_atomic_mode(ibv_context *context) {
+  constexpr std::uint32_t plain = 3, extended = 0xc, as_in_the_specification = 1, eight_bytes = 3;
+  const auto page = query(context, Page::atomics);
+  if (page == nullptr) return 0;
+  const std::uint32_t operations = be32toh(page->words[4]);
+  const std::uint32_t sizes = be32toh(page->words[6]) & 0xffff;
+  // Modes above count as sizes do, in powers of two.
+  if ((operations & extended) != 0 && sizes >> eight_bytes != 0)
+    return static_cast<std::uint32_t>(std::bit_width(sizes)) - 1;
+  return (operations & plain) == plain ? as_in_the_specification : 0;
 }
 
 std::optional<bool> reports_dc(ibv_context *context) {

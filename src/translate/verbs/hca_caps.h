@@ -14,6 +14,10 @@ namespace ibvexp::translate {
 // atomics.
 std::uint32_t masked_atomic_sizes(ibv_context *context);
 
+// How a DC target is told which atomics it serves (dctc.atomic_mode of mlx5_ifc.h), all that the
+// device has: as mlx5_ib chooses. 0: none.
+std::uint32_t target_atomic_mode(ibv_context *context);
+
 // Whether the device has the DC transport, and keys of that many entries. Nothing where it cannot
 // be asked.
 std::optional<bool> reports_dc(ibv_context *context);

@@ -1,0 +1,31 @@
+// Events of DC targets. The kernel hands those of rdma-core's targets to nobody; those of a target
+// that a command made come through an event channel of DEVX. ibv_get_async_event() waits for both,
+// the context's own events and these.
+#pragma once
+
+#include <infiniband/verbs_exp.h>
+
+#include "base/result.h"
+#include "translate/state/context_state.h"
+
+namespace ibvexp::translate {
+
+// One event for the next request with a wrong key. The target was made by a command.
+Result<void> arm_target_events(ContextState &state, DcTarget &target);
+
+// ibv_get_async_event() with the switch key_violations: 0, or -1 with errno set. take_own: of the
+// context's own events, which waits for one. A point of cancellation, as the verb is. EINTR ends the
+// wait even where a signal restarts reads.
+using TakeEvent = int (*)(ibv_context *, ibv_async_event *);
+int next_event(ContextState &state, ibv_async_event &event, TakeEvent take_own);
+
+// ibv_ack_async_event() of an event of a target. False: of another object.
+bool acknowledge_target(const ibv_async_event &event) noexcept;
+
+// Waits until the program has acknowledged what it was handed of a target that is gone.
+void await_acknowledgements(DcTarget &gone) noexcept;
+
+// The context is about to be closed.
+void stop_target_events(ContextState &state) noexcept;
+
+}  // namespace ibvexp::translate
