@@ -37,7 +37,8 @@ Names named_by(ibv_event_type type) {
 }
 
 // What the program knows, for what rdma-core names.
-void show_object(ibv_context *context, ibv_async_event &event, Names what) noexcept {
+[[gnu::always_inline]] inline void show_object(ibv_context *context, ibv_async_event &event,
+                                               Names what) noexcept {
   switch (what) {
     case Names::qp:
       if (auto *front = queue::before(event.element.qp)) event.element.qp = &front->shown;
@@ -71,17 +72,20 @@ void acknowledge(Object &back, std::uint32_t Object::*completed) noexcept {
   pthread_mutex_unlock(&back.mutex);
 }
 
+[[gnu::noinline]] int get_of_rdma_core(ibv_context *context, ibv_async_event *event) noexcept {
+  const int error = real().ibv_get_async_event(context, event);
+  if (error == 0) show_object(context, *event, named_by(event->event_type));
+  return error;
+}
+
 // An event that the kernel has in the context's file.
-int take_event(ibv_context *context, ibv_async_event *event) {
+[[gnu::always_inline]] inline int take_event(ibv_context *context, ibv_async_event *event) {
   // What the provider does with an event: rdma-core keeps it where programs of old find it.
   using Provider = void (*)(ibv_context *, ibv_async_event *);
   const auto provider =
       reinterpret_cast<Provider>(reinterpret_cast<void (*)()>(context->ops._compat_async_event));
-  if (provider == nullptr) [[unlikely]] {
-    const int error = real().ibv_get_async_event(context, event);
-    if (error == 0) show_object(context, *event, named_by(event->event_type));
-    return error;
-  }
+  if (provider == nullptr) [[unlikely]]
+    return get_of_rdma_core(context, event);
   // Read here as in rdma-core, which would look at the type once more.
   ib_uverbs_async_event_desc from;
   if (read(context->async_fd, &from, sizeof(from)) != sizeof(from)) return -1;
@@ -135,7 +139,9 @@ void ack_async_event(ibv_async_event *event) noexcept {
     case Names::wq:
     case Names::port: break;
   }
-  if (!translate::acknowledge_target(*event)) real().ibv_ack_async_event(event);
+  if (switched_on(Beyond::key_violations)) [[unlikely]]
+    if (translate::acknowledge_target(*event)) return;
+  real().ibv_ack_async_event(event);
 }
 
 }  // namespace ibvexp
