@@ -426,7 +426,7 @@ int resize_cq(ContextState *state, ibv_cq *cq, int cqe) {
 
 int destroy_cq(ContextState *state, ibv_cq *cq) {
   queue::CqFront *const front = queue::before(cq);
-  if (front != nullptr)
+  if (front != nullptr && front->own.beside != nullptr)
     if (const int error = queue::destroy_beside(*front); error != 0) return error;
   // Out of the table first: the handle may be given out again at once.
   CqState *entry = find_cq(state, cq);
@@ -436,7 +436,8 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
     state->cqs.set(handle, nullptr);
   }
   std::optional<DomainUse> domain;
-  if (state != nullptr) domain.emplace(*state).take(cq);
+  if (state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed))
+    domain.emplace(*state).take(cq);
   const bool settles = front != nullptr && front->own.back == cq;
   if (settles) queue::settle_events(*front);
   const int result = real().ibv_destroy_cq(cq);

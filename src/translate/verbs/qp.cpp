@@ -419,7 +419,7 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
       cq->remove_raw(queue::shown(qp));
   }
   std::optional<DomainUse> domain;
-  if (state != nullptr) {
+  if (state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed)) {
     domain.emplace(*state).take(qp);
     // rdma-core has to see what it was created with.
     if (*domain && domain->pd() != nullptr) qp->pd = domain->pd();
