@@ -187,8 +187,12 @@ IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
 
 // The requests of a queue pair are counted, and a reset takes them away.
 IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask) {
-  return on_behind("ibv_modify_qp", qp,
-                   [&](ibv_qp *back) { return translate::modify_base_qp(back, attr, attr_mask); });
+  const Uncancelled whole;
+  queue::QpFront *const front = queue::front_of(qp);
+  if (front == nullptr) return translate::modify_base_qp(qp, attr, attr_mask);
+  if (front->own.back == nullptr) [[unlikely]]
+    return gone("ibv_modify_qp");
+  return translate::modify_base_qp(*front, attr, attr_mask);
 }
 
 IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,

@@ -526,14 +526,14 @@ Result<void> check_entropy(const QpState *known, ibv_qp *qp, const ibv_exp_qp_at
 
 // After a change of state.
 [[gnu::noinline]] void follow(const Known &of, ibv_qp *qp, ibv_qp_state to) {
-  if (of.front != nullptr) {
-    if (to == IBV_QPS_RESET) queue::restart(*of.front);
-    queue::follow(*of.front, to);
-  } else if (ContextState *state = find_state(qp->context)) {
-    queue::follow(*state, qp, to);
-  }
   // A reset takes all requests away, without completions.
   if (of.state != nullptr && to == IBV_QPS_RESET) of.state->builders.forget();
+  if (of.front == nullptr) {
+    if (ContextState *state = find_state(qp->context)) queue::follow(*state, qp, to);
+    return;
+  }
+  if (to == IBV_QPS_RESET) queue::restart(*of.front);
+  queue::follow(*of.front, to);
 }
 
 // Any queue pair, by whatever door. Not so for targets.
@@ -563,13 +563,20 @@ Result<void> check_entropy(const QpState *known, ibv_qp *qp, const ibv_exp_qp_at
   return modify_known(of, qp, copy, mask);
 }
 
-}  // namespace
-
-int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
-  const Known of = known_of(qp);
+[[gnu::always_inline]] inline int modify(const Known &of, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   if (is_initiator(of.state, qp)) [[unlikely]]
     return modify_copied(of, qp, attr, mask);
   return modify_known(of, qp, *attr, mask);
+}
+
+}  // namespace
+
+int modify_base_qp(queue::QpFront &front, ibv_qp_attr *attr, int mask) {
+  return modify({&front, front.own.known}, front.own.back, attr, mask);
+}
+
+int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
+  return modify(known_of(qp), qp, attr, mask);
 }
 
 Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
