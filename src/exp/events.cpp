@@ -136,11 +136,12 @@ void ack_async_event(ibv_async_event *event) noexcept {
         return ack_async_event(&behind);
       }
       break;
-    case Names::wq:
-    case Names::port: break;
+    case Names::port:
+      if (translate::is_of_target(*event)) [[unlikely]]
+        return translate::acknowledge_target(*event);
+      break;
+    case Names::wq: break;
   }
-  if (switched_on(Beyond::key_violations)) [[unlikely]]
-    if (translate::acknowledge_target(*event)) return;
   real().ibv_ack_async_event(event);
 }
 

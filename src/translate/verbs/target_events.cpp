@@ -117,15 +117,12 @@ int next_event(ContextState &state, ibv_async_event &event, TakeEvent take_own) 
   }
 }
 
-bool acknowledge_target(const ibv_async_event &event) noexcept {
-  if (event.event_type != static_cast<ibv_event_type>(IBV_EXP_EVENT_DCT_KEY_VIOLATION))
-    return false;
+void acknowledge_target(const ibv_async_event &event) noexcept {
   auto &dct = *reinterpret_cast<ibv_exp_dct *>(event.element.qp);
   pthread_mutex_lock(&dct.mutex);
   ++dct.events_completed;
   pthread_cond_signal(&dct.cond);
   pthread_mutex_unlock(&dct.mutex);
-  return true;
 }
 
 void await_acknowledgements(DcTarget &gone) noexcept {

@@ -19,8 +19,11 @@ Result<void> arm_target_events(ContextState &state, DcTarget &target);
 using TakeEvent = int (*)(ibv_context *, ibv_async_event *);
 int next_event(ContextState &state, ibv_async_event &event, TakeEvent take_own);
 
-// ibv_ack_async_event() of an event of a target. False: of another object.
-bool acknowledge_target(const ibv_async_event &event) noexcept;
+inline bool is_of_target(const ibv_async_event &event) noexcept {
+  return event.event_type == static_cast<ibv_event_type>(IBV_EXP_EVENT_DCT_KEY_VIOLATION);
+}
+// ibv_ack_async_event() of such an event.
+void acknowledge_target(const ibv_async_event &event) noexcept;
 
 // Waits until the program has acknowledged what it was handed of a target that is gone.
 void await_acknowledgements(DcTarget &gone) noexcept;
