@@ -163,7 +163,8 @@ class VirtualMachine(unittest.TestCase):
     def test_signal(self):
         with subprocess.Popen([*self.command(), '--', 'true'], env=self.environment(GUEST='hangs'),
                               stderr=subprocess.PIPE) as process:
-            while not (self.folder / 'qemu.pid').exists():
+            pid = self.folder / 'qemu.pid'
+            while not pid.exists() or pid.stat().st_size == 0:
                 time.sleep(0.01)
             process.terminate()
             process.communicate(timeout=60)
