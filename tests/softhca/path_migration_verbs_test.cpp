@@ -1,5 +1,6 @@
-// What programs that load a second path see: attributes, refusals and events. It is on the last
-// port of the device, perhaps the only one; its time-out tells it from the first.
+// What programs that load a second path see: attributes, refusals and events. The second path is
+// on the last port of the device, which may be the only one: its time-out is another, by which the
+// test tells the paths apart.
 #include <infiniband/verbs.h>
 #include <poll.h>
 

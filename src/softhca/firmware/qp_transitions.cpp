@@ -115,7 +115,7 @@ Status read_alternate(Move &m) {
   return Status::ok;
 }
 
-// The device arms a connection, nobody else.
+// Software asks for REARM; only the device enters ARMED.
 Status read_migration(Move &m) {
   const u32 state = qpc::pm_state.in(m.context());
   if (state != qpc::pm_migrated && (state != qpc::pm_rearm || m.attr.alt_port == 0))

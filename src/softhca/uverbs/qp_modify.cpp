@@ -122,7 +122,7 @@ int check_values(const File &file, const Qp &qp, const Change &c) {
       (!caps.path_migration || c.in.alt_pkey_index >= pkey_table_size(LinkLayer::infiniband)))
     return EINVAL;
   if (c.has(mask_mig_state)) {
-    // The device arms a connection, nobody else.
+    // Software asks for REARM; only the device enters ARMED.
     const bool loaded = c.has(mask_alt_path) || qp.attr.alt_port != 0;
     const auto to = static_cast<PathState>(c.in.path_mig_state);
     if (to != PathState::migrated && (to != PathState::rearm || !loaded)) return EINVAL;

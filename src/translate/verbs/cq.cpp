@@ -335,7 +335,7 @@ bool command_overrun(ibv_cq *cq, bool ignored) {
   if (!number_is_free(front)) return false;
   const std::uint32_t number = queue::facts_of(cq).cqn;
   {
-    // Nobody frees entries while the device changes over.
+    // Polls free entries: they wait until the device has answered.
     std::optional<engine::Guard> polled;
     if (front->own.engine != nullptr) polled.emplace(front->own.engine->lock);
     if (!change_overrun(cq, number, ignored)) return false;

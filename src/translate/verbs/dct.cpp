@@ -96,7 +96,7 @@ bool wants_atomics(const ibv_qp_attr &attr) {
   return (attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0;
 }
 
-// Rights that nobody can use are no reason to have no target: programs ask for all of them.
+// Programs ask for all rights: a device without atomics makes the target without that one.
 void do_without_atomics(ibv_qp_attr &attr) {
   log(LogLevel::info, "ibv_exp_create_dct: access_flags 0x%x: the device has no atomics",
       attr.qp_access_flags);

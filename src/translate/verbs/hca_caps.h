@@ -14,8 +14,8 @@ namespace ibvexp::translate {
 // atomics.
 std::uint32_t masked_atomic_sizes(ibv_context *context);
 
-// How a DC target is told which atomics it serves (dctc.atomic_mode of mlx5_ifc.h), all that the
-// device has: as mlx5_ib chooses. 0: none.
+// dctc.atomic_mode (mlx5_ifc.h) of a DC target that serves all atomics of the device, as mlx5_ib
+// chooses it. 0: the device has none.
 std::uint32_t target_atomic_mode(ibv_context *context);
 
 // Whether the device has the DC transport, and keys of that many entries. Nothing where it cannot

@@ -1,6 +1,7 @@
-// Events of DC targets. The kernel hands those of rdma-core's targets to nobody; those of a target
-// that a command made come through an event channel of DEVX. ibv_get_async_event() waits for both,
-// the context's own events and these.
+// Events of DC targets. Linux passes on those of targets that a DEVX command made, through an event
+// channel of DEVX, and drops those of targets that rdma-core made. ibv_get_async_event() waits for
+// the events of the context and of that channel. From Linux's devx.c: without the firmware's
+// capability event_cap the event is not asked for; that is not looked at here yet.
 #pragma once
 
 #include <infiniband/verbs_exp.h>
