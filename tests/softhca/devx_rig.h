@@ -64,7 +64,9 @@ struct Context {
     ibv_free_device_list(list);
     REQUIRE(ctx != nullptr);
     pd = ibv_alloc_pd(ctx);
-    uar = mlx5dv_devx_alloc_uar(ctx, 0);
+    uar = mlx5dv_devx_alloc_uar(ctx, MLX5DV_UAR_ALLOC_TYPE_BF);
+    // Linux has none where writes are not combined.
+    if (uar == nullptr) uar = mlx5dv_devx_alloc_uar(ctx, MLX5DV_UAR_ALLOC_TYPE_NC);
     REQUIRE((pd != nullptr && uar != nullptr));
     REQUIRE(ibv_query_port(ctx, 1, &port) == 0);
     REQUIRE(ibv_query_gid(ctx, 1, 0, &gid) == 0);
@@ -269,10 +271,11 @@ class Qp {
   static constexpr uint32_t wqebbs = 64, receive_wqes = 16;
 
   Qp(const Context &c, uint32_t service, uint32_t cqn, const Receive &receive = {},
-     bool data_in_completions = false)
+     bool data_in_completions = false, uint32_t cross_channel = 0)
       : umem(c, 12288), context_(c), own_queue_(service != dci && receive.type == 0) {
     Box in = create_qp(c, service, cqn, umem.id(), umem.id(), receive);
     in.put(qpc + 1584, 8, data_in_completions ? 0x11 : 0);
+    in.put(qpc + 1181, 3, cross_channel);
     object.create(c, in);
     REQUIRE(object.object != nullptr);
   }

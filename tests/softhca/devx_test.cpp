@@ -414,7 +414,6 @@ TEST_CASE("Firmware refuses queue pairs that are not right", "[devx_test]") {
   CHECK(with(qpc + 1381, 3, 5) == bad_param);        // no kind of receive queue
   CHECK(with(qpc + 88, 2, 2) == bad_param);          // real-time stamps
   CHECK(with(qpc + 128, 2, 1) == bad_param);         // no send doorbell records
-  CHECK(with(qpc + 1183, 1, 1) == bad_param);        // cross channel
   CHECK(refused(c, Box(64, 0x500)) == bad_input_length);
   Box shared = create_qp(c, rc, cq.object.number, umem.id(), umem.id(), {1, 0xfffff});
   CHECK(refused(c, shared) == bad_resource);

@@ -116,7 +116,8 @@ inline constexpr std::string_view fault_command_names[] = {
 inline constexpr std::string_view fault_wqe_names[] = {
     "NOP",       "SEND",      "SEND_IMM",  "SEND_INV",     "RDMA_WRITE",    "RDMA_WRITE_IMM",
     "RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_CS",    "MASKED_FA",     "LOCAL_INV",
-    "UMR",       "TSO",       "MMO",       "TAG_MATCHING", "ENHANCED_MPSW", "RECV",
+    "UMR",       "TSO",       "MMO",       "TAG_MATCHING", "ENHANCED_MPSW", "WAIT",
+    "SEND_EN",   "RECV_EN",   "RECV",
 };
 
 inline constexpr std::string_view fault_packet_names[] = {

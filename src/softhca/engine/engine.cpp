@@ -469,6 +469,7 @@ void engine_forget() {
   // themselves remain: the child may still destroy them.
   p.qps.clear();
   p.srqs.clear();
+  p.cqs.clear();
   p.sweep.clear();
   doorbells_forget();
   for (Qp *qp : p.hot) qp->hot = false;

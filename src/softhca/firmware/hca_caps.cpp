@@ -103,6 +103,7 @@ std::vector<u8> general_page(const Device &device) {
   p.set(0x222, 1, c.cq_moderation);
   p.set(0x227, 1, c.odp);             // pg
   p.set(0x228, 1, 1);                 // block_lb_mc
+  p.set(0x22c, 1, c.cross_channel);   // cd
   p.set(0x22e, 1, c.path_migration);  // apm
   p.set(0x23c, 1, c.xrc);
   p.set(0x23d, 1, 1);                           // ud

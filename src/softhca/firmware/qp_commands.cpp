@@ -56,13 +56,14 @@ Status choose_type(const Scope &scope, const u8 *context, Qp &qp) {
 bool xrc(const Qp &qp) { return qp.type == QpType::xrc_ini || qp.type == QpType::xrc_tgt; }
 
 // What would change a queue pair in a way that is not there: real-time stamps, sends without
-// doorbell records, cross-channel work requests and the like.
+// doorbell records and the like.
 bool asks_for_more(const Scope &scope, const u8 *context) {
   const Capabilities &caps = scope.caps();
   constexpr u32 real_time = 2, rendezvous = 1;
   const u32 offload = qpc::offload.in(context);
   return qpc::ts_format.in(context) >= real_time || qpc::send_dbr_mode.in(context) != 0 ||
-         qpc::cross_channel.in(context) != 0 || qpc::stateless_offload.in(context) != 0 ||
+         (qpc::cross_channel.in(context) != 0 && !caps.cross_channel) ||
+         qpc::stateless_offload.in(context) != 0 ||
          (qpc::reserved_lkey.in(context) != 0 && !scope.of_driver()) ||
          (offload != 0 && (offload != rendezvous || !caps.tag_matching)) ||
          (qpc::drain_sigerr.in(context) != 0 && !caps.signature);
@@ -77,6 +78,17 @@ Status choose_streams(const Capabilities &caps, const u8 *context, Qp &qp) {
     return Status::bad_param;
   qp.max_errored_streams = 1u << errored;
   return Status::ok;
+}
+
+// Cross-channel: which sides are managed is a matter of queues that are there.
+Status choose_channel(const u8 *context, Qp &qp) {
+  constexpr u32 master = 1, slave_send = 2, slave_receive = 4;
+  const u32 bits = qpc::cross_channel.in(context);
+  qp.master = (bits & master) != 0;
+  qp.slave_send = (bits & slave_send) != 0;
+  qp.slave_receive = (bits & slave_receive) != 0;
+  const bool fits = (!qp.slave_send || qp.sq_wqebbs != 0) && (!qp.slave_receive || qp.rq_wqes != 0);
+  return fits ? Status::ok : Status::bad_param;
 }
 
 // The objects that it names.
@@ -142,6 +154,7 @@ Status create_qp(Scope &scope, const Command &c, Qp &qp) {
     return Status::bad_param;
   choose_sizes(context, qp);
   if (qp.sq_wqebbs > caps.max_qp_wr || qp.rq_wqes > caps.max_qp_wr) return Status::bad_param;
+  if (const Status s = choose_channel(context, qp); s != Status::ok) return s;
   if (const Status s = find_partners(scope, context, qp); s != Status::ok) return s;
   if (const Status s = use_rings(scope, c, qp); s != Status::ok) return s;
   describe_sizes(caps, qp);

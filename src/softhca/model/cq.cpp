@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "model/cross_channel.h"
 #include "model/device.h"
 #include "model/driver.h"
 
@@ -48,6 +49,7 @@ bool room_for(Cq &cq, u32 more) {
 }
 
 void after_write(Cq &cq, bool wakes) {
+  if (!cq.waiting.empty()) wake_waiting(cq);
   if (wakes) {
     cq.solicited_seen = true;
     cq.solicited_producer = cq.producer;
@@ -105,6 +107,7 @@ void write_block(Cq &cq, const Cqe *held, u32 n) {
 void cq_start(Cq &cq) {
   if (cq.arm == nullptr) cq.arm = &cq.dbrec[1];
   __atomic_store_n(cq.arm, not_armed, __ATOMIC_RELEASE);
+  process().cqs[cq.cqn] = &cq;
 }
 
 int cq_resize(Cq &cq, u8 *buffer, u32 entries, u32 cqe_size) {

@@ -33,10 +33,11 @@ struct Cq {
   u32 producer = 0;            // CQEs written since creation
   u32 solicited_producer = 0;  // producer behind the newest solicited or error CQE
   bool solicited_seen = false;
-  u32 last_notified = 0;  // producer at the newest event (cqc last_notified_index)
-  bool error = false;     // overrun: no more CQEs
-  bool watched = false;   // on the engine's list of CQs to check for arming
-  u32 moderated = 0;      // completions since the last event
+  u32 last_notified = 0;     // producer at the newest event (cqc last_notified_index)
+  bool error = false;        // overrun: no more CQEs
+  std::vector<u32> waiting;  // QPs that stand at a WAIT for it
+  bool watched = false;      // on the engine's list of CQs to check for arming
+  u32 moderated = 0;         // completions since the last event
   u64 moderation_start = 0;
   std::vector<Cqe> pending;  // completions held back for compression
 };

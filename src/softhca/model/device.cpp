@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "config/identity.h"
 #include "model/capabilities.h"
+#include "model/cross_channel.h"
 #include "model/driver.h"
 #include "model/udp_wire.h"
 
@@ -181,6 +182,9 @@ void cq_forget(Cq &cq) {
   Process &p = process();
   if (cq.watched) std::erase(p.watched, &cq);
   if (!cq.pending.empty()) std::erase(p.compressing, &cq);
+  const auto it = p.cqs.find(cq.cqn);
+  if (it != p.cqs.end() && it->second == &cq) p.cqs.erase(it);
+  wake_waiting(cq);
 }
 
 void qp_wake(Qp &qp) {
@@ -200,8 +204,9 @@ void qp_rest(Qp &qp) {
   qp.hot = false;
   d.sent = qp.sq_consumed;
   d.received = qp.rq_consumed;
-  d.watch_sent = qp.sq_wqebbs != 0 && qp.state >= QpState::rts && !qp.counts_when_rung;
-  d.watch_received = qp.rq_wqes != 0 && qp.state == QpState::err;
+  d.watch_sent = qp.sq_wqebbs != 0 && qp.state >= QpState::rts && !qp.counts_when_rung &&
+                 !qp.slave_send && !qp.waits;
+  d.watch_received = qp.rq_wqes != 0 && qp.state == QpState::err && !qp.slave_receive;
 }
 
 }  // namespace softhca

@@ -94,6 +94,7 @@ struct Capabilities {
   bool signature = true;
   bool av_qp_mapping = true;
   bool qp_scheduling = true;
+  bool cross_channel = true;
   bool path_migration = true;  // to another path, InfiniBand only
 };
 
@@ -130,6 +131,7 @@ struct Process {
   FullRingWait full_ring_wait;
   std::unordered_map<u32, Qp *> qps;    // by number
   std::unordered_map<u32, Srq *> srqs;  // by number
+  std::unordered_map<u32, Cq *> cqs;    // by number
   std::vector<IdleDoorbell> sweep;      // of all QPs with a doorbell record
   std::vector<Qp *> hot;                // QPs with work or recent doorbells
   std::vector<Qp *> ack_pending;        // responders with something to push

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "fault/faults.h"
+#include "model/cross_channel.h"
 #include "model/device.h"
 #include "model/paging.h"
 #include "model/requester.h"
@@ -179,6 +180,9 @@ bool opcode_allowed(const Qp &qp, WqeOpcode op) {
     case WqeOpcode::tag_matching:
       return qp.type == QpType::rc && qp.srq != nullptr && qp.srq->tags != nullptr;
     case WqeOpcode::set_psv: return qp.device->caps.signature;
+    case WqeOpcode::wait:
+    case WqeOpcode::send_enable:
+    case WqeOpcode::receive_enable: return qp.master;
     case WqeOpcode::mmo:
       return qp.device->caps.dma_memcpy && qp.type != QpType::ud && qp.type != QpType::uc;
     default: return false;
@@ -263,6 +267,13 @@ Syndrome parse(Qp &qp, const u8 *wqe, u32 ds, SendWqe &out) {
     case WqeOpcode::mmo: {
       out.local = true;
       const Syndrome s = execute_memcpy(qp, wqe, ds);
+      return s == Syndrome::ok ? s : refuse(out, s);
+    }
+    case WqeOpcode::wait:
+    case WqeOpcode::send_enable:
+    case WqeOpcode::receive_enable: {
+      out.local = true;
+      const Syndrome s = execute_cross_channel(qp, out.opcode, wqe, ds);
       return s == Syndrome::ok ? s : refuse(out, s);
     }
     case WqeOpcode::tag_matching: {
@@ -350,11 +361,14 @@ const char *opcode_name(WqeOpcode op) {
     case WqeOpcode::send: return "SEND";
     case WqeOpcode::send_imm: return "SEND_IMM";
     case WqeOpcode::tso: return "TSO";
+    case WqeOpcode::wait: return "WAIT";
     case WqeOpcode::rdma_read: return "RDMA_READ";
     case WqeOpcode::atomic_cs: return "ATOMIC_CS";
     case WqeOpcode::atomic_fa: return "ATOMIC_FA";
+    case WqeOpcode::send_enable: return "SEND_EN";
     case WqeOpcode::masked_cs: return "MASKED_CS";
     case WqeOpcode::masked_fa: return "MASKED_FA";
+    case WqeOpcode::receive_enable: return "RECV_EN";
     case WqeOpcode::local_inv: return "LOCAL_INV";
     case WqeOpcode::set_psv: return "SET_PSV";
     case WqeOpcode::umr: return "UMR";
@@ -413,6 +427,8 @@ u32 fetch_wqe(Qp &qp, SendWqe &out) {
   const u32 fence = fm_ce_se >> 5;
   // Fence and strong ordering wait for READs and atomics.
   if (fence >= 2 && awaits_response(send)) return 0;
+  if (static_cast<WqeOpcode>(wqe[3]) == WqeOpcode::wait && waits_for_completions(qp, wqe, ds))
+    return 0;
   if (orders_key_changes(fence) && !send.inflight.empty())
     change_key_now(qp, *send.inflight.back());
 

@@ -23,6 +23,7 @@ bool receives(const Qp &qp) {
 
 void enter_reset(Qp &qp) {
   qp.rung = 0;
+  qp.send_released = qp.receive_released = 0;
   qp.sq_consumed = 0;
   qp.rq_consumed = 0;
   qp.last_wqe_raised = false;

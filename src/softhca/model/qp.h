@@ -112,6 +112,12 @@ struct Qp {
   std::vector<u64> more_user_handles;
   std::set<std::string> multicast;  // attached groups, 16-byte GIDs
 
+  // Cross-channel, see model/cross_channel.h. A managed queue runs up to what its master has
+  // released, whatever its doorbell record says.
+  bool master = false, slave_send = false, slave_receive = false;
+  bool waits = false;                           // at a WAIT, and on the list of its CQ
+  u16 send_released = 0, receive_released = 0;  // indices, as of the doorbell record
+
   // A driver whose doorbells are trapped one by one: its WQEs count when it rings. What it wrote
   // to other registers before has come by then, which its doorbell record overtakes.
   bool counts_when_rung = false;
@@ -157,6 +163,8 @@ bool qp_run_send(Qp &, u64 now_ns);
 u64 qp_next_due(const Qp &, u64 now_ns);
 // Lets an errored stream of a DCI go on. False when it is not errored.
 bool qp_reset_stream(Qp &, u16 stream);
+// The index behind the last WQE that the send queue may fetch.
+u16 send_producer(const Qp &);
 // Whether send WQEs are in flight: the QP needs attention until they are done.
 bool qp_send_busy(const Qp &);
 // Pushes queued acknowledges and read responses. True when all are out.

@@ -16,6 +16,7 @@ namespace {
 
 u16 rq_available(const Qp &qp) {
   if (qp.rq_wqes == 0 || qp.dbrec == nullptr) return 0;
+  if (qp.slave_receive) return static_cast<u16>(qp.receive_released - qp.rq_consumed);
   return static_cast<u16>(read_doorbell(&qp.dbrec[0]) - qp.rq_consumed);
 }
 

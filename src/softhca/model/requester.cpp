@@ -51,10 +51,6 @@ void recycle(std::unique_ptr<SendWqe> w) {
   if (wqe_pool().size() < 1024) wqe_pool().push_back(std::move(w));
 }
 
-u16 send_producer(const Qp &qp) {
-  return qp.counts_when_rung ? qp.rung : static_cast<u16>(read_doorbell(&qp.dbrec[1]));
-}
-
 bool reliable(const Qp &qp) {
   return qp.type != QpType::uc && qp.type != QpType::ud && qp.type != QpType::raw_packet;
 }
@@ -651,6 +647,11 @@ bool check_timer(Qp &qp, u64 now_ns) {
 }
 
 }  // namespace
+
+u16 send_producer(const Qp &qp) {
+  if (qp.slave_send) return qp.send_released;
+  return qp.counts_when_rung ? qp.rung : static_cast<u16>(read_doorbell(&qp.dbrec[1]));
+}
 
 void send_by_new_path(Qp &qp) {
   if (!qp.send) return;

@@ -177,10 +177,9 @@ IndTableObject::~IndTableObject() {
 void send_posted_datagrams(Qp &qp) {
   constexpr u64 max_wait_ns = 100'000'000;
   if (qp.type != QpType::ud || qp.state != QpState::rts) return;
-  const auto posted = [&] { return static_cast<u16>(read_doorbell(&qp.dbrec[1])); };
   qp_wake(qp);
   const u64 begin = device_clock_ns();
-  while (qp.state == QpState::rts && (posted() != qp.sq_consumed || qp_send_busy(qp))) {
+  while (qp.state == QpState::rts && (send_producer(qp) != qp.sq_consumed || qp_send_busy(qp))) {
     const u64 now = device_clock_ns();
     if (now > begin + max_wait_ns) return;
     if (engine_step(now)) continue;

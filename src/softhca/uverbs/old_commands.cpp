@@ -77,6 +77,7 @@ class Message {
 int create_qp(File &file, Attrs &attrs, const ib_uverbs_ex_create_qp &req,
               ib_uverbs_create_qp_resp &resp) {
   constexpr u32 with_source = 1 << 10;  // IB_QP_CREATE_SOURCE_QPN
+  const u32 channel = req.create_flags & cross_channel_flags;
   const bool target = req.qp_type == IB_UVERBS_QPT_XRC_TGT;
   const bool initiator = req.qp_type == IB_UVERBS_QPT_XRC_INI;
   const bool scales = (req.comp_mask & IB_UVERBS_CREATE_QP_MASK_IND_TABLE) != 0;
@@ -102,12 +103,14 @@ int create_qp(File &file, Attrs &attrs, const ib_uverbs_ex_create_qp &req,
   m.in(UVERBS_ATTR_CREATE_QP_CAP, cap);
   m.constant(UVERBS_ATTR_CREATE_QP_TYPE, req.qp_type);
   m.flags(UVERBS_ATTR_CREATE_QP_FLAGS,
-          (req.create_flags & ~with_source) |
+          (req.create_flags & ~(with_source | channel)) |
               (req.sq_sig_all != 0 ? u32{IB_UVERBS_QP_CREATE_SQ_SIG_ALL} : 0));
   if ((req.create_flags & with_source) != 0) m.in(UVERBS_ATTR_CREATE_QP_SOURCE_QPN, req.source_qpn);
   m.out(UVERBS_ATTR_CREATE_QP_RESP_CAP, granted);
   m.out(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, resp.qpn);
+  file.write_create_flags = channel;
   const int error = m.run(file, attrs, &resp.qp_handle);
+  file.write_create_flags = 0;
   resp.max_send_wr = granted.max_send_wr;
   resp.max_recv_wr = granted.max_recv_wr;
   resp.max_send_sge = granted.max_send_sge;

@@ -29,6 +29,7 @@ struct Request {
   u64 user_handle = 0;
   ib_uverbs_qp_cap cap{};
   u32 flags = 0;
+  u32 channel = 0;  // cross_channel_flags
   mlx5_ib_create_qp driver{};
   PdObject *pd = nullptr;
   XrcdObject *xrcd = nullptr;
@@ -157,18 +158,21 @@ int check_streams(const Capabilities &caps, const Request &r) {
              : 0;
 }
 
-// With dynamic UARs there is no table of bfregs to index; without them a thread
-// domain indexes a range of its own, and others leave the choice to the driver.
-int check_uar(const File &file, const mlx5_ib_create_qp &d) {
-  const u32 how = d.flags & (MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX);
-  if (!file.bfregs.in_use())
-    return how == MLX5_QP_FLAG_UAR_PAGE_INDEX && file.uars.count(d.bfreg_index) != 0 ? 0 : EINVAL;
-  if (how == 0) return 0;
-  return how == MLX5_QP_FLAG_BFREG_INDEX && d.bfreg_index < Bfregs::dynamic ? 0 : EINVAL;
+// A page that was allocated by itself, a register of a thread domain, or the driver's choice:
+// with dynamic UARs there is no table of bfregs for these two. A master names what it rings.
+int check_uar(const File &file, const Request &r) {
+  const mlx5_ib_create_qp &d = r.driver;
+  switch (d.flags & (MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX)) {
+    case MLX5_QP_FLAG_UAR_PAGE_INDEX: return file.uars.count(d.bfreg_index) != 0 ? 0 : EINVAL;
+    case MLX5_QP_FLAG_BFREG_INDEX:
+      return file.bfregs.in_use() && d.bfreg_index < Bfregs::dynamic ? 0 : EINVAL;
+    case 0: return file.bfregs.in_use() && (r.channel & create_master) == 0 ? 0 : EINVAL;
+    default: return EINVAL;
+  }
 }
 
 void take_doorbell(File &file, const Request &r, QpObject &object) {
-  if (!uses_uar(r) || !file.bfregs.in_use()) return;
+  if (!uses_uar(r) || (r.driver.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) != 0) return;
   if ((r.driver.flags & MLX5_QP_FLAG_BFREG_INDEX) == 0) {
     object.bfreg = file.bfregs.take();
     return;
@@ -192,12 +196,13 @@ int check_driver_data(const File &file, const Request &r) {
     if (const int error = check_uidx(d.uidx); error != 0) return error;
 
   const u32 special = r.flags & ~u32{IB_UVERBS_QP_CREATE_SQ_SIG_ALL};
-  if (r.kind == QpType::dct && special != 0) return EINVAL;
+  if (r.kind == QpType::dct && (special != 0 || r.channel != 0)) return EINVAL;
+  if (r.channel != 0 && !file.caps().cross_channel) return EOPNOTSUPP;
   if ((special & ~creation_flags(r)) != 0) return EOPNOTSUPP;
 
   if (r.kind == QpType::dct && (r.srq == nullptr || r.recv_cq == nullptr)) return EINVAL;
   if (r.kind == QpType::dci && (r.cap.max_recv_wr != 0 || r.cap.max_recv_sge != 0)) return EINVAL;
-  return uses_uar(r) ? check_uar(file, d) : 0;
+  return uses_uar(r) ? check_uar(file, r) : 0;
 }
 
 constexpr bool power_of_two(u32 n) { return n != 0 && (n & (n - 1)) == 0; }
@@ -219,6 +224,8 @@ int check_sizes(const Capabilities &caps, const Request &r) {
   if (d.sq_wqe_count != 0 && (!power_of_two(d.sq_wqe_count) || d.sq_wqe_count > caps.max_qp_wr))
     return EINVAL;
   if (r.kind == QpType::raw_packet && d.sq_wqe_count == 0 && d.rq_wqe_count == 0) return EINVAL;
+  if ((r.channel & create_slave_send) != 0 && d.sq_wqe_count == 0) return EINVAL;
+  if ((r.channel & create_slave_receive) != 0 && d.rq_wqe_count == 0) return EINVAL;
   return 0;
 }
 
@@ -267,6 +274,9 @@ std::unique_ptr<Qp> build(const File &file, Request &r) {
   qp->cap_max_send_sge = r.cap.max_send_sge;
   qp->cap_max_inline = r.cap.max_inline_data;
   qp->sq_signal_all = (r.flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL) != 0;
+  qp->master = (r.channel & create_master) != 0;
+  qp->slave_send = (r.channel & create_slave_send) != 0;
+  qp->slave_receive = (r.channel & create_slave_receive) != 0;
   qp->wqe_signature = (r.driver.flags & MLX5_QP_FLAG_SIGNATURE) != 0;
   qp->block_multicast_loopback = (r.flags & IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK) != 0;
   qp->send_cq = r.send_cq != nullptr ? &r.send_cq->cq : nullptr;
@@ -313,6 +323,7 @@ int read_request(File &file, Attrs &attrs, Request &r) {
   attrs.constant(UVERBS_ATTR_CREATE_QP_TYPE, r.type);
   if (const int error = read_objects(attrs, r); error != 0) return error;
   if (const int error = read_flags(attrs, r); error != 0) return error;
+  r.channel = file.write_create_flags;
   // Underlay QPs (source_qpn) belong to IPoIB, which is not emulated.
   if (attrs.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN)) return EOPNOTSUPP;
   if (const int error = check_srq_type(r); error != 0) return error;

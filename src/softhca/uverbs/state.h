@@ -24,6 +24,10 @@ namespace uverbs {
 // mmap offsets of the driver, in pages: command in bits 8-15, index in bits
 // 0-7 (enum mlx5_ib_mmap_cmd). Dynamic UARs may have any offset: they share
 // the pages of command 0.
+// Creation flags of queue pairs that only the write() command carries: the kernel's
+// IB_QP_CREATE_CROSS_CHANNEL, MANAGED_SEND and MANAGED_RECV.
+constexpr u32 create_master = 1 << 2, create_slave_send = 1 << 3, create_slave_receive = 1 << 4;
+constexpr u32 cross_channel_flags = create_master | create_slave_send | create_slave_receive;
 constexpr u32 uar_pages = 256;
 constexpr u32 contiguous_command = 1;  // of older kernels
 constexpr u32 no_command = 4;
@@ -50,7 +54,8 @@ class File {
   uverbs::ObjectTable objects;
   EventChannel *async = nullptr;  // default for async events: the first descriptor
   std::bitset<uverbs::dm_pages> dm_used;
-  std::set<u32> uars;                                         // page numbers handed out
+  u32 write_create_flags = 0;  // of the queue pair being made: those the ioctl does not have
+  std::set<u32> uars;          // page numbers handed out
   std::shared_ptr<uverbs::TransportDomain> transport_domain;  // since the first raw packet QP
   uverbs::Bfregs bfregs;                                      // in use instead with old libraries
   std::vector<EventDescriptor *> events;
