@@ -539,6 +539,30 @@ TEST_CASE("A receive memory pool tells that it is nearly empty", "[devx_test]") 
   CHECK(events.next(never_ms) == 0);
 }
 
+TEST_CASE("Capabilities list the events that programs can subscribe to", "[devx_test]") {
+  const Context c;
+  const Cq cq(c);
+  Events events(c);
+  std::array<uint8_t, 4112> page{};
+  Box query(16, 0x100);
+  query.put(48, 16, 0x14 << 1 | 1);  // device_event_cap
+  REQUIRE(mlx5dv_devx_general_cmd(c.ctx, query.data(), query.size(), page.data(), page.size()) ==
+          0);
+  // Numbers of 64 bits, least significant last.
+  const auto listed = [&](size_t at, uint16_t event) {
+    return page[16 + at + event / 64 * 8 + 7 - event % 64 / 8] >> event % 8 & 1;
+  };
+  constexpr size_t of_objects = 0, of_none = 32;
+  int any = 0;
+  for (uint16_t event = 0; event < 256; ++event) {
+    INFO("event " << event);
+    CHECK((events.subscribe(cq.object.object, event, 1) == 0) == listed(of_objects, event));
+    CHECK((events.subscribe(nullptr, event, 1) == 0) == listed(of_none, event));
+    any += listed(of_objects, event);
+  }
+  CHECK(any != 0);
+}
+
 TEST_CASE("Dynamic connections of commands carry data and report wrong keys", "[devx_test]") {
   const Context c;
   Cq cq(c);

@@ -20,6 +20,7 @@ enum Type : u32 {
   flow_tables = 7,
   qos = 0xc,
   device_memory = 0xf,
+  device_event = 0x14,
   general_2 = 0x20,
   last = 0x20
 };
@@ -55,6 +56,7 @@ std::vector<u8> general_page(const Device &device) {
   }
   p.set(0x80, 8, log2_up(c.max_srq_wr + 1));  // log_max_srq_sz
   p.set(0x88, 8, log2_up(c.max_qp_wr));       // log_max_qp_sz
+  p.set(0x90, 1, 1);                          // event_cap
   p.set(0x9b, 5, log2_up(c.max_qp));          // log_max_qp
   p.set(0xab, 5, log2_up(c.max_srq));         // log_max_srq
   p.set(0xc8, 8, log2_up(c.max_cqe));         // log_max_cq_sz
@@ -268,6 +270,18 @@ std::vector<u8> device_memory_page(const Capabilities &c) {
   return p.take();
 }
 
+// device_event_cap: numbers of 64 bits, least significant last.
+std::vector<u8> device_event_page() {
+  constexpr u32 unaffiliated = 256;
+  Page p;
+  const auto set = [&p](u32 offset, u8 event) {
+    p.set(offset + event / 64 * 64 + 63 - event % 64, 1, 1);
+  };
+  for (const u8 event : object_events) set(0, event);
+  for (const u8 event : port_events) set(unaffiliated, event);
+  return p.take();
+}
+
 std::vector<u8> general_page_2(const Capabilities &c) {
   Page p;
   if (c.reserved_qpns) p.set(0x93, 5, log_reserved_qpns);  // log_reserved_qpn_granularity
@@ -287,6 +301,7 @@ std::vector<u8> hca_caps(const Device &device, u32 type) {
     case general_2: return general_page_2(device.caps);
     case qos: return qos_page(device.caps);
     case device_memory: return device_memory_page(device.caps);
+    case device_event: return device_event_page();
     default: break;
   }
   // Pages of features that are not there are zero; only firmware's future is

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "firmware/hca_caps.h"
 #include "uverbs/devx_queue.h"
 #include "uverbs/devx_vport.h"
 #include "uverbs/dispatch.h"
@@ -40,13 +41,10 @@ int answers_open(File &file, Attrs &attrs) {
                       ChannelKind::devx_answers, false);
 }
 
-// The events of objects, and of none, that devices without event capabilities have.
-bool is_object_event(u16 event) {
-  static constexpr u16 known[] = {0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x10,
-                                  0x11, 0x12, 0x13, 0x14, 0x18, 0x1c, 0x1d};
-  return std::find(std::begin(known), std::end(known), event) != std::end(known);
+template <size_t n>
+bool contains(const std::array<u8, n> &events, u16 event) {
+  return std::find(events.begin(), events.end(), event) != events.end();
 }
-bool is_port_event(u16 event) { return event == 0x09; }
 
 // A descriptor of our own for the program's eventfd `number`, which stays the program's.
 int take_counter(int number, int &counter) {
@@ -83,7 +81,8 @@ int events_subscribe(File &file, Attrs &attrs) {
   std::memcpy(events.data(), list.data(), list.size());
   if (events.size() > max_events) return EINVAL;
   for (const u16 event : events)
-    if (!(object != nullptr ? is_object_event(event) : is_port_event(event))) return EINVAL;
+    if (!(object != nullptr ? contains(object_events, event) : contains(port_events, event)))
+      return EINVAL;
 
   EventChannel *channel = attrs.channel(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE);
   std::vector<int> counters(events.size(), -1);
