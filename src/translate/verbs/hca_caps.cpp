@@ -11,7 +11,12 @@ namespace ibvexp::translate {
 
 namespace {
 
-enum class Page : std::uint32_t { general = 0, atomics = 3, quality_of_service = 0xc };
+enum class Page : std::uint32_t {
+  general = 0,
+  atomics = 3,
+  quality_of_service = 0xc,
+  events = 0x14
+};
 
 // On the heap: programs call verbs on stacks of 16 KiB.
 struct Answer {
@@ -68,6 +73,16 @@ std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entr
   if (page == nullptr) return {};
   const std::uint32_t log_most = be32toh(page->words[8]) & 0x3f;
   return log_most < 32 && entries <= std::uint32_t{1} << log_most;
+}
+
+bool reports_object_event(ibv_context *context, std::uint8_t event) {
+  constexpr std::uint32_t event_cap = 1u << 15;
+  const auto general = query(context, Page::general);
+  if (general == nullptr || (be32toh(general->words[4]) & event_cap) == 0) return false;
+  const auto page = query(context, Page::events);
+  // user_affiliated_events: numbers of 64 bits.
+  const std::size_t word = event / 64 * 2 + (event % 64 < 32 ? 1 : 0);
+  return page != nullptr && (be32toh(page->words[word]) >> event % 32 & 1) != 0;
 }
 
 std::optional<std::uint32_t> largest_send_queue(ibv_context *context) {

@@ -23,6 +23,10 @@ std::uint32_t target_atomic_mode(ibv_context *context);
 std::optional<bool> reports_dc(ibv_context *context);
 std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entries);
 
+// Whether programs can subscribe to the event of object number `event`; false where the device
+// cannot be asked.
+bool reports_object_event(ibv_context *context, std::uint8_t event);
+
 // Blocks of 64 bytes that a send queue has at most.
 std::optional<std::uint32_t> largest_send_queue(ibv_context *context);
 

@@ -9,6 +9,7 @@
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "translate/verbs/firmware.h"
+#include "translate/verbs/hca_caps.h"
 
 namespace ibvexp::translate {
 
@@ -22,6 +23,17 @@ struct TargetEvents {
 
 namespace {
 
+constexpr std::uint8_t key_violation = 0x1d;  // MLX5_EVENT_TYPE_DCT_KEY_VIOLATION
+
+// Where its capabilities do not list the event, the kernel takes a subscription and nothing comes.
+bool tells(ibv_context *context) noexcept {
+  try {
+    return reports_object_event(context, key_violation);
+  } catch (const std::bad_alloc &) {
+    return false;
+  }
+}
+
 // Null with errno set.
 TargetEvents *events_of(ContextState &state) noexcept {
   const MutexGuard guard(state.mutex);
@@ -34,14 +46,16 @@ TargetEvents *events_of(ContextState &state) noexcept {
 }
 
 // Made at the first call, which may be one that waits for events before there is a target. Null: the
-// device has no commands. The caller holds the mutex.
+// device has no commands, or does not tell of wrong keys. The caller holds the mutex.
 mlx5dv_devx_event_channel *channel_of(TargetEvents &events, ibv_context *context) noexcept {
   if (std::exchange(events.tried, true)) return events.channel;
   const KeepErrno keep;
-  events.channel = mlx5dv_is_supported(context->device)
-                       ? mlx5dv_devx_create_event_channel(
-                             context, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA)
-                       : nullptr;
+  if (!mlx5dv_is_supported(context->device) || !tells(context)) {
+    log(LogLevel::info, "key_violations: the device reports no event of wrong keys");
+    return nullptr;
+  }
+  events.channel = mlx5dv_devx_create_event_channel(
+      context, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
   if (events.channel == nullptr) {
     log(LogLevel::info, "key_violations: no event channel: %s", std::strerror(errno));
     return nullptr;
@@ -77,7 +91,6 @@ bool readable(int fd) noexcept {
 }  // namespace
 
 Result<void> arm_target_events(ContextState &state, DcTarget &target) {
-  constexpr std::uint16_t key_violation = 0x1d;
   TargetEvents *const events = events_of(state);
   if (events == nullptr) return Error{errno};
   const MutexGuard guard(events->mutex);
