@@ -615,6 +615,10 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   // members are changed.
   ibv_qp_attr copy, *modern = reinterpret_cast<ibv_qp_attr *>(attr);
   if (initiator || (mask & IBV_EXP_QP_RATE_LIMIT) != 0) {
+    // Linux 7 takes it from other queue pairs as well, and mlx5 does nothing about it.
+    if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0 && qp->qp_type != IBV_QPT_RAW_PACKET)
+      return invalid(modifying, "rate_limit", attr->rate_limit,
+                     "only raw packet queue pairs send at a rate");
     copy = to_modern(*attr, mask);
     modern = &copy;
   }
