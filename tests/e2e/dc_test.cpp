@@ -275,6 +275,9 @@ TEST_CASE("a reset takes requests away [row:IBV_EXP_QP_STATE]") {
     dc.aim(wr);
     dc.post(dci.get(), wr);
     if (opcode == IBV_EXP_WR_RDMA_READ) break;
+    // The queue is full.
+    wr.exp_send_flags = 0;
+    for (std::uint32_t i = 1; i < dc.granted; ++i) dc.post(dci.get(), wr);
     ibv_exp_qp_attr attr{};
     attr.qp_state = IBV_QPS_RESET;
     REQUIRE(ibv_exp_modify_qp(dci.get(), &attr, IBV_EXP_QP_STATE) == 0);

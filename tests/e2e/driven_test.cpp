@@ -84,23 +84,28 @@ TEST_CASE("a completion queue is shared by queues of legacy and of modern interf
   REQUIRE(ibv_exp_post_send(joined.get(), &wr, &bad) == 0);
   CHECK(base_completion(modern.get()).wr_id == 2);
 
-  // A legacy one, which has been used.
-  Pair pair(IBV_QPT_RC);
-  piece = pair.out.piece(0, 64);
-  auto again = pair.write(3, &piece);
-  pair.post(again);
-  pair.complete(3);
-  Qp later(create_with_builders(pair, pair.cq.get()));
-  REQUIRE(later);
-  pair.connect(later.get(), later->qp_num);
-  for (std::uint64_t id = 4; id < 40; id += 2) {
-    again = pair.write(id, &piece);
-    pair.post(again);
-    write_by_builders(later.get(), id + 1, pair.out, pair.in);
-    std::uint64_t seen[] = {base_completion(pair.cq.get()).wr_id, pair.take().wr_id};
-    std::sort(std::begin(seen), std::end(seen));
-    CHECK(seen[0] == id);
-    CHECK(seen[1] == id + 1);
+  // A legacy one, on which something has completed before, or not.
+  for (const bool used : {true, false}) {
+    CAPTURE(used);
+    Pair pair(IBV_QPT_RC);
+    piece = pair.out.piece(0, 64);
+    auto again = pair.write(3, &piece);
+    if (used) {
+      pair.post(again);
+      pair.complete(3);
+    }
+    Qp later(create_with_builders(pair, pair.cq.get()));
+    REQUIRE(later);
+    pair.connect(later.get(), later->qp_num);
+    for (std::uint64_t id = 4; id < 40; id += 2) {
+      again = pair.write(id, &piece);
+      pair.post(again);
+      write_by_builders(later.get(), id + 1, pair.out, pair.in);
+      std::uint64_t seen[] = {base_completion(pair.cq.get()).wr_id, pair.take().wr_id};
+      std::sort(std::begin(seen), std::end(seen));
+      CHECK(seen[0] == id);
+      CHECK(seen[1] == id + 1);
+    }
   }
 }
 
@@ -170,6 +175,35 @@ TEST_CASE("a shared receive queue is shared by queue pairs of both kinds of inte
     CHECK(base_completion(rig.cq.get()).qp_num == receivers[0]->qp_num);
     ibv_wc wc{};
     CHECK(ibv_poll_cq(rig.cq.get(), 1, &wc) == 0);
+  }
+}
+
+TEST_CASE("receives that were posted before the first queue pair keep their identifiers") {
+  Rig rig;
+  ibv_srq_init_attr init{nullptr, {8, 1, 0}};
+  Srq srq(ibv_create_srq(rig.pd.get(), &init));
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 8 * 64);
+  std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{0x5c});
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    auto piece = in.piece(i * 64, 64);
+    ibv_recv_wr wr{100 + i, nullptr, &piece, 1}, *bad = nullptr;
+    REQUIRE(ibv_post_srq_recv(srq.get(), &wr, &bad) == 0);
+  }
+  // On a CQ that libmlx5 drives.
+  Cq modern = rig.create_cq();
+  Qp receiver(create_with_builders(rig, modern.get(), srq.get()));
+  REQUIRE(receiver);
+  Qp sender = rig.create_qp(IBV_QPT_RC);
+  rig.connect(sender.get(), receiver->qp_num);
+  rig.connect(receiver.get(), sender->qp_num);
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    auto piece = out.piece(0, 64);
+    auto wr = request(i, IBV_EXP_WR_SEND, &piece);
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(sender.get(), &wr, &bad) == 0);
+    CHECK(base_completion(rig.cq.get()).wr_id == i);
+    CHECK(base_completion(modern.get()).wr_id == 100 + i);
+    CHECK(in.bytes[i * 64] == 0x5c);
   }
 }
 
@@ -335,6 +369,11 @@ TEST_CASE("nothing is posted before the queue pair can send") {
                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
   CHECK(ibv_exp_post_send(qp.get(), &wr, &bad) == EINVAL);
   CHECK(bad == &wr);
+  // Nor after a reset.
+  Pair pair(IBV_QPT_RC);
+  to.qp_state = IBV_QPS_RESET;
+  REQUIRE(ibv_modify_qp(pair.a.get(), &to, IBV_QP_STATE) == 0);
+  CHECK(pair.post(wr, bad) == EINVAL);
 }
 
 TEST_CASE("a family leaves failed completions to the verb") {

@@ -378,6 +378,9 @@ TEST_CASE(
   CHECK(x.query(x.domain.get(), number + 1, attr) == EINVAL);
 
   CHECK(ibv_reg_xrc_rcv_qp(alien.get(), number) == EINVAL);
+  // What a closed one may look like.
+  ibv_xrc_domain closed{};
+  CHECK(ibv_reg_xrc_rcv_qp(&closed, number) == EINVAL);
   CHECK(ibv_unreg_xrc_rcv_qp(same.get(), number) == EINVAL);
   REQUIRE(ibv_reg_xrc_rcv_qp(same.get(), number) == 0);
   REQUIRE(ibv_reg_xrc_rcv_qp(same.get(), number) == 0);
