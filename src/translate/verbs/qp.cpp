@@ -402,7 +402,6 @@ void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init
   const QpState *known = find_qp(state, qp);
   if (known == nullptr || known->granted.max_send_wr == 0) return;
   init.cap.max_send_wr = known->granted.max_send_wr;
-  init.cap.max_send_sge = known->granted.max_send_sge;
   init.cap.max_inline_data = known->granted.max_inline_data;
   attr.cap = init.cap;
 }
