@@ -571,7 +571,7 @@ class Run(Base):
         self.assertIn("ibvexp: ibv_exp_query_device: done", debug)
         self.assertIn("ibvexp: IBV_EXP_DEVICE_NOP is clear: IBVEXP_BEYOND=nop sets it where the device "
                       "has it", debug)
-        self.assertTrue(any("IBV_EXP_DEVICE_CROSS_CHANNEL is clear: not supported. " in l for l in debug), debug)
+        self.assertTrue(any("IBV_EXP_DEVICE_EC_OFFLOAD is clear: not supported. " in l for l in debug), debug)
         self.assertIn("unknown value", lines("trace")[0])
 
     def test_the_matrix_looks_one_name_up(self):

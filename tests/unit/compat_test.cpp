@@ -86,8 +86,8 @@ TEST_CASE("a bit without a source is never reported") {
 }
 
 TEST_CASE("a switch counts only when it is done") {
-  const Answer request = answer(Verdict::beyond, State::done, Beyond::cross_channel, ENOTSUP);
-  const Answer bit = answer(Verdict::beyond, State::done, Beyond::cross_channel);
+  const Answer request = answer(Verdict::beyond, State::done, Beyond::peer_direct, ENOTSUP);
+  const Answer bit = answer(Verdict::beyond, State::done, Beyond::peer_direct);
   // Declined, so naming it in IBVEXP_BEYOND changes nothing.
   CHECK(effective(request, true).verdict == Verdict::unsupported);
   CHECK(effective(bit, true).verdict == Verdict::query_only);

@@ -323,14 +323,14 @@ TEST_CASE("options that do not parse keep their default and are reported") {
 
   const Options bad = parse([](const char *name) -> const char * {
     if (std::string_view(name) == "IBVEXP_LOG_LEVEL") return "loud";
-    if (std::string_view(name) == "IBVEXP_BEYOND") return "nothing_of_the_kind,cross_channel";
+    if (std::string_view(name) == "IBVEXP_BEYOND") return "nothing_of_the_kind,peer_direct";
     return nullptr;
   });
   CHECK(bad.log_level == LogLevel::warn);
   REQUIRE(complaints.size() == 3);
   CHECK(complaints[0].find("error,warn,info,debug") != std::string::npos);
   CHECK(complaints[1].find("nothing_of_the_kind") != std::string::npos);
-  CHECK(complaints[2].find("cross_channel") != std::string::npos);
+  CHECK(complaints[2].find("peer_direct") != std::string::npos);
 
   complaints.clear();
   parse([](const char *name) -> const char * {

@@ -131,7 +131,7 @@ TEST_CASE("beyond names a switch that may be built") {
         "beyond names its switch");
   CHECK(with(Verdict::beyond, [](Answer &a) { a.beyond = Beyond::by_default; }) ==
         "beyond names its switch");
-  CHECK(with(Verdict::beyond, [](Answer &a) { a.beyond = Beyond::cross_channel; }) ==
+  CHECK(with(Verdict::beyond, [](Answer &a) { a.beyond = Beyond::peer_direct; }) ==
         "a declined switch is unsupported");
 }
 
