@@ -9,6 +9,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "trace/tally.h"
+#include "translate/verbs/cross_channel.h"
 #include "translate/verbs/shared_region.h"
 #include "translate/verbs/target_events.h"
 #include "translate/verbs/xrc.h"
@@ -90,6 +91,7 @@ void detach(ibv_context *context) noexcept {
       store(words.sz, found->second->old_size);
       translate::forget_domains(context);
       translate::stop_target_events(found->second->state);
+      translate::free_channel_page(found->second->state);
       for (auto &region : found->second->state.owned_memory)
         translate::stop_sharing(found->second->state, region.second);
       delete found->second;

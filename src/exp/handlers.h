@@ -9,6 +9,7 @@
 #include "translate/queue/post.h"
 #include "translate/verbs/clock.h"
 #include "translate/verbs/cq.h"
+#include "translate/verbs/cross_channel.h"
 #include "translate/verbs/dct.h"
 #include "translate/verbs/device.h"
 #include "translate/verbs/device_memory.h"
@@ -58,6 +59,7 @@ IBVEXP_SERVES(ibv_exp_get_provider_func, get_provider_func);
 IBVEXP_SERVES(ibv_exp_create_qp, create_qp);
 IBVEXP_SERVES(ibv_exp_modify_qp, modify_qp);
 IBVEXP_SERVES(ibv_exp_post_send, post_send);
+IBVEXP_SERVES(ibv_exp_post_task, post_task);
 IBVEXP_SERVES(ibv_exp_create_dct, create_dct);
 IBVEXP_SERVES(ibv_exp_destroy_dct, destroy_dct);
 IBVEXP_SERVES(ibv_exp_query_dct, query_dct);

@@ -46,11 +46,11 @@ class Sources(Audit):
         self.assertEqual(verdict["command"], "ibvexp run -- PROGRAM")
 
     def test_refused_requests_are_named_with_their_places(self):
-        verdict, source = self.judge("ibv_exp_create_qp(c, &a);\n a.flags |= IBV_EXP_QP_CREATE_MANAGED_SEND;\n"
-                                     "b.flags = IBV_EXP_QP_CREATE_MANAGED_SEND;\nibv_exp_post_task(c, &t, &bad);\n")
+        verdict, source = self.judge("ibv_exp_create_qp(c, &a);\n a.flags |= IBV_EXP_QP_CREATE_EC_PARITY_EN;\n"
+                                     "b.flags = IBV_EXP_QP_CREATE_EC_PARITY_EN;\nibv_exp_ec_encode_sync(c, &t, &bad);\n")
         self.assertEqual(verdict["standing"], "off")
         self.assertEqual(verdict["verdict"], "works, 2 features off: "
-                                             "IBV_EXP_QP_CREATE_MANAGED_SEND, ibv_exp_post_task")
+                                             "IBV_EXP_QP_CREATE_EC_PARITY_EN, ibv_exp_ec_encode_sync")
         flag, verb = verdict["reasons"]
         self.assertEqual(flag["places"], [f"{source}:2", f"{source}:3"])
         self.assertEqual(flag["count"], 2)
@@ -74,7 +74,8 @@ class Sources(Audit):
         self.assertEqual(verdict["command"], "ibvexp run --beyond masked_atomics,nop -- PROGRAM")
 
     def test_a_switch_that_was_declined_is_not_offered(self):
-        verdict, _ = self.judge("e = ibv_exp_post_task(c, t, &bad);\n")
+        verdict, _ = self.judge("struct ibv_exp_cq_init_attr a;\na.peer_direct_attrs = p;\n"
+                                "cq = ibv_exp_create_cq(c, 1, 0, 0, 0, &a);\n")
         self.assertEqual(verdict["standing"], "off")
         self.assertNotIn("switches", verdict)
 
@@ -133,7 +134,7 @@ class Sources(Audit):
             self.assertEqual(self.judge("ibv_exp_poll_cq(c);\n")[0]["standing"], "works", other)
 
     def test_a_provider_beside_the_program_is_not_the_program(self):
-        provider = self.file("app/drivers/libmlx5/src/verbs.c", "ibv_exp_cmd_create_qp(c); ibv_exp_post_task(c, t, b);\n")
+        provider = self.file("app/drivers/libmlx5/src/verbs.c", "ibv_exp_cmd_create_qp(c); ibv_exp_ec_encode_sync(c, t, b);\n")
         self.file("app/drivers/libmlx5/src/mlx5.h", "int a = IBV_EXP_WR_NOP;\n")
         self.file("app/drivers/libmlx5/configure.ac", "AC_CHECK_DECLS([IBV_EXP_WR_CQE_WAIT])\n")
         verdict, source = self.judge("ibv_exp_poll_cq(c);\n")
@@ -161,14 +162,14 @@ class Sources(Audit):
         self.assertEqual(verdict["reasons"], [])
 
     def test_files_that_are_named_are_one_program(self):
-        one, two = self.file("one.c", "ibv_exp_poll_cq(c);\n"), self.file("two.c", "ibv_exp_post_task(c, t, b);\n")
+        one, two = self.file("one.c", "ibv_exp_poll_cq(c);\n"), self.file("two.c", "ibv_exp_ec_encode_sync(c, t, b);\n")
         report, _ = self.report(one, two)
         self.assertEqual(self.program(report)["name"], "2 files")
 
     def test_the_verdict_stands_on_top(self):
-        source = self.file("a.c", "ibv_exp_post_task(c, &t, &bad);\n")
+        source = self.file("a.c", "ibv_exp_ec_encode_sync(c, &t, &bad);\n")
         lines = audit(source).stdout.splitlines()
-        self.assertEqual(lines[0], f"{source}: works, 1 feature off: ibv_exp_post_task")
+        self.assertEqual(lines[0], f"{source}: works, 1 feature off: ibv_exp_ec_encode_sync")
         self.assertIn(f"{source}:1", lines[1])
         self.assertEqual(lines[2], "  $ ibvexp run -- PROGRAM")
 
@@ -186,10 +187,11 @@ class Binaries(Audit):
         self.assertEqual(verdict["command"], f"ibvexp run -- {program}")
 
     def test_what_is_asked_for_decides(self):
-        program = self.compile("app", REQUEST, "-DOPCODE=IBV_EXP_WR_CQE_WAIT", *INCLUDE)
+        request = REQUEST.replace("IBV_EXP_SEND_SIGNALED", "IBV_EXP_SEND_WITH_CALC")
+        program = self.compile("app", request, "-DOPCODE=IBV_EXP_WR_SEND", *INCLUDE)
         verdict = self.judge(program)
         self.assertEqual(verdict["standing"], "off")
-        self.assertEqual([r["name"] for r in verdict["reasons"]], ["IBV_EXP_WR_CQE_WAIT"])
+        self.assertEqual([r["name"] for r in verdict["reasons"]], ["IBV_EXP_SEND_WITH_CALC"])
         self.assertRegex(verdict["reasons"][0]["places"][0], r"^0x[0-9a-f]+$")
 
     def test_evidence_names_function_offset_and_line_where_they_are_left(self):
@@ -287,8 +289,8 @@ class Binaries(Audit):
                                "-Wl,-rpath-link," + str(self.folder))
         self.assertEqual(self.judge(program)["standing"], "unused")
         verdict = self.judge("--recursive", program)
-        self.assertEqual(verdict["standing"], "off")
-        self.assertEqual(verdict["command"], f"ibvexp run -- {program}")
+        self.assertEqual(verdict["standing"], "beyond")
+        self.assertEqual(verdict["command"], f"ibvexp run --beyond cross_channel -- {program}")
 
 
 class Traces(Audit):
@@ -307,8 +309,8 @@ class Traces(Audit):
 
     def test_what_was_refused_counts(self):
         verdict = self.judge({"name": "ibv_exp_post_send", "refusals": 1},
-                             {"name": "IBV_EXP_WR_CQE_WAIT", "refusals": 1})
-        self.assertEqual(verdict["verdict"], "works, 1 feature off: IBV_EXP_WR_CQE_WAIT")
+                             {"name": "IBV_EXP_SEND_WITH_CALC", "refusals": 1})
+        self.assertEqual(verdict["verdict"], "works, 1 feature off: IBV_EXP_SEND_WITH_CALC")
 
     def test_a_verb_that_refused_counts_where_nothing_says_why(self):
         verdict = self.judge({"name": "ibv_exp_post_send", "refusals": 1})

@@ -345,6 +345,7 @@ struct Capability {
 // clang-format off
 constexpr Capability capabilities[] = {
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_DC_TRANSPORT, from.dc)
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_CROSS_CHANNEL, from.masters)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_EXT_ATOMICS, from.masked_atomic_sizes != 0)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_EXT_MASKED_ATOMICS, from.masked_atomic_sizes != 0)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MEM_WINDOW, has_cap(from, IBV_DEVICE_MEM_WINDOW))

@@ -17,7 +17,15 @@ struct ModernQpInit {
   bool needs_dv;
   std::uint32_t max_umr_pieces;  // inline, of a key change; 0: none is posted
   bool builders;                 // requests go through libmlx5's builders
+  std::uint32_t channel;         // channel_flags that the kernel or the engine sees to
 };
+
+// Creation flags of cross-channel: rdma-core has none of them.
+inline constexpr std::uint32_t managing_flags = IBV_EXP_QP_CREATE_CROSS_CHANNEL |
+                                                IBV_EXP_QP_CREATE_MANAGED_SEND |
+                                                IBV_EXP_QP_CREATE_MANAGED_RECV;
+inline constexpr std::uint32_t channel_flags =
+    managing_flags | IBV_EXP_QP_CREATE_IGNORE_SQ_OVERFLOW | IBV_EXP_QP_CREATE_IGNORE_RQ_OVERFLOW;
 
 // (modern <- exp)
 constexpr ibv_qp_type to_modern_type(ibv_qp_type type) {
@@ -124,6 +132,7 @@ constexpr ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
     attr.create_flags |= to_modern_create_flags(from.exp_create_flags);
     if (attr.create_flags != 0) attr.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
     to.dv.create_flags |= to_dv_create_flags(from.exp_create_flags);
+    to.channel = from.exp_create_flags & channel_flags;
     if (to.dv.create_flags != 0) {
       to.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
       to.needs_dv = true;

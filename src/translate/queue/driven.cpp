@@ -350,6 +350,7 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   facts.single_threaded = made.single_threaded;
   facts.atomics = device.atomic_cap != IBV_ATOMIC_NONE;
   facts.checksums = (device.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0;
+  facts.channel = made.channel;
   if (is_v4()) count_with(front.legacy.v4, *fresh);
   else count_with(front.legacy.v3, *fresh);
   if (sends) engine::open(fresh->send, of, facts);

@@ -20,6 +20,9 @@ struct QpMade {
   bool windows = true;               // may be bound
   std::uint32_t max_umr_pieces = 0;  // of a key change in an entry
   std::uint16_t max_tso_header = 0;  // bytes
+  // IBV_EXP_QP_CREATE_* of cross-channel, and the register that it rings instead of libmlx5's.
+  std::uint32_t channel = 0;
+  void *page = nullptr;
 };
 
 void fill(QpFront &front, const mlx5dv_qp &of, const QpMade &made, ObjectLayout layout) noexcept;

@@ -90,8 +90,10 @@ ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &m
   object.qp.in = back;
   object.qp.out = &facts;
   if (of == Queues::scaling) fill_scaling(front, layout());
-  else if (of == Queues::own && real().mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0)
+  else if (of == Queues::own && real().mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0) {
+    if (made.page != nullptr) facts.bf = {made.page, 0};
     fill(front, facts, made, layout());
+  }
   front.own.inner = &state->behind->data;
   front.own.back = back;
   const bool driven = made.by.send == By::engine || made.by.receive == By::engine;
@@ -195,6 +197,7 @@ void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexce
   front.shown.cqe = back->cqe;
   front.shown.handle = back->handle;
   front.own.back = back;
+  front.legacy.wait_index = front.legacy.wait_count = 0;  // as of its creation
   back->cq_context = &front;
   front.own.counted = front.own.engine != nullptr ? back : nullptr;
   reopen(front, facts);

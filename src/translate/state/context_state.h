@@ -22,6 +22,8 @@
 #include "translate/state/qp_state.h"
 #include "translate/state/work_queue.h"
 
+struct mlx5dv_devx_uar;
+
 namespace ibvexp {
 
 namespace queue {
@@ -127,6 +129,7 @@ struct ContextState {
   Handles<DcTarget> targets;
   std::uint64_t last_target = 0;                           // serial number
   std::shared_ptr<translate::TargetEvents> target_events;  // null until somebody waits for them
+  mlx5dv_devx_uar *channel_page = nullptr;                 // that masters ring
   Handles<DeviceMemory> device_memory;
   Handles<LegacySrq> legacy_srqs;
   Handles<KeyListMemory> key_lists;

@@ -214,6 +214,9 @@ Result<void> query_device(ContextState &state, ibv_context *, ibv_exp_device_att
     // rdma-core's data path fills keys on some queue pairs only.
     facts.indirect_keys =
         facts.engine && (attr->comp_mask & about_keys) != 0 && makes_indirect_keys(state);
+    facts.masters = facts.engine && (attr->comp_mask & IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) != 0 &&
+                    reportable_in_process(FeatureId::IBV_EXP_DEVICE_CROSS_CHANNEL) &&
+                    makes_masters(state);
     const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
     facts.scatter_to_cqe = scatter == nullptr || std::strcmp(scatter, "0") != 0;
   }

@@ -9,6 +9,7 @@
 #include "base/owned.h"
 #include "base/real.h"
 #include "translate/convert/umr_limits.h"
+#include "translate/verbs/cross_channel.h"
 #include "translate/verbs/hca_caps.h"
 #include "translate/verbs/indirect_key.h"
 #include "translate/verbs/qp_make.h"
@@ -18,7 +19,7 @@ namespace ibvexp::translate {
 namespace {
 
 struct Known {
-  std::optional<bool> dc, largest_key;
+  std::optional<bool> dc, largest_key, masters;
 };
 
 // By the device's name.
@@ -92,6 +93,11 @@ bool makes_indirect_keys(ContextState &state) {
       state, &Known::largest_key,
       [](ibv_context *context) { return reports_key_entries(context, largest_key); },
       &make_largest_key);
+}
+
+bool makes_masters(ContextState &state) {
+  return find_out(
+      state, &Known::masters, [](ibv_context *) { return std::optional<bool>(); }, &make_master);
 }
 
 }  // namespace ibvexp::translate

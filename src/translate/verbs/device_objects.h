@@ -12,4 +12,7 @@ bool has_dc(ContextState &state);
 // Indirect keys of the largest size that is reported.
 bool makes_indirect_keys(ContextState &state);
 
+// Masters of cross-channel (cross_channel.h).
+bool makes_masters(ContextState &state);
+
 }  // namespace ibvexp::translate

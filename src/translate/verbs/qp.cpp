@@ -18,6 +18,7 @@
 #include "translate/convert/room.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/native/builders.h"
+#include "translate/verbs/cross_channel.h"
 #include "translate/verbs/device.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/qp_make.h"
@@ -263,6 +264,18 @@ Result<void> check_builders(ContextState &state, const ModernQpInit &modern, By 
                      "on rdma-core's data path DC and UMR cannot complete on an ibv_cq_ex");
 }
 
+// Cross-channel: by the engine, which alone writes such requests. The register that it rings; null
+// is libmlx5's.
+Result<void *> join_channel_of(ContextState &state, ibv_qp *made, const ModernQpInit &modern,
+                               queue::Sides by) {
+  if (by.send != By::engine || by.receive != By::engine)
+    return unsupported(creating, "exp_create_flags", modern.channel,
+                       "not on rdma-core's data path, nor with a CQ of ibv_create_cq_ex()");
+  opened_by(Beyond::cross_channel, row(FeatureId::IBV_EXP_QP_CREATE_CROSS_CHANNEL).name);
+  if ((modern.channel & managing_flags) == 0) return nullptr;
+  return join_channel(state, made, modern);
+}
+
 // type: the program's number.
 Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, ibv_qp_type type,
                                      const EntryRoom &asked, bool single_threaded = false) {
@@ -287,6 +300,12 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
   const KeepErrno keep;
   Owned<ibv_qp, destroy_real> made(make_qp(state, modern, room));
   if (!made) return keep.reason();
+  void *page = nullptr;
+  if (modern.channel != 0) {
+    const auto joined = join_channel_of(state, made.get(), modern, joining.by());
+    if (!joined) return joined.failure();
+    page = joined.value();
+  }
   const bool windows = !is_set(state, "MLX5_SHUT_UP_MW");
   const auto queues = scales(modern) ? queue::Queues::scaling : queue::Queues::own;
   queue::put_before(&state, made.get(), queues,
@@ -297,7 +316,9 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
                      .by = joining.by(),
                      .windows = windows,
                      .max_umr_pieces = modern.max_umr_pieces,
-                     .max_tso_header = modern.attr.max_tso_header});
+                     .max_tso_header = modern.attr.max_tso_header,
+                     .channel = modern.channel,
+                     .page = page});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
   if (scales(modern)) return made.release();
   remember(state, made.get(), modern, room.extra.has_value(), windows);

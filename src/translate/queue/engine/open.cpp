@@ -17,6 +17,17 @@ struct alignas(64) Nothing {
 };
 constinit Nothing nothing;
 
+// Managed queues do not ring: the device does not look at their records, which stay at what
+// libmlx5 has written, as with the legacy provider.
+struct alignas(64) Unread {
+  std::uint8_t page[64] = {};
+  std::uint32_t record = 0;
+};
+constinit Unread unread;
+
+// More than are ever under way.
+constexpr std::uint32_t boundless = 1u << 30;
+
 // By the flags of a request: as they are, and of a queue that signals all.
 struct Controls {
   std::uint8_t of[2][8] = {};
@@ -56,6 +67,10 @@ void open(SendQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
     queue.max_posted = facts.granted.max_send_wr;
     queue.max_blocks = queue.max_posted != 0 ? of.sq.wqe_cnt / queue.max_posted : 0;
   }
+  queue.managed.is_master = (facts.channel & IBV_EXP_QP_CREATE_CROSS_CHANNEL) != 0;
+  queue.managed.is_slave = (facts.channel & IBV_EXP_QP_CREATE_MANAGED_SEND) != 0;
+  if (queue.managed.is_slave) queue.doorbell = {unread.page, &unread.record, 0, 0};
+  if ((facts.channel & IBV_EXP_QP_CREATE_IGNORE_SQ_OVERFLOW) != 0) queue.max_posted = boundless;
   queue.select(false);
 }
 
@@ -67,6 +82,10 @@ void open(ReceiveQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
   queue.buffer = static_cast<std::uint8_t *>(of.rq.buf);
   queue.entry_bytes = of.rq.stride;
   queue.mask = of.rq.wqe_cnt - 1;
+  queue.room = of.rq.wqe_cnt;
+  queue.managed.is_slave = (facts.channel & IBV_EXP_QP_CREATE_MANAGED_RECV) != 0;
+  if (queue.managed.is_slave) queue.record = &unread.record;
+  if ((facts.channel & IBV_EXP_QP_CREATE_IGNORE_RQ_OVERFLOW) != 0) queue.room = boundless;
   queue.ids = std::make_unique<std::uint64_t[]>(of.rq.wqe_cnt);
 }
 
@@ -76,6 +95,7 @@ void open(ReceiveQueue &queue, const mlx5dv_rwq &of, std::uint32_t max_pieces) {
   queue.max_pieces = max_pieces;
   queue.entry_bytes = of.stride;
   queue.mask = of.wqe_cnt - 1;
+  queue.room = of.wqe_cnt;
   queue.ids = std::make_unique<std::uint64_t[]>(of.wqe_cnt);
 }
 

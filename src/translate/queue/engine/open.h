@@ -19,6 +19,7 @@ struct QpFacts {
   bool own_register = false;  // of BlueFlame: no other queue uses it
   bool atomics = true;        // the device has them
   bool checksums = false;     // of frames: it fills them in
+  std::uint32_t channel = 0;  // IBV_EXP_QP_CREATE_* of cross-channel
 };
 
 void open(SendQueue &queue, const mlx5dv_qp &of, const QpFacts &facts);

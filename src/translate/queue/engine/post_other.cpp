@@ -7,6 +7,7 @@
 #include "translate/queue/engine/bind_window.h"
 #include "translate/queue/engine/entry_writer.h"
 #include "translate/queue/engine/frames.h"
+#include "translate/queue/engine/managed.h"
 #include "translate/queue/engine/post_send.h"
 #include "translate/queue/engine/request.h"
 #include "translate/queue/engine/special.h"
@@ -21,6 +22,17 @@ constexpr std::uint64_t no_flags = 0;
 inline std::uint64_t refused_flags(const SendQueue &, const ibv_send_wr &) { return no_flags; }
 inline std::uint64_t refused_flags(const SendQueue &queue, const ibv_exp_send_wr &wr) {
   return wr.exp_send_flags & queue.refused_flags;
+}
+
+bool is_managing(std::uint32_t opcode) {
+  return opcode == IBV_EXP_WR_CQE_WAIT || opcode == IBV_EXP_WR_SEND_ENABLE ||
+         opcode == IBV_EXP_WR_RECV_ENABLE;
+}
+
+int put_managing_request(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &wr) {
+  const int number = static_cast<int>(opcode);
+  return translate::opcode_served(number) ? put_managing(queue, opcode, wr)
+                                          : translate::refuse_opcode(number);
 }
 
 // The legacy number of an opcode. MLNX_OFED 3.x had three of its own.
@@ -152,7 +164,9 @@ OtherResult put(SendQueue &queue, const Wr &wr) {
   // What the base verb has too is above.
   if constexpr (std::is_same_v<Wr, ibv_send_wr>)
     return {translate::refuse_opcode(static_cast<int>(opcode))};
-  else return {put_special(queue, opcode, wr)};
+  else
+    return {is_managing(opcode) ? put_managing_request(queue, opcode, wr)
+                                : put_special(queue, opcode, wr)};
 }
 
 }  // namespace

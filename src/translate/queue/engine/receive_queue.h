@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "translate/queue/engine/lock.h"
+#include "translate/queue/engine/managed.h"
 #include "translate/queue/engine/segments.h"
 
 namespace ibvexp::engine {
@@ -25,6 +26,7 @@ struct ReceiveQueue {
   std::uint32_t mask = ~0u;      // entries - 1; without entries nothing can be posted
   std::uint32_t max_pieces = 0;  // of a scatter list
   std::uint32_t skip = 0;        // bytes in front of the scatter list
+  std::uint32_t room = 0;        // entries, or more where nobody counts them
   bool shuffles = can_shuffle();
   ReceiveCounters *counters = &own_counters;
   std::uint32_t *record = nullptr;
@@ -41,10 +43,11 @@ struct ReceiveQueue {
   // Completed as well, as was seen when the program read completions itself and the queue
   // looked full. Counted like the tail.
   std::uint32_t done = 0;
+  Managed managed;
 
   std::uint32_t entries() const { return mask + 1; }
   // What head may not reach.
-  std::uint32_t limit() const { return mask + 1 + relaxed(counters->tail); }
+  std::uint32_t limit() const { return room + relaxed(counters->tail); }
   // Beyond it, too, where the families have posted more than was polled.
   static bool is_full(std::uint32_t head, std::uint32_t limit) {
     return static_cast<std::int32_t>(limit - head) <= 0;
@@ -59,6 +62,7 @@ struct ReceiveQueue {
   void reset() {
     *counters = {};
     done = 0;
+    managed.reset();
   }
 };
 

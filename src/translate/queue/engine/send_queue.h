@@ -8,6 +8,7 @@
 
 #include "translate/queue/engine/doorbell.h"
 #include "translate/queue/engine/lock.h"
+#include "translate/queue/engine/managed.h"
 
 namespace ibvexp {
 struct IndirectKey;
@@ -92,6 +93,7 @@ struct SendQueue {
   std::uint64_t pending_head = 0;
   std::uint32_t pending_end = 0;
   ibv_qp *qp = nullptr;  // the program's
+  Managed managed;
   std::uint32_t own_posted = 0;
 
   // Requests completed: written under the lock of the completion queue.
@@ -108,6 +110,7 @@ struct SendQueue {
     count = *posted = done = 0;
     fence = 0;
     pending_head = 0;
+    managed.reset();
   }
 };
 
