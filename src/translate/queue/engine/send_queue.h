@@ -33,12 +33,13 @@ struct SendQueue;
 using PostSend = int (*)(SendQueue &, ibv_send_wr *, ibv_send_wr **);
 using PostExpSend = int (*)(SendQueue &, ibv_exp_send_wr *, ibv_exp_send_wr **);
 
-// What is remembered of a request, at its first block.
+// What is remembered of a request, at its first block. Without initialisers, which would be a
+// loop where many are made.
 struct Sent {
-  std::uint64_t wr_id = 0;
+  std::uint64_t wr_id;
   // The number of requests before it; above, the opcode of its completion where
   // the entry does not say.
-  std::uint64_t packed = 0;
+  std::uint64_t packed;
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(packed); }
   std::uint32_t completion_opcode() const { return static_cast<std::uint32_t>(packed >> 32); }
