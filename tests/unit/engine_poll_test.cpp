@@ -618,7 +618,10 @@ TEST_CASE("engine: a shared receive queue") {
   SharedRig<4, 64, 3> of;
   SharedQueue &shared = of.queue;
   // With the processor's shuffle and without.
-  if (GENERATE(false, true)) shared.shuffles = false;
+  if (GENERATE(false, true)) {
+    shared.shuffles = false;
+    shared.post = post_for(shared);
+  }
   const std::uint8_t *const memory = of.memory;
   const std::uint32_t &record = of.record;
   rig.endpoint.shared = &shared;

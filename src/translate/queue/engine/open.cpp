@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "translate/queue/engine/post_shared.h"
+
 namespace ibvexp::engine {
 
 namespace {
@@ -105,7 +107,7 @@ void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr,
   queue.record = reinterpret_cast<std::uint32_t *>(of.dbrec);
   queue.entry_bytes = of.stride;
   queue.max_pieces = max_pieces;
-  queue.one_fills = max_pieces != 0 && queue.places() == 1;
+  queue.post = post_for(queue);
   queue.counters->head = static_cast<std::int32_t>(of.head);
   queue.counters->tail = static_cast<std::int32_t>(of.tail);
   *queue.counter = 0;

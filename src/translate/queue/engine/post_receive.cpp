@@ -206,6 +206,22 @@ int post_pieces(Endpoint &of, const ibv_sge *list, std::uint32_t count) {
   return 0;
 }
 
+namespace {
+
+[[gnu::always_inline]] inline void ring(SharedQueue &queue, std::uint32_t posted) {
+  const auto counter = static_cast<std::uint16_t>(*queue.counter + posted);
+  set_relaxed(*queue.counter, counter);
+  set_relaxed(queue.posted, true);
+  before_record();
+  __atomic_store_n(queue.record, be(std::uint32_t{counter}), __ATOMIC_RELEASE);
+}
+
+// Length and key of a request of one piece, as most are; its length is 0 for others.
+[[gnu::always_inline]] inline std::uint64_t single_of(const ibv_recv_wr &wr) {
+  return wr.num_sge == 1 && wr.sg_list != nullptr ? size_and_key(*wr.sg_list) : 0;
+}
+
+// The queue is locked, here and below.
 template <bool shuffles>
 [[gnu::noinline]] int post_all(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   std::uint8_t *const buffer = queue.buffer;
@@ -217,7 +233,9 @@ template <bool shuffles>
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
     const auto pieces = static_cast<std::uint32_t>(wr->num_sge);
-    if ((pieces - 1 >= most || wr->sg_list == nullptr) && pieces != 0) [[unlikely]] {
+    const ibv_sge *const list = wr->sg_list;
+    const bool empty = pieces - 1 >= most || list == nullptr;
+    if (empty && pieces != 0) [[unlikely]] {
       error = EINVAL;
       break;
     }
@@ -228,7 +246,9 @@ template <bool shuffles>
     ids[head] = wr->wr_id;
     std::uint8_t *const entry = buffer + std::size_t{head} * bytes;
     head = SharedQueue::next_of(entry);
-    put_list<shuffles>(entry + segment_bytes, entry + bytes, wr->sg_list, pieces);
+    if (!empty) [[likely]]
+      put_pieces<shuffles>(entry + segment_bytes, entry + bytes, list, pieces);
+    else if (bytes != segment_bytes) write_end(entry + segment_bytes);
     ++posted;
   }
   if (posted != 0) [[likely]] {
@@ -241,11 +261,9 @@ template <bool shuffles>
   return error;
 }
 
-int post_chain(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  return queue.shuffles ? post_all<true>(queue, wr, bad) : post_all<false>(queue, wr, bad);
-}
-
-int post_singles(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+// All of a chain of requests of one piece, most often. A piece fills an entry.
+template <bool shuffles>
+[[gnu::noinline]] int post_singles(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   std::uint8_t *const buffer = queue.buffer;
   std::uint64_t *const ids = queue.ids.get();
   const auto tail = static_cast<std::uint32_t>(queue.counters->tail);
@@ -267,36 +285,58 @@ int post_singles(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
     ring(queue, posted);
   }
   if (wr != nullptr) [[unlikely]]
-    return post_chain(queue, wr, bad);
+    return post_all<shuffles>(queue, wr, bad);
   queue.lock.unlock();
   return 0;
 }
 
-template <bool shuffles>
-[[gnu::always_inline]] inline int post_one(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+// fills: one piece, which is taken, fills an entry.
+template <bool fills, bool shuffles>
+[[gnu::always_inline]] inline int post_locked(SharedQueue &queue, ibv_recv_wr *wr,
+                                              ibv_recv_wr **bad) {
+  if (wr == nullptr) [[unlikely]]
+    return post_all<shuffles>(queue, wr, bad);
+  if (wr->next != nullptr)
+    return fills ? post_singles<shuffles>(queue, wr, bad) : post_all<shuffles>(queue, wr, bad);
   const auto head = static_cast<std::uint32_t>(queue.counters->head);
   const auto pieces = static_cast<std::uint32_t>(wr->num_sge);
-  if (pieces - 1 >= queue.max_pieces || head == static_cast<std::uint32_t>(queue.counters->tail))
-      [[unlikely]]
-    return post_chain(queue, wr, bad);
+  const std::uint64_t sizes = fills ? single_of(*wr) : 0;
+  const bool usual = fills ? static_cast<std::uint32_t>(sizes) != 0
+                           : pieces - 1 < queue.max_pieces && wr->sg_list != nullptr;
+  if (!usual || head == static_cast<std::uint32_t>(queue.counters->tail)) [[unlikely]]
+    return post_all<shuffles>(queue, wr, bad);
   queue.ids[head] = wr->wr_id;
   std::uint8_t *const entry = queue.entry(head);
   queue.counters->head = SharedQueue::next_of(entry);
-  put_pieces<shuffles>(entry + segment_bytes, entry + queue.entry_bytes, wr->sg_list, pieces);
+  std::uint8_t *const at = entry + segment_bytes;
+  if constexpr (fills) write_piece(at, wr->sg_list->addr, sizes);
+  else put_pieces<shuffles>(at, entry + queue.entry_bytes, wr->sg_list, pieces);
   ring(queue, 1);
   queue.lock.unlock();
   return 0;
 }
 
-int post_wide(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  if (wr == nullptr || wr->next != nullptr || wr->sg_list == nullptr)
-    return post_chain(queue, wr, bad);
-  return queue.shuffles ? post_one<true>(queue, wr, bad) : post_one<false>(queue, wr, bad);
+// When somebody else has the lock.
+template <bool fills, bool shuffles>
+[[gnu::cold, gnu::noinline]] int post_late(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  queue.lock.lock();
+  return post_locked<fills, shuffles>(queue, wr, bad);
 }
 
-int post_late(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
-  queue.lock.lock();
-  return queue.one_fills ? post_locked(queue, wr, bad) : post_wide(queue, wr, bad);
+// Calls nothing on its way, so that it needs few registers.
+template <bool fills, bool shuffles>
+int post_to(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
+  if (!queue.lock.try_lock()) [[unlikely]]
+    return post_late<fills, shuffles>(queue, wr, bad);
+  return post_locked<fills, shuffles>(queue, wr, bad);
+}
+
+}  // namespace
+
+SharedQueue::Post post_for(const SharedQueue &queue) {
+  if (queue.max_pieces != 0 && queue.places() == 1)
+    return queue.shuffles ? post_to<true, true> : post_to<true, false>;
+  return queue.shuffles ? post_to<false, true> : post_to<false, false>;
 }
 
 }  // namespace ibvexp::engine

@@ -18,15 +18,18 @@ struct SharedCounters {
 };
 
 struct SharedQueue {
+  // 0, or a positive errno value with bad set.
+  using Post = int (*)(SharedQueue &, ibv_recv_wr *, ibv_recv_wr **bad);
+
   Lock lock;
   std::uint8_t *buffer = nullptr;
   std::uint32_t entry_bytes = 0;
   std::uint32_t max_pieces = 0;
-  bool one_fills = false;  // a piece, which is taken, fills an entry
   bool shuffles = can_shuffle();
   SharedCounters *counters = &own_counters;
   std::uint16_t *counter = &own_counter;  // entries posted
   std::uint32_t *record = nullptr;
+  Post post = nullptr;  // for entries of this size (post_shared.h)
   std::unique_ptr<std::uint64_t[]> ids;
   ibv_srq *srq = nullptr;  // the program's
   bool posted = false;     // by us, however often the counter has wrapped
