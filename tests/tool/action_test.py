@@ -96,7 +96,7 @@ class Action(unittest.TestCase):
 
     def test_a_refused_request_fails_it(self):
         self.assertEqual(self.start(tarball=self.tarball, run=f"{SUBJECT} refused; true", audit=SUBJECT), ["run"])
-        self.assertIn("refused: ibv_exp_ec_encode_sync", self.output)
+        self.assertIn("refused: ibv_exp_post_task", self.output)
 
 
 if __name__ == "__main__":
