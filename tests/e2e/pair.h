@@ -34,14 +34,7 @@ struct Pair : Rig {
     return wc;
   }
   // The next completion, of perhaps many.
-  ibv_exp_wc take() {
-    ibv_exp_wc wc{};
-    int count = 0;
-    for (int turns = 0; count == 0 && turns < 50'000'000; ++turns)
-      count = ibv_exp_poll_cq(cq.get(), 1, &wc, sizeof(wc));
-    REQUIRE(count == 1);
-    return wc;
-  }
+  ibv_exp_wc take() { return next_completion(cq.get()); }
   ibv_exp_send_wr write(std::uint64_t id, ibv_sge *piece, std::size_t offset = 0) {
     auto wr = request(id, IBV_EXP_WR_RDMA_WRITE, piece);
     wr.wr.rdma.remote_addr = in.address(offset);

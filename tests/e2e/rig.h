@@ -191,6 +191,16 @@ struct Buffer {
   }
 };
 
+// The next completion, of perhaps many.
+inline ibv_exp_wc next_completion(ibv_cq *cq) {
+  ibv_exp_wc wc{};
+  int count = 0;
+  for (int turns = 0; count == 0 && turns < 50'000'000; ++turns)
+    count = ibv_exp_poll_cq(cq, 1, &wc, sizeof(wc));
+  REQUIRE(count == 1);
+  return wc;
+}
+
 inline void post_receive(ibv_qp *qp, std::uint64_t id, ibv_sge piece) {
   ibv_recv_wr wr{}, *bad = nullptr;
   wr.wr_id = id;
