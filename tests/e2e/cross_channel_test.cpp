@@ -305,6 +305,49 @@ TEST_CASE("queues of cross-channel are for RC, UC and UD [row:IBV_EXP_QP_CREATE_
 }
 
 TEST_CASE(
+    "a queue pair over a table of work queues has nothing to manage "
+    "[row:IBV_EXP_QP_CREATE_CROSS_CHANNEL][row:IBV_EXP_QP_CREATE_IGNORE_RQ_OVERFLOW]") {
+  Rig rig;
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(rig.context.get(), 1, &port) == 0);
+  SKIP_IF(port.link_layer != IBV_LINK_LAYER_ETHERNET, "tables of work queues are for Ethernet");
+  ibv_exp_wq_init_attr receives{};
+  receives.wq_type = IBV_EXP_WQT_RQ;
+  receives.max_recv_wr = 8;
+  receives.max_recv_sge = 1;
+  receives.pd = rig.pd.get();
+  receives.cq = rig.cq.get();
+  const Owned<ibv_exp_wq, ibv_exp_destroy_wq> wq(ibv_exp_create_wq(rig.context.get(), &receives));
+  REQUIRE(wq);
+  ibv_exp_wq *one = wq.get();
+  ibv_exp_rwq_ind_table_init_attr entries{};
+  entries.pd = rig.pd.get();
+  entries.ind_tbl = &one;
+  const Owned<ibv_exp_rwq_ind_table, ibv_exp_destroy_rwq_ind_table> table(
+      ibv_exp_create_rwq_ind_table(rig.context.get(), &entries));
+  REQUIRE(table);
+  std::uint8_t key[40] = {0x6d};
+  ibv_exp_rx_hash_conf hash{IBV_EXP_RX_HASH_FUNC_TOEPLITZ, sizeof(key), key,
+                            IBV_EXP_RX_HASH_SRC_IPV4 | IBV_EXP_RX_HASH_DST_IPV4, table.get()};
+  ibv_exp_qp_init_attr attr{};
+  attr.qp_type = IBV_QPT_RAW_PACKET;
+  attr.comp_mask = IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_RX_HASH |
+                   IBV_EXP_QP_INIT_ATTR_PORT | IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS;
+  attr.pd = rig.pd.get();
+  attr.rx_hash_conf = &hash;
+  attr.port_num = 1;
+  for (const std::uint32_t flags :
+       {master, managed_receive, std::uint32_t{IBV_EXP_QP_CREATE_IGNORE_RQ_OVERFLOW}}) {
+    attr.exp_create_flags = flags;
+    errno = 0;
+    CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
+    CHECK(errno == ENOTSUP);
+  }
+  attr.exp_create_flags = 0;
+  CHECK(Qp(ibv_exp_create_qp(rig.context.get(), &attr)));
+}
+
+TEST_CASE(
     "overflow is ignored where a program asks [row:IBV_EXP_QP_CREATE_IGNORE_SQ_OVERFLOW]"
     "[row:IBV_EXP_QP_CREATE_IGNORE_RQ_OVERFLOW]") {
   Rig rig;

@@ -268,6 +268,9 @@ Result<void> check_builders(ContextState &state, const ModernQpInit &modern, By 
 // is libmlx5's.
 Result<void *> join_channel_of(ContextState &state, ibv_qp *made, const ModernQpInit &modern,
                                queue::Sides by) {
+  if (scales(modern))
+    return unsupported(creating, "exp_create_flags", modern.channel,
+                       "a QP over a table of work queues has no queues of its own");
   if (by.send != By::engine || by.receive != By::engine)
     return unsupported(creating, "exp_create_flags", modern.channel,
                        "not on rdma-core's data path, nor with a CQ of ibv_create_cq_ex()");
