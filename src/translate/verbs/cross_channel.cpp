@@ -131,6 +131,8 @@ Result<Second> create_second(const ibv_qp *made, const ModernQpInit &modern,
     driver.rq_wqe_shift = static_cast<std::uint32_t>(std::countr_zero(facts.rq.stride));
   driver.uidx = queue::resource_before(made).number;
   driver.flags = MLX5_QP_FLAG_UAR_PAGE_INDEX;
+  if ((modern.dv.create_flags & MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE) != 0)
+    driver.flags |= MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE;
   driver.bfreg_index = page.page_id;
 
   ib_uverbs_ex_create_qp_resp out{};
