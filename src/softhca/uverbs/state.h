@@ -21,13 +21,14 @@ struct Umem;
 
 namespace uverbs {
 
-// mmap offsets of the driver, in pages: command in bits 8-15, index in bits
-// 0-7 (enum mlx5_ib_mmap_cmd). Dynamic UARs may have any offset: they share
-// the pages of command 0.
 // Creation flags of queue pairs that only the write() command carries: the kernel's
 // IB_QP_CREATE_CROSS_CHANNEL, MANAGED_SEND and MANAGED_RECV.
 constexpr u32 create_master = 1 << 2, create_slave_send = 1 << 3, create_slave_receive = 1 << 4;
 constexpr u32 cross_channel_flags = create_master | create_slave_send | create_slave_receive;
+
+// mmap offsets of the driver, in pages: command in bits 8-15, index in bits
+// 0-7 (enum mlx5_ib_mmap_cmd). Dynamic UARs may have any offset: they share
+// the pages of command 0.
 constexpr u32 uar_pages = 256;
 constexpr u32 contiguous_command = 1;  // of older kernels
 constexpr u32 no_command = 4;

@@ -10,17 +10,21 @@
 
 namespace ibvexp::translate {
 
-// Replaces what the kernel has behind `made`, as modern.channel asks for. The register that the new
-// one rings, of the context. After a failure `made` is to be destroyed.
+// Replaces what the kernel has behind `made`, which no thread uses yet, as modern.channel asks for:
+// IBV_EXP_QP_CREATE_CROSS_CHANNEL, MANAGED_SEND and MANAGED_RECV. The answer is the register that
+// the new one rings; it belongs to the context. ENOTSUP, logged, for types other than RC, UC and UD
+// and where the kernel refuses the flags. After a failure `made` is to be destroyed.
 Result<void *> join_channel(ContextState &state, ibv_qp *made, const ModernQpInit &modern);
 
-// Makes a master for a try. 0, or why not.
+// Creates a master and destroys it again: 0, or the errno value of what failed.
 int make_master(ContextState &state);
 
 // The page of the registers goes with the context.
 void free_channel_page(ContextState &state) noexcept;
 
-// Posts lists to queue pairs, one after the other.
+// Posts each task's list to its queue pair, in order. After a failure *bad_task is the task that
+// failed, and what the tasks before it posted stays posted. EINVAL for unknown types and bits, and
+// for queue pairs of other contexts.
 Result<void> post_task(ContextState &state, ibv_context *, ibv_exp_task *task,
                        ibv_exp_task **bad_task);
 

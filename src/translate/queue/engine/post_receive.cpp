@@ -316,7 +316,7 @@ template <bool fills, bool shuffles>
   return 0;
 }
 
-// When somebody else has the lock.
+// When another thread holds the lock.
 template <bool fills, bool shuffles>
 [[gnu::cold, gnu::noinline]] int post_late(SharedQueue &queue, ibv_recv_wr *wr, ibv_recv_wr **bad) {
   queue.lock.lock();
