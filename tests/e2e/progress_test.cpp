@@ -2,9 +2,11 @@
 // the software HCA does so in the C library's spin locks, and there polling threads take
 // turns on a processor.
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,15 +56,33 @@ class Stopper {
     REQUIRE(read(answers_[0], &answer, 1) == 1);
     return answer;
   }
+  // Where it stands between its turns: elsewhere it may hold the lock of the device, for which
+  // the threads that poll would wait in vain.
+  static bool stop_asleep(pid_t thread) {
+    for (;;) {
+      if (ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0 ||
+          waitpid(thread, nullptr, __WALL) != thread)
+        return false;
+      if (is_asleep(thread)) return true;
+      if (ptrace(PTRACE_CONT, thread, nullptr, nullptr) != 0) return false;
+      sched_yield();
+    }
+  }
+  static bool is_asleep(pid_t thread) {
+    std::ifstream file("/proc/" + std::to_string(thread) + "/syscall");
+    long number = -1;
+    unsigned long word = 0, operation = 0;
+    file >> number >> std::hex >> word >> operation;
+    if (number == SYS_clock_nanosleep) return true;
+    return number == SYS_futex && (operation & FUTEX_CMD_MASK) == FUTEX_WAIT;
+  }
   [[noreturn]] void obey() {
     close(orders_[1]);
     pid_t stopped = 0;
     for (pid_t thread; read(orders_[0], &thread, sizeof(thread)) == sizeof(thread);) {
       char done = 1;
       if (thread != 0) {
-        done = ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) == 0 &&
-               ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) == 0 &&
-               waitpid(thread, nullptr, __WALL) == thread;
+        done = ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) == 0 && stop_asleep(thread);
         stopped = thread;
       } else {
         ptrace(PTRACE_DETACH, stopped, nullptr, nullptr);
