@@ -307,6 +307,47 @@ TEST_CASE("Any commands and doorbells leave the function alive", "[pci_test]") {
   CHECK(g.status(Box(0x80d)) == 0);
 }
 
+TEST_CASE("A function that was reset executes nothing before its driver starts again",
+          "[pci_test]") {
+  constexpr u32 enabled = 0, disabled = 1, alloc_pd = 0x800;
+  Guest g;
+  const auto state = [&] { return g.read_register(0x14) >> 8 & 7; };
+  CHECK(state() == enabled);
+  REQUIRE(g.message(Guest::reset, {}) == 0);
+  CHECK(g.read_register(0x14) == (disabled << 8 | 0x56));
+  // The driver does not know yet. Its queue, and what lies at address 0, stay as they are.
+  g.place(Box(alloc_pd), 16);
+  std::memset(g.memory, 0x11, 64);
+  g.write_register(0x18, 1);
+  CHECK(g.memory[Guest::queue_at + 63] == 1);
+  CHECK(std::all_of(g.memory, g.memory + 64, [](u8 b) { return b == 0x11; }));
+  g.write_register(0x14, Guest::queue_at);
+  CHECK(state() == enabled);
+  CHECK(g.status(Box(alloc_pd)) == 0);
+  // As drivers stop a card.
+  g.write_register(0x14, Guest::queue_at | disabled << 8);
+  CHECK(g.read_register(0x14) == (Guest::queue_at | disabled << 8 | 0x56));
+  g.place(Box(alloc_pd), 16);
+  g.write_register(0x18, 1);
+  CHECK(g.memory[Guest::queue_at + 63] == 1);
+}
+
+// Injected by fatal_error.json.
+TEST_CASE("An internal error disables the interface and destroys all objects", "[.fatal_error]") {
+  Guest g;
+  CHECK(g.status(Box(0x801).put(72, 24, 1)) == bad_resource);
+  u32 pd = 0;
+  while ((g.read_register(0x14) >> 8 & 7) == 0) {
+    g.place(Box(0x800), 16);
+    g.write_register(0x18, 1);
+    if (g.memory[Guest::queue_at + 63] == 0) pd = load_be32(g.memory + Guest::queue_at + 40);
+  }
+  REQUIRE(pd != 0);
+  g.write_register(0x14, Guest::queue_at);
+  CHECK(g.status(Box(0x801).put(72, 24, pd)) == bad_resource);
+  CHECK(g.status(Box(0x800)) == 0);
+}
+
 TEST_CASE("Completions in a layout that the device does not write are refused", "[pci_test]") {
   Guest g;
   const Driver d(g);

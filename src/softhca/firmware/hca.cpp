@@ -173,7 +173,10 @@ Hca::Hca(Device &d, GuestMemory &m, Interrupts &i) : device(d), memory(m), inter
   reset();
   process().mkeys.bus_at = m.host_address(0);
   process().mkeys.bus_bytes = GuestMemory::window_bytes;
-  process().port_listener = [this](u32 port, EventType type) { raise_port(port, type); };
+  process().port_listener = [this](u32 port, EventType type) {
+    if (type == EventType::device_fatal) interrupts_.fail();
+    else raise_port(port, type);
+  };
   if (d.caps.device_memory) memic_.resize(d.caps.max_dm_bytes);
 }
 Hca::~Hca() {

@@ -17,9 +17,12 @@
 
 namespace softhca::firmware {
 
+// What firmware tells the machine that it is a card of.
 class Interrupts {
  public:
   virtual void interrupt(u32 vector) = 0;
+  // An internal error: no command is served any more until the driver starts again.
+  virtual void fail() = 0;
 
  protected:
   ~Interrupts() = default;

@@ -71,7 +71,23 @@ Delivery find_output(Mailboxes boxes, size_t bytes, std::vector<u64> &places) {
 
 }  // namespace
 
+void CommandQueue::write_low(u32 word) {
+  constexpr u32 page = 4096;
+  address_ = u64{high_} << 32 | (word & ~(page - 1));
+  state_ = word >> state_at & states;
+}
+
+// As the driver finds it when it looks at the health of the card, and then starts again.
+void CommandQueue::disable() {
+  address_ = 0;
+  state_ = disabled;
+}
+
 void CommandQueue::ring(u32 mask) {
+  if (state_ != enabled) {
+    SOFTHCA_LOG(warn, "commands %#x, but the interface is disabled", mask);
+    return;
+  }
   for (u32 slot = 0; slot < slots; ++slot)
     if ((mask >> slot & 1) != 0) execute(slot);
 }

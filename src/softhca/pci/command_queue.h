@@ -10,16 +10,28 @@ class CommandQueue {
   static constexpr u32 log_slots = 5, log_stride = 6, slots = 1u << log_slots;
 
   CommandQueue(firmware::Hca &hca, firmware::GuestMemory &memory) : hca_(hca), memory_(memory) {}
-  void place(u64 address) { address_ = address; }
-  // The doorbell: a bit for each slot that holds a command. Device lock held.
+  // The register of its address: pages of 4 KiB, below them the state of the interface, which
+  // software and an internal error change, then log_slots and log_stride.
+  u32 low() const { return static_cast<u32>(address_) | state_ << state_at | geometry; }
+  void write_low(u32 word);
+  void write_high(u32 word) { high_ = word; }
+  void disable();
+  // The doorbell: a bit for each slot that holds a command. Nothing is executed unless the
+  // interface is enabled. Device lock held.
   void ring(u32 mask);
 
  private:
+  static constexpr u32 geometry = log_slots << 4 | log_stride;
+  static constexpr u32 state_at = 8, states = 7;
+  enum State : u32 { enabled = 0, disabled = 1 };
+
   void execute(u32 slot);
 
   firmware::Hca &hca_;
   firmware::GuestMemory &memory_;
+  u32 high_ = 0;
   u64 address_ = 0;
+  u32 state_ = disabled;
 };
 
 }  // namespace softhca::pci

@@ -90,7 +90,7 @@ Function::~Function() {
 
 void Function::reset() {
   hca_.reset();
-  commands_.place(0);
+  commands_.disable();
 }
 
 bool Function::read_config(u64 offset, std::span<u8> to) const {
@@ -128,7 +128,7 @@ bool Function::read_bar(u64 offset, std::span<u8> to) {
   const ModelIdentity &model = model_identity(device_.config->model);
   store_be32(segment, u32{model.fw_minor} << 16 | model.fw_major);
   store_be32(segment + 4, command_interface << 16 | model.fw_sub);
-  store_be32(segment + queue_low_at, CommandQueue::log_slots << 4 | CommandQueue::log_stride);
+  store_be32(segment + queue_low_at, commands_.low());
   const u64 now = device_clock_ns();
   store_be64(segment + timer_at, now);
   constexpr u64 beat_ns = 10'000'000;
@@ -150,10 +150,8 @@ void Function::write_segment(u32 offset, std::span<const u8> from) {
   if (from.size() != 4) return;
   const u32 word = load_be32(from.data());
   switch (offset) {
-    case queue_high_at: queue_address_high_ = word; break;
-    case queue_low_at:
-      commands_.place(u64{queue_address_high_} << 32 | (word & ~u32{page_size - 1}));
-      break;
+    case queue_high_at: commands_.write_high(word); break;
+    case queue_low_at: commands_.write_low(word); break;
     case doorbell_at: commands_.ring(word); break;
     default: break;
   }

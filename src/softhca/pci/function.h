@@ -33,6 +33,7 @@ class Function final : public firmware::Interrupts {
   // -1: none.
   void set_interrupt(u32 vector, int fd);
   void interrupt(u32 vector) override;
+  void fail() override { reset(); }
 
  private:
   void write_segment(u32 offset, std::span<const u8> from);
@@ -42,7 +43,6 @@ class Function final : public firmware::Interrupts {
   firmware::Hca hca_;
   CommandQueue commands_;
   std::array<u8, config_bytes> config_{};
-  u32 queue_address_high_ = 0;
   u32 arm_word_ = 0;  // of a doorbell in two halves
   struct Vector {
     int fd = -1;
