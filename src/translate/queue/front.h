@@ -29,6 +29,7 @@
 #include "translate/queue/block_range.h"
 #include "translate/queue/engine/lock.h"
 #include "translate/queue/legacy_layout.h"
+#include "translate/state/qp_state.h"
 
 namespace ibvexp::engine {
 struct CompletionQueue;
@@ -37,10 +38,6 @@ struct ReceiveQueue;
 struct SendQueue;
 struct SharedReceiver;
 }  // namespace ibvexp::engine
-
-namespace ibvexp {
-struct QpState;
-}
 
 namespace ibvexp::queue {
 
@@ -63,13 +60,14 @@ struct QpFront {
     ibv_qp *back;
     // What serves the object behind.
     const ibv_context_ops *inner;
-    QpState *known;  // what verbs keep about it; null: nothing
+    QpNotes *known;  // what verbs keep about it: notes, or a QpState; null: nothing
     // Null: libmlx5 drives that side, or both.
     engine::SendQueue *send;
     engine::ReceiveQueue *receive;
     engine::Endpoint *engine;
     legacy::Register bf;
     QpFront *next_free;
+    QpNotes notes;  // if the engine drives both sides
   } own;
 };
 

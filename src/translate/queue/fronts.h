@@ -57,6 +57,12 @@ inline void refresh(QpFront &front) noexcept {
   engine::set_relaxed(front.shown.pd, front.own.back->pd);
 }
 
+// What verbs keep about one of rdma-core's queue pairs, or null.
+inline QpNotes *notes_of(ContextState *state, const ibv_qp *qp) noexcept {
+  if (const QpFront *front = before(qp)) return front->own.known;
+  return find_qp(state, qp);
+}
+
 // After a reset: counters that a direct program has moved begin again.
 void restart(QpFront &front) noexcept;
 

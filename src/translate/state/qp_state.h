@@ -1,4 +1,4 @@
-// What posting and polling have to know about a queue pair.
+// What verbs keep about a queue pair, and what rdma-core's data path has to know.
 #pragma once
 
 #include <infiniband/verbs_exp.h>
@@ -11,21 +11,25 @@
 
 namespace ibvexp {
 
-struct QpState {
+struct QpNotes {
+  ibv_qp_cap granted{};          // to a legacy program; zeros: rdma-core knows all of it
+  bool no_windows = false;       // MLX5_SHUT_UP_MW
+  std::uint8_t port = 0;         // given on the way to INIT; 0: not seen
+  std::uint16_t udp_source = 0;  // of RoCE v2, for when it is in RTS; 0: as the kernel has it
+};
+
+// Of a queue pair that the engine does not drive, or not both sides of.
+struct QpState : QpNotes {
   std::atomic<ibv_qp *> qp{nullptr};
   std::atomic<ibv_qp *> shown{nullptr};  // what the program holds
   ibv_srq *srq = nullptr;                // as the program holds it
   ibv_exp_dct *dct = nullptr;            // a target: qp is null
   std::uint32_t max_inline_data = 0;     // granted
   bool atomics = false;                  // the device has them
-  bool no_windows = false;               // MLX5_SHUT_UP_MW
   bool raw = false;                      // receives frames
   bool checksums = false;                // of raw packets: the device fills them in
-  std::uint8_t port = 0;                 // given on the way to INIT; 0: not seen
   std::uint16_t max_tso_header = 0;
-  std::uint16_t udp_source = 0;  // of RoCE v2, for when it is in RTS; 0: as the kernel has it
   ibv_cq *recv_cq = nullptr;
-  ibv_qp_cap granted{};
   native::Builders builders;  // closed for most
 
   void retire() noexcept {

@@ -45,18 +45,15 @@ int destroy_real(ibv_qp *qp) {
   return error;
 }
 
-// as_legacy: was granted more than rdma-core knows of. Throws bad_alloc.
-void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, bool as_legacy,
-              bool windows) {
+// For rdma-core's data path. Throws bad_alloc.
+void enter(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, const QpNotes &notes) {
   const bool atomics = state.device().atomic_cap != IBV_ATOMIC_NONE;
   const MutexGuard guard(state.mutex);
   QpState &entry = state.qp_pool.take();
+  static_cast<QpNotes &>(entry) = notes;
   entry.max_inline_data =
       std::min(modern.attr.cap.max_inline_data, largest_inline_data(qp->qp_type));
   entry.atomics = atomics;
-  entry.no_windows = !windows;
-  entry.port = 0;
-  entry.granted = as_legacy ? modern.attr.cap : ibv_qp_cap{};
   entry.srq = queue::shown(qp->srq);
   entry.recv_cq = qp->recv_cq;
   entry.raw = qp->qp_type == IBV_QPT_RAW_PACKET && qp->recv_cq != nullptr;
@@ -77,6 +74,19 @@ void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, bool 
     state.qp_pool.give_back(entry);
     throw;
   }
+}
+
+// as_legacy: was granted more than rdma-core knows of. Throws bad_alloc.
+void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, bool as_legacy,
+              bool windows) {
+  QpNotes notes;
+  if (as_legacy) notes.granted = modern.attr.cap;
+  notes.no_windows = !windows;
+  queue::QpFront *const front = queue::before(qp);
+  if (front == nullptr || front->own.send == nullptr || front->own.receive == nullptr)
+    return enter(state, qp, modern, notes);
+  front->own.notes = notes;
+  front->own.known = &front->own.notes;
 }
 
 // The types whose numbers rdma-core shares.
@@ -347,6 +357,21 @@ void unwrap(ibv_qp_init_attr_ex &attr) {
   attr.srq = queue::behind(attr.srq);
 }
 
+// What is kept about one of rdma-core's queue pairs; either may be null.
+struct Known {
+  queue::QpFront *front;
+  QpNotes *notes;
+
+  // What is in the table of queue pairs about it, or null.
+  QpState *state() const {
+    const bool own = front != nullptr && notes == &front->own.notes;
+    return own ? nullptr : static_cast<QpState *>(notes);
+  }
+};
+Known known_of(ContextState *state, ibv_qp *qp) {
+  return {queue::before(qp), queue::notes_of(state, qp)};
+}
+
 // What the program gets.
 ibv_qp *as_shown(ibv_qp *qp) {
   if (queue::QpFront *front = queue::before(qp)) queue::refresh(*front);
@@ -423,7 +448,7 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
 }
 
 void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init_attr &init) {
-  const QpState *known = find_qp(state, qp);
+  const QpNotes *known = queue::notes_of(state, qp);
   if (known == nullptr || known->granted.max_send_wr == 0) return;
   init.cap.max_send_wr = known->granted.max_send_wr;
   init.cap.max_inline_data = known->granted.max_inline_data;
@@ -431,9 +456,9 @@ void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init
 }
 
 int destroy_qp(ContextState *state, ibv_qp *qp) {
-  queue::QpFront *const front = queue::before(qp);
+  const Known of = known_of(state, qp);
   // Out of the table first: the number may be given out again at once.
-  QpState *entry = find_qp(state, qp);
+  QpState *const entry = of.state();
   const std::uint32_t number = qp->qp_num;
   if (entry != nullptr) {
     const MutexGuard guard(state->mutex);
@@ -460,7 +485,7 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
     }
   }
   if (result == 0) {
-    if (front != nullptr) queue::remove(front);
+    if (of.front != nullptr) queue::remove(of.front);
     else if (state != nullptr) queue::let_go(*state, qp);
   }
   return result;
@@ -468,24 +493,13 @@ int destroy_qp(ContextState *state, ibv_qp *qp) {
 
 namespace {
 
-// What is kept about one of rdma-core's queue pairs; either may be null.
-struct Known {
-  queue::QpFront *front;
-  QpState *state;
-};
-Known known_of(ibv_qp *qp) {
-  queue::QpFront *const front = queue::before(qp);
-  if (front != nullptr) return {front, front->own.known};
-  return {nullptr, find_qp(find_state(qp->context), qp)};
-}
-
 // Of the DC transport.
-bool is_initiator(const QpState *known, const ibv_qp *qp) {
+bool is_initiator(const QpNotes *known, const ibv_qp *qp) {
   return qp->qp_type == IBV_QPT_DRIVER && known != nullptr;
 }
 
 // The port that an initiator was given, by whatever way.
-std::uint8_t port_of(const QpState &known, ibv_qp *qp) {
+std::uint8_t port_of(const QpNotes &known, ibv_qp *qp) {
   if (known.port != 0) return known.port;
   ibv_qp_attr now{};
   ibv_qp_init_attr unused{};
@@ -493,7 +507,7 @@ std::uint8_t port_of(const QpState &known, ibv_qp *qp) {
 }
 
 // In the terms of an initiator. 0 or an errno value, which may be negative.
-int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
+int modify_initiator(const QpNotes &known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
   to_initiator(attr, mask);
   // Today's kernels want a state, even where none changes.
   if ((mask & IBV_QP_STATE) == 0) {
@@ -513,13 +527,13 @@ int modify_initiator(const QpState &known, ibv_qp *qp, ibv_qp_attr &attr, int ma
 }
 
 // The device takes the port in RTS: what was asked before that waits, and is tried once.
-int spread_packets(QpState *known, ibv_qp *qp) {
+int spread_packets(QpNotes *known, ibv_qp *qp) {
   if (known == nullptr || known->udp_source == 0 || qp->state != IBV_QPS_RTS) return 0;
   return positive(real().mlx5dv_modify_qp_udp_sport(qp, std::exchange(known->udp_source, {})));
 }
 
 // Refusals before anything is changed.
-Result<void> check_entropy(const QpState *known, ibv_qp *qp, const ibv_exp_qp_attr &attr) {
+Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_attr &attr) {
   if ((attr.comp_mask & IBV_EXP_QP_ATTR_FLOW_ENTROPY) == 0)
     return invalid(modifying, "comp_mask", attr.comp_mask, "flow_entropy is not marked as valid");
   const auto refused = [&](const char *why) {
@@ -538,7 +552,7 @@ Result<void> check_entropy(const QpState *known, ibv_qp *qp, const ibv_exp_qp_at
 }
 
 // The queue pair has changed, whatever the device says of the port.
-[[gnu::noinline, gnu::cold]] void try_to_spread_packets(QpState *known, ibv_qp *qp) {
+[[gnu::noinline, gnu::cold]] void try_to_spread_packets(QpNotes *known, ibv_qp *qp) {
   const int before = errno;
   if (const int refused = spread_packets(known, qp); refused != 0) {
     log(LogLevel::warn, "ibv_exp_modify_qp: flow_entropy: the device takes no source port: %s",
@@ -550,9 +564,10 @@ Result<void> check_entropy(const QpState *known, ibv_qp *qp, const ibv_exp_qp_at
 // After a change of state.
 [[gnu::noinline]] void follow(const Known &of, ibv_qp *qp, ibv_qp_state to) {
   // A reset takes all requests away, without completions.
-  if (of.state != nullptr && to == IBV_QPS_RESET) of.state->builders.forget();
+  QpState *const state = of.state();
+  if (state != nullptr && to == IBV_QPS_RESET) state->builders.forget();
   if (of.front == nullptr) {
-    if (ContextState *state = find_state(qp->context)) queue::follow(*state, qp, to);
+    if (ContextState *context = find_state(qp->context)) queue::follow(*context, qp, to);
     return;
   }
   if (to == IBV_QPS_RESET) queue::restart(*of.front);
@@ -562,17 +577,17 @@ Result<void> check_entropy(const QpState *known, ibv_qp *qp, const ibv_exp_qp_at
 // Any queue pair, by whatever door. Not so for targets.
 [[gnu::always_inline]] inline int modify_known(const Known &of, ibv_qp *qp, ibv_qp_attr &attr,
                                                int mask) {
-  const int error = is_initiator(of.state, qp) ? modify_initiator(*of.state, qp, attr, mask)
+  const int error = is_initiator(of.notes, qp) ? modify_initiator(*of.notes, qp, attr, mask)
                                                : real().ibv_modify_qp(qp, &attr, mask);
   if (error != 0) [[unlikely]]
     return error;
   if (of.front != nullptr) queue::refresh(*of.front);
   // In INIT there is nothing new for the engine.
   if ((mask & IBV_QP_STATE) != 0 && attr.qp_state != IBV_QPS_INIT) follow(of, qp, attr.qp_state);
-  if (of.state != nullptr) {
-    if ((mask & IBV_QP_PORT) != 0) of.state->port = attr.port_num;
-    if (of.state->udp_source != 0) [[unlikely]]
-      try_to_spread_packets(of.state, qp);
+  if (of.notes != nullptr) {
+    if ((mask & IBV_QP_PORT) != 0) of.notes->port = attr.port_num;
+    if (of.notes->udp_source != 0) [[unlikely]]
+      try_to_spread_packets(of.notes, qp);
   }
   return 0;
 }
@@ -587,7 +602,7 @@ Result<void> check_entropy(const QpState *known, ibv_qp *qp, const ibv_exp_qp_at
 }
 
 [[gnu::always_inline]] inline int modify(const Known &of, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
-  if (is_initiator(of.state, qp)) [[unlikely]]
+  if (is_initiator(of.notes, qp)) [[unlikely]]
     return modify_copied(of, qp, attr, mask);
   return modify_known(of, qp, *attr, mask);
 }
@@ -599,7 +614,7 @@ int modify_base_qp(queue::QpFront &front, ibv_qp_attr *attr, int mask) {
 }
 
 int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
-  return modify(known_of(qp), qp, attr, mask);
+  return modify(known_of(find_state(qp->context), qp), qp, attr, mask);
 }
 
 Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
@@ -624,8 +639,8 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
                      "bursts need a rate limit");
   }
 
-  const Known of = known_of(qp);
-  QpState *const known = of.state;
+  const Known of = known_of(attached(qp->context), qp);
+  QpNotes *const known = of.notes;
   const bool entropy = (mask & IBV_EXP_QP_FLOW_ENTROPY) != 0;
   if (entropy) {
     if (const auto checked = check_entropy(known, qp, *attr); !checked) return checked;

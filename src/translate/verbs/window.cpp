@@ -3,7 +3,7 @@
 #include "base/keep_errno.h"
 #include "trace/diagnose.h"
 #include "translate/convert/wr_convert.h"
-#include "translate/queue/front.h"
+#include "translate/queue/fronts.h"
 
 namespace ibvexp::translate {
 
@@ -18,7 +18,7 @@ Result<void> check(ContextState &state, const ibv_exp_mw_bind &bind, const ibv_q
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC)
     return invalid(binding, "qp", static_cast<std::uint32_t>(qp->qp_type),
                    "windows are for RC and UC");
-  if (const QpState *known = find_qp(&state, qp); known != nullptr && known->no_windows)
+  if (const QpNotes *known = queue::notes_of(&state, qp); known != nullptr && known->no_windows)
     return invalid(binding, "qp", qp->qp_num, "created with MLX5_SHUT_UP_MW");
   if (bind.mw->type != IBV_MW_TYPE_1)
     return invalid(binding, "mw", bind.mw->type, "a window of type 2 is bound by work requests");
