@@ -1,7 +1,5 @@
 #include "base/lock.h"
 
-#include <pthread.h>
-
 namespace ibvexp {
 
 std::atomic<std::uint32_t> fork_generation{1};
@@ -38,13 +36,15 @@ void after_fork_in_child() {
 }  // namespace
 
 void Mutex::lock() {
-  if (held++ == 0) pthread_rwlock_rdlock(&gate);
-  mutex_.lock();
+  if (held++ == 0) [[likely]]
+    pthread_rwlock_rdlock(&gate);
+  pthread_mutex_lock(&mutex_);
 }
 
 void Mutex::unlock() {
-  mutex_.unlock();
-  if (--held == 0) pthread_rwlock_unlock(&gate);
+  pthread_mutex_unlock(&mutex_);
+  if (--held == 0) [[likely]]
+    pthread_rwlock_unlock(&gate);
 }
 
 }  // namespace ibvexp

@@ -8,6 +8,8 @@
 //   (man ibv_fork_init), and the child shall be able to close it.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -24,7 +26,7 @@ class Mutex {
   void unlock();
 
  private:
-  std::mutex mutex_;
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
 using MutexGuard = std::lock_guard<Mutex>;

@@ -31,24 +31,27 @@ constexpr std::size_t odd_lines(std::size_t bytes) { return ((bytes + 63) / 64 |
 // memory.
 constexpr std::size_t largest_block = odd_lines(head_bytes + sizeof(QpFront));
 
-Mutex taking;
+Mutex growing;
 
-// Free blocks of one kind.
+// Free blocks of one kind. A child may be forked between any two stores: the list is whole after
+// each.
 template <class Front>
 class Shelf {
  public:
   Front &take() {
-    const MutexGuard guard(taking);
-    if (first_ == nullptr) refill();
-    Front &front = *first_;
-    first_ = front.own.next_free;
-    return front;
+    for (;; grow()) {
+      const std::lock_guard guard(lock_);
+      Front *const front = first_.load(std::memory_order_relaxed);
+      if (front == nullptr) continue;
+      first_.store(front->own.next_free, std::memory_order_relaxed);
+      return *front;
+    }
   }
 
   void give_back(Front &front) noexcept {
-    const MutexGuard guard(taking);
-    front.own.next_free = first_;
-    first_ = &front;
+    const std::lock_guard guard(lock_);
+    front.own.next_free = first_.load(std::memory_order_relaxed);
+    first_.store(&front, std::memory_order_release);
   }
 
   // Whether a block of this kind lies there. The address is inside the range.
@@ -65,19 +68,18 @@ class Shelf {
   static constexpr std::size_t block_bytes = odd_lines(head_bytes + sizeof(Front));
   static_assert(alignof(Front) == 64 && block_bytes <= largest_block);
 
-  void refill() {
+  void grow() {
+    const MutexGuard guard(growing);
     std::uint8_t *slab = blocks.take(slab_bytes);
     if (slab == nullptr) throw std::bad_alloc();
     const Shelf *const kind = this;
     std::memcpy(slab, &kind, sizeof(kind));
-    for (std::size_t at = 0; at + largest_block <= slab_bytes; at += block_bytes) {
-      auto *front = reinterpret_cast<Front *>(slab + at + head_bytes);
-      front->own.next_free = first_;
-      first_ = front;
-    }
+    for (std::size_t at = 0; at + largest_block <= slab_bytes; at += block_bytes)
+      give_back(*reinterpret_cast<Front *>(slab + at + head_bytes));
   }
 
-  Front *first_ = nullptr;
+  SpinLock lock_;
+  std::atomic<Front *> first_{nullptr};
 };
 
 template <class Front>

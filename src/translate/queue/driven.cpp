@@ -109,10 +109,12 @@ bool hand_over(SrqFront &front) {
   return true;
 }
 
-// Nobody else may release it while something is created that the engine will drive.
+// Nobody else may release it while something is created that the engine will drive. What has
+// joined before stays.
 template <class Front>
 Front *reserve(Front *front) {
-  if (front != nullptr) ++front->own.joining;
+  if (front == nullptr || engine::relaxed(front->own.joined)) return nullptr;
+  ++front->own.joining;
   return front;
 }
 
@@ -268,7 +270,7 @@ Joining::Joining(ContextState &state, ibv_cq **send, ibv_cq **receive, const ibv
 }
 
 Joining::~Joining() {
-  if (driver_ == nullptr) return;
+  if (reserved_[0] == nullptr && reserved_[1] == nullptr && reserved_srq_ == nullptr) return;
   const MutexGuard guard(driver_->mutex);
   for (CqFront *front : reserved_)
     if (front != nullptr) --front->own.joining;
