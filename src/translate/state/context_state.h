@@ -134,26 +134,8 @@ struct ContextState {
   Handles<LegacySrq> legacy_srqs;
   Handles<KeyListMemory> key_lists;
   Handles<ResDomain> res_domains;
-  Handles<ResDomain> left_domains;  // destroyed, and still in use
   // Of the objects that were created with one.
   std::unordered_map<const void *, DomainShare> domain_shares;
-
-  // An object that a program wants to see destroyed. Out of its set first: of two
-  // threads that destroy it one finds nothing.
-  template <class T>
-  typename Handles<T>::Node take(Handles<T> &objects, const void *handle) {
-    const MutexGuard guard(mutex);
-    return objects.take(handle);
-  }
-
-  // What became of it: gone, or back in its set, where error has the reason.
-  template <class T>
-  Result<void> settle(Handles<T> &objects, typename Handles<T>::Node object, int error) {
-    const MutexGuard guard(mutex);
-    if (error == 0) objects.retire(std::move(object));
-    else objects.put_back(std::move(object));
-    return outcome(error);
-  }
 
   // Distinguishes our tables from those of another copy of the library.
   const void *const owner = &identity;

@@ -8,15 +8,17 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/keep_errno.h"
 #include "base/owned.h"
+#include "base/pointer_set.h"
 
 namespace ibvexp::engine {
 struct Endpoint;
@@ -26,55 +28,75 @@ namespace ibvexp {
 
 // The last objects of a kind that were destroyed. A program that uses one once more,
 // or destroys it twice, is to get an error: that takes its memory, in which
-// the context is found. Serialised by the owner.
+// the context is found. In any thread.
 template <class Owner>
 class Retired {
  public:
-  void keep(Owner gone) { last_[next_++ % last_.size()] = std::move(gone); }
+  Retired() = default;
+  Retired(const Retired &) = delete;
+  Retired &operator=(const Retired &) = delete;
+  ~Retired() {
+    for (auto &kept : last_) Owner{kept.load()};
+  }
+  void keep(Owner gone) { Owner{last_[next_++ % last_.size()].exchange(gone.release())}; }
   bool contains(const void *object) const {
     return std::any_of(last_.begin(), last_.end(),
-                       [&](const Owner &kept) { return kept && kept.get() == object; });
+                       [&](const auto &kept) { return kept.load() == object; });
   }
 
  private:
-  std::array<Owner, 16> last_;
-  std::size_t next_ = 0;
+  std::array<std::atomic<typename Owner::pointer>, 16> last_{};
+  std::atomic<std::size_t> next_{0};
 };
 
 // Objects handed out, by the address that the program knows. A handle that was
-// destroyed, or never came from here, is not found. Serialised by the owner.
+// destroyed, or never came from here, is not found. In any thread, without a lock.
 template <class T>
 class Handles {
  public:
+  Handles() = default;
+  Handles(const Handles &) = delete;
+  Handles &operator=(const Handles &) = delete;
+  ~Handles() {
+    objects_.for_each(true, [](void *object) { delete static_cast<T *>(object); });
+  }
+
   // Throws bad_alloc.
   T *add(std::unique_ptr<T> object) {
-    T *plain = object.get();
-    objects_.emplace(plain, std::move(object));
-    return plain;
+    objects_.insert(object.get());
+    return object.release();
   }
 
   T *find(const void *handle) const {
-    const auto found = objects_.find(handle);
-    return found != objects_.end() ? found->second.get() : nullptr;
+    return objects_.contains(handle) ? as_object(handle) : nullptr;
   }
 
-  // Out of the set, and back in when it could not be destroyed: neither
-  // allocates. Into another set only after room was made there.
-  using Node = typename std::unordered_map<const void *, std::unique_ptr<T>>::node_type;
-  Node take(const void *handle) { return objects_.extract(handle); }
+  // An object that is to be destroyed is not found from here on: of two threads that destroy it
+  // one gets null. Afterwards it goes or, if it could not be destroyed, is found again.
+  T *claim(const void *handle) { return objects_.claim(handle) ? as_object(handle) : nullptr; }
+  void put_back(T *object) { objects_.put_back(object); }
+  void retire(T *object) {
+    objects_.remove(object);
+    retired_.keep(std::unique_ptr<T>(object));
+  }
+  // What became of it.
+  Result<void> settle(T *object, int error) {
+    if (error == 0) retire(object);
+    else put_back(object);
+    return outcome(error);
+  }
 
+  // Who calls it sees to it that none is retired meanwhile.
   template <class F>
   void for_each(F f) const {
-    for (const auto &object : objects_) f(*object.second);
+    objects_.for_each(false, [&](void *object) { f(*as_object(object)); });
   }
 
-  void put_back(Node node) { objects_.insert(std::move(node)); }
-  void retire(Node node) { retired_.keep(std::move(node)); }
-  void make_room() { objects_.reserve(objects_.size() + 1); }  // throws bad_alloc
-
  private:
-  Retired<Node> retired_;
-  std::unordered_map<const void *, std::unique_ptr<T>> objects_;
+  static T *as_object(const void *handle) { return static_cast<T *>(const_cast<void *>(handle)); }
+
+  PointerSet objects_;
+  Retired<std::unique_ptr<T>> retired_;
 };
 
 // A steering rule.

@@ -169,10 +169,7 @@ void remember(ContextState &state, DcTarget &target) {
   }
 }
 
-DcTarget *find(ContextState &state, const ibv_exp_dct *dct) {
-  const MutexGuard guard(state.mutex);
-  return state.targets.find(dct);
-}
+DcTarget *find(ContextState &state, const ibv_exp_dct *dct) { return state.targets.find(dct); }
 
 }  // namespace
 
@@ -222,7 +219,9 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   try {
     remember(state, *target);
   } catch (...) {
-    state.targets.take(&target->handle);
+    state.targets.claim(target);
+    target->endpoint.reset();
+    state.targets.retire(target);
     throw;
   }
   static_cast<void>(object.release());
@@ -232,34 +231,34 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
 }
 
 Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
-  Handles<DcTarget>::Node gone;
+  DcTarget *gone;
   QpState *entry = nullptr;
   {
-    // Out first: of two threads that free it one finds nothing, and the number may
-    // be given out again at once.
+    // Out first: nobody is to be handed an event of it, and the number may be given out again at
+    // once.
     const MutexGuard guard(state.mutex);
-    gone = state.targets.take(dct);
-    if (gone) {
+    gone = state.targets.claim(dct);
+    if (gone != nullptr) {
       entry = state.qps.find(dct->dct_num);
       if (entry != nullptr && entry->dct != dct) entry = nullptr;
       if (entry != nullptr) state.qps.set(dct->dct_num, nullptr);
     }
   }
-  if (!gone) return invalid(destroying, "dct", 0, "not created here, or destroyed");
+  if (gone == nullptr) return invalid(destroying, "dct", 0, "not created here, or destroyed");
   const KeepErrno keep;
-  DcTarget &target = *gone.mapped();
+  DcTarget &target = *gone;
   const int error =
       target.object != nullptr ? destroy_object(target.object) : destroy_qp(target.qp);
   if (error == 0) {
     target.endpoint.reset();
     await_acknowledgements(target);
   }
+  const MutexGuard guard(state.mutex);
   if (entry != nullptr) {
-    const MutexGuard guard(state.mutex);
     if (error == 0) state.qp_pool.give_back(*entry);
     else state.qps.set(dct->dct_num, entry);
   }
-  return state.settle(state.targets, std::move(gone), error);
+  return state.targets.settle(gone, error);
 }
 
 Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *attr) {

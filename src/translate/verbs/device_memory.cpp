@@ -38,7 +38,6 @@ void *mapping_of(ibv_dm *dm) {
 }  // namespace
 
 FoundMemory find_dm(ContextState &state, const ibv_exp_dm *dm) {
-  const MutexGuard guard(state.mutex);
   const DeviceMemory *known = state.device_memory.find(dm);
   return known != nullptr ? FoundMemory{known->dm, known->length} : FoundMemory{};
 }
@@ -65,18 +64,16 @@ Result<ibv_exp_dm *> alloc_dm(ContextState &state, ibv_context *context,
   made->length = attr->length;
   made->mapped = mapping_of(dm.get());
 
-  const MutexGuard guard(state.mutex);
   ibv_exp_dm *handle = &state.device_memory.add(std::move(made))->handle;
   static_cast<void>(dm.release());
   return handle;
 }
 
 Result<void> free_dm(ContextState &state, ibv_exp_dm *dm) {
-  auto gone = state.take(state.device_memory, dm);
-  if (!gone) return invalid(freeing, "dm", 0, "not allocated here, or freed");
+  DeviceMemory *const gone = state.device_memory.claim(dm);
+  if (gone == nullptr) return invalid(freeing, "dm", 0, "not allocated here, or freed");
   const KeepErrno keep;
-  const int error = ibv_free_dm(gone.mapped()->dm);
-  return state.settle(state.device_memory, std::move(gone), error);
+  return state.device_memory.settle(gone, ibv_free_dm(gone->dm));
 }
 
 Result<void> memcpy_dm(ContextState &state, ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr) {

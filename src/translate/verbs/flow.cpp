@@ -83,18 +83,16 @@ Result<ibv_exp_flow *> create_flow(ContextState &state, ibv_qp *qp, ibv_exp_flow
   fresh->context = qp->context;
   fresh->handle = rule->handle;
 
-  const MutexGuard guard(state.mutex);
   FlowRule *handle = state.flow_rules.add(std::move(fresh));
   static_cast<void>(rule.release());
   return handle;
 }
 
 Result<void> destroy_flow(ContextState &state, ibv_exp_flow *flow) {
-  auto rule = state.take(state.flow_rules, flow);
-  if (!rule) return invalid(destroying, "flow_id", 0, "no rule of this library");
+  FlowRule *const rule = state.flow_rules.claim(flow);
+  if (rule == nullptr) return invalid(destroying, "flow_id", 0, "no rule of this library");
   const KeepErrno keep;
-  const int error = ibv_destroy_flow(rule.mapped()->real);
-  return state.settle(state.flow_rules, std::move(rule), error);
+  return state.flow_rules.settle(rule, ibv_destroy_flow(rule->real));
 }
 
 }  // namespace ibvexp::translate

@@ -145,7 +145,6 @@ Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
   made->handle.max_klm_list_size = attr->max_klm_list_size;
   made->handle.context = attr->pd->context;
 
-  const MutexGuard guard(state.mutex);
   ibv_exp_mkey_list_container *handle = &state.key_lists.add(std::move(made))->handle;
   static_cast<void>(mr.release());
   static_cast<void>(room.release());
@@ -153,12 +152,12 @@ Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
 }
 
 Result<void> dealloc_mkey_list_memory(ContextState &state, ibv_exp_mkey_list_container *memory) {
-  auto gone = state.take(state.key_lists, memory);
-  if (!gone) return invalid(freeing, "mem", 0, "not allocated here, or freed");
+  KeyListMemory *const gone = state.key_lists.claim(memory);
+  if (gone == nullptr) return invalid(freeing, "mem", 0, "not allocated here, or freed");
   const KeepErrno keep;
-  const int error = deregister(gone.mapped()->mr);
-  if (error == 0) std::free(gone.mapped()->entries);
-  return state.settle(state.key_lists, std::move(gone), error);
+  const int error = deregister(gone->mr);
+  if (error == 0) std::free(gone->entries);
+  return state.key_lists.settle(gone, error);
 }
 
 }  // namespace ibvexp::translate

@@ -93,7 +93,6 @@ Front *find_front(const ContextState &state, const void *object) {
 }
 
 const WorkQueue *wq_of(ContextState &state, const void *object) {
-  const MutexGuard guard(state.mutex);
   return state.work_queues.find(object);
 }
 

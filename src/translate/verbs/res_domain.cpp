@@ -71,7 +71,6 @@ Result<ibv_exp_res_domain *> create_res_domain(ContextState &state, ibv_context 
     if (!td && messages == IBV_EXP_MSG_FORCE_LOW_LATENCY) return keep.reason();
   }
   made->td = td.get();
-  const MutexGuard guard(state.mutex);
   ibv_exp_res_domain *handle = &state.res_domains.add(std::move(made))->handle;
   static_cast<void>(td.release());
   return handle;
@@ -83,24 +82,20 @@ Result<void> destroy_res_domain(ContextState &state, ibv_context *, ibv_exp_res_
   if (attr != nullptr && attr->comp_mask != 0)
     return invalid(destroying, "comp_mask", attr->comp_mask, "unknown bits");
 
-  Handles<ResDomain>::Node gone;
+  ResDomain *gone;
   {
     const MutexGuard guard(state.mutex);
-    const ResDomain *known = state.res_domains.find(domain);
-    if (known == nullptr)
+    gone = state.res_domains.claim(domain);
+    if (gone == nullptr)
       return invalid(destroying, "res_dom", 0, "of another context, or destroyed");
-    state.left_domains.make_room();
-    gone = state.res_domains.take(domain);
     // As the legacy provider had it: programs destroy the domain first.
-    if (known->uses != 0) {
-      gone.mapped()->destroyed = true;
-      state.left_domains.put_back(std::move(gone));
-      return {};
-    }
+    gone->destroyed = true;
+    if (gone->uses != 0) return {};
   }
   const KeepErrno keep;
-  const int error = gone.mapped()->td != nullptr ? ibv_dealloc_td(gone.mapped()->td) : 0;
-  return state.settle(state.res_domains, std::move(gone), error);
+  const int error = gone->td != nullptr ? ibv_dealloc_td(gone->td) : 0;
+  gone->destroyed = error == 0;
+  return state.res_domains.settle(gone, error);
 }
 
 Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd *pd) {
@@ -175,18 +170,17 @@ void DomainUse::leave() noexcept {
     const KeepErrno keep;
     ibv_dealloc_pd(unused);
   }
-  Handles<ResDomain>::Node last;
+  ResDomain *const domain = share_.domain;
   {
     const MutexGuard guard(state_.mutex);
-    ResDomain *domain = share_.domain;
     share_ = {};
-    if (--domain->uses == 0 && domain->destroyed) last = state_.left_domains.take(domain);
+    if (--domain->uses != 0 || !domain->destroyed) return;
   }
-  if (!last || last.mapped()->td == nullptr) return;
   const KeepErrno keep;
-  if (const int error = ibv_dealloc_td(last.mapped()->td); error != 0)
+  if (const int error = domain->td != nullptr ? ibv_dealloc_td(domain->td) : 0; error != 0)
     log(LogLevel::error, "a thread domain stays until the device is closed: errno %d",
         positive(error));
+  state_.res_domains.retire(domain);
 }
 
 }  // namespace ibvexp::translate

@@ -27,10 +27,7 @@ constexpr EntryId destroying_table = EntryId::ibv_exp_destroy_rwq_ind_table;
 // bytes.
 constexpr std::uint32_t most_requests = 1u << 22;
 
-WorkQueue *find_wq(ContextState &state, const ibv_exp_wq *wq) {
-  const MutexGuard guard(state.mutex);
-  return state.work_queues.find(wq);
-}
+WorkQueue *find_wq(ContextState &state, const ibv_exp_wq *wq) { return state.work_queues.find(wq); }
 
 Result<void> check_vlan(EntryId entry, std::uint32_t offloads) {
   return check_bits(entry, "vlan_offloads", offloads, bits_of<"ibv_exp_vlan_offloads">());
@@ -108,16 +105,18 @@ WorkQueue &enter(ContextState &state, std::unique_ptr<WorkQueue> fresh) {
   }
 }
 
-Handles<WorkQueue>::Node leave(ContextState &state, WorkQueue &wq) noexcept {
-  const MutexGuard guard(state.mutex);
-  if (CqState *cq = find_cq(&state, wq.cq)) cq->remove_raw(nullptr);
-  return state.work_queues.take(&wq);
+void leave(ContextState &state, WorkQueue &wq) noexcept {
+  if (state.work_queues.claim(&wq) == nullptr) return;
+  {
+    const MutexGuard guard(state.mutex);
+    if (CqState *cq = find_cq(&state, wq.cq)) cq->remove_raw(nullptr);
+  }
+  state.work_queues.retire(&wq);
 }
 
 }  // namespace
 
 IndirectionTable *find_table(ContextState &state, const ibv_exp_rwq_ind_table *table) {
-  const MutexGuard guard(state.mutex);
   return state.rwq_tables.find(table);
 }
 
@@ -218,7 +217,8 @@ Result<void> destroy_wq(ContextState &state, ibv_exp_wq *wq) {
     return destroyed;
   }
   queue::remove(ours->front);
-  return state.settle(state.work_queues, leave(state, *ours), 0);
+  leave(state, *ours);
+  return {};
 }
 
 Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_context *context,
@@ -260,18 +260,17 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
   fresh->ind_tbl_handle = fresh->real->ind_tbl_handle;
   fresh->ind_tbl_num = fresh->real->ind_tbl_num;
 
-  const MutexGuard guard(state.mutex);
   IndirectionTable *handle = state.rwq_tables.add(std::move(fresh));
   static_cast<void>(table.release());
   return handle;
 }
 
 Result<void> destroy_rwq_ind_table(ContextState &state, ibv_exp_rwq_ind_table *table) {
-  auto gone = state.take(state.rwq_tables, table);
-  if (!gone) return invalid(destroying_table, "rwq_ind_table", 0, "no table of this library");
+  IndirectionTable *const gone = state.rwq_tables.claim(table);
+  if (gone == nullptr)
+    return invalid(destroying_table, "rwq_ind_table", 0, "no table of this library");
   const KeepErrno keep;
-  const int error = ibv_destroy_rwq_ind_table(gone.mapped()->real);
-  return state.settle(state.rwq_tables, std::move(gone), error);
+  return state.rwq_tables.settle(gone, ibv_destroy_rwq_ind_table(gone->real));
 }
 
 }  // namespace ibvexp::translate

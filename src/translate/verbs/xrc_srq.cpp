@@ -153,23 +153,17 @@ int query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
 int destroy_srq(ibv_srq *srq) {
   ContextState *state = is_legacy(srq) ? find_state(srq->context) : nullptr;
   if (state == nullptr) return destroy_real(srq);
-  Handles<LegacySrq>::Node gone;
-  {
-    // Out first: of two threads that free it one finds nothing.
-    const MutexGuard guard(state->mutex);
-    gone = state->legacy_srqs.take(srq);
-  }
-  if (!gone) {
+  LegacySrq *const gone = state->legacy_srqs.claim(srq);
+  if (gone == nullptr) {
     log(LogLevel::warn, "ibv_destroy_srq: srq: destroyed before");
     return EINVAL;
   }
   const int error = destroy_real(behind(srq));
-  static_cast<void>(state->settle(state->legacy_srqs, std::move(gone), error));
+  static_cast<void>(state->legacy_srqs.settle(gone, error));
   return error;
 }
 
 void show_srq(ContextState &state, ibv_async_event &event) {
-  const MutexGuard guard(state.mutex);
   if (LegacySrq *known = state.legacy_srqs.find(event.element.srq->srq_context))
     event.element.srq = reinterpret_cast<ibv_srq *>(&known->handle);
 }

@@ -19,7 +19,6 @@ constexpr EntryId posting = EntryId::ibv_exp_post_send;
 
 // The room that a request names for what it does not carry itself.
 int find_room(ContextState &state, const Umr &umr, const UmrLayout &layout, KeyListMemory &room) {
-  const MutexGuard guard(state.mutex);
   const KeyListMemory *known = state.key_lists.find(umr.memory_objects);
   if (known == nullptr)
     return invalid(posting, "ext_op.umr.memory_objects", 0, "null, of another context, or freed")

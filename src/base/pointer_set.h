@@ -1,0 +1,88 @@
+// Addresses of objects that were handed out. Every call may run in any thread and takes no lock;
+// nothing is read behind an address.
+//
+// An address has a few places in each of some tables, of which the newest is the largest and is
+// the one that is filled. Tables stay: whoever looks into one needs nobody's leave.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace ibvexp {
+
+class PointerSet {
+ public:
+  PointerSet() = default;
+  PointerSet(const PointerSet &) = delete;
+  PointerSet &operator=(const PointerSet &) = delete;
+  ~PointerSet();
+
+  bool contains(const void *object) const noexcept { return find_inside(object) != nullptr; }
+
+  // Of something aligned, which is not inside. Throws bad_alloc.
+  void insert(const void *object);
+
+  // From here on it is not inside, and its place is kept. False: it is not inside; of two threads
+  // that ask one gets it.
+  bool claim(const void *object) noexcept {
+    Slot *const at = find_inside(object);
+    std::uintptr_t now = word(object);
+    return at != nullptr && at->compare_exchange_strong(now, now | claimed);
+  }
+  // What was claimed is inside again, or goes.
+  void put_back(const void *object) noexcept { find(word(object) | claimed)->store(word(object)); }
+  void remove(const void *object) noexcept { find(word(object) | claimed)->store(0); }
+
+  // Calls f with each that is inside, and with those that are claimed if they are wanted.
+  template <class F>
+  void for_each(bool with_claimed, F f) const {
+    for (const Table *table = newest_.load(std::memory_order_acquire); table != nullptr;
+         table = table->older.get())
+      for (std::size_t i = 0; i < table->places(); ++i) {
+        const std::uintptr_t found = table->slots[i].load(std::memory_order_acquire);
+        if (found != 0 && (with_claimed || (found & claimed) == 0))
+          f(reinterpret_cast<void *>(found & ~claimed));
+      }
+  }
+
+ private:
+  using Slot = std::atomic<std::uintptr_t>;
+  static constexpr std::uintptr_t claimed = 1;
+  static constexpr std::size_t reach = 8;  // places of an address in a table
+  static constexpr unsigned first_log = 6;
+
+  struct Table {
+    explicit Table(unsigned log) : shift(64 - log), slots(std::make_unique<Slot[]>(places())) {}
+    std::size_t places() const { return (std::size_t{1} << (64 - shift)) + reach - 1; }
+    Slot *at(std::uintptr_t word) const {
+      return &slots[(word & ~claimed) * std::uint64_t{0x9e3779b97f4a7c15} >> shift];
+    }
+
+    unsigned shift;
+    std::unique_ptr<Slot[]> slots;
+    std::unique_ptr<Table> older;
+  };
+
+  static std::uintptr_t word(const void *object) {
+    return reinterpret_cast<std::uintptr_t>(object);
+  }
+  Slot *find_inside(const void *object) const noexcept {
+    const bool aligned = object != nullptr && (word(object) & claimed) == 0;
+    return aligned ? find(word(object)) : nullptr;
+  }
+  Slot *find(std::uintptr_t word) const noexcept {
+    for (const Table *table = newest_.load(std::memory_order_acquire); table != nullptr;
+         table = table->older.get()) {
+      Slot *at = table->at(word);
+      for (Slot *const end = at + reach; at != end; ++at)
+        if (at->load(std::memory_order_acquire) == word) return at;
+    }
+    return nullptr;
+  }
+
+  std::atomic<Table *> newest_{nullptr};
+};
+
+}  // namespace ibvexp

@@ -1,0 +1,81 @@
+// Addresses of objects that were handed out.
+#include "base/pointer_set.h"
+
+#include <catch.h>
+
+#include <array>
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+using namespace ibvexp;
+
+namespace {
+
+std::set<const void *> all_of(const PointerSet &set, bool with_claimed) {
+  std::set<const void *> all;
+  set.for_each(with_claimed, [&](void *object) { all.insert(object); });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a pointer set knows what was put into it, and nothing else") {
+  std::vector<std::array<char, 48>> objects(5000);
+  PointerSet set;
+  REQUIRE_FALSE(set.contains(&objects[0]));
+  REQUIRE_FALSE(set.contains(nullptr));
+  for (const auto &object : objects) set.insert(&object);
+  for (const auto &object : objects) REQUIRE(set.contains(&object));
+  REQUIRE_FALSE(set.contains(&objects[0][16]));
+  REQUIRE_FALSE(set.contains(nullptr));
+  REQUIRE(all_of(set, false).size() == objects.size());
+}
+
+TEST_CASE("of a pointer set an object is claimed once, and put back or removed") {
+  long objects[2] = {};
+  PointerSet set;
+  set.insert(&objects[0]);
+  set.insert(&objects[1]);
+  REQUIRE(set.claim(&objects[0]));
+  REQUIRE_FALSE(set.claim(&objects[0]));
+  REQUIRE_FALSE(set.contains(&objects[0]));
+  // The address beside it is not the object.
+  REQUIRE_FALSE(set.claim(reinterpret_cast<char *>(&objects[0]) + 1));
+  REQUIRE(all_of(set, false) == std::set<const void *>{&objects[1]});
+  REQUIRE(all_of(set, true).size() == 2);
+  set.put_back(&objects[0]);
+  REQUIRE(set.contains(&objects[0]));
+  REQUIRE(set.claim(&objects[0]));
+  set.remove(&objects[0]);
+  REQUIRE_FALSE(set.claim(&objects[0]));
+  REQUIRE(all_of(set, true) == std::set<const void *>{&objects[1]});
+  set.insert(&objects[0]);
+  REQUIRE(set.contains(&objects[0]));
+}
+
+TEST_CASE("of threads that claim the same objects of a pointer set each is one's") {
+  constexpr std::size_t threads = 4, count = 2000;
+  std::vector<long> shared(count), own(threads * count);
+  PointerSet set;
+  for (const long &object : shared) set.insert(&object);
+  std::atomic<std::size_t> claimed{0}, lost{0};
+  std::vector<std::thread> running;
+  for (std::size_t thread = 0; thread < threads; ++thread)
+    running.emplace_back([&, thread] {
+      for (std::size_t i = 0; i < count; ++i) {
+        const long *const mine = &own[thread * count + i];
+        set.insert(mine);
+        if (set.claim(&shared[i])) {
+          ++claimed;
+          set.remove(&shared[i]);
+        }
+        if (!set.contains(mine)) ++lost;
+      }
+    });
+  for (std::thread &thread : running) thread.join();
+  REQUIRE(claimed == count);
+  REQUIRE(lost == 0);
+  REQUIRE(all_of(set, true).size() == threads * count);
+}
