@@ -109,21 +109,27 @@ bool hand_over(SrqFront &front) {
   return true;
 }
 
-// Nobody else may release it while something is created that the engine will drive. What has
-// joined before stays.
+// Nobody else may release it while something is created that the engine will drive.
 template <class Front>
 Front *reserve(Front *front) {
-  if (front == nullptr || engine::relaxed(front->own.joined)) return nullptr;
-  ++front->own.joining;
+  if (front != nullptr) ++front->own.joining;
   return front;
 }
 
 void join(const ibv_cq *cq) {
   CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
-  if (is_driven(front)) engine::set_relaxed(front->own.joined, true);
+  if (is_driven(front)) __atomic_store_n(&front->own.joined, true, __ATOMIC_RELEASE);
 }
 void join(const ibv_srq *srq) {
-  if (srq != nullptr) front_of(srq)->own.joined = true;
+  SrqFront *const front = srq != nullptr ? front_of(srq) : nullptr;
+  if (front != nullptr) __atomic_store_n(&front->own.joined, true, __ATOMIC_RELEASE);
+}
+
+// What something has joined is the engine's for good, and so is what is not there.
+template <class Front>
+bool is_settled(const void *object, const Front *front) {
+  if (object == nullptr) return true;
+  return front != nullptr && __atomic_load_n(&front->own.joined, __ATOMIC_ACQUIRE);
 }
 
 // Null where libmlx5 drives it.
@@ -221,10 +227,17 @@ Joining::Joining(ContextState &state, ibv_cq **send, ibv_cq **receive, const ibv
                  By wanted) noexcept
     : driver_(state.driver.get()) {
   if (driver_ == nullptr) return;
-  const MutexGuard guard(driver_->mutex);
   const auto queue_at = [](ibv_cq **at) { return at != nullptr ? *at : nullptr; };
   CqFront *const sending = before(queue_at(send)), *const receiving = before(queue_at(receive));
   SrqFront *const shared = before(srq);
+  if (wanted == By::engine && is_settled(queue_at(send), sending) &&
+      is_settled(queue_at(receive), receiving) && is_settled(srq, shared)) {
+    by_ = {By::engine, By::engine};
+    if (sending != nullptr) *send = sending->own.back;
+    if (receiving != nullptr) *receive = receiving->own.back;
+    return;
+  }
+  const MutexGuard guard(driver_->mutex);
   // Completions that the engine is to have, although libmlx5 has those of others.
   const auto share = [&](CqFront *front) {
     if (front != nullptr && !is_driven(front)) bring_engine(state, *front);

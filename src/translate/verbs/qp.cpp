@@ -444,7 +444,7 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   const auto made = create_and_remember(*state, modern, attr->qp_type, room);
   if (!made) return made;
   attr->cap = modern.attr.cap;
-  return as_shown(made.value());
+  return queue::shown(made.value());
 }
 
 void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init_attr &init) {
