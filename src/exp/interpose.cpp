@@ -103,12 +103,17 @@ int missing(const char *verb, const char *what) noexcept {
   return errno = EINVAL;
 }
 
-// Hands the object behind to a verb.
+// Hands the object behind to a verb, and the state of its context if it is wanted.
 template <class Object, class Serve>
 int on_behind(const char *verb, Object *object, Serve serve) {
   const Uncancelled whole;
-  Object *const back = queue::behind(object);
-  return back != nullptr ? serve(back) : gone(verb);
+  auto *const front = queue::front_of(object);
+  Object *const back = front != nullptr ? front->own.back : object;
+  if (back == nullptr) return gone(verb);
+  if constexpr (requires { serve(back); }) return serve(back);
+  else
+    return serve(front != nullptr ? ibvexp::attached(back->context) : find_state(back->context),
+                 back);
 }
 
 // Options are read, and log complaints about them come, before anything else.
@@ -218,8 +223,8 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_qp(ibv_qp *qp) {
-  return on_behind("ibv_destroy_qp", qp, [&](ibv_qp *back) {
-    return translate::destroy_qp(find_state(qp->context), back);
+  return on_behind("ibv_destroy_qp", qp, [](ContextState *state, ibv_qp *back) {
+    return translate::destroy_qp(state, back);
   });
 }
 
@@ -250,17 +255,16 @@ IBVEXP_INTERPOSED ibv_cq *ibv_create_cq(ibv_context *context, int cqe, void *cq_
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
-  return on_behind("ibv_destroy_cq", cq, [&](ibv_cq *back) {
-    return translate::destroy_cq(find_state(cq->context), back);
+  return on_behind("ibv_destroy_cq", cq, [](ContextState *state, ibv_cq *back) {
+    return translate::destroy_cq(state, back);
   });
 }
 
 // libmlx5 counts what a completion queue holds when it is resized or has reported
 // an event. For queues that we drive that is our business.
 IBVEXP_INTERPOSED int ibv_resize_cq(ibv_cq *cq, int cqe) {
-  return on_behind("ibv_resize_cq", cq, [&](ibv_cq *back) {
-    return translate::resize_cq(find_state(cq->context), back, cqe);
-  });
+  return on_behind("ibv_resize_cq", cq,
+                   [&](ibv_cq *back) { return translate::resize_cq(back, cqe); });
 }
 
 // What the provider does with an event: rdma-core keeps it where programs of old find it. Null:

@@ -143,12 +143,14 @@ constexpr ModernQpInit to_modern(const ibv_exp_qp_init_attr &from) {
   return to;
 }
 
-// (modern <- exp) Up to bit 20 the masks coincide.
+// Up to bit 20 the masks of both ages coincide.
+inline constexpr std::uint64_t common_qp_mask = (std::uint64_t{IBV_EXP_QP_DEST_QPN} << 1) - 1;
+
+// (modern <- exp)
 constexpr int to_modern_qp_mask(std::uint64_t exp_mask) {
-  constexpr std::uint64_t common = (std::uint64_t{IBV_EXP_QP_DEST_QPN} << 1) - 1;
   static_assert(int{IBV_EXP_QP_STATE} == IBV_QP_STATE &&
                 int{IBV_EXP_QP_DEST_QPN} == IBV_QP_DEST_QPN);
-  int mask = static_cast<int>(exp_mask & common);
+  int mask = static_cast<int>(exp_mask & common_qp_mask);
   if ((exp_mask & IBV_EXP_QP_RATE_LIMIT) != 0) mask |= IBV_QP_RATE_LIMIT;
   return mask;
 }

@@ -305,12 +305,10 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   fresh->consumed = &front.legacy.cons_index;
   fresh->arm_count = &front.own.events;
   front.own.engine = front.own.alone = fresh.release();
-  front.own.counted = front.own.back;
-  reopen(front, of);
 }
 
 void reopen(CqFront &front, const mlx5dv_cq &of) noexcept {
-  change_ring(front, nullptr, 0);
+  if (front.own.ring != nullptr) change_ring(front, nullptr, 0);
   if (front.own.engine != nullptr) engine::open(*front.own.engine, of);
 }
 
@@ -513,27 +511,41 @@ void correct(const CqFront &front, mlx5dv_cq &facts) noexcept {
   facts.cqe_cnt = static_cast<std::uint32_t>(front.shown.cqe) + 1;
 }
 
-void follow(QpFront &front, ibv_qp_state to) noexcept {
-  if (!is_driven(&front)) return;
+namespace {
+
+[[gnu::noinline]] void reset(const QpFront &front) {
   Endpoint &endpoint = *front.own.engine;
-  if (to == IBV_QPS_RESET) {
-    clean(endpoint);
-    {
-      const Guard guard(endpoint.send.lock);
-      endpoint.send.reset();
-    }
+  clean(endpoint);
+  {
+    const Guard guard(endpoint.send.lock);
+    endpoint.send.reset();
+  }
+  {
     const Guard guard(endpoint.receive.lock);
     endpoint.receive.reset();
     endpoint.receive.held_for = endpoint.frames ? &front.shown : nullptr;
   }
-  if (to == IBV_QPS_RTR) {
-    // libmlx5 has just written the record of a raw packet QP from its own count.
-    if (endpoint.frames && front.own.receive != nullptr && endpoint.receive.buffer != nullptr) {
-      const Guard guard(endpoint.receive.lock);
-      endpoint.receive.ring();
-    }
-  } else if (front.own.send != nullptr) {
-    endpoint.send.select(to >= IBV_QPS_RTS);
+  if (front.own.send != nullptr) endpoint.send.select(false);
+}
+
+// libmlx5 has just written the record of a raw packet QP from its own count.
+[[gnu::noinline]] void ring_again(const QpFront &front) {
+  Endpoint &endpoint = *front.own.engine;
+  if (front.own.receive == nullptr || endpoint.receive.buffer == nullptr) return;
+  const Guard guard(endpoint.receive.lock);
+  endpoint.receive.ring();
+}
+
+}  // namespace
+
+void follow(QpFront &front, ibv_qp_state to) noexcept {
+  if (!is_driven(&front)) return;
+  Endpoint &endpoint = *front.own.engine;
+  if (to == IBV_QPS_RESET) return reset(front);
+  if (to != IBV_QPS_RTR) {
+    if (front.own.send != nullptr) endpoint.send.select(to >= IBV_QPS_RTS);
+  } else if (endpoint.frames) {
+    ring_again(front);
   }
 }
 

@@ -115,14 +115,15 @@ ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector) {
   show(front.shown, *back);
   front.own.inner = &state->behind->data;
   front.own.comp_vector = comp_vector;
+  const mlx5dv_cq facts = facts_of(back);
+  front.own.back = back;
   try {
-    const mlx5dv_cq facts = facts_of(back);
-    replace_behind(front, back, facts);
     drive(*state, front, facts);
   } catch (...) {
     give_back(front);
     throw;
   }
+  replace_behind(front, back, facts);
   return &front.shown;
 }
 

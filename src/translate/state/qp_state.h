@@ -14,7 +14,7 @@ namespace ibvexp {
 struct QpNotes {
   ibv_qp_cap granted{};          // to a legacy program; zeros: rdma-core knows all of it
   bool no_windows = false;       // MLX5_SHUT_UP_MW
-  std::uint8_t port = 0;         // given on the way to INIT; 0: not seen
+  std::uint8_t port = 0;         // of a DC initiator; 0: not seen
   std::uint16_t udp_source = 0;  // of RoCE v2, for when it is in RTS; 0: as the kernel has it
 };
 

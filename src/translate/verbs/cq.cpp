@@ -108,6 +108,8 @@ std::uint32_t own_entry_size(ContextState &state) {
   return entry_size_of(own_variable(state, "MLX5_CQE_SIZE"));
 }
 
+constexpr const char *compression_wish = "MLX5_ENABLE_CQE_COMPRESSION";
+
 Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) {
   const std::uint32_t flags = (attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0 ? attr.flags : 0;
   ibv_context *context = state.context;
@@ -126,7 +128,8 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
                          mlx5 && state.driver == nullptr
                              ? "libmlx5 polls this CQ and cannot read compressed completions"
                              : "the device does not compress completions");
-  } else if (mlx5 && std::atoi(variable(state, "MLX5_ENABLE_CQE_COMPRESSION").c_str()) != 0) {
+  } else if (mlx5 && is_set(state, compression_wish) &&
+             std::atoi(variable(state, compression_wish).c_str()) != 0) {
     extras.compression = compression_of(state);  // a wish
   }
 
@@ -195,9 +198,8 @@ Result<ibv_cq *> make(ContextState &state, int cqe, void *cq_context, ibv_comp_c
 }
 
 // What the program gets.
-Result<ibv_cq *> in_front(const Result<ibv_cq *> &made, int comp_vector) {
+Result<ibv_cq *> in_front(ContextState *state, const Result<ibv_cq *> &made, int comp_vector) {
   if (!made) return made;
-  ContextState *state = find_state(made.value()->context);
   try {
     return queue::put_before(state, made.value(), comp_vector);
   } catch (...) {
@@ -243,7 +245,7 @@ Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe, v
                            ibv_comp_channel *channel, int comp_vector, ibv_exp_cq_init_attr *attr) {
   if (const auto checked = check(context, channel, attr); !checked) return checked.failure();
   const auto plain = [&] { return make(state, cqe, cq_context, channel, comp_vector, *attr); };
-  return in_front(in_domain(state, *attr, plain), comp_vector);
+  return in_front(&state, in_domain(state, *attr, plain), comp_vector);
 }
 
 Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
@@ -254,7 +256,7 @@ Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
   const auto made = [&] {
     const Unlocked unlocked(context->mutex);
     const auto plain = [&] { return make(state, cqe, nullptr, channel, comp_vector, *attr); };
-    return in_front(in_domain(state, *attr, plain), comp_vector);
+    return in_front(&state, in_domain(state, *attr, plain), comp_vector);
   }();
   if (made && channel != nullptr) --channel->refcnt;
   return made;
@@ -395,15 +397,16 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
     // Who sets it reads the queue itself, and asks for this when it knows already
     // where the queue is: too late to make it again.
     extras.ignore_overrun = true;
-    const auto made =
-        in_front(make_extended(*state, cqe, cq_context, channel, comp_vector, extras), comp_vector);
+    const auto made = in_front(
+        state, make_extended(*state, cqe, cq_context, channel, comp_vector, extras), comp_vector);
     if (made) queue::front_of(made.value())->own.ignores_overrun = true;
     // The device may not have it; nothing else will do with a wrong size.
     if (made || cqe <= 0) return made;
     extras.ignore_overrun = false;
   }
   const auto made =
-      in_front(extras.any() ? make_extended(*state, cqe, cq_context, channel, comp_vector, extras)
+      in_front(state,
+               extras.any() ? make_extended(*state, cqe, cq_context, channel, comp_vector, extras)
                             : make_plain(context, cqe, cq_context, channel, comp_vector),
                comp_vector);
   queue::CqFront *const front = made ? queue::front_of(made.value()) : nullptr;
@@ -411,7 +414,7 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
   return made;
 }
 
-int resize_cq(ContextState *state, ibv_cq *cq, int cqe) {
+int resize_cq(ibv_cq *cq, int cqe) {
   queue::CqFront *front = queue::before(cq);
   if (front != nullptr && front->own.engine != nullptr) {
     const int kept = errno;

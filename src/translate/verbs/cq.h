@@ -24,7 +24,7 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
                                 void *cq_context, ibv_comp_channel *channel, int comp_vector);
 
 // What ibv_resize_cq() returns.
-int resize_cq(ContextState *state, ibv_cq *cq, int cqe);
+int resize_cq(ibv_cq *cq, int cqe);
 
 // Returns what ibv_destroy_cq() returns. state is null for a context that cannot
 // be attached.

@@ -368,7 +368,7 @@ struct Known {
     return own ? nullptr : static_cast<QpState *>(notes);
   }
 };
-Known known_of(ContextState *state, ibv_qp *qp) {
+[[gnu::always_inline]] inline Known known_of(ContextState *state, ibv_qp *qp) {
   return {queue::before(qp), queue::notes_of(state, qp)};
 }
 
@@ -552,7 +552,7 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
 }
 
 // The queue pair has changed, whatever the device says of the port.
-[[gnu::noinline, gnu::cold]] void try_to_spread_packets(QpNotes *known, ibv_qp *qp) {
+[[gnu::cold]] void try_to_spread_packets(QpNotes *known, ibv_qp *qp) {
   const int before = errno;
   if (const int refused = spread_packets(known, qp); refused != 0) {
     log(LogLevel::warn, "ibv_exp_modify_qp: flow_entropy: the device takes no source port: %s",
@@ -561,47 +561,42 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   }
 }
 
-// After a change of state.
-[[gnu::noinline]] void follow(const Known &of, ibv_qp *qp, ibv_qp_state to) {
-  // A reset takes all requests away, without completions.
-  QpState *const state = of.state();
-  if (state != nullptr && to == IBV_QPS_RESET) state->builders.forget();
-  if (of.front == nullptr) {
-    if (ContextState *context = find_state(qp->context)) queue::follow(*context, qp, to);
-    return;
+// After a change of state. In INIT there is nothing new.
+[[gnu::noinline]] void follow(Known of, ibv_qp *qp, ibv_qp_state to) {
+  if (of.notes != nullptr && of.notes->udp_source != 0) [[unlikely]]
+    try_to_spread_packets(of.notes, qp);
+  if (to == IBV_QPS_RESET) {
+    // It takes all requests away, without completions.
+    if (QpState *const state = of.state()) state->builders.forget();
+    if (of.front != nullptr) queue::restart(*of.front);
   }
-  if (to == IBV_QPS_RESET) queue::restart(*of.front);
-  queue::follow(*of.front, to);
+  if (of.front != nullptr) return queue::follow(*of.front, to);
+  if (ContextState *const context = find_state(qp->context)) queue::follow(*context, qp, to);
 }
 
 // Any queue pair, by whatever door. Not so for targets.
-[[gnu::always_inline]] inline int modify_known(const Known &of, ibv_qp *qp, ibv_qp_attr &attr,
-                                               int mask) {
-  const int error = is_initiator(of.notes, qp) ? modify_initiator(*of.notes, qp, attr, mask)
-                                               : real().ibv_modify_qp(qp, &attr, mask);
+[[gnu::always_inline]] inline int modify_known(Known of, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
+  const bool initiator = is_initiator(of.notes, qp);
+  const int error = initiator ? modify_initiator(*of.notes, qp, attr, mask)
+                              : real().ibv_modify_qp(qp, &attr, mask);
   if (error != 0) [[unlikely]]
     return error;
-  if (of.front != nullptr) queue::refresh(*of.front);
-  // In INIT there is nothing new for the engine.
-  if ((mask & IBV_QP_STATE) != 0 && attr.qp_state != IBV_QPS_INIT) follow(of, qp, attr.qp_state);
-  if (of.notes != nullptr) {
-    if ((mask & IBV_QP_PORT) != 0) of.notes->port = attr.port_num;
-    if (of.notes->udp_source != 0) [[unlikely]]
-      try_to_spread_packets(of.notes, qp);
-  }
+  if (initiator && (mask & IBV_QP_PORT) != 0) of.notes->port = attr.port_num;
+  if ((mask & IBV_QP_STATE) == 0) return 0;
+  if (of.front != nullptr) engine::set_relaxed(of.front->shown.state, qp->state);
+  if (attr.qp_state != IBV_QPS_INIT) follow(of, qp, attr.qp_state);
   return 0;
 }
 
 // The caller's structure may be the shorter one of the legacy age.
-[[gnu::noinline]] int modify_copied(const Known &of, ibv_qp *qp, const ibv_qp_attr *attr,
-                                    int mask) {
+[[gnu::noinline]] int modify_copied(Known of, ibv_qp *qp, const ibv_qp_attr *attr, int mask) {
   ibv_qp_attr copy{};
   std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
   if ((mask & IBV_QP_RATE_LIMIT) != 0) copy.rate_limit = attr->rate_limit;
   return modify_known(of, qp, copy, mask);
 }
 
-[[gnu::always_inline]] inline int modify(const Known &of, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
+[[gnu::always_inline]] inline int modify(Known of, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   if (is_initiator(of.notes, qp)) [[unlikely]]
     return modify_copied(of, qp, attr, mask);
   return modify_known(of, qp, *attr, mask);
@@ -619,6 +614,13 @@ int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
 
 Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
+  const Known of = known_of(attached(qp->context), qp);
+  // Members that the base verb has are in the same places.
+  auto *const base = reinterpret_cast<ibv_qp_attr *>(attr);
+  if ((mask & ~common_qp_mask) == 0 && attr->comp_mask == 0) {
+    const KeepErrno keep;
+    return outcome(modify(of, qp, base, static_cast<int>(mask)));
+  }
   // A bit of comp_mask makes a member valid, the argument asks for it: only the
   // argument is refused for what cannot be done.
   if ((attr->comp_mask & ~std::uint32_t{IBV_EXP_QP_ATTR_RESERVED - 1}) != 0)
@@ -639,7 +641,6 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
                      "bursts need a rate limit");
   }
 
-  const Known of = known_of(attached(qp->context), qp);
   QpNotes *const known = of.notes;
   const bool entropy = (mask & IBV_EXP_QP_FLOW_ENTROPY) != 0;
   if (entropy) {
@@ -651,7 +652,7 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
 
   // rdma-core reads what the mask names. The rate is in another place, and for an initiator
   // members are changed.
-  ibv_qp_attr copy, *modern = reinterpret_cast<ibv_qp_attr *>(attr);
+  ibv_qp_attr copy, *modern = base;
   if (initiator || (mask & IBV_EXP_QP_RATE_LIMIT) != 0) {
     // Linux 7 takes it from other queue pairs as well, and mlx5 does nothing about it.
     if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0 && qp->qp_type != IBV_QPT_RAW_PACKET)
@@ -668,8 +669,12 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   const std::uint16_t waiting = known != nullptr ? known->udp_source : std::uint16_t{0};
   if (entropy) known->udp_source = to_udp_source(attr->flow_entropy);
   int error = 0;
-  if (modern_mask != 0 || !(burst || entropy)) error = modify_known(of, qp, *modern, modern_mask);
-  else if (entropy) error = spread_packets(known, qp);
+  if (modern_mask != 0 || !(burst || entropy)) {
+    error = modify_known(of, qp, *modern, modern_mask);
+    if (error == 0 && entropy) try_to_spread_packets(known, qp);
+  } else if (entropy) {
+    error = spread_packets(known, qp);
+  }
   if (error != 0) {
     if (known != nullptr) known->udp_source = waiting;
     return Error{positive(error)};
