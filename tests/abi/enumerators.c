@@ -4,6 +4,11 @@
 #include <infiniband/driver.h>
 #include <string.h>
 
+/* umad.h of rdma-core declares them where they are no macros. */
+#if !defined(htonll) || !defined(ntohll)
+#error "arch.h and umad.h cannot be included together"
+#endif
+
 static int event(enum ibv_event_type type) {
   switch (type) {
     case IBV_EXP_EVENT_DCT_KEY_VIOLATION: return 32;

@@ -14,12 +14,14 @@ static inline uint64_t htonll(uint64_t x)
 {
 	return htobe64(x);
 }
+#define htonll htonll
 #endif
 #ifndef ntohll
 static inline uint64_t ntohll(uint64_t x)
 {
 	return be64toh(x);
 }
+#define ntohll ntohll
 #endif
 
 /*
