@@ -143,6 +143,27 @@ TEST_CASE("A chain of masters runs without its program", "[devx_test]") {
   CHECK(chain[links - 1]->cq.wait_opcode() == MLX5_CQE_REQ);
 }
 
+// Cards answer such a request and do nothing; here its queue would go on.
+TEST_CASE("A queue pair does not release what it holds itself", "[devx_test]") {
+  const Context c;
+  Queue own(c, master | slave_receive), sender(c, 0);
+  Memory from(c, 64, 0x5a), to(c, 64);
+  own.connect(c, sender);
+  sender.connect(c, own);
+  own.qp.receive(to.mr, 64);
+  own.post(op_receive_enable, own.number(), 1);
+  CHECK(own.cq.wait()->sop_drop_qpn == htobe32(uint32_t{op_receive_enable} << 24 | own.number()));
+  sender.qp.send(from.mr, 64);
+  Queue aside(c, master);
+  aside.connect(c, aside);
+  aside.nop();
+  aside.cq.wait();  // the device was at work meanwhile
+  CHECK(own.cq.poll() == nullptr);
+  aside.post(op_receive_enable, own.number(), 1);
+  CHECK(own.cq.wait_opcode() == MLX5_CQE_RESP_SEND);
+  CHECK(sender.cq.wait_opcode() == MLX5_CQE_REQ);
+}
+
 TEST_CASE("Cross-channel requests for what is not there fail", "[devx_test]") {
   const Context c;
   const auto fails = [&](uint32_t bits, uint8_t opcode, uint32_t of, uint8_t segments = 2) {
