@@ -222,11 +222,11 @@ inline void to_initiator(ibv_qp_attr &attr, int &mask) {
   }
 }
 
-// (initiator <- any) Every request of an initiator names its own address. The one
-// that comes with RTR was never looked at, and programs leave it zero; the kernel
-// wants the queue pair's port there.
-inline void complete_address(ibv_qp_attr &attr, int mask, std::uint8_t port) {
-  if ((mask & IBV_QP_AV) != 0 && attr.ah_attr.port_num == 0) attr.ah_attr.port_num = port;
+// Legacy kernels took the port of INIT, whatever the address said, and programs leave it zero:
+// of DC initiators, whose requests name their own addresses, and of connections. The kernel of
+// today wants the queue pair's port there.
+constexpr bool lacks_port(const ibv_qp_attr &attr, int mask) {
+  return (mask & IBV_QP_AV) != 0 && attr.ah_attr.port_num == 0;
 }
 
 }  // namespace ibvexp::translate

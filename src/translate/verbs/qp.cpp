@@ -498,7 +498,7 @@ bool is_initiator(const QpNotes *known, const ibv_qp *qp) {
   return qp->qp_type == IBV_QPT_DRIVER && known != nullptr;
 }
 
-// The port that an initiator was given, by whatever way.
+// The port that a queue pair was given, by whatever way.
 std::uint8_t port_of(const QpNotes &known, ibv_qp *qp) {
   if (known.port != 0) return known.port;
   ibv_qp_attr now{};
@@ -515,7 +515,7 @@ int modify_initiator(const QpNotes &known, ibv_qp *qp, ibv_qp_attr &attr, int ma
     mask |= IBV_QP_STATE;
   }
   if ((mask & IBV_QP_AV) == 0) return real().ibv_modify_qp(qp, &attr, mask);
-  if (attr.ah_attr.port_num == 0) complete_address(attr, mask, port_of(known, qp));
+  if (lacks_port(attr, mask)) attr.ah_attr.port_num = port_of(known, qp);
   const int before = errno;
   const int error = real().ibv_modify_qp(qp, &attr, mask);
   if (error != EINVAL && error != ENODATA) return error;
@@ -588,16 +588,24 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   return 0;
 }
 
+// Programs without experimental verbs get rdma-core's answer.
+void complete_address(ibv_qp *qp, ibv_qp_attr &attr) {
+  const ContextState *const state = find_state(qp->context);
+  if (state != nullptr && state->is_legacy.load(std::memory_order_relaxed))
+    attr.ah_attr.port_num = port_of({}, qp);
+}
+
 // The caller's structure may be the shorter one of the legacy age.
 [[gnu::noinline]] int modify_copied(Known of, ibv_qp *qp, const ibv_qp_attr *attr, int mask) {
   ibv_qp_attr copy{};
   std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
   if ((mask & IBV_QP_RATE_LIMIT) != 0) copy.rate_limit = attr->rate_limit;
+  if (!is_initiator(of.notes, qp)) complete_address(qp, copy);
   return modify_known(of, qp, copy, mask);
 }
 
 [[gnu::always_inline]] inline int modify(Known of, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
-  if (is_initiator(of.notes, qp)) [[unlikely]]
+  if (is_initiator(of.notes, qp) || lacks_port(*attr, mask)) [[unlikely]]
     return modify_copied(of, qp, attr, mask);
   return modify_known(of, qp, *attr, mask);
 }
@@ -646,16 +654,14 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   if (entropy) {
     if (const auto checked = check_entropy(known, qp, *attr); !checked) return checked;
   }
-  const bool initiator = is_initiator(known, qp);
-  if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !initiator)
+  if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !is_initiator(known, qp))
     return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
 
-  // rdma-core reads what the mask names. The rate is in another place, and for an initiator
-  // members are changed.
+  // rdma-core reads what the mask names. The rate is in another place.
   ibv_qp_attr copy, *modern = base;
-  if (initiator || (mask & IBV_EXP_QP_RATE_LIMIT) != 0) {
+  if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0) {
     // Linux 7 takes it from other queue pairs as well, and mlx5 does nothing about it.
-    if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0 && qp->qp_type != IBV_QPT_RAW_PACKET)
+    if (qp->qp_type != IBV_QPT_RAW_PACKET)
       return invalid(modifying, "rate_limit", attr->rate_limit,
                      "only raw packet queue pairs send at a rate");
     copy = to_modern(*attr, mask);
@@ -670,7 +676,7 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   if (entropy) known->udp_source = to_udp_source(attr->flow_entropy);
   int error = 0;
   if (modern_mask != 0 || !(burst || entropy)) {
-    error = modify_known(of, qp, *modern, modern_mask);
+    error = modify(of, qp, modern, modern_mask);
     if (error == 0 && entropy) try_to_spread_packets(known, qp);
   } else if (entropy) {
     error = spread_packets(known, qp);
