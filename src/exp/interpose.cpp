@@ -103,6 +103,12 @@ int missing(const char *verb, const char *what) noexcept {
   return errno = EINVAL;
 }
 
+// The state of the context of an object, with its front: null for those of others.
+template <class Front>
+ContextState *state_of(const Front *front, ibv_context *context) noexcept {
+  return front != nullptr ? ibvexp::attached(context) : find_state(context);
+}
+
 // Hands the object behind to a verb, and the state of its context if it is wanted.
 template <class Object, class Serve>
 int on_behind(const char *verb, Object *object, Serve serve) {
@@ -111,9 +117,7 @@ int on_behind(const char *verb, Object *object, Serve serve) {
   Object *const back = front != nullptr ? front->own.back : object;
   if (back == nullptr) return gone(verb);
   if constexpr (requires { serve(back); }) return serve(back);
-  else
-    return serve(front != nullptr ? ibvexp::attached(back->context) : find_state(back->context),
-                 back);
+  else return serve(state_of(front, back->context), back);
 }
 
 // Options are read, and log complaints about them come, before anything else.
@@ -205,7 +209,7 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
   queue::QpFront *const front = queue::front_of(qp);
   // Legacy libibverbs looked at no bit of the mask, and programs ask for all of them. rdma-core
   // refuses those that its command has no room for.
-  const ContextState *const state = find_state(qp->context);
+  ContextState *const state = state_of(front, qp->context);
   if (state != nullptr && state->is_legacy.load(std::memory_order_relaxed))
     attr_mask &= IBV_QP_RATE_LIMIT - 1;
   if (front == nullptr) return real().ibv_query_qp(qp, attr, attr_mask, init);
@@ -218,7 +222,7 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
   init->recv_cq = qp->recv_cq;
   init->srq = qp->srq;
   init->qp_type = qp->qp_type;
-  translate::show_grants(find_state(qp->context), front->own.back, *attr, *init);
+  translate::show_grants(state, front->own.back, *attr, *init);
   return 0;
 }
 
@@ -352,7 +356,7 @@ IBVEXP_INTERPOSED int ibv_query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
   // What a legacy program was granted: libmlx5 makes the queue twice as large.
   const queue::SrqFront *front = queue::front_of(srq);
   const bool is_legacy =
-      front != nullptr && find_state(srq->context)->is_legacy.load(std::memory_order_relaxed);
+      front != nullptr && ibvexp::attached(srq->context)->is_legacy.load(std::memory_order_relaxed);
   if (error == 0 && is_legacy && front->legacy.max > 1)
     attr->max_wr = std::min(attr->max_wr, static_cast<std::uint32_t>(front->legacy.max) - 1);
   return error;
