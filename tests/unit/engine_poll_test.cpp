@@ -991,7 +991,7 @@ TEST_CASE("engine: a queue is cleaned of one that is reset") {
     std::uint64_t ids[4] = {1, 2, 3, 4};
     other.set_user_index(9);
     other.receive.mask = 3;
-    other.receive.ids = std::make_unique<std::uint64_t[]>(4);
+    other.receive.ids = ibvexp::make_zeros<std::uint64_t>(4);
     std::copy(ids, ids + 4, other.receive.ids.get());
     rig.table.set(9, &other);
     // From the third slot on, over the end.

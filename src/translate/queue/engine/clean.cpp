@@ -24,13 +24,13 @@ bool takes_out(Endpoint &of, Cqe cqe) {
 
 }  // namespace
 
-void clean(CompletionQueue &queue, Endpoint &endpoint) {
-  const Guard guard(queue.lock);
-  if (queue.last == &endpoint) queue.last = no_endpoint();
-  const std::uint32_t first = *queue.consumed;
+namespace {
+
+// With the first unread completion of a queue that has some. The queue is locked.
+[[gnu::noinline]] void clean_from(CompletionQueue &queue, std::uint32_t first, Endpoint &endpoint) {
   std::uint32_t end = first;
   std::uint8_t op_own = 0;
-  // The queue is in RESET: what the device adds from here on is of others.
+  // The queue pair is in RESET: what the device adds from here on is of others.
   for (; end - first <= queue.mask && queue.has(end, op_own); ++end)
     if (is_compressed(op_own)) queue.unpack(end);
 
@@ -50,6 +50,15 @@ void clean(CompletionQueue &queue, Endpoint &endpoint) {
   if (freed == 0) return;
   before_record();
   queue.release(first + freed);
+}
+
+}  // namespace
+
+void clean(CompletionQueue &queue, Endpoint &endpoint) {
+  const Guard guard(queue.lock);
+  if (queue.last == &endpoint) queue.last = no_endpoint();
+  std::uint8_t op_own = 0;
+  if (queue.has(*queue.consumed, op_own)) clean_from(queue, *queue.consumed, endpoint);
 }
 
 bool move_to(CompletionQueue &queue, std::uint8_t *ring, std::uint32_t entries) {

@@ -64,7 +64,7 @@ void open(SendQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
     queue.mask = of.sq.wqe_cnt - 1;
     queue.begin = static_cast<std::uint8_t *>(of.sq.buf);
     queue.end = queue.begin + std::size_t{of.sq.wqe_cnt} * block_bytes;
-    queue.sent = std::make_unique<Sent[]>(of.sq.wqe_cnt);
+    queue.sent = make_zeros<Sent>(of.sq.wqe_cnt);
     // libmlx5 grants what it counts with: entries of the largest size fit that often.
     queue.max_posted = facts.granted.max_send_wr;
     queue.max_blocks = queue.max_posted != 0 ? of.sq.wqe_cnt / queue.max_posted : 0;
@@ -88,7 +88,7 @@ void open(ReceiveQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
   queue.managed.is_slave = (facts.channel & IBV_EXP_QP_CREATE_MANAGED_RECV) != 0;
   if (queue.managed.is_slave) queue.record = &unread.record;
   if ((facts.channel & IBV_EXP_QP_CREATE_IGNORE_RQ_OVERFLOW) != 0) queue.room = boundless;
-  queue.ids = std::make_unique<std::uint64_t[]>(of.rq.wqe_cnt);
+  queue.ids = make_zeros<std::uint64_t>(of.rq.wqe_cnt);
 }
 
 void open(ReceiveQueue &queue, const mlx5dv_rwq &of, std::uint32_t max_pieces) {
@@ -98,7 +98,7 @@ void open(ReceiveQueue &queue, const mlx5dv_rwq &of, std::uint32_t max_pieces) {
   queue.entry_bytes = of.stride;
   queue.mask = of.wqe_cnt - 1;
   queue.room = of.wqe_cnt;
-  queue.ids = std::make_unique<std::uint64_t[]>(of.wqe_cnt);
+  queue.ids = make_zeros<std::uint64_t>(of.wqe_cnt);
 }
 
 void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr,
@@ -112,7 +112,7 @@ void open(SharedQueue &queue, const mlx5dv_srq &of, std::uint32_t max_wr,
   queue.counters->tail = static_cast<std::int32_t>(of.tail);
   *queue.counter = 0;
   // One more entry than was granted, so that a full list differs from an empty one.
-  queue.ids = std::make_unique<std::uint64_t[]>(std::max(std::bit_ceil(max_wr + 1), of.tail + 1));
+  queue.ids = make_zeros<std::uint64_t>(std::max(std::bit_ceil(max_wr + 1), of.tail + 1));
 }
 
 void open(CompletionQueue &queue, const mlx5dv_cq &of) {

@@ -3,8 +3,7 @@
 
 #include <infiniband/verbs_exp.h>
 
-#include <memory>
-
+#include "base/owned.h"
 #include "translate/queue/engine/lock.h"
 #include "translate/queue/engine/managed.h"
 #include "translate/queue/engine/segments.h"
@@ -30,7 +29,7 @@ struct ReceiveQueue {
   bool shuffles = can_shuffle();
   ReceiveCounters *counters = &own_counters;
   std::uint32_t *record = nullptr;
-  std::unique_ptr<std::uint64_t[]> ids;
+  Zeros<std::uint64_t> ids;
   // The receive queue of a raw packet QP works from INIT on, which no queue pair
   // may: the device learns of its entries in RTR.
   const ibv_qp *held_for = nullptr;

@@ -4,8 +4,7 @@
 
 #include <infiniband/verbs_exp.h>
 
-#include <memory>
-
+#include "base/owned.h"
 #include "translate/queue/engine/doorbell.h"
 #include "translate/queue/engine/lock.h"
 #include "translate/queue/engine/managed.h"
@@ -70,7 +69,7 @@ struct SendQueue {
   std::uint32_t *posted = &own_posted;  // blocks written
   std::uint8_t *begin = nullptr;
   std::uint8_t *end = nullptr;
-  std::unique_ptr<Sent[]> sent;  // by block
+  Zeros<Sent> sent;  // by block
   Doorbell doorbell;
 
   std::uint64_t refused_flags = 0;   // of experimental requests

@@ -4,8 +4,7 @@
 
 #include <infiniband/verbs_exp.h>
 
-#include <memory>
-
+#include "base/owned.h"
 #include "translate/queue/engine/lock.h"
 #include "translate/queue/engine/segments.h"
 
@@ -30,7 +29,7 @@ struct SharedQueue {
   std::uint16_t *counter = &own_counter;  // entries posted
   std::uint32_t *record = nullptr;
   Post post = nullptr;  // for entries of this size (post_shared.h)
-  std::unique_ptr<std::uint64_t[]> ids;
+  Zeros<std::uint64_t> ids;
   ibv_srq *srq = nullptr;  // the program's
   bool posted = false;     // by us, however often the counter has wrapped
   SharedCounters own_counters;
