@@ -10,13 +10,11 @@ void PointerSet::insert(const void *object) {
     if (newest != nullptr) {
       Slot *at = newest->at(word(object));
       for (Slot *const end = at + reach; at != end; ++at) {
-        std::uintptr_t nothing = 0;
-        if (at->load(std::memory_order_relaxed) == 0 &&
-            at->compare_exchange_strong(nothing, word(object)))
-          return;
+        std::uintptr_t now = at->load(std::memory_order_relaxed);
+        if (is_free(now) && at->compare_exchange_strong(now, word(object))) return;
       }
     }
-    const unsigned log = newest != nullptr ? 64 - newest->shift + 1 : first_log;
+    const unsigned log = newest != nullptr ? 64 - newest->shift + 2 : first_log;
     auto larger = std::make_unique<Table>(log);
     larger->older.reset(newest);
     Table *expected = newest;

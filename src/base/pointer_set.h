@@ -2,7 +2,8 @@
 // nothing is read behind an address.
 //
 // An address has a few places in each of some tables, of which the newest is the largest and is
-// the one that is filled. Tables stay: whoever looks into one needs nobody's leave.
+// the one that is filled. Tables stay: whoever looks into one needs nobody's leave. A place that
+// was taken once never looks untouched again, for what lies behind it has to be found.
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,7 @@ class PointerSet {
   }
   // What was claimed is inside again, or goes.
   void put_back(const void *object) noexcept { find(word(object) | claimed)->store(word(object)); }
-  void remove(const void *object) noexcept { find(word(object) | claimed)->store(0); }
+  void remove(const void *object) noexcept { find(word(object) | claimed)->store(free); }
 
   // Calls f with each that is inside, and with those that are claimed if they are wanted.
   template <class F>
@@ -42,14 +43,14 @@ class PointerSet {
          table = table->older.get())
       for (std::size_t i = 0; i < table->places(); ++i) {
         const std::uintptr_t found = table->slots[i].load(std::memory_order_acquire);
-        if (found != 0 && (with_claimed || (found & claimed) == 0))
+        if (!is_free(found) && (with_claimed || (found & claimed) == 0))
           f(reinterpret_cast<void *>(found & ~claimed));
       }
   }
 
  private:
   using Slot = std::atomic<std::uintptr_t>;
-  static constexpr std::uintptr_t claimed = 1;
+  static constexpr std::uintptr_t untouched = 0, claimed = 1, free = claimed;
   static constexpr std::size_t reach = 8;  // places of an address in a table
   static constexpr unsigned first_log = 6;
 
@@ -65,6 +66,7 @@ class PointerSet {
     std::unique_ptr<Table> older;
   };
 
+  static bool is_free(std::uintptr_t word) { return (word & ~claimed) == 0; }
   static std::uintptr_t word(const void *object) {
     return reinterpret_cast<std::uintptr_t>(object);
   }
@@ -76,8 +78,11 @@ class PointerSet {
     for (const Table *table = newest_.load(std::memory_order_acquire); table != nullptr;
          table = table->older.get()) {
       Slot *at = table->at(word);
-      for (Slot *const end = at + reach; at != end; ++at)
-        if (at->load(std::memory_order_acquire) == word) return at;
+      for (Slot *const end = at + reach; at != end; ++at) {
+        const std::uintptr_t found = at->load(std::memory_order_acquire);
+        if (found == word) return at;
+        if (found == untouched) break;
+      }
     }
     return nullptr;
   }

@@ -55,6 +55,25 @@ TEST_CASE("of a pointer set an object is claimed once, and put back or removed")
   REQUIRE(set.contains(&objects[0]));
 }
 
+TEST_CASE("of a pointer set that some went out of the rest is found, and there is room again") {
+  std::vector<std::array<char, 48>> objects(5000);
+  PointerSet set;
+  for (int round = 0; round < 3; ++round) {
+    for (const auto &object : objects) set.insert(&object);
+    for (std::size_t i = 0; i < objects.size(); i += 2) {
+      REQUIRE(set.claim(&objects[i]));
+      set.remove(&objects[i]);
+    }
+    for (std::size_t i = 0; i < objects.size(); ++i)
+      REQUIRE(set.contains(&objects[i]) == (i % 2 == 1));
+    for (std::size_t i = 1; i < objects.size(); i += 2) {
+      REQUIRE(set.claim(&objects[i]));
+      set.remove(&objects[i]);
+    }
+    REQUIRE(all_of(set, true).empty());
+  }
+}
+
 TEST_CASE("of threads that claim the same objects of a pointer set each is one's") {
   constexpr std::size_t threads = 4, count = 2000;
   std::vector<long> shared(count), own(threads * count);
