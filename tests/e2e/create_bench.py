@@ -35,13 +35,14 @@ TARGETS = {("create", "cq"): 1.5, ("create", "srq"): 1.5, ("create", "qp"): 1.5,
            ("create", "mr"): 1.15, ("create", "ah"): 1.1, ("destroy", "mr"): 1.15,
            ("modify", "init"): 1.15, ("modify", "rtr"): 1.15, ("modify", "rts"): 1.15,
            ("modify", "reset"): 1.15, ("query", "device"): 2.0}
-LIMITS = {**TARGETS, ("create", "cq"): 1.85, ("create", "srq"): 1.8, ("create", "qp"): 2.4,
-          ("create", "mr"): 1.4, ("destroy", "cq"): 1.85, ("destroy", "srq"): 1.5,
-          ("destroy", "qp"): 1.9, ("modify", "init"): 1.55, ("modify", "rtr"): 1.6,
-          ("modify", "rts"): 1.7, ("modify", "reset"): 1.75}
+LIMITS = {**TARGETS, ("create", "cq"): 1.72, ("create", "srq"): 1.62, ("create", "qp"): 2.17,
+          ("create", "mr"): 1.4, ("destroy", "cq"): 1.58, ("destroy", "srq"): 1.37,
+          ("destroy", "qp"): 1.46, ("modify", "init"): 1.37, ("modify", "rtr"): 1.45,
+          ("modify", "rts"): 1.53, ("modify", "reset"): 1.6}
 # The same for other verbs.
-CALL_LIMITS = {"get-async": 1.75, "ack-async": 1.25, "create-table": 2.3, "close-xrcd": 3.4,
-               "open-xrcqp": 2.5, "destroy-xrcsrq": 2.4}
+CALL_LIMITS = {"get-async": 1.57, "ack-async": 1.25, "create-table": 1.95, "close-xrcd": 2.8,
+               "open-xrcqp": 2.0, "destroy-xrcsrq": 1.88, "copy-dm": 2.25, "free-dm": 1.95,
+               "destroy-table": 1.83, "destroy-flow": 1.81, "destroy-wq": 2.05, "query-qp": 1.25}
 WITH_USER_INDEX = ("qp", "dci", "dct", "wq")
 KINDS = ("cq", "srq", "qp", "mr", "ah", "dci", "dct", "wq", "key", "domain", "burst", "poll")
 STATES = ("init", "rtr", "rts", "reset")
