@@ -30,34 +30,23 @@ inline constexpr auto families = std::to_array<FamilyInfo>({
 inline constexpr auto entries = std::to_array<Entry>({
 #define IBVEXP_ENTRY(name, family, door, node, shape, verdict, state, beyond, min_core, refusal, \
                      target, rows, note)                                                         \
-  {#name,                                                                                        \
-   Family::family,                                                                               \
-   Door::door,                                                                                   \
-   Node::node,                                                                                   \
-   Shape::shape,                                                                                 \
-   {Verdict::verdict, State::state, Beyond::beyond, min_core, refusal, target, rows, note}},
+  {#name,        Family::family,                                                                 \
+   Door::door,   Node::node,                                                                     \
+   Shape::shape, {Verdict::verdict, Beyond::beyond, min_core, refusal, target, rows, note}},
 #include "table/entries.def"
 });
 
 inline constexpr auto features = std::to_array<Feature>({
 #define IBVEXP_CONSTANT(name, family, owner, kind, verdict, state, beyond, min_core, refusal, \
                         target, rows, note)                                                   \
-  {                                                                                           \
-      #name,                                                                                  \
-      Family::family,                                                                         \
-      #owner,                                                                                 \
-      Kind::kind,                                                                             \
-      true,                                                                                   \
-      {Verdict::verdict, State::state, Beyond::beyond, min_core, refusal, target, rows, note}},
+  {#name,  Family::family,                                                                    \
+   #owner, Kind::kind,                                                                        \
+   true,   {Verdict::verdict, Beyond::beyond, min_core, refusal, target, rows, note}},
 #define IBVEXP_FEATURE(id, name, family, owner, kind, verdict, state, beyond, min_core, refusal, \
                        target, rows, note)                                                       \
-  {                                                                                              \
-      name,                                                                                      \
-      Family::family,                                                                            \
-      #owner,                                                                                    \
-      Kind::kind,                                                                                \
-      false,                                                                                     \
-      {Verdict::verdict, State::state, Beyond::beyond, min_core, refusal, target, rows, note}},
+  {name,   Family::family,                                                                       \
+   #owner, Kind::kind,                                                                           \
+   false,  {Verdict::verdict, Beyond::beyond, min_core, refusal, target, rows, note}},
 #include "table/features.def"
 });
 
@@ -156,8 +145,8 @@ struct Effective {
   int refusal;
 };
 
-// switched_on: the row's switch is named in IBVEXP_BEYOND. A switch that is not
-// done yet changes nothing.
+// switched_on: the row's switch is named in IBVEXP_BEYOND. A declined one
+// changes nothing.
 constexpr Effective effective(const Answer &a, bool switched_on = false) {
   // A query never fails for what it does not know: it leaves the bit clear.
   const bool refuses =
@@ -165,7 +154,6 @@ constexpr Effective effective(const Answer &a, bool switched_on = false) {
   const Effective refused{refuses ? Verdict::unsupported : Verdict::query_only,
                           refuses ? ENOTSUP : 0};
   if (a.verdict == Verdict::sentinel) return {Verdict::sentinel, a.refusal};
-  if (a.state == State::planned) return refused;
   if (a.verdict != Verdict::beyond) return {a.verdict, a.refusal};
   if (switched_on && is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done)
     return {refuses ? Verdict::translated : Verdict::query_only, 0};
@@ -174,7 +162,7 @@ constexpr Effective effective(const Answer &a, bool switched_on = false) {
 
 // Whether a capability bit or field may be reported to a caller.
 constexpr bool reportable(const Answer &a, bool switched_on = false) {
-  if (a.state == State::planned || a.target.empty()) return false;
+  if (a.target.empty()) return false;
   if (a.verdict == Verdict::beyond)
     return switched_on && is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done;
   return a.verdict == Verdict::query_only || a.verdict == Verdict::native ||

@@ -50,8 +50,6 @@ constexpr std::string_view fault(const Answer &a) {
       if (!is_switch(a.beyond)) return "beyond names its switch";
       if (info(a.beyond).status == SwitchStatus::declined)
         return "a declined switch is unsupported";
-      if (a.state == State::done && info(a.beyond).status != SwitchStatus::done)
-        return "not done before its switch is";
       if (!has_target) return "needs the route of its switch";
       if (a.note.empty()) return "says why it is off by default";
       break;

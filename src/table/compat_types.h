@@ -31,10 +31,6 @@ namespace ibvexp {
   X(native) X(translated) X(partial) X(noop) X(query_only) X(beyond) X(unsupported) X(sentinel)
 IBVEXP_NAMED_ENUM(Verdict, IBVEXP_VERDICTS)
 
-// Whether the verdict is already what callers get.
-#define IBVEXP_STATES(X) X(planned) X(done)
-IBVEXP_NAMED_ENUM(State, IBVEXP_STATES)
-
 // How a caller reaches an entry point, see entries.def.
 #define IBVEXP_DOORS(X) X(slot_and_symbol) X(symbol) X(inline_only) X(absent)
 IBVEXP_NAMED_ENUM(Door, IBVEXP_DOORS)
@@ -86,12 +82,11 @@ IBVEXP_NAMED_ENUM(Fill, IBVEXP_FILLS)
 IBVEXP_NAMED_ENUM(OptionType, IBVEXP_OPTION_TYPES)
 
 // Standing of an IBVEXP_BEYOND switch, see options.def.
-#define IBVEXP_SWITCH_STATUSES(X) X(done) X(planned) X(declined)
+#define IBVEXP_SWITCH_STATUSES(X) X(done) X(declined)
 IBVEXP_NAMED_ENUM(SwitchStatus, IBVEXP_SWITCH_STATUSES)
 // clang-format on
 
 #undef IBVEXP_VERDICTS
-#undef IBVEXP_STATES
 #undef IBVEXP_DOORS
 #undef IBVEXP_NODES
 #undef IBVEXP_SHAPES
@@ -124,7 +119,6 @@ struct FamilyInfo {
 // The columns that every kind of row shares.
 struct Answer {
   Verdict verdict;
-  State state;
   Beyond beyond;
   int min_core;             // first rdma-core release with the target, 0 = none needed
   int refusal;              // errno of what is refused, 0 = nothing is

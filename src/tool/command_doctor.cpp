@@ -39,8 +39,8 @@ struct DoctorOptions {
   std::string hindrance;
 };
 
-constexpr std::array columns = {Word::works,  Word::off,     Word::device, Word::upgrade,
-                                Word::beyond, Word::planned, Word::refused};
+constexpr std::array columns = {Word::works,   Word::off,    Word::device,
+                                Word::upgrade, Word::beyond, Word::refused};
 
 // What can be said of one program before it runs.
 struct AboutProgram {

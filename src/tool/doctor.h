@@ -108,7 +108,7 @@ std::optional<Conclusion> trouble_with(const std::vector<Library> &libraries);
 struct RowHere {
   std::string_view name;
   Family family;
-  Word here;  // works, off, beyond, refused, device, upgrade or planned
+  Word here;  // works, off, beyond, refused, device or upgrade
   std::string advice;
 };
 

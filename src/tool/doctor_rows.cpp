@@ -86,7 +86,6 @@ RowHere judge(std::string_view name, Family family, const Answer &a, const Syste
   if (a.verdict == Verdict::query_only && a.target.empty()) return row(Word::off, note);
   if (a.verdict == Verdict::unsupported)
     return row(a.refusal == 0 ? Word::off : Word::refused, note);
-  if (a.state == State::planned) return row(Word::planned, "");
   const std::optional<int> core = system.rdma_core();
   if (core && *core < a.min_core)
     return row(Word::upgrade, fmt::format("rdma-core {} or newer", a.min_core));

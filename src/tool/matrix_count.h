@@ -10,12 +10,10 @@ inline constexpr std::size_t verdict_count = std::size(names_of_Verdict);
 struct Count {
   std::array<int, verdict_count> by_verdict{};
   int rows = 0;
-  int done = 0;
 
   constexpr void add(const Answer &a) {
     ++by_verdict[static_cast<std::size_t>(a.verdict)];
     ++rows;
-    if (a.state == State::done) ++done;
   }
   constexpr int of(Verdict v) const { return by_verdict[static_cast<std::size_t>(v)]; }
 };

@@ -19,7 +19,6 @@ Json words(std::string_view list, char separator) {
 // Columns common to entry points and features.
 void add_answer(Json &row, const Answer &a) {
   row["verdict"] = name_of(a.verdict);
-  row["state"] = name_of(a.state);
   row["beyond"] = is_switch(a.beyond) ? Json(name_of(a.beyond)) : Json();
   row["target"] = a.target.empty() ? Json() : Json(a.target);
   row["min_rdma_core"] = a.min_core == 0 ? Json() : Json(a.min_core);
@@ -33,7 +32,6 @@ Json counts(const Count &n) {
   for (std::size_t v = 0; v < verdict_count; ++v)
     out[std::string(names_of_Verdict[v])] = n.by_verdict[v];
   out["rows"] = n.rows;
-  out["done"] = n.done;
   return out;
 }
 

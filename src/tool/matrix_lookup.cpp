@@ -58,7 +58,6 @@ std::string described(std::string_view name, Family family, const Answer &a) {
   };
   const bool has_switch = is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done;
   add("feature", info(family).title);
-  if (a.state == State::planned) add("state", info(Word::planned).meaning);
   add("on rdma-core", a.target);
   if (a.min_core > 0) add("since", fmt::format("rdma-core {}", a.min_core));
   if (has_switch) add("turned on by", fmt::format("--beyond {}", info(a.beyond).name));

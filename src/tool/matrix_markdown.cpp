@@ -57,12 +57,12 @@ void write_summary(std::string &out) {
     out += " " + std::string(words(static_cast<Verdict>(v))) + " |";
     rule += " ---: |";
   }
-  out += " rows | done |\n" + rule + " ---: | ---: |\n";
+  out += " rows |\n" + rule + " ---: |\n";
   const auto write = [&](const std::string &title, const Count &n) {
     out += "| " + title + " |";
     for (const int k : n.by_verdict)
       out += (k == 0 ? std::string() : " " + std::to_string(k)) + " |";
-    out += " " + std::to_string(n.rows) + " | " + std::to_string(n.done) + " |\n";
+    out += " " + std::to_string(n.rows) + " |\n";
   };
   for (std::size_t f = 0; f < families.size(); ++f) {
     const std::string title(families[f].title);
@@ -88,18 +88,16 @@ void write_refused(std::string &out) {
       "## What does not work\n\n"
       "Calls of *refused* rows fail. Those of the next column fail too, or a capability bit stays\n"
       "clear, unless the switch in brackets is named in `IBVEXP_BEYOND` or given to\n"
-      "`ibvexp run --beyond`. What is *not built yet* fails with or without a switch.\n\n"
-      "| Feature | Refused | Works when switched on | Not built yet |\n"
-      "| --- | --- | --- | --- |\n";
+      "`ibvexp run --beyond`.\n\n"
+      "| Feature | Refused | Works when switched on |\n"
+      "| --- | --- | --- |\n";
   for (std::size_t i = 0; i < families.size(); ++i) {
     std::vector<std::string> refused;
     std::vector<std::string> switched;
-    std::vector<std::string> planned;
     std::string switches;
     const auto sort = [&](std::string_view name, const Answer &a) {
       const std::string row(name);
-      if (a.state == State::planned) planned.push_back(row);
-      else if (a.verdict == Verdict::unsupported) refused.push_back(row);
+      if (a.verdict == Verdict::unsupported) refused.push_back(row);
       else if (a.verdict == Verdict::beyond) {
         switched.push_back(row);
         const std::string by = code(name_of(a.beyond));
@@ -108,10 +106,10 @@ void write_refused(std::string &out) {
     };
     for (const Entry &e : entries_of(static_cast<Family>(i))) sort(e.name, e.answer);
     for (const Feature &f : features_of(static_cast<Family>(i))) sort(f.name, f.answer);
-    if (refused.empty() && switched.empty() && planned.empty()) continue;
+    if (refused.empty() && switched.empty()) continue;
     const std::string title(families[i].title);
     line(out, {"[" + title + "](#" + anchor(title) + ")", named(refused),
-               switched.empty() ? "" : named(switched) + " (" + switches + ")", named(planned)});
+               switched.empty() ? "" : named(switched) + " (" + switches + ")"});
   }
   out += "\n";
 }
@@ -119,13 +117,11 @@ void write_refused(std::string &out) {
 void write_entries(std::string &out, std::span<const Entry> rows) {
   if (rows.empty()) return;
   out +=
-      "| Entry point | Verdict | State | Modern target | Since | Refusal | Migration rows | Note "
-      "|\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+      "| Entry point | Verdict | Modern target | Since | Refusal | Migration rows | Note |\n"
+      "| --- | --- | --- | --- | --- | --- | --- |\n";
   for (const Entry &e : rows)
-    line(out, {code(e.name), verdict(e.answer), std::string(name_of(e.answer.state)),
-               cell(e.answer.target), release(e.answer.min_core), refusal(e), ids(e.answer),
-               cell(e.answer.note)});
+    line(out, {code(e.name), verdict(e.answer), cell(e.answer.target), release(e.answer.min_core),
+               refusal(e), ids(e.answer), cell(e.answer.note)});
   out += "\n";
 }
 
@@ -133,16 +129,15 @@ void write_entries(std::string &out, std::span<const Entry> rows) {
 void write_features(std::string &out, std::span<const Feature> rows) {
   if (rows.empty()) return;
   out +=
-      "| Feature | Verdict | State | Modern target | Since | errno | Migration rows | Note |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+      "| Feature | Verdict | Modern target | Since | errno | Migration rows | Note |\n"
+      "| --- | --- | --- | --- | --- | --- | --- |\n";
   std::string_view owner;
   for (const Feature &f : rows) {
     if (f.owner != owner) {
       owner = f.owner;
-      line(out, {"*" + std::string(owner) + "*", "", "", "", "", "", "", ""});
+      line(out, {"*" + std::string(owner) + "*", "", "", "", "", "", ""});
     }
-    line(out, {code(f.name), verdict(f.answer), std::string(name_of(f.answer.state)),
-               cell(f.answer.target), release(f.answer.min_core),
+    line(out, {code(f.name), verdict(f.answer), cell(f.answer.target), release(f.answer.min_core),
                std::string(errno_name(f.answer.refusal)), ids(f.answer), cell(f.answer.note)});
   }
   out += "\n";
@@ -154,7 +149,7 @@ void write_families(std::string &out) {
     const FamilyInfo &f = families[i];
     const Count n = count(family);
     out += "## " + std::string(f.title) + "\n\n" + std::string(f.summary) + " " +
-           std::to_string(n.done) + " of " + std::to_string(n.rows) + " rows done.\n\n";
+           std::to_string(n.rows) + " rows.\n\n";
     write_entries(out, entries_of(family));
     write_features(out, features_of(family));
   }
@@ -163,8 +158,8 @@ void write_families(std::string &out) {
 void write_switches(std::string &out) {
   out +=
       "## Features that can be switched on\n\n"
-      "Names for `IBVEXP_BEYOND`. *planned*: a route is known and not built, naming it\n"
-      "changes nothing yet. *declined*: a route is known and not taken.\n\n"
+      "Names for `IBVEXP_BEYOND`. *declined*: a route is known and not taken, naming it changes\n"
+      "nothing.\n\n"
       "| Switch | Status | Since | Route | Meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const BeyondSwitch &s : beyond_switches)
     line(out, {code(s.name), std::string(name_of(s.status)), release(s.since), cell(s.route),
@@ -217,9 +212,6 @@ std::string matrix_markdown() {
       "  `IBVEXP_BEYOND`. With other verdicts a switch extends what works. **sentinel**: a "
       "constant for\n"
       "  validation or numbering, not a request.\n"
-      "- **State**: *done* is what callers get today. *planned* is not implemented yet: such an "
-      "entry point\n"
-      "  or request is refused with ENOTSUP, such a bit is not reported.\n"
       "- **Since**: first rdma-core release with the target; v12 is the first of all.\n"
       "- **Refusal**: how the verb fails, in its own convention. **Migration rows**: rows of "
       "Mellanox's\n"

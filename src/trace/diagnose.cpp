@@ -46,11 +46,10 @@ void stop_if_strict() {
 Error unsupported(EntryId entry) {
   const Entry &e = row(entry);
   if (first_time(said_entry[static_cast<std::size_t>(entry)])) {
-    const bool planned = e.answer.state == State::planned;
     const SwitchHint hint(e.answer);
-    log(LogLevel::warn, "%.*s: not supported%s%.*s%s%.*s%s", length(e.name), e.name.data(),
-        planned ? " by this release" : ": ", planned ? 0 : length(e.answer.note),
-        e.answer.note.data(), hint.before, length(hint.name), hint.name.data(), hint.after);
+    log(LogLevel::warn, "%.*s: not supported: %.*s%s%.*s%s", length(e.name), e.name.data(),
+        length(e.answer.note), e.answer.note.data(), hint.before, length(hint.name),
+        hint.name.data(), hint.after);
   }
   if (trace::on()) trace::explain("entry point", 0, "not supported");
   stop_if_strict();
@@ -62,12 +61,11 @@ Error unsupported(EntryId entry, FeatureId feature, const char *field, std::uint
   const Feature &f = row(feature);
   const Effective now = effective_now(f.answer);
   if (first_time(said_feature[static_cast<std::size_t>(feature)])) {
-    const bool planned = f.answer.state == State::planned;
     const SwitchHint hint(f.answer);
-    log(LogLevel::warn, "%.*s: %s 0x%llx: %.*s is not supported%s%.*s%s%.*s%s", length(e.name),
+    log(LogLevel::warn, "%.*s: %s 0x%llx: %.*s is not supported: %.*s%s%.*s%s", length(e.name),
         e.name.data(), field, static_cast<unsigned long long>(value), length(f.name), f.name.data(),
-        planned ? " by this release" : ": ", planned ? 0 : length(f.answer.note),
-        f.answer.note.data(), hint.before, length(hint.name), hint.name.data(), hint.after);
+        length(f.answer.note), f.answer.note.data(), hint.before, length(hint.name),
+        hint.name.data(), hint.after);
   }
   trace::count_refusal(trace::row_index(feature));
   if (trace::on()) trace::refuse(feature, field, value, f.name.data());

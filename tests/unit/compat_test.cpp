@@ -10,9 +10,8 @@ using namespace ibvexp;
 
 namespace {
 
-constexpr Answer answer(Verdict verdict, State state, Beyond beyond = Beyond::none,
-                        int refusal = 0) {
-  return {verdict, state, beyond, 0, refusal, "target", "", ""};
+constexpr Answer answer(Verdict verdict, Beyond beyond = Beyond::none, int refusal = 0) {
+  return {verdict, beyond, 0, refusal, "target", "", ""};
 }
 
 }  // namespace
@@ -54,40 +53,22 @@ TEST_CASE("words of a list") {
   CHECK(split(",x,,y,", ',') == std::vector<std::string>{"x", "y"});
 }
 
-TEST_CASE("a planned row is refused, whatever it promises") {
-  for (const Verdict v : {Verdict::native, Verdict::translated, Verdict::partial, Verdict::noop,
-                          Verdict::unsupported}) {
-    const Effective e = effective(answer(v, State::planned));
-    INFO(name_of(v));
-    CHECK(e.verdict == Verdict::unsupported);
-    CHECK(e.refusal == ENOTSUP);
-  }
-}
-
-TEST_CASE("a planned query is not refused but reports nothing") {
-  const Answer a = answer(Verdict::query_only, State::planned);
-  CHECK(effective(a).verdict == Verdict::query_only);
-  CHECK(effective(a).refusal == 0);
-  CHECK_FALSE(reportable(a));
-  CHECK(reportable(answer(Verdict::query_only, State::done)));
-}
-
-TEST_CASE("a done row answers as its verdict says") {
-  CHECK(effective(answer(Verdict::translated, State::done)).verdict == Verdict::translated);
-  const Effective partial = effective(answer(Verdict::partial, State::done, Beyond::none, ENOTSUP));
+TEST_CASE("a row answers as its verdict says") {
+  CHECK(effective(answer(Verdict::translated)).verdict == Verdict::translated);
+  const Effective partial = effective(answer(Verdict::partial, Beyond::none, ENOTSUP));
   CHECK(partial.verdict == Verdict::partial);
   CHECK(partial.refusal == ENOTSUP);
 }
 
 TEST_CASE("a bit without a source is never reported") {
-  Answer a = answer(Verdict::query_only, State::done);
+  Answer a = answer(Verdict::query_only);
   a.target = "";
   CHECK_FALSE(reportable(a));
 }
 
 TEST_CASE("a switch counts only when it is done") {
-  const Answer request = answer(Verdict::beyond, State::done, Beyond::peer_direct, ENOTSUP);
-  const Answer bit = answer(Verdict::beyond, State::done, Beyond::peer_direct);
+  const Answer request = answer(Verdict::beyond, Beyond::peer_direct, ENOTSUP);
+  const Answer bit = answer(Verdict::beyond, Beyond::peer_direct);
   // Declined, so naming it in IBVEXP_BEYOND changes nothing.
   CHECK(effective(request, true).verdict == Verdict::unsupported);
   CHECK(effective(bit, true).verdict == Verdict::query_only);
@@ -97,7 +78,7 @@ TEST_CASE("a switch counts only when it is done") {
 TEST_CASE("switches that are done change the answer only when switched on") {
   for (const Feature &f : features) {
     const Answer &a = f.answer;
-    if (a.verdict != Verdict::beyond || a.state != State::done) continue;
+    if (a.verdict != Verdict::beyond) continue;
     INFO(f.name);
     CHECK(effective(a, false).verdict != Verdict::translated);
     CHECK(effective(a, true).refusal == 0);

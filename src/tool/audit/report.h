@@ -36,7 +36,6 @@ struct Subject {
   std::string_view note;
   Severity severity = Severity::works;  // of a request by that name
   Effort effort = Effort::none;
-  bool planned = false;          // not what callers get yet
   std::string_view switch_name;  // of IBVEXP_BEYOND, if that serves it
 };
 

@@ -16,7 +16,6 @@ using OrderedJson = nlohmann::ordered_json;
 OrderedJson subject_json(const Subject &s) {
   return {{"name", s.name},
           {"verdict", s.verdict},
-          {"planned", s.planned},
           {"severity", name_of(s.severity)},
           {"effort", name_of(s.effort)},
           {"family", s.family},

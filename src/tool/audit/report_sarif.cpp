@@ -51,7 +51,6 @@ std::string sentence(std::string text) {
 
 std::string advice(const Subject &s) {
   std::string out = sentence(fmt::format("{}: {}", s.family, s.verdict));
-  if (s.planned) out += " Planned: refused by this release.";
   if (!s.switch_name.empty()) out += fmt::format(" IBVEXP_BEYOND={} serves it.", s.switch_name);
   if (!s.replacement.empty()) out += " " + sentence(fmt::format("On rdma-core: {}", s.replacement));
   if (!s.note.empty()) out += " " + sentence(std::string(s.note));

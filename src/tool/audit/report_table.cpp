@@ -126,8 +126,7 @@ class Table {
         hint = uses[i]->evidence == Evidence::hint;
         if (uses[i]->evidence == Evidence::trace) detail = uses[i]->detail;
       }
-      const std::string name = fmt::format("{:<38} {:<12} ", s.name,
-                                           s.planned ? std::string(s.verdict) + "*" : s.verdict);
+      const std::string name = fmt::format("{:<38} {:<12} ", s.name, s.verdict);
       const std::string_view what = hint ? "at "
                                     : f.kind == FileKind::source || f.kind == FileKind::build_file
                                         ? "line "
@@ -177,11 +176,6 @@ class Table {
         if (counts[i] != 0) print("  {} {}", counts[i], severity(static_cast<Severity>(i)));
       print("\n");
     }
-    const bool planned = std::any_of(report.files.begin(), report.files.end(), [](const auto &f) {
-      return std::any_of(f.uses.begin(), f.uses.end(),
-                         [](const Use &u) { return u.subject->planned; });
-    });
-    if (planned) print("* planned: refused with ENOTSUP by this release\n");
   }
 
   static constexpr std::size_t least_ = 20;  // of a text beside a long name

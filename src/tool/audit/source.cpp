@@ -507,7 +507,6 @@ class Scanner {
                              "A macro that the build defines when it finds the API.",
                              Severity::works,
                              Effort::adapt,
-                             false,
                              {}};
     return any;
   }

@@ -23,8 +23,7 @@ std::string_view words(Verdict v) {
 
 Subject make(std::string_view name, Family family, const Answer &a) {
   Subject out{name,   words(a.verdict), info(family).title, a.target,
-              a.note, severity_of(a),   effort_of(a),       a.state == ibvexp::State::planned,
-              {}};
+              a.note, severity_of(a),   effort_of(a),       {}};
   if (is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done)
     out.switch_name = name_of(a.beyond);
   return out;
@@ -64,7 +63,6 @@ Subject make_part(std::string_view name) {
           "A type or macro: see the verbs that take it.",
           Severity::works,
           Effort::adapt,
-          false,
           {}};
 }
 
@@ -123,7 +121,6 @@ const Subject &private_layout() {
       "matching and PeerDirect through them are refused; those of mlx4_hw.h are not served.",
       Severity::layout,
       Effort::rework,
-      false,
       {}};
   return s;
 }
@@ -137,7 +134,6 @@ const Subject &old_lookup() {
                          "elsewhere: every call would find none. It must be rebuilt.",
                          Severity::fails,
                          Effort::adapt,
-                         false,
                          {}};
   return s;
 }
@@ -151,7 +147,6 @@ const Subject &provider_plugin() {
                          "applications do not need it.",
                          Severity::fails,
                          Effort::replace,
-                         false,
                          {}};
   return s;
 }
@@ -170,7 +165,6 @@ const Subject &unknown_name(std::string_view name) {
                   "No release of MLNX_OFED that the tables cover has this name.",
                   Severity::unknown,
                   Effort::adapt,
-                  false,
                   {}};
   }
   return it->second;
