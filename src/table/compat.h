@@ -28,24 +28,24 @@ inline constexpr auto families = std::to_array<FamilyInfo>({
 });
 
 inline constexpr auto entries = std::to_array<Entry>({
-#define IBVEXP_ENTRY(name, family, door, node, shape, verdict, state, beyond, min_core, refusal, \
-                     target, rows, note)                                                         \
-  {#name,        Family::family,                                                                 \
-   Door::door,   Node::node,                                                                     \
+#define IBVEXP_ENTRY(name, family, door, node, shape, verdict, beyond, min_core, refusal, target, \
+                     rows, note)                                                                  \
+  {#name,        Family::family,                                                                  \
+   Door::door,   Node::node,                                                                      \
    Shape::shape, {Verdict::verdict, Beyond::beyond, min_core, refusal, target, rows, note}},
 #include "table/entries.def"
 });
 
 inline constexpr auto features = std::to_array<Feature>({
-#define IBVEXP_CONSTANT(name, family, owner, kind, verdict, state, beyond, min_core, refusal, \
-                        target, rows, note)                                                   \
-  {#name,  Family::family,                                                                    \
-   #owner, Kind::kind,                                                                        \
+#define IBVEXP_CONSTANT(name, family, owner, kind, verdict, beyond, min_core, refusal, target, \
+                        rows, note)                                                            \
+  {#name,  Family::family,                                                                     \
+   #owner, Kind::kind,                                                                         \
    true,   {Verdict::verdict, Beyond::beyond, min_core, refusal, target, rows, note}},
-#define IBVEXP_FEATURE(id, name, family, owner, kind, verdict, state, beyond, min_core, refusal, \
-                       target, rows, note)                                                       \
-  {name,   Family::family,                                                                       \
-   #owner, Kind::kind,                                                                           \
+#define IBVEXP_FEATURE(id, name, family, owner, kind, verdict, beyond, min_core, refusal, target, \
+                       rows, note)                                                                \
+  {name,   Family::family,                                                                        \
+   #owner, Kind::kind,                                                                            \
    false,  {Verdict::verdict, Beyond::beyond, min_core, refusal, target, rows, note}},
 #include "table/features.def"
 });
