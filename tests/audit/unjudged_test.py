@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pty
+import shutil
 import struct
 import subprocess
 import sys
@@ -71,6 +72,51 @@ class Unjudged(Audit):
             self.assertEqual(done.returncode, 0, done.stderr)
             verdict = self.program(report)
             self.assertEqual((os.path.realpath(verdict["name"]), verdict["standing"]), (str(program), "works"), text)
+
+    def test_scripts_of_relative_names(self):
+        self.file("tools/bin/app", b"")
+        program = self.compile("tools/bin/app", MAIN, *INCLUDE)
+        shutil.copy(program, self.folder / "tools/app")
+        beside = self.folder / "tools/app"
+        for line, wanted in (
+                ("./app", beside),
+                ("bin/app -n 3 | tee log", program),
+                ('"$(dirname "$0")"/bin/app', program),
+                ('HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\n"$HERE/app" "$@"', beside),
+                ("TOP=`dirname $0`; BIN=$TOP/bin\nif true; then\n  exec ${BIN}/app; fi", program),
+                ('cd "$(dirname "$0")/bin" || exit 1\n./app', program),
+                ("(cd bin && ./app)", program),
+                ("A=1 env B=2 timeout 5 ./app", beside),
+                ("mpirun -np 2 ./bin/app", program),
+                ("$SUDO ./app", beside),
+                ("(($# > 9)) && exit 1\ncase $1 in */*) ;; esac\necho $\"it's\" >log; ./app", beside),
+                ("cat <<END\n./none\nEND\n./app # ./none", beside)):
+            report, done = self.report("--fail-on", "unjudged", self.file("tools/start", f"#!/bin/bash\n{line}\n"))
+            self.assertEqual(done.returncode, 0, (line, done.stderr))
+            verdict = self.program(report)
+            self.assertEqual((verdict["name"], verdict["standing"]), (str(wanted), "works"), line)
+        # Named from within their folder.
+        done = audit("start", cwd=self.folder / "tools")
+        self.assertIn("app: works\n", done.stdout)
+        self.assertNotIn(str(self.folder), done.stdout)
+
+    def test_scripts_that_start_what_does_not_show_beside_what_does(self):
+        program = self.compile("app", MAIN, *INCLUDE)
+        for line, name in (("./app\n$OTHER", r"what \$OTHER starts does not show"), ("./app\n./none", r"\./none is not there"),
+                           ("./app; python3 ./x.py", "what python3 runs does not show"),
+                           ('A=./app\n[ -z "$B" ] || A=./none\n"$A"', r'what "\$A" starts does not show')):
+            report, done = self.report("--fail-on", "unjudged", self.file("start", f"#!/bin/sh\n{line}\n"))
+            self.assertEqual(done.returncode, 1, line)
+            verdict = self.program(report, self.folder / "start")
+            self.assertRegex(verdict["verdict"], f"^not judged: it is a script, and {name}: name the program$")
+            self.assertEqual(any(p["name"] == str(program) for p in report["programs"]), "A=" not in line)
+
+    def test_scripts_of_scripts(self):
+        program = self.compile("app", MAIN, *INCLUDE)
+        self.file("inner.sh", "#!/bin/sh\n./app\n./outer.sh\n")
+        report, done = self.report(self.file("outer.sh", "#!/bin/sh\n. ./env.sh\nsh ./inner.sh\nbash -c ./inner.sh\n"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(str(program), [p["name"] for p in report["programs"]])
 
     def test_programs_with_a_libibverbs_of_their_own(self):
         source = self.file("a.c", '#include <stdio.h>\nint main(void) { puts("libibverbs: Warning: "'

@@ -19,6 +19,7 @@
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/container.h"
 #include "tool/audit/file.h"
+#include "tool/audit/script.h"
 #include "tool/audit/source.h"
 #include "tool/audit/trace_audit.h"
 #include "tool/elf_head.h"
@@ -285,34 +286,6 @@ class Auditor {
     return false;
   }
 
-  // The program that a script starts: that of libtool's wrappers, or the file behind exec,
-  // where it is there. Empty: it does not show.
-  static fs::path started_by(const fs::path &script, std::string_view text) {
-    const fs::path folder = script.parent_path();
-    std::error_code error;
-    const auto found = [&](const fs::path &file) {
-      return fs::is_regular_file(file, error) && !fs::equivalent(file, script, error);
-    };
-    constexpr std::string_view libtool = "temporary wrapper script for ";
-    if (const std::size_t at = text.find(libtool); at != std::string_view::npos) {
-      const std::string_view rest = text.substr(at + libtool.size());
-      const fs::path file = folder / rest.substr(0, rest.find_first_of(" \n"));
-      if (found(file)) return file;
-    }
-    fs::path out;
-    for_each_word(text, '\n', [&](std::string_view line) {
-      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-      if (!out.empty() || !line.starts_with("exec ")) return;
-      std::string word(line.substr(5, line.find(" \"$@\"") - 5));
-      std::erase(word, '"');
-      for (const std::string_view here : {"$(dirname $0)/", "`dirname $0`/", "${0%/*}/"})
-        if (word.starts_with(here)) word.replace(0, here.size(), folder.string() + "/");
-      word = word.substr(0, word.find_first_of(" ;|&"));
-      if (word.starts_with('/') && found(word)) out = word;
-    });
-    return out;
-  }
-
   // As ar and ld write it.
   void audit_members(const Job &job) {
     const auto wanted = [](std::string_view name) { return kind_by_name(name) != FileKind::other; };
@@ -350,10 +323,19 @@ class Auditor {
     if (text.size() > largest_source) throw InputError("larger than 256 MB: not read as source");
     if (report.kind == FileKind::build_file) audit_build_file(text, report);
     else audit_source(job.path, text, report);
-    if (!job.named || !text.starts_with("#!") || !report.uses.empty()) return;
-    if (const fs::path program = started_by(job.path, text); !program.empty())
-      return add(program, job.input, true);
-    report.unjudged = "it is a script, and what it starts does not show: name that";
+    if (job.named && text.starts_with("#!")) follow_script(job, text, report);
+  }
+
+  void follow_script(const Job &job, std::string_view text, FileReport &report) {
+    const Started started = started_by(job.path, text);
+    const bool relative = fs::path(job.path).is_relative();
+    for (const fs::path &program : started.programs)
+      add(relative ? program.lexically_proximate(fs::current_path()) : program, job.input, true);
+    if (!report.uses.empty()) return;
+    if (!started.unknown.empty())
+      report.unjudged = "it is a script, and " + started.unknown + ": name the program";
+    else if (started.programs.empty())
+      report.unjudged = "it is a script, and what it starts does not show: name the program";
   }
 
   const Options &options_;

@@ -12,10 +12,10 @@ namespace ibvexp::audit {
 namespace {
 
 // Which enum a word is of. Without entry point: the same in all.
-struct Word {
+struct KnownWord {
   std::string_view entry, field, owner;
 };
-constexpr auto known = std::to_array<Word>({
+constexpr auto known = std::to_array<KnownWord>({
     {"", "comp_mask_2", "ibv_exp_device_attr_comp_mask_2"},
     {"", "exp_create_flags", "ibv_exp_qp_create_flags"},
     {"", "qpg.qpg_type", "ibv_exp_qpg_type"},
@@ -71,7 +71,7 @@ constexpr bool belongs(const detail::Valued &v, std::string_view owner) {
 }
 
 // An enum without rows would leave its words unnamed for ever.
-static_assert(std::all_of(known.begin(), known.end(), [](const Word &word) {
+static_assert(std::all_of(known.begin(), known.end(), [](const KnownWord &word) {
   return std::any_of(detail::values.begin(), detail::values.end(),
                      [&](const auto &v) { return belongs(v, word.owner); });
 }));
@@ -110,7 +110,7 @@ std::string name_word(std::string_view entry, std::string_view text) {
   const std::size_t space = text.find(" 0x");
   if (space == std::string_view::npos) return std::string(text);
   const std::string_view field = text.substr(0, space), digits = text.substr(space + 3);
-  const auto found = std::find_if(known.begin(), known.end(), [&](const Word &word) {
+  const auto found = std::find_if(known.begin(), known.end(), [&](const KnownWord &word) {
     return word.field == field && (word.entry.empty() || word.entry == entry);
   });
   std::uint64_t number = 0;
