@@ -21,6 +21,7 @@
 #include "tool/known.h"
 #include "tool/libraries.h"
 #include "tool/loaded.h"
+#include "tool/plural.h"
 #include "tool/program.h"
 
 namespace ibvexp::tool {
@@ -118,7 +119,7 @@ void print_rows(const std::vector<RowHere> &rows, bool all) {
   for (const Word word : columns) fmt::print("  {:<8} {}\n", name_of(word), info(word).meaning);
   if (!upgrades.empty()) fmt::print("\nMore with\n");
   for (const auto &[what, names] : upgrades) {
-    fmt::print("  {} ({} row{})\n", what, names.size(), names.size() == 1 ? "" : "s");
+    fmt::print("  {} ({})\n", what, plural(names.size(), "row"));
     for (const std::string_view name : names) fmt::print("       {}\n", name);
   }
   if (!all) {

@@ -20,6 +20,7 @@
 #include "tool/command.h"
 #include "tool/libraries.h"
 #include "tool/own_machine.h"
+#include "tool/plural.h"
 #include "tool/verify.h"
 #include "tool/verify_peer.h"
 #include "tool/verify_run.h"
@@ -126,8 +127,8 @@ std::string heading(const Report &r) {
                      system.empty() ? "" : " (" + system + ")", device);
 }
 
-std::array<int, 3> count(const Report &r) {
-  std::array<int, 3> out{};
+std::array<std::size_t, 3> count(const Report &r) {
+  std::array<std::size_t, 3> out{};
   for (const auto &[name, row] : r.rows) ++out[static_cast<std::size_t>(row.judgement)];
   return out;
 }
@@ -153,10 +154,10 @@ std::string as_text(const Report &r) {
   const auto passed = std::count_if(r.found.begin(), r.found.end(), [](const Check &c) {
     return c.outcome == verify::Outcome::passed;
   });
-  out += fmt::format("{} checks, {} passed\n", r.found.size(), passed);
+  out += fmt::format("{}, {} passed\n", plural(r.found.size(), "check"), passed);
   const auto counts = count(r);
   for (std::size_t j = 0; j < counts.size(); ++j)
-    out += fmt::format("{:>6} rows {}\n", counts[j], judgement_names[j]);
+    out += fmt::format("{:>6} {}\n", counts[j], in_words(static_cast<Judgement>(j), counts[j]));
   for (const Judgement j : {Judgement::differs, Judgement::absent, Judgement::as_expected}) {
     if (counts[static_cast<std::size_t>(j)] == 0) continue;
     out += fmt::format("\nRows: {}\n", judgement_names[static_cast<std::size_t>(j)]);

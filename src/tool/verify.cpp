@@ -9,6 +9,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tool/plural.h"
+
 namespace ibvexp::tool::verify {
 
 namespace {
@@ -120,6 +122,13 @@ std::string distribution(std::istream &os_release) {
     std::erase(*value, '\'');
   }
   return id.empty() || version.empty() ? id : id + " " + version;
+}
+
+std::string in_words(Judgement j, std::size_t rows) {
+  const std::string_view words = j == Judgement::differs && rows != 1
+                                     ? "differ"
+                                     : judgement_names[static_cast<std::size_t>(j)];
+  return fmt::format("{} {}", noun(rows, "row"), words);
 }
 
 std::map<std::string, RowResult> judge(const std::vector<Check> &expected,

@@ -48,6 +48,8 @@ enum class Judgement {
   absent,  // the device or the installed rdma-core does not have it
 };
 inline constexpr const char *judgement_names[] = {"as on the software HCA", "differs", "not there"};
+// Behind the number of rows: "row differs" of 1, "rows differ" of others.
+std::string in_words(Judgement judgement, std::size_t rows);
 
 struct RowResult {
   Judgement judgement = Judgement::as_expected;

@@ -63,6 +63,17 @@ def trouble(tool, folder):
         yield "nowhere.c"
 
 
+def numbers(tool, folder):
+    """Counts in words that fit the number."""
+    source = Path(folder, "one.c")
+    for uses in 1, 2:
+        source.write_text("#include <infiniband/verbs_exp.h>\n" + "".join(
+            f"int f{n}(void) {{ return IBV_EXP_QP_STATE; }}\n" for n in range(uses)))
+        said = migrate(tool, source).stderr
+        if f"{uses} of {uses} use{'s' if uses > 1 else ''} converted" not in said:
+            yield f"one.c: {said}"
+
+
 def fails_afterwards(tool, folder):
     """What would no longer compile is not written."""
     source = Path(folder, "size.c")
@@ -251,7 +262,7 @@ def main():
         folder = os.path.realpath(folder)
         for name in sorted(STATUS):
             faults += check(tool, name, folder, "--update" in sys.argv)
-        for other in (trouble, fails_afterwards, no_helper, database, portable,
+        for other in (trouble, numbers, fails_afterwards, no_helper, database, portable,
                       second_pass, guarded, build, headers):
             sub = Path(folder, other.__name__)
             sub.mkdir()

@@ -56,6 +56,13 @@ TEST_CASE("results are read, and what ended the process is a failure") {
   CHECK(read_results("", "f").empty());
 }
 
+TEST_CASE("the words for rows fit their number") {
+  CHECK(in_words(Judgement::differs, 1) == "row differs");
+  CHECK(in_words(Judgement::differs, 0) == "rows differ");
+  CHECK(in_words(Judgement::as_expected, 1) == "row as on the software HCA");
+  CHECK(in_words(Judgement::absent, 2) == "rows not there");
+}
+
 TEST_CASE("a row is judged by the checks that name it") {
   const std::vector<Check> expected = {check("one", {}, Outcome::passed),
                                        check("two", {}, Outcome::passed),

@@ -59,6 +59,8 @@ class Verify(unittest.TestCase):
         (check,) = rows["ibv_exp_query_gid_attr"]["checks"]
         self.assertIn("GID", check["name"])
         self.assertIn("objects_test.cpp:", check["failed"])
+        differ = sum(r["judgement"] == "differs" for r in rows.values())
+        self.assertRegex(done.stdout, rf"\n *{differ} {'row differs' if differ == 1 else 'rows differ'}\n")
         suite = xml.etree.ElementTree.fromstring(written["junit"])
         self.assertNotEqual(suite.get("failures"), "0")
 
@@ -120,6 +122,7 @@ class Verify(unittest.TestCase):
                                                    SOFTHCA_CONFIG=config.name)
         self.assertEqual((done.returncode, served), (1, 0), done.stdout + done.stderr)
         self.assertIn("this side: exit status 1", done.stdout)
+        self.assertIn("\n1 check, 0 passed\n", done.stdout)
         suite = xml.etree.ElementTree.fromstring(written["junit"])
         self.assertEqual(suite.get("failures"), "1")
 

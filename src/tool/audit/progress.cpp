@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "tool/plural.h"
+
 namespace ibvexp::audit {
 
 ProgressBar::ProgressBar() {
@@ -25,10 +27,10 @@ void ProgressBar::show(std::size_t done, std::size_t total) {
   constexpr std::size_t width = 30;
   // Libraries join while others are read: the bar waits for them.
   if (total != 0) filled_ = std::max(filled_, width * done / total);
-  if (total == 0) fmt::print(stderr, "\r\033[K{} files read", done);
+  if (total == 0) fmt::print(stderr, "\r\033[K{} read", tool::plural(done, "file"));
   else
-    fmt::print(stderr, "\r\033[K[{:<{}}] {} of {} files", std::string(filled_, '#'), width, done,
-               total);
+    fmt::print(stderr, "\r\033[K[{:<{}}] {} of {}", std::string(filled_, '#'), width, done,
+               tool::plural(total, "file"));
   std::fflush(stderr);
   shown_ = true;
 }

@@ -7,6 +7,7 @@
 #include "tool/audit/printable.h"
 #include "tool/audit/totals.h"
 #include "tool/audit/verdict.h"
+#include "tool/plural.h"
 
 namespace ibvexp::audit {
 namespace {
@@ -62,16 +63,11 @@ class Table {
     print("\n");
   }
 
-  static std::string plural(std::size_t n, std::string_view one, std::string_view many = {}) {
-    return fmt::format("{} {}{}", n, n == 1 || many.empty() ? one : many,
-                       n == 1 || !many.empty() ? "" : "s");
-  }
-
   static std::string position(const Use &u) {
     if (u.address != 0)
       return fmt::format("{:#x}{}{}{}", u.address, u.where.empty() ? "" : " in ", u.where,
                          u.source.empty() ? "" : fmt::format(" ({}:{})", u.source, u.line));
-    if (u.evidence == Evidence::trace) return plural(u.count, "call");
+    if (u.evidence == Evidence::trace) return tool::plural(u.count, "call");
     if (u.line != 0) return std::to_string(u.line);
     return std::string(name_of(u.evidence));
   }
@@ -146,10 +142,11 @@ class Table {
 
   void summary(const Report &report) {
     const Totals t = totals(report);
-    std::string read = fmt::format(
-        "Read {}, {}, {}, {} in {:.1f} s", plural(report.sources, "source"),
-        plural(report.build_files, "build file"), plural(report.binaries, "binary", "binaries"),
-        plural(report.traces, "trace"), report.seconds);
+    std::string read =
+        fmt::format("Read {}, {}, {}, {} in {:.1f} s", tool::plural(report.sources, "source"),
+                    tool::plural(report.build_files, "build file"),
+                    tool::plural(report.binaries, "binary", "binaries"),
+                    tool::plural(report.traces, "trace"), report.seconds);
     if (t.uses != 0 && report.read() > t.files)
       read += fmt::format("; {} without experimental verbs", report.read() - t.files);
     if (report.unjudged() != 0) read += fmt::format("; {} not judged", report.unjudged());
@@ -160,7 +157,7 @@ class Table {
             report.errors() + report.unjudged() != 0 ? " in what could be judged" : "");
       return;
     }
-    print("{} in {}:", plural(t.uses, "use"), plural(t.files, "file"));
+    print("{} in {}:", tool::plural(t.uses, "use"), tool::plural(t.files, "file"));
     for (std::size_t i = 0; i < t.by_severity.size(); ++i)
       if (t.by_severity[i] != 0)
         print("  {} {}", t.by_severity[i], severity(static_cast<Severity>(i)));

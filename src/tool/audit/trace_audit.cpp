@@ -10,6 +10,7 @@
 #include "tool/audit/call_sites.h"
 #include "tool/audit/subjects.h"
 #include "tool/audit/trace_words.h"
+#include "tool/plural.h"
 
 namespace ibvexp::audit {
 namespace {
@@ -56,8 +57,9 @@ Use use_of(const std::string &name, const Sums &sums, CallSites &sites) {
   else if (use.severity == Severity::works) use.severity = Severity::refused;
   use.count = sums.calls;
   use.where = sums.process->at("program");
-  use.detail = fmt::format("{} successes, {} refusals, {} failures", sums.successes, sums.refusals,
-                           sums.failures);
+  use.detail =
+      fmt::format("{}, {}, {}", tool::plural(sums.successes, "success", "successes"),
+                  tool::plural(sums.refusals, "refusal"), tool::plural(sums.failures, "failure"));
   if (sums.processes > 1) use.detail += fmt::format(", in {} processes", sums.processes);
   for (const char *which : {"first_refusal", "first_call"}) {
     if (!sums.row->contains(which)) continue;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tool/audit/subjects.h"
+#include "tool/plural.h"
 
 namespace ibvexp::audit {
 namespace {
@@ -127,8 +128,7 @@ class Judge {
       out += fmt::format(" (on structures of libmlx5{}{})", program_.layout.empty() ? "" : " ",
                          program_.layout);
     if (const auto off = names(Severity::refused); !off.empty())
-      out += fmt::format(", {} feature{} off: {}", off.size(), off.size() == 1 ? "" : "s",
-                         listed(off));
+      out += fmt::format(", {} off: {}", tool::plural(off.size(), "feature"), listed(off));
     if (const auto more = names(Severity::beyond); !program_.switches.empty())
       out += fmt::format("{} --beyond {} adds {}", names(Severity::refused).empty() ? "," : ";",
                          fmt::join(program_.switches, ","), listed(more));

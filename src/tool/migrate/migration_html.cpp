@@ -6,6 +6,7 @@
 
 #include "tool/migrate/migration_report.h"
 #include "tool/migrate/rules.h"
+#include "tool/plural.h"
 
 namespace ibvexp::migrate {
 
@@ -62,15 +63,16 @@ std::string as_html(const Outcome &outcome) {
   const Count sum = count(outcome.files);
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=en><meta charset=utf-8><title>ibvexp migrate</title>"
-      "<style>{}</style>\n<h1>ibvexp migrate</h1>\n<p>{} of {} uses converted ({:.1f}&nbsp;%), {} "
+      "<style>{}</style>\n<h1>ibvexp migrate</h1>\n<p>{} of {} converted ({:.1f}&nbsp;%), {} "
       "left to do by hand, {} more not compiled with these flags.</p>\n",
-      style, sum.converted(), sum.uses, sum.percent(), sum.left, sum.not_compiled);
+      style, sum.converted(), tool::plural(sum.uses, "use"), sum.percent(), sum.left,
+      sum.not_compiled);
   for (const auto *list : {&outcome.unread, &outcome.failing})
     for (const std::string &error : *list) out += "<p><code>" + escaped(error) + "</code></p>\n";
   for (const auto &[path, file] : outcome.files)
     out += table(path, file,
-                 fmt::format("{} of {} uses", file.places().size() - file.left_places(),
-                             file.places().size()));
+                 fmt::format("{} of {}", file.places().size() - file.left_places(),
+                             tool::plural(file.places().size(), "use")));
   for (const auto &[path, file] : outcome.build_files) out += table(path, file, "build file");
   return out + "</html>\n";
 }

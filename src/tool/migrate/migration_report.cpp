@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tool/migrate/rules.h"
+#include "tool/plural.h"
 
 namespace ibvexp::migrate {
 
@@ -81,16 +82,18 @@ std::string summary(const Outcome &outcome) {
                            id_of(finding.kind), finding.legacy, advice(finding));
   for (const std::string &failure : outcome.failing) out += failure + "\n";
   const Count sum = count(outcome.files);
-  out += fmt::format("{} of {} uses converted ({:.1f} %), {} left to do by hand\n", sum.converted(),
-                     sum.uses, sum.percent(), sum.left);
+  out += fmt::format("{} of {} converted ({:.1f} %), {} left to do by hand\n", sum.converted(),
+                     tool::plural(sum.uses, "use"), sum.percent(), sum.left);
   if (sum.lost != 0)
     out += fmt::format("{} removed with something that the program asked for ({})\n", sum.lost,
                        id_of(Kind::lost));
   if (sum.not_compiled != 0)
-    out += fmt::format("{} more are not compiled with these flags\n", sum.not_compiled);
+    out += fmt::format("{} more {} not compiled with these flags\n", sum.not_compiled,
+                       tool::noun(sum.not_compiled, "is", "are"));
   const std::size_t lines = build_lines(outcome.build_files), left = left_in(outcome.build_files);
   if (lines + left != 0)
-    out += fmt::format("build files: {} of {} lines converted\n", lines, lines + left);
+    out +=
+        fmt::format("build files: {} of {} converted\n", lines, tool::plural(lines + left, "line"));
   if (outcome.needs_mlx5) out += "link the result with -lmlx5 -libverbs\n";
   if (sum.findings == 0 && outcome.failing.empty())
     out += "compiles without the experimental header\n";
