@@ -3,6 +3,7 @@
 
 #include <catch.h>
 
+#include "table/compat.h"
 #include "tool/migrate/conditions.h"
 #include "tool/migrate/rules.h"
 
@@ -70,6 +71,25 @@ TEST_CASE("a use that no edit reaches was not compiled") {
   CHECK(file.result() ==
         "#if 0\n\t/* IBVEXP1104 OLD: not compiled with these flags; run ibvexp migrate again with "
         "flags that compile it */\n\tOLD;\n#endif\nNEW;\n");
+}
+
+TEST_CASE("what only a switch serves is looked up in the matrix") {
+  CHECK(advice(std::string_view("ibv_exp_post_task")) ==
+        "has no successor in rdma-core; libibverbs_exp serves it with IBVEXP_BEYOND=cross_channel "
+        "only, see ibvexp matrix ibv_exp_post_task");
+  CHECK(advice(std::string_view("ibv_exp_post_srq_ops"))
+            .starts_with("rdma-core has ibv_create_srq_ex(IBV_SRQT_TM) / ibv_post_srq_ops; "
+                         "libibverbs_exp serves it with IBVEXP_BEYOND=tag_matching only"));
+  for (const ibvexp::Feature &f : ibvexp::features)
+    if (f.answer.verdict == ibvexp::Verdict::beyond)
+      CHECK(advice(f.name).ends_with(std::string("ibvexp matrix ").append(f.name)));
+}
+
+TEST_CASE("what this library does by itself is no successor") {
+  CHECK(advice(std::string_view("ibv_exp_release_intf")) ==
+        "ibvexp matrix ibv_exp_release_intf says what became of it");
+  CHECK(
+      advice(std::string_view("ibv_exp_create_cq")).starts_with("rdma-core has ibv_create_cq_ex"));
 }
 
 TEST_CASE("a comment stands once, however often it is asked for") {

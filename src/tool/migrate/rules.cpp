@@ -118,6 +118,17 @@ bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
+// Whether a row's target is what a program may call or name itself.
+bool is_public(std::string_view target, Verdict verdict) {
+  if (target.empty() || target.starts_with('(')) return false;
+  if (has_word(target, "our") || has_word(target, "ours")) return false;
+  if (verdict != Verdict::beyond) return true;
+  // Of the rows that are refused by default, most say how a switch does it.
+  for (const std::string_view prefix : {"ibv_", "IBV_", "mlx5dv_", "MLX5DV_"})
+    if (target.starts_with(prefix)) return true;
+  return false;
+}
+
 }  // namespace
 
 bool is_legacy(std::string_view name) {
@@ -210,10 +221,17 @@ std::string advice(std::string_view legacy) {
   if (const Entry *row = find_entry(legacy)) answer = &row->answer;
   else if (const Feature *feature = find_feature(legacy)) answer = &feature->answer;
   if (answer == nullptr) return "no successor is known; docs/migrating.md has examples";
-  if (!answer->target.empty() && !answer->target.starts_with("("))
-    return fmt::format("rdma-core has {}", answer->target);
+  std::string successor;
+  if (is_public(answer->target, answer->verdict))
+    successor = fmt::format("rdma-core has {}", answer->target);
+  if (answer->verdict == Verdict::beyond)
+    return fmt::format(
+        "{}; libibverbs_exp serves it with IBVEXP_BEYOND={} only, see ibvexp matrix {}",
+        successor.empty() ? "has no successor in rdma-core" : successor, name_of(answer->beyond),
+        legacy);
+  if (!successor.empty()) return successor;
   if (answer->verdict == Verdict::unsupported) return "has no successor in rdma-core";
-  return fmt::format("ibvexp matrix {} says what replaces it", legacy);
+  return fmt::format("ibvexp matrix {} says what became of it", legacy);
 }
 
 }  // namespace ibvexp::migrate
