@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "tool/audit/audit.h"
@@ -53,8 +54,17 @@ AboutProgram examine_program(const Words &command) {
   const std::string file = find_program(command.front()).string();
   AboutProgram out{file, {}, {}};
   const audit::Report report = audit::run({.paths = {file}, .exclude = {}, .recursive = true}, {});
-  for (const audit::Program &p : audit::judge(report))
-    if (p.name == file) out.verdict = p.sentence;
+  // A script stands for what it starts. Libraries are part of their program.
+  std::set<std::string> named;
+  for (const audit::FileReport &f : report.files)
+    if (f.named) named.insert(f.path);
+  for (const audit::Program &p : audit::judge(report)) {
+    if (!named.contains(p.name)) continue;
+    if (!out.verdict.empty()) out.verdict += "; ";
+    if (p.name != file) out.verdict += fmt::format("it starts {}: ", p.name);
+    out.verdict += p.sentence;
+  }
+  if (out.verdict.empty()) out.verdict = "uses no experimental verbs";
   for (const Known &k : known_about(loaded_with(file), command)) out.known.push_back(k.sentence());
   return out;
 }

@@ -115,6 +115,19 @@ class Doctor(Base):
         self.assertNotIn("beyond", here)
         return report
 
+    def test_scripts_stand_for_what_they_start(self):
+        shutil.copy("/bin/true", self.file("prog"))
+        for text, verdict in (("./prog -v", f"it starts {self.folder.name}/prog: uses no experimental verbs"),
+                              ("$PROGRAM", "not judged: it is a script, and what $PROGRAM starts does not show"),
+                              ("./prog\n$PROGRAM", "not judged: ")):
+            script = self.file("script", f"#!/bin/sh\n{text}\n".encode())
+            done = self.ibvexp("doctor", script)
+            self.assertIn(f"\nProgram {script}\n  {verdict}", done.stdout)
+        verdict = json.loads(self.ibvexp("doctor", "--json", script).stdout)["program"]["verdict"]
+        self.assertRegex(verdict, f"^not judged: .*; it starts {self.folder.name}/prog: uses no")
+        words = self.ibvexp("doctor", self.file("words", b"one two\n")).stdout
+        self.assertIn("words\n  uses no experimental verbs\n", words)
+
     def test_no_device(self):
         if os.path.exists("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
             self.skipTest("there is a device")
