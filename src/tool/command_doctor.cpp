@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -43,6 +44,11 @@ struct DoctorOptions {
 
 constexpr std::array columns = {Word::works,   Word::off,    Word::device,
                                 Word::upgrade, Word::beyond, Word::refused};
+
+constexpr std::size_t title_width =
+    std::max_element(families.begin(), families.end(), [](const auto &a, const auto &b) {
+      return a.title.size() < b.title.size();
+    }) -> title.size();
 
 // What can be said of one program before it runs.
 struct AboutProgram {
@@ -104,8 +110,8 @@ void print_devices(const System &system) {
 }
 
 void print_rows(const std::vector<RowHere> &rows, bool all) {
-  fmt::print("\nRows of the matrix here\n  {:<28}", "");
-  for (const Word word : columns) fmt::print("{:>9}", name_of(word));
+  fmt::print("\nRows of the matrix here\n  {:<{}}", "", title_width);
+  for (const Word word : columns) fmt::print("{:>8}", name_of(word));
   fmt::print("\n");
   std::array<std::array<int, all_words.size()>, families.size()> counts{};
   std::array<int, all_words.size()> sum{};
@@ -116,15 +122,14 @@ void print_rows(const std::vector<RowHere> &rows, bool all) {
     if (r.here == Word::upgrade || r.here == Word::beyond) upgrades[r.advice].push_back(r.name);
   }
   const auto line = [](std::string_view title, const auto &numbers) {
-    fmt::print("  {:<28}", title);
+    fmt::print("  {:<{}}", title, title_width);
     for (const Word word : columns) {
       const int n = numbers[static_cast<std::size_t>(word)];
-      fmt::print("{:>9}", n == 0 ? "." : std::to_string(n));
+      fmt::print("{:>8}", n == 0 ? "." : std::to_string(n));
     }
     fmt::print("\n");
   };
-  for (std::size_t f = 0; f < families.size(); ++f)
-    line(families[f].title.substr(0, 28), counts[f]);
+  for (std::size_t f = 0; f < families.size(); ++f) line(families[f].title, counts[f]);
   line("all", sum);
   for (const Word word : columns) fmt::print("  {:<8} {}\n", name_of(word), info(word).meaning);
   if (!upgrades.empty()) fmt::print("\nMore with\n");

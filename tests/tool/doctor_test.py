@@ -94,6 +94,9 @@ class Doctor(Base):
         self.assertTrue(done.stdout.startswith("Legacy programs work here: mlx5_0 (emulated ConnectX-6)"))
         for words in "rdma-core", "libmlx5.so.1: release", "MLX5_SINGLE_THREADED=1", "ConnectX-6":
             self.assertIn(words, done.stdout)
+        table = self.ibvexp("doctor").stdout.split("\nRows of the matrix here\n")[1].split("\n  works  ")[0]
+        self.assertIn("\n  Shared receive queues and tag matching  ", table)
+        self.assertLessEqual(max(map(len, table.splitlines())), 100)
 
     def concluded(self, status, outcome, what, advice, *options, **more):
         """Both forms say the same, and no row is called working."""
