@@ -1,16 +1,14 @@
 // ibvexp: the command-line tool of libibverbs_exp.
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <string_view>
 
-#include "base/nearest.h"
 #include "tool/command.h"
 #include "tool/start/hidden.h"
+#include "tool/usage.h"
 
 namespace ibvexp::tool {
 
@@ -43,34 +41,6 @@ int begin_of_program(const CLI::App &app, int argc, char **argv) {
   return argc;
 }
 
-// The first word that is neither a command nor an option, and what it may stand for.
-int unknown_word(const CLI::App &app, const std::string &word) {
-  const CLI::App *command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  const bool is_option = word.starts_with('-');
-  std::vector<std::string> known;
-  if (is_option) {
-    for (const CLI::Option *option : command->get_options())
-      for (const std::string &name : option->get_lnames()) known.push_back("--" + name);
-  } else {
-    for (const CLI::App *other : command->get_subcommands({})) known.push_back(other->get_name());
-  }
-  const std::string asked = word.substr(0, word.find('='));
-  std::string meant(
-      nearest(asked, known, [](const std::string &name) { return std::string_view(name); }));
-  std::error_code error;
-  if (meant.empty() && !is_option && command == &app &&
-      std::filesystem::is_regular_file(word, error))
-    meant = "ibvexp run -- " + word;
-  fmt::print(stderr, "ibvexp: unknown {} {}{}\n{} --help lists what there is\n",
-             is_option       ? "option"
-             : known.empty() ? "argument"
-                             : "command",
-             word, meant.empty() ? "" : "; did you mean " + meant + "?",
-             command == &app ? app.get_name() : app.get_name() + " " + command->get_name());
-  return exit_trouble;
-}
-
 int run(int argc, char **argv) {
   CLI::App app("Experimental verbs (ibv_exp_*) on today's rdma-core", "ibvexp");
   app.set_version_flag("--version", "ibvexp " IBVEXP_VERSION);
@@ -94,10 +64,7 @@ int run(int argc, char **argv) {
   try {
     app.parse(own, argv);
   } catch (const CLI::ParseError &e) {
-    if (e.get_exit_code() != 0)
-      if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty())
-        return unknown_word(app, unknown.front());
-    return app.exit(e) == 0 ? exit_ok : exit_trouble;
+    return end_of_parsing(app, e);
   }
   return action();
 }

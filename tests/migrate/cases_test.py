@@ -59,8 +59,12 @@ def trouble(tool, folder):
     done = migrate(tool, source, "--write")
     if done.returncode != 2 or source.read_text() != text:
         yield f"broken.c: {done.returncode}: {source.read_text()}"
-    if migrate(tool, Path(folder, "nowhere.c")).returncode != 2:
-        yield "nowhere.c"
+    for words, said in ((["nowhere.c"], "ibvexp: migrate: SOURCES: File does not exist: nowhere.c"),
+                        (["--wirte", "broken.c"], "ibvexp: unknown option --wirte; did you mean --write?"),
+                        ([], "ibvexp: migrate: SOURCES is required")):
+        done = subprocess.run([os.path.abspath(tool), *words], capture_output=True, text=True, cwd=folder)
+        if done.returncode != 2 or done.stderr != f"{said}\nibvexp migrate --help lists what there is\n":
+            yield f"{words}: {done.returncode}: {done.stderr}"
 
 
 def numbers(tool, folder):

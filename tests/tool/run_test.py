@@ -494,10 +494,19 @@ class Run(Base):
                 (["run", "--devise", "soft", "true"], "unknown option --devise; did you mean --device?"),
                 (["audit", "--fail_on=refused", "x"],
                  "unknown option --fail_on=refused; did you mean --fail-on?"),
-                (["matrix", "--xyzzy"], "unknown option --xyzzy")):
+                (["matrix", "--xyzzy"], "unknown option --xyzzy"),
+                ([], "a command is required"),
+                (["fabric"], "fabric: a command is required"),
+                (["run"], "run: PROGRAM is required"),
+                (["audit", "--format", "txt", "x"],
+                 "audit: --format: txt not in {table,json,sarif,html,gcc,github,md,csv}"),
+                (["fabric", "clean", "--al"], "unknown option --al")):
             done = self.ibvexp(*words)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
-            self.assertEqual(done.stderr.splitlines()[0], "ibvexp: " + line)
+            first, second = done.stderr.splitlines()
+            self.assertEqual(first, "ibvexp: " + line)
+            self.assertRegex(second, r"^ibvexp( [a-z]+)* --help lists what there is$")
+        self.assertEqual(second, "ibvexp fabric clean --help lists what there is")
         self.refused(2, 'unknown feature "nops", did you mean nop?', "--beyond", "nops", "--", "true")
 
     def known(self, *functions):

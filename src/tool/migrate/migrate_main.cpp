@@ -6,19 +6,23 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "tool/command.h"
 #include "tool/migrate/migration_report.h"
 #include "tool/migrate/session.h"
 #include "tool/migrate/unified_diff.h"
+#include "tool/usage.h"
 #include "tool/write_file.h"
 
 namespace fs = std::filesystem;
 using namespace ibvexp::migrate;
+using ibvexp::tool::end_of_parsing;
 using ibvexp::tool::write_file;
 
 namespace {
 
-// As those of ibvexp, see tool/command.h.
-constexpr int exit_ok = 0, exit_findings = 1, exit_trouble = 2;
+using ibvexp::tool::exit_findings;
+using ibvexp::tool::exit_ok;
+using ibvexp::tool::exit_trouble;
 
 // Headers lie where they are installed, or in the source tree for its tests.
 std::string folder_of(const char *header, const char *in_source, const char *installed) {
@@ -112,7 +116,7 @@ int run(int argc, char **argv) {
   Choice choice;
   CLI::App app("Rewrites C and C++ sources from the experimental verbs to rdma-core's",
                "ibvexp migrate");
-  app.add_option("sources", choice.options.sources, "Sources; headers beside them change too")
+  app.add_option("SOURCES", choice.options.sources, "Sources; headers beside them change too")
       ->required()
       ->check(CLI::ExistingFile);
   app.add_option("-p", choice.options.build_dir, "Folder of compile_commands.json")
@@ -145,7 +149,7 @@ int run(int argc, char **argv) {
   try {
     app.parse(own);
   } catch (const CLI::ParseError &e) {
-    return app.exit(e) == 0 ? exit_ok : exit_trouble;
+    return end_of_parsing(app, e);
   }
   return act(std::move(choice));
 }
