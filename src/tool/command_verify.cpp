@@ -1,7 +1,7 @@
 // ibvexp verify: the end-to-end checks of the library, run on a device of this
 // machine and compared with the software HCA. The report says nothing of the site:
 // no host names, addresses, GUIDs or values of memory.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +17,7 @@
 #include <pugixml.hpp>
 #include <sstream>
 
+#include "base/nearest.h"
 #include "tool/command.h"
 #include "tool/libraries.h"
 #include "tool/own_machine.h"
@@ -24,6 +25,7 @@
 #include "tool/verify.h"
 #include "tool/verify_peer.h"
 #include "tool/verify_run.h"
+#include "tool/words.h"
 #include "tool/write_file.h"
 
 namespace fs = std::filesystem;
@@ -53,9 +55,7 @@ std::vector<Check> run_checks(const VerifyOptions &o, const Target &target, cons
     const Environment environment =
         environment_of(target, fmt::format("verify-{}-{}", getpid(), file.name), file.beyond);
     const fs::path results = folder.path / (file.name + ".xml");
-    fmt::print(stderr, "\rverify: {:<20} {:<20}", target.soft ? "the software HCA" : target.device,
-               file.name);
-    std::fflush(stderr);
+    show_progress(target, file.name);
     run_quietly(environment,
                 {program.string(), "-r", "xml", "-o", results.string(),
                  fmt::format("[#{}_test]", file.name)},
@@ -63,8 +63,25 @@ std::vector<Check> run_checks(const VerifyOptions &o, const Target &target, cons
     for (Check &check : read_results(read_file(results), file.name))
       out.push_back(std::move(check));
   }
-  fmt::print(stderr, "\r{:60}\r", "");
+  show_progress(target, {});
   return out;
+}
+
+// Whether there are checks of that name. Throws std::runtime_error.
+void check_only(const VerifyOptions &o) {
+  if (o.only.empty()) return;
+  std::vector<std::string> known;
+  if (o.two_hosts())
+    for (const Pair &pair : read_pairs(find_pairs())) known.push_back(pair.name);
+  else
+    for (const CheckFile &file : read_manifest(find_checks().string() + ".txt"))
+      known.push_back(file.name);
+  if (std::find(known.begin(), known.end(), o.only) != known.end()) return;
+  const std::string_view meant =
+      nearest(o.only, known, [](const std::string &name) { return std::string_view(name); });
+  throw std::runtime_error(fmt::format(
+      "--only: no checks \"{}\"{}; there are: {}", o.only,
+      meant.empty() ? "" : fmt::format(", did you mean {}?", meant), fmt::join(known, " ")));
 }
 
 // What doctor says, in a process of its own: the software HCA has to be preloaded.
@@ -243,6 +260,7 @@ void compare_with_peer(Report &report, const VerifyOptions &o, const Target &tar
 }
 
 int run(const VerifyOptions &o) {
+  check_only(o);
   const Folder folder;
   Target target{o.device == "soft", o.device == "soft" ? "" : o.device, o.link};
   for (const std::string &file : {o.report, o.json, o.junit})
@@ -278,7 +296,10 @@ int run(const VerifyOptions &o) {
     for (Check &c : run_checks(o, target, folder)) report.found.push_back(std::move(c));
     if (!target.soft) report.expected = run_checks(o, {true, "", link}, folder);
   }
-  if (report.found.empty()) throw std::runtime_error("no checks were run");
+  if (report.found.empty())
+    throw std::runtime_error(fmt::format("no checks{} are for link layer {}",
+                                         o.only.empty() ? "" : " of " + o.only,
+                                         fmt::join(links, ", ")));
   if (target.soft) {
     report.expected = report.found;
     for (Check &c : report.expected) c.outcome = verify::Outcome::passed;

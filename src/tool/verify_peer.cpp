@@ -314,12 +314,10 @@ std::vector<Check> run_with_peer(const Target &target, const PeerOptions &option
   for (const Pair &pair : read_pairs(find_pairs())) {
     if (std::find(pair.links.begin(), pair.links.end(), target.link) == pair.links.end()) continue;
     if (!options.only.empty() && options.only != pair.name) continue;
-    fmt::print(stderr, "\rverify: {:<20} {:<20}", target.soft ? "the software HCA" : target.device,
-               pair.name);
-    std::fflush(stderr);
+    show_progress(target, pair.name);
     out.push_back(run_pair(peer, pair, target, options, fabric, folder));
   }
-  fmt::print(stderr, "\r{:60}\r", "");
+  show_progress(target, {});
   return out;
 }
 

@@ -2,10 +2,14 @@
 
 #include <fmt/core.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 #include "tool/child.h"
 #include "tool/libraries.h"
@@ -61,6 +65,16 @@ std::vector<std::string> quiet_command(const Environment &variables,
 int run_quietly(const Environment &variables, const std::vector<std::string> &command, int seconds,
                 const fs::path &output) {
   return run_program("/bin/sh", quiet_command(variables, command, seconds, output));
+}
+
+void show_progress(const Target &target, const std::string &name) {
+  const char *type = std::getenv("TERM");
+  if (isatty(STDERR_FILENO) == 0 || (type != nullptr && std::string_view(type) == "dumb")) return;
+  if (name.empty()) fmt::print(stderr, "\r{:60}\r", "");
+  else
+    fmt::print(stderr, "\rverify: {:<20} {:<20}", target.soft ? "the software HCA" : target.device,
+               name);
+  std::fflush(stderr);
 }
 
 }  // namespace ibvexp::tool::verify

@@ -41,4 +41,7 @@ std::vector<std::string> quiet_command(const Environment &variables,
 int run_quietly(const Environment &variables, const std::vector<std::string> &command, int seconds,
                 const std::filesystem::path &output);
 
+// On a terminal, one line of what runs; without a name the line goes.
+void show_progress(const Target &target, const std::string &name);
+
 }  // namespace ibvexp::tool::verify

@@ -33,7 +33,7 @@ class Verify(unittest.TestCase):
     def test_the_software_hca_is_as_expected(self):
         # A variable that the library does not have, of a CI job: doctor has a line about it on standard error.
         done, written = self.verify("--device", "soft", "--link", "ib", "--only", "objects", IBVEXP_IMAGE="ours")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         self.assertEqual(written["report"], done.stdout)
         rows = {r["name"]: r for r in json.loads(written["json"])["rows"]}
         self.assertEqual(rows["ibv_exp_query_gid_attr"]["judgement"], "as on the software HCA")
@@ -74,6 +74,15 @@ class Verify(unittest.TestCase):
         self.assertEqual(rows["IBV_EXP_DEVICE_DC_TRANSPORT"], "not there")
         self.assertEqual(rows["ibv_exp_create_dct"], "not there")
         self.assertNotIn("differs", rows.values(), done.stdout)
+
+    def test_checks_that_there_are_not(self):
+        for options, said in ((["--only", "objcts"], 'no checks "objcts", did you mean objects?; there are: adversarial '),
+                              (["--only", "pingpong-cr", "--peer", "127.0.0.1"], "did you mean pingpong-rc?; there are: ping"),
+                              (["--only", "ethernet", "--link", "ib"], "no checks of ethernet are for link layer ib")):
+            done, written = self.verify("--device", "soft", *options)
+            self.assertEqual((done.returncode, done.stdout, written), (2, "", {}))
+            self.assertTrue(done.stderr.startswith("ibvexp: "), done.stderr)
+            self.assertIn(said, done.stderr)
 
     def test_no_device(self):
         if os.path.exists("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
