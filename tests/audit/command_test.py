@@ -342,7 +342,7 @@ class Traces(Audit):
         use, = report["files"][0]["uses"]
         self.assertEqual(use["count"], 7)
         self.assertIn("too wide", use["detail"])
-        self.assertIn("1 refusal,", use["detail"])
+        self.assertIn("6 successes, 1 refusal;", use["detail"])
         self.assertIn("/bin/app+0x12", use["detail"])  # which is no file
 
     def test_words_by_name(self):

@@ -47,6 +47,18 @@ struct Sums {
   const Json *process = nullptr, *row = nullptr;  // the first
 };
 
+// How calls ended, of the ways that occurred.
+std::string outcomes(const Sums &sums) {
+  std::string out;
+  const auto add = [&](std::uint64_t n, std::string_view one, std::string_view many) {
+    if (n != 0) out += (out.empty() ? "" : ", ") + tool::plural(n, one, many);
+  };
+  add(sums.successes, "success", "successes");
+  add(sums.refusals, "refusal", "refusals");
+  add(sums.failures, "failure", "failures");
+  return out.empty() ? "no call ended" : out;
+}
+
 Use use_of(const std::string &name, const Sums &sums, CallSites &sites) {
   const Subject *subject = subject_of(name);
   Use use = make_use(subject != nullptr ? *subject : unknown_name(name), Evidence::trace);
@@ -57,9 +69,7 @@ Use use_of(const std::string &name, const Sums &sums, CallSites &sites) {
   else if (use.severity == Severity::works) use.severity = Severity::refused;
   use.count = sums.calls;
   use.where = sums.process->at("program");
-  use.detail =
-      fmt::format("{}, {}, {}", tool::plural(sums.successes, "success", "successes"),
-                  tool::plural(sums.refusals, "refusal"), tool::plural(sums.failures, "failure"));
+  use.detail = outcomes(sums);
   if (sums.processes > 1) use.detail += fmt::format(", in {} processes", sums.processes);
   for (const char *which : {"first_refusal", "first_call"}) {
     if (!sums.row->contains(which)) continue;
