@@ -59,6 +59,16 @@ def trouble(tool, folder):
     done = migrate(tool, source, "--write")
     if done.returncode != 2 or source.read_text() != text:
         yield f"broken.c: {done.returncode}: {source.read_text()}"
+    Path(folder, "words").write_text("one two\n")
+    Path(folder, "none.c").write_text("int x;\n")
+    Path(folder, "gone.c").write_text('#include "gone.h"\n')
+    for words, status, said in ((["words"], 2, "words is no C or C++ source by its name"),
+                                (["none.c"], 0, "no experimental verbs in these sources"),
+                                (["gone.c"], 2, "(-- -I FOLDER)"),
+                                (["none.c", "-p", "."], 2, "there is no compile_commands.json in .")):
+        done = subprocess.run([os.path.abspath(tool), *words], capture_output=True, text=True, cwd=folder)
+        if done.returncode != status or said not in done.stderr or "100.0 %" in done.stderr:
+            yield f"{words}: {done.returncode}: {done.stderr}"
     for words, said in ((["nowhere.c"], "ibvexp: migrate: SOURCES: File does not exist: nowhere.c"),
                         (["--wirte", "broken.c"], "ibvexp: unknown option --wirte; did you mean --write?"),
                         ([], "ibvexp: migrate: SOURCES is required")):

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <stdexcept>
@@ -75,7 +76,23 @@ class Place {
   fs::path common_;
 };
 
+// Clang takes the language from the name, and says nothing of use where that fails.
+void check_languages(const Options &options) {
+  const auto chosen = [](const std::string &flag) { return flag.starts_with("-x"); };
+  if (!options.build_dir.empty() || std::any_of(options.flags.begin(), options.flags.end(), chosen))
+    return;
+  for (const std::string &source : options.sources) {
+    const std::string end = fs::path(source).extension();
+    const auto known = {".c",  ".C", ".cc", ".cpp", ".cxx", ".c++",
+                        ".cu", ".h", ".hh", ".hpp", ".hxx", ".i"};
+    if (std::find(known.begin(), known.end(), end) == known.end())
+      throw std::runtime_error(fmt::format(
+          "{} is no C or C++ source by its name; the language stands behind --: -- -xc", source));
+  }
+}
+
 int act(Choice choice) {
+  check_languages(choice.options);
   // Programs included <infiniband/verbs.h> alone: ours stands in front of rdma-core's.
   choice.options.headers = {folder_of("infiniband/mlx5_hw.h", "legacy", "libibverbs_exp-legacy"),
                             folder_of("infiniband/verbs_exp.h", ".", ".")};
@@ -88,6 +105,11 @@ int act(Choice choice) {
                choice.report.ends_with(".html") ? as_html(outcome) : as_json(outcome));
   if (!outcome.unread.empty()) {
     for (const std::string &error : outcome.unread) fmt::print(stderr, "{}\n", error);
+    if (std::any_of(outcome.unread.begin(), outcome.unread.end(),
+                    [](const std::string &error) { return error.ends_with("file not found"); }))
+      fmt::print(stderr,
+                 "ibvexp-migrate: folders of headers stand behind -- (-- -I FOLDER), or in the "
+                 "compile_commands.json of the folder that -p names\n");
     fmt::print(stderr, "ibvexp-migrate: nothing was changed\n");
     return exit_trouble;
   }

@@ -82,8 +82,10 @@ std::string summary(const Outcome &outcome) {
                            id_of(finding.kind), finding.legacy, advice(finding));
   for (const std::string &failure : outcome.failing) out += failure + "\n";
   const Count sum = count(outcome.files);
-  out += fmt::format("{} of {} converted ({:.1f} %), {} left to do by hand\n", sum.converted(),
-                     tool::plural(sum.uses, "use"), sum.percent(), sum.left);
+  if (sum.uses + sum.not_compiled == 0) out += "no experimental verbs in these sources\n";
+  else
+    out += fmt::format("{} of {} converted ({:.1f} %), {} left to do by hand\n", sum.converted(),
+                       tool::plural(sum.uses, "use"), sum.percent(), sum.left);
   if (sum.lost != 0)
     out += fmt::format("{} removed with something that the program asked for ({})\n", sum.lost,
                        id_of(Kind::lost));

@@ -230,6 +230,8 @@ std::unique_ptr<tooling::CompilationDatabase> database(const Options &options) {
     return std::make_unique<tooling::FixedCompilationDatabase>(".", options.flags);
   std::string error;
   auto found = tooling::CompilationDatabase::loadFromDirectory(options.build_dir, error);
+  if (!fs::exists(fs::path(options.build_dir) / "compile_commands.json"))
+    error = fmt::format("there is no compile_commands.json in {}", options.build_dir);
   if (!found) throw std::runtime_error(error);
   return found;
 }
