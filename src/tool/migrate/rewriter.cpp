@@ -187,6 +187,8 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     if (!is_legacy(chain.type)) return true;
     const auto to = modern_path(chain);
     const std::string legacy = chain.type + "." + chain.path();
+    const SetRule *rule = rules_.set(chain.type, chain.path());
+    if (rule != nullptr && initialise_by_function(*init, legacy, *rule)) return true;
     if (!to) leave(first, Kind::form, legacy);
     else if (to->empty()) note_losses(*init->getInit()), remove_initializer(*init, legacy);
     else if (*to != chain.path()) exchange_range(first, last, *to, Kind::member, legacy);
@@ -491,7 +493,8 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     return {piece.file, begin, end - begin};
   }
 
-  void remove_initializer(const DesignatedInitExpr &init, const std::string &legacy) {
+  void remove_initializer(const DesignatedInitExpr &init, const std::string &legacy,
+                          Kind kind = Kind::gone) {
     const auto piece = piece_of(context_, init.getSourceRange());
     File *file = piece ? file_of(*piece) : nullptr;
     if (file == nullptr || has_side_effects(context_, *init.getInit()))
@@ -507,13 +510,13 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       }
       if (text[end] == '}' && text.find_last_not_of(" \t\n", begin - 1) != std::string::npos &&
           text[text.find_last_not_of(" \t\n", begin - 1)] == '{')
-        return edit({piece->file, begin, end - begin}, "0", Kind::gone, legacy);
-      return edit({piece->file, begin, end - begin}, "", Kind::gone, legacy);
+        return edit({piece->file, begin, end - begin}, "0", kind, legacy);
+      return edit({piece->file, begin, end - begin}, "", kind, legacy);
     }
     const std::size_t before = text.find_last_not_of(" \t\n", begin - 1);
     if (text[before] == ',') begin = before;
     const bool only = text[before] == '{';
-    edit({piece->file, begin, end - begin}, only ? "0" : "", Kind::gone, legacy);
+    edit({piece->file, begin, end - begin}, only ? "0" : "", kind, legacy);
   }
 
   // Members
@@ -577,13 +580,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
             parent_of(context_, *later) != parent_of(context_, *op) ||
             !remove_statement(*op, Kind::member, legacy))
           return false;
-        const std::string &text = file_of(*line)->text;
-        const std::size_t begin = text.rfind('\n', line->offset) + 1;
-        const std::size_t first_word = text.find_first_not_of(" \t", begin);
-        edit(*end,
-             fmt::format("\n{}{}{});", text.substr(begin, first_word - begin), call,
-                         text_of(context_, *value)),
-             Kind::layout, legacy);
+        put_behind(*line, *end, fmt::format("{}{});", call, text_of(context_, *value)), legacy);
         return true;
       }
     edit(*start, call, Kind::member, legacy);
@@ -591,9 +588,67 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     return true;
   }
 
+  // On a line of its own, as far to the right as the statement is.
+  void put_behind(const Piece &statement, const Piece &end, const std::string &call,
+                  const std::string &legacy) {
+    const std::string &text = file_of(statement)->text;
+    const std::size_t begin = text.rfind('\n', statement.offset) + 1;
+    const std::size_t first_word = text.find_first_not_of(" \t", begin);
+    edit(end, fmt::format("\n{}{}", text.substr(begin, first_word - begin), call), Kind::layout,
+         legacy);
+  }
+
+  // struct x = {.member = y}, of a local variable: the call stands behind its declaration, or
+  // behind what it has to follow.
+  bool initialise_by_function(const DesignatedInitExpr &init, const std::string &legacy,
+                              const SetRule &rule) {
+    const auto lists = context_.getParents(init);
+    const auto *list = lists.empty() ? nullptr : lists[0].get<InitListExpr>();
+    if (list == nullptr || init.size() != 1) return false;
+    const auto variables = context_.getParents(*list);
+    const auto *variable = variables.empty() ? nullptr : variables[0].get<VarDecl>();
+    if (variable == nullptr || !variable->hasLocalStorage()) return false;
+    const auto declarations = context_.getParents(*variable);
+    const auto *declaration = declarations.empty() ? nullptr : declarations[0].get<DeclStmt>();
+    if (declaration == nullptr || !declaration->isSingleDecl()) return false;
+    const Stmt *block = parent_of(context_, *declaration);
+    const auto value = piece_of(context_, init.getInit()->getSourceRange());
+    if (block == nullptr || !isa<CompoundStmt>(block) || !value ||
+        has_side_effects(context_, *init.getInit()))
+      return false;
+    const std::string text = text_of(context_, *value), name = variable->getName().str();
+    if (text.find("ibv_exp_") != std::string::npos || text.find("IBV_EXP_") != std::string::npos)
+      return false;
+    const Stmt *place = declaration;
+    if (!rule.after.empty()) {
+      if (const Stmt *later = set_later(*declaration, name, rule.after)) place = later;
+      else if (!initialises(*list, rule.after)) return false;
+    }
+    const auto line = piece_of(context_, place->getSourceRange());
+    const auto end = end_of_statement(*place);
+    if (place->getBeginLoc().isMacroID() || !line || !end || file_of(*line) == nullptr ||
+        parent_of(context_, *place) != block)
+      return false;
+    put_behind(*line, *end, fmt::format("{}(&{}, {});", rule.function, name, text), legacy);
+    remove_initializer(init, legacy, Kind::member);
+    return true;
+  }
+
+  static bool initialises(const InitListExpr &list, std::string_view member) {
+    const InitListExpr *written = list.getSyntacticForm();
+    if (written == nullptr) written = &list;
+    return std::any_of(written->begin(), written->end(), [&](const Stmt *at) {
+      const auto *one = dyn_cast<DesignatedInitExpr>(at);
+      const FieldDecl *field =
+          one != nullptr && one->size() == 1 && one->getDesignator(0)->isFieldDesignator()
+              ? field_of(*one->getDesignator(0))
+              : nullptr;
+      return field != nullptr && field->getName() == llvm::StringRef(member.data(), member.size());
+    });
+  }
+
   // The last statement behind that one, in the same function, that sets the member of the object.
-  const Stmt *set_later(const BinaryOperator &from, const std::string &object,
-                        std::string_view member) {
+  const Stmt *set_later(const Stmt &from, const std::string &object, std::string_view member) {
     const Stmt *body = &from;
     while (const Stmt *outer = parent_of(context_, *body)) body = outer;
     const auto &sources = context_.getSourceManager();
