@@ -61,9 +61,11 @@ def trouble(tool, folder):
         yield f"broken.c: {done.returncode}: {source.read_text()}"
     Path(folder, "words").write_text("one two\n")
     Path(folder, "none.c").write_text("int x;\n")
+    Path(folder, "off.c").write_text("#ifdef WITH\nint x = IBV_EXP_QP_STATE;\n#endif\n")
     Path(folder, "gone.c").write_text('#include "gone.h"\n')
     for words, status, said in ((["words"], 2, "words is no C or C++ source by its name"),
                                 (["none.c"], 0, "no experimental verbs in these sources"),
+                                (["off.c"], 1, "\n1 use is not compiled with these flags\n"),
                                 (["gone.c"], 2, "(-- -I FOLDER)"),
                                 (["none.c", "-p", "."], 2, "there is no compile_commands.json in .")):
         done = subprocess.run([os.path.abspath(tool), *words], capture_output=True, text=True, cwd=folder)

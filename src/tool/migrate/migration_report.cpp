@@ -83,14 +83,16 @@ std::string summary(const Outcome &outcome) {
   for (const std::string &failure : outcome.failing) out += failure + "\n";
   const Count sum = count(outcome.files);
   if (sum.uses + sum.not_compiled == 0) out += "no experimental verbs in these sources\n";
-  else
+  else if (sum.uses != 0)
     out += fmt::format("{} of {} converted ({:.1f} %), {} left to do by hand\n", sum.converted(),
                        tool::plural(sum.uses, "use"), sum.percent(), sum.left);
   if (sum.lost != 0)
     out += fmt::format("{} removed with something that the program asked for ({})\n", sum.lost,
                        id_of(Kind::lost));
   if (sum.not_compiled != 0)
-    out += fmt::format("{} more {} not compiled with these flags\n", sum.not_compiled,
+    out += fmt::format("{} {} not compiled with these flags\n",
+                       sum.uses == 0 ? tool::plural(sum.not_compiled, "use")
+                                     : fmt::format("{} more", sum.not_compiled),
                        tool::noun(sum.not_compiled, "is", "are"));
   const std::size_t lines = build_lines(outcome.build_files), left = left_in(outcome.build_files);
   if (lines + left != 0)

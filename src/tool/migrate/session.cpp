@@ -62,6 +62,16 @@ class Register {
     return &found->second;
   }
 
+  // What the preprocessor leaves out is all that some files have of the interface.
+  void enter(const SourceManager &sources, FileID id) {
+    const FileEntry *entry = sources.getFileEntryForID(id);
+    const std::string name = entry != nullptr ? entry->tryGetRealPathName().str() : "";
+    if (name.empty() || files_.count(name) != 0 || !is_ours(name)) return;
+    File file;
+    read(file, sources, id);
+    if (!file.uses.empty()) find(sources, id);
+  }
+
  private:
   bool is_ours(const fs::path &file) const {
     const auto below = [&](const fs::path &folder) {
@@ -109,6 +119,11 @@ class Directives : public PPCallbacks {
  public:
   Directives(const SourceManager &sources, Register &files, const Pass &pass)
       : sources_(sources), files_(files), pass_(pass) {}
+
+  void FileChanged(SourceLocation place, FileChangeReason why, SrcMgr::CharacteristicKind,
+                   FileID) override {
+    if (why == EnterFile) files_.enter(sources_, sources_.getFileID(place));
+  }
 
   void MacroDefined(const Token &name, const MacroDirective *) override {
     const std::string own = name.getIdentifierInfo()->getName().str();
