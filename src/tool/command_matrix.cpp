@@ -15,7 +15,8 @@ void add_matrix(CLI::App &app, Action &action) {
   const auto name = std::make_shared<std::string>();
   sub->add_option(
       "NAME", *name,
-      "A verb, flag, opcode or member: what becomes of it, what replaces it, an example");
+      "A verb, flag, opcode or member: what becomes of it, what replaces it, an example; or a "
+      "switch or an environment variable");
   const auto json = std::make_shared<bool>(false);
   auto *as_json = sub->add_flag("--json", *json, "As JSON");
   sub->add_flag_function(
@@ -23,9 +24,9 @@ void add_matrix(CLI::App &app, Action &action) {
       ->excludes(as_json);
   sub->callback([&action, json, name] {
     action = [json, name] {
-      const std::string text = !name->empty() ? matrix_lookup(*name)
-                               : *json        ? matrix_json()
-                                              : matrix_markdown();
+      const std::string text = name->empty() ? (*json ? matrix_json() : matrix_markdown())
+                               : *json       ? matrix_lookup_json(*name)
+                                             : matrix_lookup(*name);
       if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
           std::fflush(stdout) != 0)
         throw std::runtime_error("cannot write to standard output");

@@ -57,9 +57,7 @@ Json family_rows(Family family) {
   return out;
 }
 
-}  // namespace
-
-std::string matrix_json() {
+Json all() {
   Json out;
   out["counts"] = counts(count_all());
   out["families"] = Json::array();
@@ -85,7 +83,26 @@ std::string matrix_json() {
                             {"offset", offset_of(s)},
                             {"holds", s.fill == Fill::function ? s.entry : name_of(s.fill)},
                             {"note", s.note}});
-  return out.dump(1) + "\n";
+  return out;
+}
+
+}  // namespace
+
+std::string matrix_json() { return all().dump(1) + "\n"; }
+
+std::string matrix_lookup_json(std::string_view name) {
+  const Json matrix = all();
+  for (const Json &family : matrix["families"])
+    for (const char *kind : {"entries", "features"})
+      for (Json row : family[kind])
+        if (row["name"] == name) {
+          row["family"] = family["family"];
+          return row.dump(1) + "\n";
+        }
+  for (const char *kind : {"switches", "options"})
+    for (const Json &row : matrix[kind])
+      if (row["name"] == name) return row.dump(1) + "\n";
+  return matrix_lookup(name);  // and that it has none
 }
 
 }  // namespace ibvexp::tool

@@ -66,10 +66,46 @@ std::string described(std::string_view name, Family family, const Answer &a) {
   return out;
 }
 
+// The names of the rows that a switch serves.
+std::string rows_of(const BeyondSwitch &s) {
+  std::string out;
+  const auto add = [&](std::string_view name, const Answer &a) {
+    if (is_switch(a.beyond) && info(a.beyond).name == s.name) out += fmt::format("\n    {}", name);
+  };
+  for (const Entry &e : entries) add(e.name, e.answer);
+  for (const Feature &f : features) add(f.name, f.answer);
+  return out;
+}
+
+std::string described(const BeyondSwitch &s) {
+  return fmt::format(
+      "{0}: a switch\n"
+      "  turned on by  --beyond {0}, or IBVEXP_BEYOND={0}\n"
+      "  since         rdma-core {1}\n"
+      "  note          {2}\n"
+      "  rows{3}\n",
+      s.name, s.since, s.help, rows_of(s));
+}
+
+std::string described(const Option &o) {
+  std::string out = fmt::format("{}: an environment variable\n", o.name);
+  if (!o.allowed.empty()) out += fmt::format("  allowed       {}\n", o.allowed);
+  if (!o.default_value.empty()) out += fmt::format("  default       {}\n", o.default_value);
+  return out + fmt::format("  note          {}\n", o.help);
+}
+
 }  // namespace
 
 std::string matrix_lookup(std::string_view name) {
   std::vector<std::string_view> all;
+  for (const BeyondSwitch &s : beyond_switches) {
+    if (s.name == name) return described(s);
+    all.push_back(s.name);
+  }
+  for (const Option &o : options) {
+    if (o.name == name) return described(o);
+    all.push_back(o.name);
+  }
   for (const Entry &e : entries) {
     if (e.name == name) return described(e.name, e.family, e.answer);
     all.push_back(e.name);

@@ -590,6 +590,14 @@ class Run(Base):
         for words in "on rdma-core  mlx5dv_create_qp", "Example, from docs/migrating.md:", "mlx5dv_create_qp(":
             self.assertIn(words, done.stdout)
         self.assertIn("turned on by  --beyond nop\n", self.ibvexp("matrix", "IBV_EXP_WR_NOP").stdout)
+        row = json.loads(self.ibvexp("matrix", "--json", "ibv_exp_create_dct").stdout)
+        self.assertEqual((row["name"], row["family"], row["verdict"]), ("ibv_exp_create_dct", "dc", "translated"))
+        done = self.ibvexp("matrix", "cross_channel")
+        self.assertIn("turned on by  --beyond cross_channel, or IBVEXP_BEYOND=cross_channel\n", done.stdout)
+        self.assertIn("\n    ibv_exp_post_task\n", done.stdout)
+        self.assertIn("allowed       3.x,4.x\n", self.ibvexp("matrix", "IBVEXP_LAYOUT").stdout)
+        self.assertEqual(json.loads(self.ibvexp("matrix", "--json", "nop").stdout)["status"], "done")
+        self.assertIn("did you mean cross_channel?", self.ibvexp("matrix", "--json", "cross_chanel").stderr)
         done = self.ibvexp("matrix", "ibv_exp_create_dtc")
         self.assertEqual((done.returncode, done.stderr), (
             2, "ibvexp: ibv_exp_create_dtc is no name of the matrix; did you mean ibv_exp_create_dct?\n"))
