@@ -213,7 +213,8 @@ Words run_facts(const RunOptions &o, const Ended &ended) {
 }
 
 int write_report(const RunOptions &o, const fs::path &trace_file, const Ended &ended) {
-  Words command = {"ibvexp", "audit", "--quiet", "--html", o.report};
+  Words command = {"ibvexp", "audit", "--quiet", o.report.ends_with(".json") ? "--json" : "--html",
+                   o.report};
   for (std::string &word : run_facts(o, ended)) command.push_back(std::move(word));
   command.push_back(trace_file.string());
   unsetenv("LD_PRELOAD");
@@ -324,7 +325,9 @@ void add_run(CLI::App &app, Action &action, const Words &program) {
       ->type_name("LIST");
   sub->add_option("--trace", o->trace, "Append what the program used to FILE (JSON)")
       ->type_name("FILE");
-  sub->add_option("--report", o->report, "Write what the program used to FILE as an HTML page")
+  sub->add_option("--report", o->report,
+                  "Write what the program used to FILE as an HTML page, or as JSON if its name "
+                  "ends in .json")
       ->type_name("FILE");
   sub->add_flag("--fail-on-refused", o->fail_on_refused,
                 "End with 125 if the program ended well but a request of it was refused, a "

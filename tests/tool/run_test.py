@@ -483,6 +483,16 @@ class Run(Base):
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("cannot write /nonexistent/r.html: No such file", done.stderr)
 
+    def test_the_form_of_a_report_follows_its_name(self):
+        for name, start in (("r.json", "{"), ("r.html", "<!doctype html>"), ("r", "<!doctype html>")):
+            done = self.ibvexp("run", "--device", "soft", "--report", name, "--", SUBJECT, "query")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            with open(os.path.join(self.folder.name, name), encoding="utf-8") as f:
+                self.assertTrue(f.read().startswith(start), name)
+        with open(os.path.join(self.folder.name, "r.json"), encoding="utf-8") as f:
+            run = json.load(f)["run"]
+        self.assertEqual((run["program"], run["ended"]), (f"{SUBJECT} query", "with status 0"))
+
     def test_wrong_words_and_the_right_ones(self):
         self.file("prog")
         for words, line in (
