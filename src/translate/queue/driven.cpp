@@ -542,8 +542,8 @@ void follow(QpFront &front, ibv_qp_state to) noexcept {
   if (!is_driven(&front)) return;
   Endpoint &endpoint = *front.own.engine;
   if (to == IBV_QPS_RESET) return reset(front);
-  if (to != IBV_QPS_RTR) {
-    if (front.own.send != nullptr) endpoint.send.select(to >= IBV_QPS_RTS);
+  if (to >= IBV_QPS_RTS) {
+    if (front.own.send != nullptr) endpoint.send.select(true);
   } else if (endpoint.frames) {
     ring_again(front);
   }
