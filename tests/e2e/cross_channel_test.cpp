@@ -248,10 +248,72 @@ TEST_CASE(
   t.command(enable_receives(t.receiver.qp.get(), 0));
   t.command(enable_sends(t.sender.qp.get(), 0));
   CHECK(t.receiver.take().wr_id == 7);
-  tasks[0].comp_mask = 0;
+  const auto ends_it = [&](ibv_exp_task &task) {
+    bad = nullptr;
+    CHECK(ibv_exp_post_task(t.context.get(), tasks, &bad) == EINVAL);
+    CHECK(bad == &task);
+    CHECK(ibv_exp_post_task(t.context.get(), tasks, nullptr) == EINVAL);
+  };
+  const ibv_exp_task good = tasks[0];
   tasks[0].task_type = static_cast<ibv_exp_task_type>(7);
+  ends_it(tasks[0]);
+  tasks[0] = good;
+  tasks[0].comp_mask = 1;  // the inline of programs refuses that itself
   CHECK(ibv_exp_post_task(t.context.get(), tasks, &bad) == EINVAL);
-  CHECK(bad == &tasks[0]);
+  tasks[0] = good;
+  tasks[0].item.qp = nullptr;
+  ends_it(tasks[0]);
+  Rig elsewhere;
+  const Qp foreign = elsewhere.create_qp(IBV_QPT_RC);
+  tasks[0].item.qp = foreign.get();
+  ends_it(tasks[0]);
+}
+
+TEST_CASE("the longest of several counts is kept by the last [row:IBV_EXP_SEND_WAIT_EN_LAST]") {
+  Three t;
+  if (!served()) {
+    CHECK(!t.lead.qp);
+    return;
+  }
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    t.receive(id);
+    t.send(id);
+  }
+  t.command(enable_receives(t.receiver.qp.get(), 0));
+  t.command(enable_sends(t.sender.qp.get(), 3));
+  for (std::uint64_t id = 1; id <= 3; ++id) CHECK(t.receiver.take().wr_id == id);
+  t.command(enable_sends(t.sender.qp.get(), 1, IBV_EXP_SEND_WAIT_EN_LAST));
+  t.settle();
+  CHECK(t.receiver.is_quiet());
+  t.command(enable_sends(t.sender.qp.get(), 1));
+  CHECK(t.receiver.take().wr_id == 4);
+}
+
+TEST_CASE("masters receive from shared queues [row:IBV_EXP_QP_CREATE_CROSS_CHANNEL]") {
+  Three t;
+  if (!served()) {
+    CHECK(!t.lead.qp);
+    return;
+  }
+  ibv_srq_init_attr wanted{};
+  wanted.attr = {8, 1, 0};
+  const Owned<ibv_srq, ibv_destroy_srq> srq(ibv_create_srq(t.pd.get(), &wanted));
+  REQUIRE(srq);
+  auto attr = t.qp_attr(IBV_QPT_RC);
+  attr.srq = srq.get();
+  attr.exp_create_flags = master;
+  const Qp qp(ibv_exp_create_qp(t.context.get(), &attr));
+  REQUIRE(qp);
+  t.connect(qp.get(), qp->qp_num);
+  auto place = t.in.piece(0, 64), data = t.out.piece(0, 64);
+  ibv_recv_wr receive{7, nullptr, &place, 1}, *bad = nullptr;
+  REQUIRE(ibv_post_srq_recv(srq.get(), &receive, &bad) == 0);
+  CHECK(post_to(qp.get(), request(8, IBV_EXP_WR_SEND, &data)) == 0);
+  const auto [sent, received] = both(t);
+  CHECK(sent.wr_id == 8);
+  CHECK(received.wr_id == 7);
+  CHECK(received.status == IBV_WC_SUCCESS);
+  CHECK(std::equal(t.in.bytes.begin(), t.in.bytes.begin() + 64, t.out.bytes.begin()));
 }
 
 TEST_CASE(
@@ -279,6 +341,9 @@ TEST_CASE(
   CHECK(post_to(lead, wait_for(t.cq.get(), -1)) == EINVAL);
   CHECK(post_to(lead, wait_for(p.cq.get(), 1)) == EINVAL);  // of another context
   CHECK(post_to(lead, enable_sends(p.a.get(), 1)) == EINVAL);
+  const Side other(p, managed_send | managed_receive);
+  CHECK(post_to(lead, enable_sends(other.qp.get(), 0)) == EINVAL);
+  CHECK(post_to(lead, enable_receives(other.qp.get(), 0)) == EINVAL);
   // More than is posted, or less than nothing.
   CHECK(post_to(lead, enable_sends(t.sender.qp.get(), 1)) == EINVAL);
   CHECK(post_to(lead, enable_receives(t.receiver.qp.get(), 1)) == EINVAL);
@@ -427,6 +492,20 @@ TEST_CASE(
   CHECK(reported == served());
   CHECK(reported == (Side(rig, master).qp != nullptr));
   CHECK(device.calc_cap.int_ops == 0);
+}
+
+// As Linux before 5.7 does.
+TEST_CASE("a master that the kernel refuses is ENOTSUP [row:IBV_EXP_QP_CREATE_CROSS_CHANNEL]",
+          "[refused-masters]") {
+  SKIP_IF(std::getenv("SOFTHCA_CONFIG") == nullptr, "the kernel makes masters");
+  Rig rig;
+  for (int i = 0; i < 2; ++i) {
+    errno = 0;
+    const Side refused(rig, master);
+    CHECK(errno == ENOTSUP);
+    CHECK(!refused.qp);
+  }
+  CHECK(Side(rig, 0).qp);
 }
 
 // Where the configuration takes them away.

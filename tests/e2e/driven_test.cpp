@@ -207,6 +207,54 @@ TEST_CASE("receives that were posted before the first queue pair keep their iden
   }
 }
 
+TEST_CASE("so do those that libmlx5 takes over, with the receiver's completions") {
+  Rig rig;
+  ibv_srq_init_attr init{nullptr, {8, 1, 0}};
+  Srq srq(ibv_create_srq(rig.pd.get(), &init));
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  auto piece = in.piece(0, 64);
+  ibv_recv_wr receive{100, nullptr, &piece, 1}, *bad = nullptr;
+  REQUIRE(ibv_post_srq_recv(srq.get(), &receive, &bad) == 0);
+  ibv_cq_init_attr_ex cq_attr{};
+  cq_attr.cqe = 16;
+  Cq modern(ibv_cq_ex_to_cq(ibv_create_cq_ex(rig.context.get(), &cq_attr)));
+  REQUIRE(modern);
+  Qp receiver(create_with_builders(rig, modern.get(), srq.get()));
+  REQUIRE(receiver);
+  Qp sender = rig.create_qp(IBV_QPT_RC);
+  rig.connect(sender.get(), receiver->qp_num);
+  rig.connect(receiver.get(), sender->qp_num);
+  auto data = out.piece(0, 64);
+  auto wr = request(1, IBV_EXP_WR_SEND, &data);
+  ibv_exp_send_wr *bad_send = nullptr;
+  REQUIRE(ibv_exp_post_send(sender.get(), &wr, &bad_send) == 0);
+  CHECK(base_completion(modern.get()).wr_id == 100);
+}
+
+TEST_CASE("completions stay where they are awaited when the other kind comes to the queue") {
+  Rig rig;
+  Cq cq(ibv_create_cq(rig.context.get(), 16, nullptr, nullptr, 0));
+  REQUIRE(cq);
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.send_cq = attr.recv_cq = cq.get();
+  const Qp first(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(first);
+  const Qp builder(create_with_builders(rig, cq.get()));
+  REQUIRE(builder);
+  rig.connect(first.get(), first->qp_num);
+  rig.connect(builder.get(), builder->qp_num);
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  auto piece = out.piece(0, 64);
+  auto wr = request(7, IBV_EXP_WR_RDMA_WRITE, &piece);
+  wr.wr.rdma.remote_addr = in.address();
+  wr.wr.rdma.rkey = in.mr->rkey;
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(first.get(), &wr, &bad) == 0);
+  CHECK(base_completion(cq.get()).wr_id == 7);
+  write_by_builders(builder.get(), 8, out, in);
+  CHECK(base_completion(cq.get()).wr_id == 8);
+}
+
 TEST_CASE("who receives from a queue of another hand is in that hand on both sides") {
   Rig rig;
   ibv_srq_init_attr init{nullptr, {8, 1, 0}};

@@ -45,6 +45,33 @@ TEST_CASE("sends arrive whole and are completed on both sides [row:ibv_exp_post_
   CHECK(std::equal(p.in.bytes.begin(), p.in.bytes.begin() + piece.length, p.out.bytes.begin()));
 }
 
+TEST_CASE("a receive without room does not have that of the one before [row:ibv_exp_post_send]") {
+  Rig rig;
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.cap.max_recv_wr = 1;
+  const Qp receiver(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(receiver);
+  const Qp sender = rig.create_qp(IBV_QPT_RC);
+  rig.connect(sender.get(), receiver->qp_num);
+  rig.connect(receiver.get(), sender->qp_num);
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  auto piece = out.piece(0, 64);
+  const auto send = [&](const ibv_sge *place) {
+    ibv_recv_wr receive{7, nullptr, const_cast<ibv_sge *>(place), place != nullptr ? 1 : 0};
+    ibv_recv_wr *bad_receive = nullptr;
+    REQUIRE(ibv_post_recv(receiver.get(), &receive, &bad_receive) == 0);
+    auto wr = request(1, IBV_EXP_WR_SEND, &piece);
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(sender.get(), &wr, &bad) == 0);
+    const auto all = rig.completions(2);
+    return all[all[0].wr_id == 7 ? 0 : 1].status;
+  };
+  auto place = in.piece(0, 64);
+  // As often as the ring may have entries.
+  for (int i = 0; i < 4; ++i) CHECK(send(&place) == IBV_WC_SUCCESS);
+  CHECK(send(nullptr) == IBV_WC_LOC_LEN_ERR);
+}
+
 TEST_CASE("remote memory is written, read and counted on [row:ibv_exp_post_send]") {
   Pair p(IBV_QPT_RC);
   auto piece = p.out.piece(0, size);
