@@ -66,6 +66,11 @@ std::string often(std::uint32_t times) {
   return times == 1 ? "once" : fmt::format("{} times", times);
 }
 
+bool is_off(const BeyondSwitch &s, const RunCommand &command) {
+  return s.status == SwitchStatus::done && !names(command.beyond, s.name) &&
+         !names(command.beyond, automatic_switches);
+}
+
 // What a switch that is off would have served.
 std::string refused_without_need(const trace::Tally &tally, const RunCommand &command) {
   std::vector<std::string> what;
@@ -75,9 +80,7 @@ std::string refused_without_need(const trace::Tally &tally, const RunCommand &co
     const Answer &answer = answer_of(row);
     if (times == 0 || !is_switch(answer.beyond)) continue;
     const BeyondSwitch &s = info(answer.beyond);
-    if (s.status != SwitchStatus::done || names(command.beyond, s.name) ||
-        names(command.beyond, automatic_switches))
-      continue;
+    if (!is_off(s, command)) continue;
     what.push_back(fmt::format("{} ({})", trace::name_of_row(row), often(times)));
     switches.insert(std::string(s.name));
   }
@@ -86,6 +89,20 @@ std::string refused_without_need(const trace::Tally &tally, const RunCommand &co
   for (const std::string &name : switches) beyond += (beyond.empty() ? "" : ",") + name;
   return fmt::format("refused: {}. Served by: {}", fmt::join(what, ", "),
                      command_line(command, {}, beyond));
+}
+
+// Of a program that failed and of which nothing was refused: it may have looked for a capability
+// that a switch shows, and given up by itself.
+std::string missed(const trace::Tally &tally, const RunCommand &command) {
+  std::set<std::string> switches;
+  for (std::size_t row = 0; row < trace::row_count; ++row)
+    if (tally.hidden[row].load(std::memory_order_relaxed) != 0)
+      if (const BeyondSwitch &s = info(answer_of(row).beyond); is_off(s, command))
+        switches.emplace(s.name);
+  if (switches.empty()) return {};
+  return fmt::format("not shown to the program, which are off by default: {}. If it misses one: {}",
+                     fmt::join(switches, ", "),
+                     command_line(command, {}, std::string(automatic_switches)));
 }
 
 // rdma-core's own and ours have structures of libmlx5, rightly.
@@ -191,7 +208,10 @@ void add(const trace::Tally &from, trace::Tally &to) {
   move(from.openers, to.openers);
   move(from.searches, to.searches);
   move(from.finds, to.finds);
-  for (std::size_t row = 0; row < trace::row_count; ++row) move(from.refused[row], to.refused[row]);
+  for (std::size_t row = 0; row < trace::row_count; ++row) {
+    move(from.refused[row], to.refused[row]);
+    move(from.hidden[row], to.hidden[row]);
+  }
 }
 
 fs::path list_beside(const fs::path &tally) { return tally.string() + STARTED_PROGRAMS; }
@@ -293,8 +313,10 @@ std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &
     if (std::string line = cause(tally, wait_status); !line.empty())
       lines.push_back(std::move(line));
   if (wait_status != 0) add_known(tally, command, file, lines);
-  if (std::string line = refused_without_need(tally, command); !line.empty())
-    lines.push_back(std::move(line));
+  std::string line = refused_without_need(tally, command);
+  if (line.empty() && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0)
+    line = missed(tally, command);
+  if (!line.empty()) lines.push_back(std::move(line));
   return lines;
 }
 

@@ -1,7 +1,7 @@
 // What `ibvexp run` says when its program has ended, on standard error and only if
 // the user can do something: that no process had the library, that there is no device,
-// which switch would have served what was refused, and where a crash was, if private
-// structures are read there.
+// which switch would have served what was refused or shown what was missed, and where a
+// crash was, if private structures are read there.
 #pragma once
 
 #include <filesystem>

@@ -129,6 +129,10 @@ void count_refusal(RowIndex row) noexcept {
   if (mine != nullptr) mine->refused[row].fetch_add(1, std::memory_order_relaxed);
 }
 
+void count_hidden(RowIndex row) noexcept {
+  if (mine != nullptr) mine->hidden[row].fetch_add(1, std::memory_order_relaxed);
+}
+
 void note_crashes() noexcept {
   if (mine == nullptr) return;
   for (const int number : {SIGSEGV, SIGBUS, SIGILL}) {

@@ -16,6 +16,7 @@ struct Tally {
   std::atomic<std::uint32_t> searches;            // calls of ibv_get_device_list()
   std::atomic<std::uint32_t> finds;               // of these, that returned a device
   std::atomic<std::uint32_t> refused[row_count];  // by row_index()
+  std::atomic<std::uint32_t> hidden[row_count];   // capabilities that a switch would have shown
   // The first process that crashed after it had opened a device, if the signal came from an
   // instruction and the process had left that signal alone.
   std::atomic<std::uint32_t> crashes;
@@ -39,6 +40,8 @@ void join_tally(const char *file) noexcept;
 // A call that was answered ENOTSUP, or a feature that was refused: what a trace counts as
 // refusals. From any thread; one test of a pointer without a file.
 void count_refusal(RowIndex row) noexcept;
+// A capability that an answer left out, and that a switch would have shown. As above.
+void count_hidden(RowIndex row) noexcept;
 
 // From now on the object is noted in which this process crashes. The default action follows
 // as it would have come; a handler of the program's own stays. Once is enough.

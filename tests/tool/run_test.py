@@ -100,6 +100,20 @@ class Run(Base):
                            env=warns)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    def test_names_switches_to_a_program_that_gave_up(self):
+        """It saw clear capability bits; one that ends well missed none."""
+        gave_up = ["sh", "-c", f"{SUBJECT} query; exit 3"]
+        for way in WAYS:
+            done = self.ibvexp("run", "--device", "soft", *way, "--", *gave_up)
+            self.assertEqual(done.returncode, 3)
+            said, command = done.stderr.splitlines()[-1].split(" If it misses one: ")
+            self.assertIn("cross_channel, masked_atomics, nop, shared_mr", said)
+            again = subprocess.run(f"{IBVEXP}{command.removeprefix('ibvexp')}", shell=True, env=ENV,
+                                   capture_output=True, text=True, cwd=self.folder.name, timeout=120)
+            self.assertEqual((again.returncode, again.stderr), (3, ""))
+            done = self.ibvexp("run", "--device", "soft", *way, "--", SUBJECT, "query")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_the_command_keeps_switches_and_words(self):
         """Also of what a child of the program is refused."""
         program = ["sh", "-c", f"{SUBJECT} 'nops'; exit 4"]

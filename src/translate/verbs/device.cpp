@@ -70,24 +70,26 @@ void query_dv(ibv_context *context, DeviceFacts &facts) {
 
 // Why the answer leaves a row out, at level debug and once per process.
 void explain_clear(FeatureId id) {
+  const Answer &a = row(id).answer;
+  const bool has_switch = is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done;
+  const bool hidden = has_switch && !reportable_now(a) && !switched_on(a.beyond);
+  if (hidden) trace::count_hidden(trace::row_index(id));
+  if (!log_enabled(LogLevel::debug)) [[likely]]
+    return;
   static std::atomic<bool> explained[features.size()];
   if (explained[static_cast<std::size_t>(id)].exchange(true, std::memory_order_relaxed)) return;
   const Feature &f = row(id);
-  const Answer &a = f.answer;
   const auto because = [&](const char *why, std::string_view what, const char *end) {
     log(LogLevel::debug, "%.*s is clear: %s%.*s%s", static_cast<int>(f.name.size()), f.name.data(),
         why, static_cast<int>(what.size()), what.data(), end);
   };
-  const bool has_switch = is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done;
   if (reportable_now(a)) because("the device, its kernel or rdma-core does not have it", "", "");
-  else if (has_switch && !switched_on(a.beyond))
+  else if (hidden)
     because("IBVEXP_BEYOND=", info(a.beyond).name, " sets it where the device has it");
   else because("not supported. ", a.note, "");
 }
 
 void explain_clear_bits(const ibv_exp_device_attr &attr, std::uint32_t asked) {
-  if (!log_enabled(LogLevel::debug)) [[likely]]
-    return;
   const auto explain = [](FeatureBits bits, std::uint64_t clear) {
     for (const FeatureBit &b : bits)
       if ((clear & b.bit) != 0) explain_clear(b.id);
