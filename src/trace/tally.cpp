@@ -133,6 +133,8 @@ void count_hidden(RowIndex row) noexcept {
   if (mine != nullptr) mine->hidden[row].fetch_add(1, std::memory_order_relaxed);
 }
 
+bool is_counting() noexcept { return mine != nullptr; }
+
 void note_crashes() noexcept {
   if (mine == nullptr) return;
   for (const int number : {SIGSEGV, SIGBUS, SIGILL}) {

@@ -42,6 +42,8 @@ void join_tally(const char *file) noexcept;
 void count_refusal(RowIndex row) noexcept;
 // A capability that an answer left out, and that a switch would have shown. As above.
 void count_hidden(RowIndex row) noexcept;
+// Whether there is such a file.
+bool is_counting() noexcept;
 
 // From now on the object is noted in which this process crashes. The default action follows
 // as it would have come; a handler of the program's own stays. Once is enough.

@@ -90,6 +90,8 @@ void explain_clear(FeatureId id) {
 }
 
 void explain_clear_bits(const ibv_exp_device_attr &attr, std::uint32_t asked) {
+  if (!trace::is_counting() && !log_enabled(LogLevel::debug)) [[likely]]
+    return;
   const auto explain = [](FeatureBits bits, std::uint64_t clear) {
     for (const FeatureBit &b : bits)
       if ((clear & b.bit) != 0) explain_clear(b.id);
