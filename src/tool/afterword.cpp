@@ -100,9 +100,9 @@ std::string missed(const trace::Tally &tally, const RunCommand &command) {
       if (const BeyondSwitch &s = info(answer_of(row).beyond); is_off(s, command))
         switches.emplace(s.name);
   if (switches.empty()) return {};
-  return fmt::format("not shown to the program, which are off by default: {}. If it misses one: {}",
-                     fmt::join(switches, ", "),
-                     command_line(command, {}, std::string(automatic_switches)));
+  return fmt::format(
+      "features off by default were not shown to the program: {}. If it misses one: {}",
+      fmt::join(switches, ", "), command_line(command, {}, std::string(automatic_switches)));
 }
 
 // rdma-core's own and ours have structures of libmlx5, rightly.
