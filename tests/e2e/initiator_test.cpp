@@ -130,6 +130,14 @@ ibv_qp_attr init_attr() {
 }
 constexpr int init_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
+// A connection, by the experimental verb.
+void give_port(ibv_qp *qp) {
+  ibv_exp_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  REQUIRE(ibv_exp_modify_qp(qp, &attr, init_mask) == 0);
+}
+
 // A connection to its own port, whose number the address does not have.
 ibv_qp_attr rtr_attr(ibv_context *context, std::uint32_t peer) {
   ibv_port_attr port{};
@@ -157,11 +165,8 @@ TEST_CASE("an address without a port has that of INIT [row:IBV_EXP_QP_AV]") {
   const Qp qp = rig.create_qp(IBV_QPT_RC);
   ibv_qp_attr rtr = rtr_attr(rig.context.get(), qp->qp_num), now{};
   SECTION("by the experimental verb") {
+    give_port(qp.get());
     ibv_exp_qp_attr attr{};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    REQUIRE(ibv_exp_modify_qp(qp.get(), &attr, init_mask) == 0);
-    attr = {};
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = rtr.path_mtu;
     attr.dest_qp_num = rtr.dest_qp_num;
@@ -207,11 +212,8 @@ TEST_CASE("on Ethernet a connection needs a GID [row:IBV_EXP_QP_AV]") {
   REQUIRE(ibv_query_port(rig.context.get(), 1, &port) == 0);
   SKIP_IF(port.link_layer != IBV_LINK_LAYER_ETHERNET, "the port is InfiniBand");
   const Qp qp = rig.create_qp(IBV_QPT_RC);
+  give_port(qp.get());
   ibv_exp_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  REQUIRE(ibv_exp_modify_qp(qp.get(), &attr, init_mask) == 0);
-  attr = {};
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = IBV_MTU_1024;
   attr.max_dest_rd_atomic = 1;
