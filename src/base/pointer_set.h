@@ -1,9 +1,10 @@
 // Addresses of objects that were handed out. Every call may run in any thread and takes no lock;
 // nothing is read behind an address.
 //
-// An address has a few places in each of some tables, of which the newest is the largest and is
-// the one that is filled. Tables stay: whoever looks into one needs nobody's leave. A place that
-// was taken once never looks untouched again, for what lies behind it has to be found.
+// An address may stand in one of a few places of each table. The newest table is the largest, and
+// new addresses go there. No table is freed before the set is, so a reader needs no lock. A place
+// that was used stays different from one that never was: a search in a table ends at the first of
+// the latter.
 #pragma once
 
 #include <atomic>

@@ -2,7 +2,8 @@
 /*
  * Automatic path migration: a connection gets a second path, is armed by traffic, and moves there
  * when one end says so. The other end follows, and both hear of it. The second path is on the last
- * port of the device, which may be the only one: paths are told apart by their time-outs.
+ * port of the device, which may be the only one. It has another time-out, and the sample looks at
+ * that to see which path is in use.
  */
 #include "loopback.h"
 

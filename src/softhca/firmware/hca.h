@@ -17,7 +17,7 @@
 
 namespace softhca::firmware {
 
-// What firmware tells the machine that it is a card of.
+// What the firmware reports to the function that it runs in.
 class Interrupts {
  public:
   virtual void interrupt(u32 vector) = 0;

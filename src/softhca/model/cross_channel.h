@@ -20,8 +20,8 @@ constexpr bool cross_channel_opcode(WqeOpcode op) {
 // may ask for does not wait: execute_cross_channel() refuses it.
 bool waits_for_completions(Qp &, const u8 *wqe, u32 ds);
 // Releases what the WQE names, for SEND_EN and RECV_EN. An index that is not ahead of what has been
-// released changes nothing, and neither does a queue pair that names itself: so Mellanox's own
-// tests of cards have it.
+// released changes nothing, and neither does a queue pair that names itself, as Mellanox's
+// tests of CORE-Direct expect of cards.
 Syndrome execute_cross_channel(const Qp &, WqeOpcode, const u8 *wqe, u32 ds);
 
 // The completion queue has written an entry, or ends.

@@ -77,7 +77,6 @@ void CommandQueue::write_low(u32 word) {
   state_ = word >> state_at & states;
 }
 
-// As the driver finds it when it looks at the health of the card, and then starts again.
 void CommandQueue::disable() {
   address_ = 0;
   state_ = disabled;

@@ -10,11 +10,13 @@ class CommandQueue {
   static constexpr u32 log_slots = 5, log_stride = 6, slots = 1u << log_slots;
 
   CommandQueue(firmware::Hca &hca, firmware::GuestMemory &memory) : hca_(hca), memory_(memory) {}
-  // The register of its address: pages of 4 KiB, below them the state of the interface, which
-  // software and an internal error change, then log_slots and log_stride.
+  // The low word of the register that has the queue's address: the address in units of 4 KiB, the
+  // state of the interface in bits 8 to 10, then log_slots and log_stride (4 bits each).
   u32 low() const { return static_cast<u32>(address_) | state_ << state_at | geometry; }
   void write_low(u32 word);
   void write_high(u32 word) { high_ = word; }
+  // After a reset or an internal error: there is no queue, and the driver, which reads the state
+  // when it looks at the card's health, has to start the interface again.
   void disable();
   // The doorbell: a bit for each slot that holds a command. Nothing is executed unless the
   // interface is enabled. Device lock held.

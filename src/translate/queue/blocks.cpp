@@ -33,8 +33,8 @@ constexpr std::size_t largest_block = odd_lines(head_bytes + sizeof(QpFront));
 
 Mutex growing;
 
-// Free blocks of one kind. A child may be forked between any two stores: the list is whole after
-// each.
+// Free blocks of one kind. fork() may copy the process between any two stores: the list is valid
+// after each.
 template <class Front>
 class Shelf {
  public:

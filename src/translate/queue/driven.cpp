@@ -125,7 +125,8 @@ void join(const ibv_srq *srq) {
   if (front != nullptr) __atomic_store_n(&front->own.joined, true, __ATOMIC_RELEASE);
 }
 
-// What something has joined is the engine's for good, and so is what is not there.
+// The engine drives a queue for good once a queue pair has joined it. Without a queue there is
+// nothing to decide.
 template <class Front>
 bool is_settled(const void *object, const Front *front) {
   if (object == nullptr) return true;

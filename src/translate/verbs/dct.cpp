@@ -234,8 +234,7 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
   DcTarget *gone;
   QpState *entry = nullptr;
   {
-    // Out first: nobody is to be handed an event of it, and the number may be given out again at
-    // once.
+    // Removed first: no event may name it any more, and its number may be given out again at once.
     const MutexGuard guard(state.mutex);
     gone = state.targets.claim(dct);
     if (gone != nullptr) {
