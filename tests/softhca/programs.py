@@ -6,9 +6,11 @@ processes (of two emulated hosts where the row says so) and expects both to
 end with status 0. Usage:
 
     programs.py --softhca LIB [--full] [--filter TEXT] [--verbose]
+    programs.py --own ib|eth [--full] [--filter TEXT] [--verbose]
 
---full runs the long sweeps (all sizes, many QPs) as well. The last line is
-"N passed, N failed, N skipped".
+--own takes the machine's own device, which has that link layer: in a guest of ibvexp vm,
+that of the kernel's driver. --full runs the long sweeps (all sizes, many QPs) as well. The
+last line is "N passed, N failed, N skipped".
 """
 
 import argparse
@@ -122,6 +124,8 @@ def listening(port):
 
 def environment(lib, row, host, fabric):
     env = dict(os.environ)
+    if lib is None:
+        return env
     env["LD_PRELOAD"] = (env.get("LD_PRELOAD", "") + " " + lib).strip()
     env["SOFTHCA_LINK"] = row.link
     env["SOFTHCA_HOST"] = str(host)
@@ -160,21 +164,28 @@ def run_row(lib, row, fabric):
     return good, text
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--softhca", required=True, help="path of libsofthca.so")
-    parser.add_argument("--full", action="store_true", help="the long sweeps as well")
+def parse(description, full):
+    """The options of a list of programs."""
+    parser = argparse.ArgumentParser(description=description.split("\n", maxsplit=1)[0])
+    device = parser.add_mutually_exclusive_group(required=True)
+    device.add_argument("--softhca", type=os.path.abspath, help="path of libsofthca.so")
+    device.add_argument("--own", choices=("ib", "eth"), help="the machine's own device, its link layer")
+    parser.add_argument("--full", action="store_true", help=full)
     parser.add_argument("--filter", default="", help="only rows whose name contains this")
     parser.add_argument("--verbose", action="store_true")
-    options = parser.parse_args()
-    lib = os.path.abspath(options.softhca)
+    return parser.parse_args()
+
+
+def main():
+    options = parse(__doc__, "the long sweeps as well")
     fabric = f"programs-{os.getpid()}"
     results = Results(options.verbose)
     for row in list(pingpongs()) + list(perftests()):
-        if options.filter not in row.name or (row.full and not options.full):
+        if (options.filter not in row.name or (row.full and not options.full) or
+                row.link != (options.own or row.link)):
             continue
         if not results.lacks(row.name, row.program):
-            results.run(row.name, functools.partial(run_row, lib, row, fabric))
+            results.run(row.name, functools.partial(run_row, options.softhca, row, fabric))
     return results.status()
 
 

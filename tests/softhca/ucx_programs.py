@@ -8,13 +8,13 @@ verbs. Open MPI uses UCX as it finds it. Every row runs
 ucx_perftest as two processes of two emulated hosts, or mpirun. Usage:
 
     ucx_programs.py --softhca LIB [--full] [--filter TEXT] [--verbose]
+    ucx_programs.py --own ib|eth [--full] [--filter TEXT] [--verbose]
 
---full runs every test of ucx_perftest, not only some. Programs that are not
+--own takes the machine's own device, which has that link layer. --full runs every test of ucx_perftest, not only some. Programs that are not
 installed are skipped; with none of them the exit status is 77. The last line is
 "N passed, N failed, N skipped".
 """
 
-import argparse
 import functools
 import os
 import re
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-from programs import free_port, listening
+from programs import free_port, listening, parse
 from results import Results
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -82,6 +82,8 @@ class Row:
 
 
 def environment(lib, link, host, fabric, **more):
+    if lib is None:
+        return dict(os.environ, **more)
     env = dict(os.environ, SOFTHCA_LINK=link, SOFTHCA_HOST=str(host), SOFTHCA_FABRIC=fabric,
                **more)
     env["LD_PRELOAD"] = (env.get("LD_PRELOAD", "") + " " + lib).strip()
@@ -183,9 +185,10 @@ def mpi(ranks, transport=None):
                 return False, text
             env = environment(lib, link, 1, fabric)
             # Only mpirun's children are to have the device.
-            preload = env.pop("LD_PRELOAD")
-            command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks),
-                       "-x", f"LD_PRELOAD={preload}", "-x", "SOFTHCA_LINK", "-x", "SOFTHCA_FABRIC"]
+            command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)]
+            if lib is not None:
+                preload = env.pop("LD_PRELOAD")
+                command += ["-x", f"LD_PRELOAD={preload}", "-x", "SOFTHCA_LINK", "-x", "SOFTHCA_FABRIC"]
             if transport is not None:
                 command += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "-x",
                             f"UCX_TLS={transport},self", "-x", f"UCX_NET_DEVICES={DEVICE}"]
@@ -221,23 +224,17 @@ def rows(full):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--softhca", required=True, help="path of libsofthca.so")
-    parser.add_argument("--full", action="store_true", help="every test of ucx_perftest")
-    parser.add_argument("--filter", default="", help="only rows whose name contains this")
-    parser.add_argument("--verbose", action="store_true")
-    options = parser.parse_args()
-    lib = os.path.abspath(options.softhca)
+    options = parse(__doc__, "every test of ucx_perftest")
     results = Results(options.verbose)
     for number, row in enumerate(rows(options.full)):
         name = f"{row.link}: {row.name}"
-        if options.filter not in name:
+        if options.filter not in name or row.link != (options.own or row.link):
             continue
         if shutil.which(row.program) is None:
             results.skip(name, f"{row.program} is not installed")
             continue
         fabric = f"ucx-{os.getpid()}-{number}"
-        results.run(name, functools.partial(row.run, lib, row.link, fabric))
+        results.run(name, functools.partial(row.run, options.softhca, row.link, fabric))
     return results.status()
 
 
