@@ -255,6 +255,31 @@ TEST_CASE("completions stay where they are awaited when the other kind comes to 
   CHECK(base_completion(cq.get()).wr_id == 8);
 }
 
+TEST_CASE("a described completion queue is read by who has work in it") {
+  Rig rig;
+  Cq cq(ibv_create_cq(rig.context.get(), 16, nullptr, nullptr, 0));
+  REQUIRE(cq);
+  mlx5dv_cq facts{};
+  mlx5dv_obj object{};
+  object.cq = {cq.get(), &facts};
+  REQUIRE(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) == 0);
+  auto attr = rig.qp_attr(IBV_QPT_RC);
+  attr.send_cq = attr.recv_cq = cq.get();
+  const Qp legacy(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(legacy);
+  const Qp builder(create_with_builders(rig, cq.get()));
+  REQUIRE(builder);
+  rig.connect(legacy.get(), legacy->qp_num);
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  auto piece = out.piece(0, 64);
+  auto wr = request(7, IBV_EXP_WR_RDMA_WRITE, &piece);
+  wr.wr.rdma.remote_addr = in.address();
+  wr.wr.rdma.rkey = in.mr->rkey;
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(legacy.get(), &wr, &bad) == 0);
+  CHECK(base_completion(cq.get()).wr_id == 7);
+}
+
 TEST_CASE("who receives from a queue of another hand is in that hand on both sides") {
   Rig rig;
   ibv_srq_init_attr init{nullptr, {8, 1, 0}};
