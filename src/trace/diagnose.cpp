@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/tally.h"
 #include "trace/trace.h"
@@ -58,7 +59,7 @@ Error unsupported(EntryId entry) {
 
 Error unsupported(EntryId entry, FeatureId feature, const char *field, std::uint64_t value) {
   const Entry &e = row(entry);
-  const Feature &f = row(feature);
+  const Feature f = feature_row(feature);
   const Effective now = effective_now(f.answer);
   if (first_time(said_feature[static_cast<std::size_t>(feature)])) {
     const SwitchHint hint(f.answer);
@@ -114,7 +115,7 @@ Result<void> judge_bits(EntryId entry, const char *field, std::uint64_t word, Fe
   if (unknown != 0) ignored(entry, field, unknown, "unknown bits");
   for (const FeatureBit &b : known) {
     if ((word & b.bit) == 0) continue;
-    const Feature &f = row(b.id);
+    const Feature f = feature_row(b.id);
     if (effective_now(f.answer).verdict == Verdict::unsupported)
       return unsupported(entry, b.id, field, word);
     if (f.answer.verdict == Verdict::beyond) opened_by(f.answer.beyond, f.name);

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "table/feature_rows.h"
+
 namespace ibvexp::trace {
 
 namespace {
@@ -212,14 +214,16 @@ void write_note_number(Writer &out, std::string_view key, const std::atomic<std:
 
 void write_row(Writer &out, const Header &h, const Row &row, std::size_t index) {
   const bool entry = index < entries.size();
-  const Answer &answer = entry ? entries[index].answer : features[index - entries.size()].answer;
-  const Family family = entry ? entries[index].family : features[index - entries.size()].family;
+  const Feature feature =
+      entry ? Feature{} : feature_row(static_cast<FeatureId>(index - entries.size()));
+  const Answer &answer = entry ? entries[index].answer : feature.answer;
+  const Family family = entry ? entries[index].family : feature.family;
   out.separate();
   out.open("{");
   out.key("name");
-  out.text(name_of_row(index));
+  out.text(entry ? entries[index].name : feature.name);
   out.key("kind");
-  out.text(entry ? "entry" : name_of(features[index - entries.size()].kind));
+  out.text(entry ? "entry" : name_of(feature.kind));
   out.key("family");
   out.text(name_of(family));
   out.key("verdict");

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "table/feature_rows.h"
+
 using namespace ibvexp;
 
 namespace {
@@ -27,6 +29,25 @@ TEST_CASE("rows are found by id and by name") {
   CHECK(find_switch("masked_atomics") == &info(Beyond::masked_atomics));
   CHECK(find_entry("ibv_exp_nothing") == nullptr);
   CHECK(find_feature("") == nullptr);
+}
+
+TEST_CASE("a feature's row at run time is that of the table") {
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    const Feature got = feature_row(static_cast<FeatureId>(i)), &want = features[i];
+    INFO(want.name);
+    CHECK(got.name == want.name);
+    CHECK(got.family == want.family);
+    CHECK(got.owner == want.owner);
+    CHECK(got.kind == want.kind);
+    CHECK(got.enumerator == want.enumerator);
+    CHECK(got.answer.verdict == want.answer.verdict);
+    CHECK(got.answer.beyond == want.answer.beyond);
+    CHECK(got.answer.min_core == want.answer.min_core);
+    CHECK(got.answer.refusal == want.answer.refusal);
+    CHECK(got.answer.target == want.answer.target);
+    CHECK(got.answer.rows == want.answer.rows);
+    CHECK(got.answer.note == want.answer.note);
+  }
 }
 
 TEST_CASE("families hold every row exactly once") {

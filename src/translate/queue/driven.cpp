@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/real.h"
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/legacy_grants.h"
@@ -301,7 +302,7 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
     fresh->mini_has_hash = known->mini_has_hash;
   }
   fresh->reports_strides =
-      effective_now(row(FeatureId::mprq_poll_mp_wr).answer).verdict != Verdict::unsupported;
+      effective_now(answer_of<FeatureId::mprq_poll_mp_wr>).verdict != Verdict::unsupported;
   fresh->cq = &front.shown;
   fresh->consumed = &front.legacy.cons_index;
   fresh->arm_count = &front.own.events;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 
@@ -37,7 +38,7 @@ const FeatureId *feature_of(int opcode) {
 
 bool opcode_served(int opcode) {
   const FeatureId *id = feature_of(opcode);
-  return id != nullptr && effective_now(row(*id).answer).verdict != Verdict::unsupported;
+  return id != nullptr && effective_now(feature_row(*id).answer).verdict != Verdict::unsupported;
 }
 
 int refuse_opcode(int opcode) {

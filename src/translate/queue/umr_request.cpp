@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 
@@ -27,7 +28,7 @@ int check_access(std::uint64_t access) {
 
 int check_size(const Umr &umr) {
   constexpr auto id = FeatureId::IBV_EXP_UMR_MR_LIST_FIXED_SIZE;
-  if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+  if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
     return unsupported(posting, id, "ext_op.umr.umr_type", umr.umr_type).code;
   const ibv_exp_mem_region *pieces = umr.mem_list.mem_reg_list;
   for (std::uint32_t i = 1; pieces != nullptr && i < umr.num_mrs; ++i) {
@@ -36,7 +37,7 @@ int check_size(const Umr &umr) {
                      "not the size of the first piece")
           .code;
   }
-  opened_by(Beyond::umr_fixed_size, row(id).name);
+  opened_by(Beyond::umr_fixed_size, name_of_feature<id>);
   return 0;
 }
 

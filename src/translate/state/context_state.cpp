@@ -1,6 +1,7 @@
 #include "translate/state/context_state.h"
 
 #include "table/feature_bits.h"
+#include "table/feature_rows.h"
 #include "table/options.h"
 
 namespace ibvexp {
@@ -10,7 +11,7 @@ namespace {
 std::uint64_t refused_flags() {
   std::uint64_t refused = 0;
   for (const FeatureBit &b : bits_of<"ibv_exp_send_flags">())
-    if (effective_now(row(b.id).answer).verdict == Verdict::unsupported) refused |= b.bit;
+    if (effective_now(feature_row(b.id).answer).verdict == Verdict::unsupported) refused |= b.bit;
   return refused;
 }
 

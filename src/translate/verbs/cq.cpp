@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/owned.h"
 #include "base/real.h"
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/cq_convert.h"
@@ -343,7 +344,7 @@ bool command_overrun(ibv_cq *cq, bool ignored) {
     if (!change_overrun(cq, number, ignored)) return false;
     front->own.ignores_overrun = ignored;
   }
-  opened_by(Beyond::cq_ignore_overrun, row(FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN).name);
+  opened_by(Beyond::cq_ignore_overrun, name_of_feature<FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN>);
   return true;
 }
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/real.h"
 #include "table/feature_bits.h"
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "trace/tally.h"
@@ -29,20 +30,30 @@ namespace {
 constexpr EntryId querying_device = EntryId::ibv_exp_query_device;
 constexpr EntryId querying_port = EntryId::ibv_exp_query_port;
 
-using Reportable = std::array<bool, std::size(features)>;
+// What the options of the process make of a row.
+struct Standing {
+  bool reportable;
+  bool hidden;  // a switch that is off would set it
+};
+using Standings = std::array<Standing, std::size(features)>;
 
-[[gnu::cold, gnu::noinline]] Reportable find_reportable() noexcept {
-  Reportable known{};
-  for (std::size_t i = 0; i < known.size(); ++i)
-    known[i] = reportable_now(row(static_cast<FeatureId>(i)).answer);
+[[gnu::cold, gnu::noinline]] Standings find_standings() noexcept {
+  Standings known{};
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const Answer a = feature_row(static_cast<FeatureId>(i)).answer;
+    const bool has_switch = is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done;
+    known[i] = {reportable_now(a), has_switch && !reportable_now(a) && !switched_on(a.beyond)};
+  }
   return known;
 }
 
 // Asked for a hundred rows in each query.
-bool reportable_in_process(FeatureId id) {
-  static const Reportable reportable = find_reportable();
-  return reportable[static_cast<std::size_t>(id)];
+Standing standing_of(FeatureId id) {
+  static const Standings standings = find_standings();
+  return standings[static_cast<std::size_t>(id)];
 }
+
+bool reportable_in_process(FeatureId id) { return standing_of(id).reportable; }
 
 // mlx5dv_context as of rdma-core v47, whatever was there when we were built.
 struct LaterContext {
@@ -70,21 +81,20 @@ void query_dv(ibv_context *context, DeviceFacts &facts) {
 
 // Why the answer leaves a row out, at level debug and once per process.
 void explain_clear(FeatureId id) {
-  const Answer &a = row(id).answer;
-  const bool has_switch = is_switch(a.beyond) && info(a.beyond).status == SwitchStatus::done;
-  const bool hidden = has_switch && !reportable_now(a) && !switched_on(a.beyond);
-  if (hidden) trace::count_hidden(trace::row_index(id));
+  const Standing standing = standing_of(id);
+  if (standing.hidden) trace::count_hidden(trace::row_index(id));
   if (!log_enabled(LogLevel::debug)) [[likely]]
     return;
   static std::atomic<bool> explained[features.size()];
   if (explained[static_cast<std::size_t>(id)].exchange(true, std::memory_order_relaxed)) return;
-  const Feature &f = row(id);
+  const Feature f = feature_row(id);
+  const Answer &a = f.answer;
   const auto because = [&](const char *why, std::string_view what, const char *end) {
     log(LogLevel::debug, "%.*s is clear: %s%.*s%s", static_cast<int>(f.name.size()), f.name.data(),
         why, static_cast<int>(what.size()), what.data(), end);
   };
-  if (reportable_now(a)) because("the device, its kernel or rdma-core does not have it", "", "");
-  else if (hidden)
+  if (standing.reportable) because("the device, its kernel or rdma-core does not have it", "", "");
+  else if (standing.hidden)
     because("IBVEXP_BEYOND=", info(a.beyond).name, " sets it where the device has it");
   else because("not supported. ", a.note, "");
 }

@@ -9,6 +9,7 @@
 
 #include "base/keep_errno.h"
 #include "base/real.h"
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/access_convert.h"
@@ -222,7 +223,7 @@ namespace {
 Result<void> check_allocation(unsigned asked, const void *addr, std::size_t length,
                               std::uint64_t exp_access) {
   constexpr auto id = FeatureId::contig_rereg_mr_allocate;
-  if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+  if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
     return unsupported(changing, id, "exp_access", exp_access);
   if ((asked & IBV_EXP_REREG_MR_CHANGE_TRANSLATION) == 0)
     return invalid(changing, "flags", asked, "ALLOCATE_MR changes the translation, too");
@@ -231,7 +232,7 @@ Result<void> check_allocation(unsigned asked, const void *addr, std::size_t leng
                    "must be null with ALLOCATE_MR");
   if (length == 0 || length > SIZE_MAX / 2)
     return invalid(changing, "length", length, "cannot be allocated");
-  opened_by(Beyond::rereg_allocate, row(id).name);
+  opened_by(Beyond::rereg_allocate, name_of_feature<id>);
   return {};
 }
 

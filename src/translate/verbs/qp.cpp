@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/owned.h"
 #include "base/real.h"
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/legacy_grants.h"
@@ -105,10 +106,10 @@ bool is_shared_type(ibv_qp_type type) {
 Result<void> check_type(ibv_qp_type type) {
   const auto number = static_cast<std::uint64_t>(type);
   if (type == IBV_EXP_QPT_DC_INI) {
-    if (effective_now(row(FeatureId::qpt_dc_ini).answer).verdict == Verdict::unsupported)
+    if (effective_now(answer_of<FeatureId::qpt_dc_ini>).verdict == Verdict::unsupported)
       return unsupported(creating, FeatureId::qpt_dc_ini, "qp_type", number);
   } else if (type == IBV_QPT_XRC) {
-    if (effective_now(row(FeatureId::qpt_xrc).answer).verdict == Verdict::unsupported)
+    if (effective_now(answer_of<FeatureId::qpt_xrc>).verdict == Verdict::unsupported)
       return unsupported(creating, FeatureId::qpt_xrc, "qp_type", number);
   } else if (!is_shared_type(type)) {
     return invalid(creating, "qp_type", number, "no such type of queue pair");
@@ -284,7 +285,7 @@ Result<void *> join_channel_of(ContextState &state, ibv_qp *made, const ModernQp
   if (by.send != By::engine || by.receive != By::engine)
     return unsupported(creating, "exp_create_flags", modern.channel,
                        "not on rdma-core's data path, nor with a CQ of ibv_create_cq_ex()");
-  opened_by(Beyond::cross_channel, row(FeatureId::IBV_EXP_QP_CREATE_CROSS_CHANNEL).name);
+  opened_by(Beyond::cross_channel, name_of_feature<FeatureId::IBV_EXP_QP_CREATE_CROSS_CHANNEL>);
   if ((modern.channel & managing_flags) == 0) return nullptr;
   return join_channel(state, made, modern);
 }
@@ -642,7 +643,7 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   const bool burst = (attr->comp_mask & IBV_EXP_QP_ATTR_BURST_INFO) != 0;
   if (burst) {
     constexpr auto id = FeatureId::IBV_EXP_QP_ATTR_BURST_INFO;
-    if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+    if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
       return unsupported(modifying, id, "comp_mask", attr->comp_mask);
     if ((mask & IBV_EXP_QP_RATE_LIMIT) == 0 || attr->rate_limit == 0)
       return invalid(modifying, "burst_info", attr->burst_info.max_burst_sz,

@@ -2,6 +2,7 @@
 
 #include "base/keep_errno.h"
 #include "base/lock.h"
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/srq_convert.h"
@@ -27,7 +28,7 @@ Result<void> check(const ibv_exp_ops_wr &op) {
 Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr &attr) {
   constexpr auto id = FeatureId::IBV_EXP_SRQT_TAG_MATCHING;
   const auto type = static_cast<std::uint32_t>(attr.srq_type);
-  if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+  if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
     return unsupported(creating, id, "srq_type", type);
   if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_CQ) == 0 || attr.cq == nullptr)
     return invalid(creating, "cq", attr.comp_mask, "tag matching needs one");
@@ -44,7 +45,7 @@ Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr
   if (state.driver == nullptr || queue::front_of(attr.cq) == nullptr)
     return unsupported(creating, "srq_type", type,
                        "not with IBVEXP_ENGINE=native, nor on a completion queue of ibv_cq_ex");
-  opened_by(Beyond::tag_matching, row(id).name);
+  opened_by(Beyond::tag_matching, name_of_feature<id>);
   return {};
 }
 

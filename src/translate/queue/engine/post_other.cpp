@@ -2,6 +2,7 @@
 // refused.
 #include <cerrno>
 
+#include "table/feature_rows.h"
 #include "trace/diagnose.h"
 #include "translate/convert/wr_convert.h"
 #include "translate/queue/engine/bind_window.h"
@@ -63,7 +64,7 @@ int write_special(const PostingQp &qp, std::uint32_t opcode, const ibv_exp_send_
     case IBV_EXP_WR_UMR_FILL:
     case IBV_EXP_WR_UMR_INVALIDATE: return write_umr(qp, wr, special);
     case IBV_EXP_WR_NOP:
-      opened_by(Beyond::nop, row(FeatureId::IBV_EXP_WR_NOP).name);
+      opened_by(Beyond::nop, name_of_feature<FeatureId::IBV_EXP_WR_NOP>);
       return write_nop(qp, wr, special);
     default: return translate::refuse_opcode(static_cast<int>(opcode));
   }

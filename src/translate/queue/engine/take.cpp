@@ -1,6 +1,7 @@
 #include "translate/queue/engine/take.h"
 
 #include "base/log.h"
+#include "table/feature_rows.h"
 #include "trace/diagnose.h"
 #include "translate/queue/engine/completion_words.h"
 
@@ -72,7 +73,7 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
   }
   if (of->receive.strides != 0) {
     if (!multi_packet) return Take::refused;
-    opened_by(Beyond::mp_rq_poll, row(FeatureId::mprq_poll_mp_wr).name);
+    opened_by(Beyond::mp_rq_poll, name_of_feature<FeatureId::mprq_poll_mp_wr>);
     fill_strides(*of, cqe, wc, taken.packet);
     return Take::one;
   }

@@ -2,6 +2,7 @@
 // DC initiators neither: nothing of it goes to the wire.
 #include <cerrno>
 
+#include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/queue/engine/key_entry.h"
@@ -44,9 +45,9 @@ int place_units(const PostingQp &qp, ContextState &state, const ibv_exp_send_wr 
     return 0;
   }
   constexpr auto id = FeatureId::umr_ext_op_memory_objects;
-  if (effective_now(row(id).answer).verdict == Verdict::unsupported)
+  if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
     return unsupported(posting, id, "exp_send_flags", wr.exp_send_flags).code;
-  opened_by(Beyond::umr_noninline, row(id).name);
+  opened_by(Beyond::umr_noninline, name_of_feature<id>);
   KeyListMemory room;
   if (const int fault = find_room(state, umr, layout, room); fault != 0) return fault;
   queue::write_units(umr, layout, room.entries);
