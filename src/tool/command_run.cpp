@@ -98,12 +98,13 @@ void choose_device(const std::string &device, std::vector<fs::path> &libraries) 
 }
 
 // Programs that look behind their objects expect those of a release: what they or
-// their libraries read shows which.
+// their libraries read shows which. Most programs have nothing of verbs, and are large.
 void choose_layout(const std::string &file) {
   if (const char *chosen = std::getenv("IBVEXP_LAYOUT"); chosen != nullptr && *chosen != '\0')
     return;
   const audit::Report report =
-      audit::run({.paths = {file}, .exclude = {}, .recursive = true}, [](auto, auto) {});
+      audit::run({.paths = {file}, .exclude = {}, .recursive = true, .only_with_names = true},
+                 [](auto, auto) {});
   for (const audit::FileReport &f : report.files) {
     if (f.layout.empty()) continue;
     setenv("IBVEXP_LAYOUT", f.layout.c_str(), 1);

@@ -166,6 +166,13 @@ bool ElfHead::has_constant_with(std::string_view part) const {
   });
 }
 
+bool names_verbs(const ElfHead &file) {
+  for (const std::string &library : file.needed())
+    for (const std::string_view name : {"libibverbs.so", "librdmacm.so", "libmlx5.so"})
+      if (library.starts_with(name)) return true;
+  return file.has_name_with("ibv_") || file.has_name_with("rdma_");
+}
+
 bool has_own_libibverbs(const ElfHead &program) {
   if (program.needs("libibverbs.so.1")) return false;
   // What its code calls and what it reads, in all releases.

@@ -63,6 +63,10 @@ class ElfHead {
   std::span<const char> symbols_, symbol_names_;
 };
 
+// Whether it needs libraries of verbs or has names of their functions: what got its verbs'
+// objects itself does. Reads no code.
+bool names_verbs(const ElfHead &file);
+
 // A copy of libibverbs that was linked into a program: nothing that is preloaded replaces
 // it. Programs that only quote its texts have none. Reads all constants of a program without
 // the shared libibverbs that has its imports.

@@ -230,7 +230,8 @@ class Auditor {
     }
     if (text.starts_with("\177ELF")) {
       report.kind = FileKind::binary;
-      audit_elf(job.path, text, report);
+      if (!options_.only_with_names || tool::names_verbs(tool::ElfHead(job.path)))
+        audit_elf(job.path, text, report);
       if (options_.recursive) {
         std::vector<std::string> libraries;
         for (const fs::path &library : tool::libraries_of(job.path))
