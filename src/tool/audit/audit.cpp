@@ -96,11 +96,15 @@ class Auditor {
 
  private:
   void add(const fs::path &path, std::size_t input, bool named) {
-    const std::scoped_lock lock(mutex_);
-    // Libraries are reached by many ways.
     std::error_code failed;
     const fs::path real = fs::canonical(path, failed);
-    if (!seen_.insert(failed ? path.string() : real.string()).second) return;
+    add(path, failed ? path.string() : real.string(), input, named);
+  }
+
+  // Libraries are reached by many ways: real has no links in it.
+  void add(const fs::path &path, std::string real, std::size_t input, bool named) {
+    const std::scoped_lock lock(mutex_);
+    if (!seen_.insert(std::move(real)).second) return;
     jobs_.push_back({path.string(), input, named});
     ++known_;
     wake_.notify_one();
@@ -137,6 +141,7 @@ class Auditor {
     std::error_code error;
     fs::directory_iterator entries(folder, error);
     if (error) return fail(folder, error.message());
+    const fs::path real = fs::canonical(folder, error);
     for (const fs::directory_entry &e : entries) {
       std::error_code failed;
       const bool link = e.is_symlink(failed);
@@ -146,7 +151,8 @@ class Auditor {
         // Of no interest unless it would have been read.
         if (kind_by_name(e.path().native()) != FileKind::other) fail(e.path(), "dangling link");
       } else if (e.is_regular_file(failed)) {
-        add(e.path(), input, false);
+        if (link || error) add(e.path(), input, false);
+        else add(e.path(), (real / e.path().filename()).string(), input, false);
       }
     }
   }
@@ -217,21 +223,21 @@ class Auditor {
   }
 
   void audit(const Job &job, FileReport &report) {
-    const MappedFile file(job.path);
-    const std::string_view text = file.text();
-    if (looks_like_archive(job.path, text)) {
+    MappedFile file(job.path);
+    const std::string_view start = file.start();
+    if (looks_like_archive(job.path, is_compressed(start) ? file.text() : start)) {
       report.kind = FileKind::archive;
       return audit_members(job);
     }
     // What squashfs holds, libarchive does not read.
-    if (text.starts_with("hsqs")) {
+    if (start.starts_with("hsqs")) {
       report.unjudged = "it is a squashfs image: name what unsquashfs takes out of it";
       return;
     }
-    if (text.starts_with("\177ELF")) {
+    if (start.starts_with("\177ELF")) {
       report.kind = FileKind::binary;
       if (!options_.only_with_names || tool::names_verbs(tool::ElfHead(job.path)))
-        audit_elf(job.path, text, report);
+        audit_elf(job.path, start, report);
       if (options_.recursive) {
         std::vector<std::string> libraries;
         for (const fs::path &library : tool::libraries_of(job.path))
@@ -242,30 +248,26 @@ class Auditor {
       }
       return;
     }
-    if (looks_like_trace(text)) {
+    if (looks_like_trace(start)) {
       report.kind = FileKind::trace;
-      return audit_trace(text, report);
+      return audit_trace(file.text(), report);
     }
-    audit_text(job, text, report);
+    audit_text(job, file, report);
   }
 
-  static void audit_elf(const std::string &file, std::string_view text, FileReport &report) {
+  static void audit_elf(const std::string &file, std::string_view start, FileReport &report) {
     constexpr std::size_t mark_at = 8;
-    if (text.size() > mark_at && text.substr(mark_at).starts_with("AI")) {
+    if (start.size() > mark_at && start.substr(mark_at).starts_with("AI")) {
       report.unjudged = "it is an AppImage: name what --appimage-extract takes out of it";
       return;
     }
     audit_binary(file, report);
-    const tool::ElfHead head(file);
     const std::string name = fs::path(member_name(report.path)).filename();
-    if (is_legacy_library(name, head)) {
+    if (is_legacy_library(name, file)) {
       report.uses.clear();
       report.unjudged = "it is MLNX_OFED's " + name.substr(0, name.find('.')) +
                         " itself, in whose place rdma-core's is";
-    } else if (report.uses.empty() && report.program &&
-               (tool::has_own_libibverbs(head) ||
-                (head.interpreter().empty() &&
-                 head.has_constant_with("/class/infiniband_verbs")))) {
+    } else if (report.uses.empty() && report.program && has_verbs_inside(file)) {
       report.unjudged =
           "it contains a libibverbs of its own, in which the program's verbs are "
           "not to be told apart";
@@ -280,10 +282,16 @@ class Auditor {
                : path;
   }
 
-  static bool is_legacy_library(const std::string &name, const tool::ElfHead &head) {
+  static bool has_verbs_inside(const std::string &program) {
+    const tool::ElfHead head(program);
+    return tool::has_own_libibverbs(head) ||
+           (head.interpreter().empty() && head.has_constant_with("/class/infiniband_verbs"));
+  }
+
+  static bool is_legacy_library(const std::string &name, const std::string &file) {
     for (const char *library : {"libibverbs.so", "libmlx5.so", "libmlx5-rdmav", "libmlx4.so",
                                 "libmlx4-rdmav", "librdmacm.so"})
-      if (name.starts_with(library)) return head.has_name_with("_exp_");
+      if (name.starts_with(library)) return tool::ElfHead(file).has_name_with("_exp_");
     return false;
   }
 
@@ -296,12 +304,12 @@ class Auditor {
       member.input = job.input;
       member.member = true;
       try {
-        const MappedFile content(file);
-        if (content.text().starts_with("\177ELF")) {
+        MappedFile content(file);
+        if (content.start().starts_with("\177ELF")) {
           member.kind = FileKind::binary;
-          audit_elf(file, content.text(), member);
+          audit_elf(file, content.start(), member);
         } else {
-          audit_text({name, job.input, false}, content.text(), member);
+          audit_text({name, job.input, false}, content, member);
         }
       } catch (const std::exception &e) {
         member.error = e.what();
@@ -312,15 +320,16 @@ class Auditor {
   }
 
   // By its name; one that the user named is read in any case.
-  void audit_text(const Job &job, std::string_view text, FileReport &report) {
+  void audit_text(const Job &job, MappedFile &file, FileReport &report) {
     report.kind = kind_by_name(job.path);
     if (report.kind == FileKind::other) {
       if (!job.named) return;
       if (job.path.ends_with(".json")) throw InputError("not a trace of ibvexp");
-      if (text.substr(0, 4096).find('\0') != std::string_view::npos)
+      if (file.start().find('\0') != std::string_view::npos)
         throw InputError("neither ELF file, source nor trace");
       report.kind = FileKind::source;
     }
+    const std::string_view text = file.text();
     if (text.size() > largest_source) throw InputError("larger than 256 MB: not read as source");
     if (report.kind == FileKind::build_file) audit_build_file(text, report);
     else audit_source(job.path, text, report);

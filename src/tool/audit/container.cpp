@@ -21,12 +21,6 @@ constexpr int deepest = 3;
 // What is longer is no program.
 constexpr std::size_t largest_member = std::size_t{1} << 30;
 
-// gzip, bzip2, xz, zstd.
-bool is_compressed(std::string_view text) {
-  return text.starts_with("\x1f\x8b") || text.starts_with("BZh") ||
-         text.starts_with("\xfd\x37zXZ") || text.starts_with("\x28\xb5\x2f\xfd");
-}
-
 bool is_compressed_archive_name(std::string_view name) {
   if (name.find(".tar.") != name.npos) return true;
   for (const std::string_view end : {".tgz", ".tbz", ".tbz2", ".txz", ".tzst"})
@@ -147,6 +141,12 @@ class Walk {
 };
 
 }  // namespace
+
+// gzip, bzip2, xz, zstd.
+bool is_compressed(std::string_view text) {
+  return text.starts_with("\x1f\x8b") || text.starts_with("BZh") ||
+         text.starts_with("\xfd\x37zXZ") || text.starts_with("\x28\xb5\x2f\xfd");
+}
 
 bool looks_like_archive(std::string_view name, std::string_view text) {
   if (text.starts_with("!<arch>\n") || text.starts_with("PK\x03\x04") ||

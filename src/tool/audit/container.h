@@ -11,6 +11,8 @@ namespace ibvexp::audit {
 // By its first bytes, and for a compressed file by its name: a compressed file need
 // be no archive.
 bool looks_like_archive(std::string_view name, std::string_view text);
+// Whether that needs all of a file that begins so.
+bool is_compressed(std::string_view start);
 
 // Calls fn for each regular member that wanted() names or that is an ELF file, from
 // one thread, in the archive's order. name is the path inside; file one that can be

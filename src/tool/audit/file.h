@@ -1,6 +1,7 @@
-// A file mapped into memory, read only.
+// A file, read only: its beginning, and all of it mapped into memory if it is asked for.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -15,11 +16,16 @@ class MappedFile {
   MappedFile(const MappedFile &) = delete;
   MappedFile &operator=(const MappedFile &) = delete;
 
-  std::string_view text() const { return {static_cast<const char *>(data_), size_}; }
+  // The first bytes: enough for all magic numbers.
+  std::string_view start() const { return {start_.data(), start_size_}; }
+  // Throws InputError.
+  std::string_view text();
 
  private:
+  int fd_ = -1;
   void *data_ = nullptr;
-  std::size_t size_ = 0;
+  std::size_t size_ = 0, start_size_ = 0;
+  std::array<char, 4096> start_;
 };
 
 }  // namespace ibvexp::audit

@@ -69,7 +69,7 @@ void read_archive(const std::string &content) {
   const File file(content);
   const auto wanted = [](std::string_view name) { return kind_by_name(name) != FileKind::other; };
   for_each_member(file.path(), wanted, [](const std::string &name, const std::string &member) {
-    const MappedFile mapped(member);
+    MappedFile mapped(member);
     FileReport report;
     if (mapped.text().starts_with("\177ELF")) audit_binary(member, report);
     else audit_source(name, mapped.text(), report);

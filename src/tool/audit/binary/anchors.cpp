@@ -40,9 +40,11 @@ bool is_subtracted(std::span<const std::uint8_t> code, std::size_t at, unsigned 
 constexpr std::uint8_t size_word = 0xf8;      // -8
 constexpr std::uint8_t old_size_word = 0xb8;  // -72
 
-// Functions up to that many bytes are evaluated for the sign of a look-up alone; in
-// larger ones, the test of the table's size has to stand near it. They take long,
-// and whatever a sign is by chance is likelier there.
+// A look-up tests the mask of the context and subtracts its size. Compilers leave it a
+// small function of its own, of which one of the two is enough, or put all of it in line,
+// together with the test of the table's size. In large functions only that counts: they
+// take long to evaluate, and whatever a sign is by chance is likelier there.
+constexpr std::size_t function_of_mask = 128, function_of_size = 256;
 constexpr std::size_t large_function = 8192;
 constexpr std::size_t near = 2048;
 
@@ -78,45 +80,55 @@ bool size_word_near(std::span<const std::uint8_t> code, std::size_t anchor) {
   return false;
 }
 
-// Whether an instruction with which look-ups begin stands at i.
-bool begins_look_up(std::span<const std::uint8_t> code, std::size_t i, bool framed) {
+enum class Sign : std::uint8_t { none, mask, size };
+
+// Which instruction of a look-up stands at i.
+Sign sign_at(std::span<const std::uint8_t> code, std::size_t i, bool framed) {
   const std::uint8_t *b = &code[i];
   if ((b[0] & 0xf8) == 0x48) {  // 64-bit operands
     const bool extended_base = (b[0] & 1) != 0;
     if ((b[1] & 0xf8) == 0xb8) {  // movabs of the mask
       static constexpr std::uint8_t mask[8] = {0, 0, 0, 0, 0, 0, 0, 0x40};
-      if (i + 10 <= code.size() && std::memcmp(b + 2, mask, 8) == 0) return true;
+      if (i + 10 <= code.size() && std::memcmp(b + 2, mask, 8) == 0) return Sign::mask;
     } else if (b[1] == 0x2b || b[1] == 0x8b || b[1] == 0x85) {
       const std::size_t d = displacement_at(b + 2);
       const unsigned base = b[2] & 7;
       const bool variable = !extended_base && ((base == 5 && framed) || base == 4);
       if (d != 0 && !variable) {
         const std::uint8_t distance = b[2 + d];
-        if (b[1] == 0x2b && (distance == size_word || distance == old_size_word)) return true;
+        if (b[1] == 0x2b && (distance == size_word || distance == old_size_word)) return Sign::size;
         if (b[1] == 0x8b && (distance == size_word || distance == old_size_word) &&
             is_subtracted(code, i + 3 + d, ((b[2] >> 3) & 7U) | (b[0] & 4U) << 1))
-          return true;
-        if (b[1] == 0x85 && distance == 0xf0) return true;  // test with a mask in a register
+          return Sign::size;
+        if (b[1] == 0x85 && distance == 0xf0) return Sign::mask;  // test with a mask in a register
       }
     } else if (b[1] == 0x0f && b[2] == 0xba && (b[3] & 0xf8) == 0xe0 && b[4] == 62) {  // bt
-      return true;
+      return Sign::mask;
     }
   }
   if (b[0] == 0xf6 && (b[1] & 0x38) == 0) {  // test of the mask's byte
     const std::size_t d = displacement_at(b + 1);
-    if (d != 0 && b[2 + d] == 0x40 && (b[1 + d] & 7) == 7) return true;
+    if (d != 0 && b[2 + d] == 0x40 && (b[1 + d] & 7) == 7) return Sign::mask;
   }
-  return false;
+  return Sign::none;
 }
 
 }  // namespace
 
 bool may_look_up(std::span<const std::uint8_t> code) {
   const bool framed = keeps_frame_pointer(code);
-  for (std::size_t i = 0; i + 6 < code.size(); ++i)
-    if (begins_look_up(code, i, framed) &&
-        (code.size() <= large_function || size_word_near(code, i)))
-      return true;
+  bool mask = false, size = false;
+  for (std::size_t i = 0; i + 6 < code.size(); ++i) {
+    // All signs begin with one of these.
+    if ((code[i] & 0xf8) != 0x48 && code[i] != 0xf6) continue;
+    const Sign sign = sign_at(code, i, framed);
+    if (sign == Sign::none) continue;
+    mask = mask || sign == Sign::mask;
+    size = size || sign == Sign::size;
+    if (code.size() <= (sign == Sign::mask ? function_of_mask : function_of_size)) return true;
+    if (mask && size && code.size() <= large_function) return true;
+    if (size_word_near(code, i)) return true;
+  }
   return false;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "tool/audit/binary/debug_info.h"
@@ -55,8 +56,7 @@ class Names {
 
 class Audit {
  public:
-  Audit(const ElfImage &image, FileReport &report)
-      : image_(image), report_(report), names_(image), debug_(image) {}
+  Audit(const ElfImage &image, FileReport &report) : image_(image), report_(report) {}
 
   void run() {
     imports();
@@ -122,8 +122,8 @@ class Audit {
 
   // Function and line, as far as names are left.
   void locate(Use &use, std::uint64_t function) const {
-    const std::string symbol = names_.at(function);
-    const Place place = debug_.place_of(use.address);
+    const std::string symbol = names().at(function);
+    const Place place = debug().place_of(use.address);
     use.where = place.function.empty() ? symbol : place.function;
     if (!symbol.empty() && use.where == symbol)
       use.offset = static_cast<std::int64_t>(use.address - function);
@@ -158,10 +158,10 @@ class Audit {
         break;
       }
     if (!of_verbs) return;
-    if (debug_.present() && debug_.source_files().contains("mlx5_hw.h"))
+    if (debug().present() && debug().source_files().contains("mlx5_hw.h"))
       add_private(Evidence::debug_info, "mlx5_hw.h contributed to it");
-    else if (!report_.uses.empty() && debug_.present() &&
-             debug_.has_structure({"mlx5_cq", "mlx5_qp", "mlx5_srq", "mlx5_rwq"}))
+    else if (!report_.uses.empty() && debug().present() &&
+             debug().has_structure({"mlx5_cq", "mlx5_qp", "mlx5_srq", "mlx5_rwq"}))
       add_private(Evidence::debug_info, "has a copy of libmlx5's structures");
     for (const std::string_view name : {"mlx5_hw.h", "ib_mlx5_hw.c", "ib_mlx5_hw.cpp"})
       if (const std::string path = source_name(name); !path.empty())
@@ -210,10 +210,20 @@ class Audit {
     }
   }
 
+  // Read where something was found.
+  const Names &names() const {
+    if (!names_) names_.emplace(image_);
+    return *names_;
+  }
+  const DebugInfo &debug() const {
+    if (!debug_) debug_.emplace(image_);
+    return *debug_;
+  }
+
   const ElfImage &image_;
   FileReport &report_;
-  Names names_;
-  DebugInfo debug_;
+  mutable std::optional<Names> names_;
+  mutable std::optional<DebugInfo> debug_;
 };
 
 // There is a library for either machine, but only one beside this program.
