@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::uint64_t dc_key = 0x1122334455667788;
 
+// With the switch key_violations.
+const bool armed = std::strstr(std::getenv("IBVEXP_BEYOND"), "key_violations") != nullptr;
+
 struct Scenario {
   ibv_context *context = nullptr;
   ibv_port_attr port{};
@@ -181,6 +184,10 @@ struct Scenario {
     attr.hop_limit = ethernet() ? 1 : 0;
     ibv_exp_dct *dct =
         make<ibv_exp_dct>("ibv_exp_create_dct", [&] { return ibv_exp_create_dct(context, &attr); });
+    if (armed) {
+      ibv_exp_arm_attr arm{};
+      attempt("ibv_exp_arm_dct", [&] { return ibv_exp_arm_dct(dct, &arm); });
+    }
     ibv_qp *dci = exp_qp(static_cast<ibv_qp_type>(IBV_EXP_QPT_DC_INI), nullptr);
     ibv_exp_qp_attr to{};
     to.qp_state = IBV_QPS_INIT;

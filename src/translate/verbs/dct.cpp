@@ -104,21 +104,34 @@ void do_without_atomics(ibv_qp_attr &attr) {
 }
 
 // By a command, as what can be armed: on the queues that the engine drives, since libmlx5 would not
-// know its completions. cq: rdma-core's. Null if the device does not take it.
-mlx5dv_devx_obj *make_by_command(ContextState &state, DcTarget &target, ibv_cq *cq, bool scatters) {
+// know its completions. cq: rdma-core's. Null if the device does not take it, which is not for lack of
+// memory.
+Result<mlx5dv_devx_obj *> make_by_command(ContextState &state, DcTarget &target, ibv_cq *cq,
+                                          bool scatters) {
   mlx5dv_srq srq{};
   srq.comp_mask = MLX5DV_SRQ_MASK_SRQN;
   mlx5dv_pd pd{};
   mlx5dv_obj object{};
   object.srq = {queue::behind(target.handle.srq), &srq};
   object.pd = {target.handle.pd, &pd};
+  const auto is_not_taken = [](Error why) -> Result<mlx5dv_devx_obj *> {
+    if (why.code == ENOMEM) return why;
+    log(LogLevel::info, "ibv_exp_create_dct: not by a command, and not to be armed: %s",
+        std::strerror(why.code));
+    return nullptr;
+  };
   const KeepErrno keep;
   if (real().mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ | MLX5DV_OBJ_PD) != 0 ||
       (srq.comp_mask & MLX5DV_SRQ_MASK_SRQN) == 0)
-    return nullptr;
+    return is_not_taken(keep.reason());
   ibv_qp_attr &attr = target.made_with;
-  const std::uint32_t atomics = wants_atomics(attr) ? target_atomic_mode(state.context) : 0;
-  if (wants_atomics(attr) && atomics == 0) do_without_atomics(attr);
+  std::uint32_t atomics = 0;
+  if (wants_atomics(attr)) {
+    const auto mode = target_atomic_mode(state.context);
+    if (!mode) return is_not_taken(keep.reason());
+    atomics = *mode;
+    if (atomics == 0) do_without_atomics(attr);
+  }
   target.endpoint = queue::drive_target(state, &target.handle);
   const auto made = make_target(state.context,
                                 {.cqn = queue::facts_of(cq).cqn,
@@ -130,10 +143,8 @@ mlx5dv_devx_obj *make_by_command(ContextState &state, DcTarget &target, ibv_cq *
                                  .scatters = scatters},
                                 attr);
   if (!made) {
-    log(LogLevel::info, "ibv_exp_create_dct: not by a command, and not to be armed: %s",
-        std::strerror(made.error()));
     target.endpoint.reset();
-    return nullptr;
+    return is_not_taken(made.failure());
   }
   target.handle.dct_num = made.value().number;
   return made.value().object;
@@ -198,8 +209,11 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   pthread_mutex_init(&made->handle.mutex, nullptr);
   pthread_cond_init(&made->handle.cond, nullptr);
   Owned<mlx5dv_devx_obj, destroy_object> object;
-  if (by_engine && switched_on(Beyond::key_violations))
-    object.reset(make_by_command(state, *made, cq, scattered != 0));
+  if (by_engine && switched_on(Beyond::key_violations)) {
+    const auto by_command = make_by_command(state, *made, cq, scattered != 0);
+    if (!by_command) return by_command.failure();
+    object.reset(by_command.value());
+  }
   Owned<ibv_qp, destroy_qp> qp;
   if (!object) {
     qp.reset(make(context, *attr, cq));
@@ -315,6 +329,7 @@ Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *at
                        "not with IBVEXP_ENGINE=native, nor where the device takes no CREATE_DCT");
   const KeepErrno keep;
   const auto armed = arm_target_events(state, *target);
+  if (armed.error() == ENOMEM) return armed;
   if (!armed) return unsupported(arming, "dct", dct->dct_num, std::strerror(armed.error()));
   return {};
 }

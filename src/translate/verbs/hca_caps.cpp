@@ -49,10 +49,10 @@ std::uint32_t masked_atomic_sizes(ibv_context *context) {
   return connected & dc & expressible;
 }
 
-std::uint32_t target_atomic_mode(ibv_context *context) {
+std::optional<std::uint32_t> target_atomic_mode(ibv_context *context) {
   constexpr std::uint32_t plain = 3, extended = 0xc, as_in_the_specification = 1, eight_bytes = 3;
   const auto page = query(context, Page::atomics);
-  if (page == nullptr) return 0;
+  if (page == nullptr) return {};
   const std::uint32_t operations = be32toh(page->words[4]);
   const std::uint32_t sizes = be32toh(page->words[6]) & 0xffff;
   // Modes above count as sizes do, in powers of two.
@@ -75,14 +75,16 @@ std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entr
   return log_most < 32 && entries <= std::uint32_t{1} << log_most;
 }
 
-bool reports_object_event(ibv_context *context, std::uint8_t event) {
+std::optional<bool> reports_object_event(ibv_context *context, std::uint8_t event) {
   constexpr std::uint32_t event_cap = 1u << 15;
   const auto general = query(context, Page::general);
-  if (general == nullptr || (be32toh(general->words[4]) & event_cap) == 0) return false;
+  if (general == nullptr) return {};
+  if ((be32toh(general->words[4]) & event_cap) == 0) return false;
   const auto page = query(context, Page::events);
+  if (page == nullptr) return {};
   // user_affiliated_events: numbers of 64 bits.
   const std::size_t word = event / 64 * 2 + (event % 64 < 32 ? 1 : 0);
-  return page != nullptr && (be32toh(page->words[word]) >> event % 32 & 1) != 0;
+  return (be32toh(page->words[word]) >> event % 32 & 1) != 0;
 }
 
 std::optional<std::uint32_t> largest_send_queue(ibv_context *context) {

@@ -15,17 +15,17 @@ namespace ibvexp::translate {
 std::uint32_t masked_atomic_sizes(ibv_context *context);
 
 // dctc.atomic_mode (mlx5_ifc.h) of a DC target that serves all atomics of the device, as mlx5_ib
-// chooses it. 0: the device has none.
-std::uint32_t target_atomic_mode(ibv_context *context);
+// chooses it. 0: the device has none. Nothing where it cannot be asked, with the reason in errno.
+std::optional<std::uint32_t> target_atomic_mode(ibv_context *context);
 
 // Whether the device has the DC transport, and keys of that many entries. Nothing where it cannot
 // be asked.
 std::optional<bool> reports_dc(ibv_context *context);
 std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entries);
 
-// Whether programs can subscribe to the event of object number `event`; false where the device
-// cannot be asked.
-bool reports_object_event(ibv_context *context, std::uint8_t event);
+// Whether programs can subscribe to the event of object number `event`. Nothing where the device
+// cannot be asked, with the reason in errno.
+std::optional<bool> reports_object_event(ibv_context *context, std::uint8_t event);
 
 // Blocks of 64 bytes that a send queue has at most.
 std::optional<std::uint32_t> largest_send_queue(ibv_context *context);

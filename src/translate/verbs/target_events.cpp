@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <cstring>
+#include <optional>
 
 #include "base/keep_errno.h"
 #include "base/log.h"
@@ -26,11 +27,14 @@ namespace {
 constexpr std::uint8_t key_violation = 0x1d;  // MLX5_EVENT_TYPE_DCT_KEY_VIOLATION
 
 // Where its capabilities do not list the event, the kernel takes a subscription and nothing comes.
-bool tells(ibv_context *context) noexcept {
+// Nothing with errno set: the device cannot be asked, or there is no memory for its answer.
+std::optional<bool> tells(ibv_context *context) noexcept {
+  if (!mlx5dv_is_supported(context->device)) return false;
   try {
     return reports_object_event(context, key_violation);
   } catch (const std::bad_alloc &) {
-    return false;
+    errno = ENOMEM;
+    return {};
   }
 }
 
@@ -46,21 +50,23 @@ TargetEvents *events_of(ContextState &state) noexcept {
 }
 
 // Made at the first call, which may be one that waits for events before there is a target. Null: the
-// device has no commands, or does not tell of wrong keys. The caller holds the mutex.
-mlx5dv_devx_event_channel *channel_of(TargetEvents &events, ibv_context *context) noexcept {
-  if (std::exchange(events.tried, true)) return events.channel;
+// device has no commands, or does not tell of wrong keys. A lack of memory passes, and the next call
+// tries again. The caller holds the mutex.
+Result<mlx5dv_devx_event_channel *> channel_of(TargetEvents &events,
+                                               ibv_context *context) noexcept {
+  if (events.tried) return events.channel;
   const KeepErrno keep;
-  if (!mlx5dv_is_supported(context->device) || !tells(context)) {
+  const auto told = tells(context);
+  if (told == true)
+    events.channel = mlx5dv_devx_create_event_channel(
+        context, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
+  if (told != false && events.channel == nullptr && errno == ENOMEM) return Error{ENOMEM};
+  events.tried = true;
+  if (told != true)
     log(LogLevel::info, "key_violations: the device reports no event of wrong keys");
-    return nullptr;
-  }
-  events.channel = mlx5dv_devx_create_event_channel(
-      context, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
-  if (events.channel == nullptr) {
+  else if (events.channel == nullptr)
     log(LogLevel::info, "key_violations: no event channel: %s", std::strerror(errno));
-    return nullptr;
-  }
-  fcntl(events.channel->fd, F_SETFL, fcntl(events.channel->fd, F_GETFL) | O_NONBLOCK);
+  else fcntl(events.channel->fd, F_SETFL, fcntl(events.channel->fd, F_GETFL) | O_NONBLOCK);
   return events.channel;
 }
 
@@ -94,7 +100,9 @@ Result<void> arm_target_events(ContextState &state, DcTarget &target) {
   TargetEvents *const events = events_of(state);
   if (events == nullptr) return Error{errno};
   const MutexGuard guard(events->mutex);
-  mlx5dv_devx_event_channel *const channel = channel_of(*events, state.context);
+  const auto found = channel_of(*events, state.context);
+  if (!found) return found.failure();
+  mlx5dv_devx_event_channel *const channel = found.value();
   if (channel == nullptr) return Error{ENOTSUP};
   if (!target.subscribed) {
     std::uint16_t numbers[] = {key_violation};
@@ -111,10 +119,10 @@ int next_event(ContextState &state, ibv_async_event &event, TakeEvent take_own) 
   ibv_context *const context = state.context;
   TargetEvents *const events = events_of(state);
   if (events == nullptr) return -1;
-  mlx5dv_devx_event_channel *channel;
+  mlx5dv_devx_event_channel *channel = nullptr;
   {
     const MutexGuard guard(events->mutex);
-    channel = channel_of(*events, context);
+    if (const auto found = channel_of(*events, context); found) channel = found.value();
   }
   if (channel == nullptr) return take_own(context, &event);
   const bool waits = (fcntl(context->async_fd, F_GETFL) & O_NONBLOCK) == 0;
