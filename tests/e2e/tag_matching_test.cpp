@@ -414,6 +414,7 @@ TEST_CASE(
   good.next = nullptr;
   CHECK(ibv_exp_post_srq_ops(plain.get(), &good, &bad) == EINVAL);
   CHECK(bad == &good);
+  CHECK(ibv_exp_post_srq_ops(plain.get(), &good, nullptr) == EINVAL);
 
   ibv_wc wc{};
   errno = 0;

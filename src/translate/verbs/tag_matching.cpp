@@ -65,7 +65,7 @@ bool matches_tags(const ibv_srq *srq) noexcept {
 
 Result<void> post_srq_ops(ibv_srq *srq, ibv_exp_ops_wr *op, ibv_exp_ops_wr **bad_op) {
   const auto fails = [&](Error error) {
-    *bad_op = op;
+    if (bad_op != nullptr) *bad_op = op;
     return error;
   };
   const queue::SrqFront *front = queue::before(srq);
