@@ -93,6 +93,20 @@ TEST_CASE(
   CHECK(dc.write(key) == IBV_WC_SUCCESS);
 }
 
+TEST_CASE("queues of a target are busy as long as there is one [row:ibv_exp_create_dct]") {
+  Dc dc;
+  Cq cq = dc.create_cq();
+  auto attr = dc.dct_attr();
+  attr.cq = cq.get();
+  Dct dct(ibv_exp_create_dct(dc.context.get(), &attr));
+  REQUIRE(dct);
+  CHECK(ibv_destroy_srq(dc.srq.get()) == EBUSY);
+  CHECK(ibv_destroy_cq(cq.get()) == EBUSY);
+  dct.reset();
+  CHECK(ibv_destroy_srq(dc.srq.release()) == 0);
+  CHECK(ibv_destroy_cq(cq.release()) == 0);
+}
+
 TEST_CASE("a thread that waits already gets the event of a later target [row:ibv_exp_arm_dct]",
           "[engine]") {
   Armed dc;

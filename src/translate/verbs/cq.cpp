@@ -21,6 +21,7 @@
 #include "translate/queue/engine/open.h"
 #include "translate/queue/fronts.h"
 #include "translate/state/clock_info.h"
+#include "translate/verbs/dct.h"
 #include "translate/verbs/device.h"
 #include "translate/verbs/environment.h"
 #include "translate/verbs/firmware.h"
@@ -429,6 +430,7 @@ int resize_cq(ibv_cq *cq, int cqe) {
 }
 
 int destroy_cq(ContextState *state, ibv_cq *cq) {
+  if (state != nullptr && has_targets_by_command(*state, cq)) return EBUSY;
   queue::CqFront *const front = queue::before(cq);
   if (front != nullptr && front->own.beside != nullptr)
     if (const int error = queue::destroy_beside(*front); error != 0) return error;

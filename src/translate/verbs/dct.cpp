@@ -182,6 +182,17 @@ void remember(ContextState &state, DcTarget &target) {
 
 DcTarget *find(ContextState &state, const ibv_exp_dct *dct) { return state.targets.find(dct); }
 
+template <class Queue>
+bool uses_by_command(ContextState &state, Queue *ibv_exp_dct::*member, const Queue *asked) {
+  if (!switched_on(Beyond::key_violations)) return false;
+  bool found = false;
+  const MutexGuard guard(state.mutex);
+  state.targets.for_each([&](const DcTarget &target) {
+    found |= target.object != nullptr && queue::behind(target.handle.*member) == asked;
+  });
+  return found;
+}
+
 }  // namespace
 
 Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
@@ -332,6 +343,14 @@ Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *at
   if (armed.error() == ENOMEM) return armed;
   if (!armed) return unsupported(arming, "dct", dct->dct_num, std::strerror(armed.error()));
   return {};
+}
+
+bool has_targets_by_command(ContextState &state, const ibv_cq *cq) {
+  return uses_by_command(state, &ibv_exp_dct::cq, cq);
+}
+
+bool has_targets_by_command(ContextState &state, const ibv_srq *srq) {
+  return uses_by_command(state, &ibv_exp_dct::srq, srq);
 }
 
 }  // namespace ibvexp::translate

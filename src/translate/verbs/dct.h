@@ -19,4 +19,9 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct);
 Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *attr);
 Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *attr);
 
+// Whether targets that commands made use the queue, rdma-core's. The kernel counts those of
+// rdma-core only, and takes the queue's events away before the firmware refuses.
+bool has_targets_by_command(ContextState &state, const ibv_cq *cq);
+bool has_targets_by_command(ContextState &state, const ibv_srq *srq);
+
 }  // namespace ibvexp::translate

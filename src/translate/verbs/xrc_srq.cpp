@@ -12,6 +12,7 @@
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/operation.h"
+#include "translate/verbs/dct.h"
 #include "translate/verbs/xrc.h"
 
 namespace ibvexp::translate {
@@ -151,8 +152,11 @@ int query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
 }
 
 int destroy_srq(ibv_srq *srq) {
-  ContextState *state = is_legacy(srq) ? find_state(srq->context) : nullptr;
-  if (state == nullptr) return destroy_real(srq);
+  ContextState *state = find_state(srq->context);
+  if (state == nullptr || !is_legacy(srq)) {
+    if (state != nullptr && has_targets_by_command(*state, srq)) return EBUSY;
+    return destroy_real(srq);
+  }
   LegacySrq *const gone = state->legacy_srqs.claim(srq);
   if (gone == nullptr) {
     log(LogLevel::warn, "ibv_destroy_srq: srq: destroyed before");
