@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs_exp.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -128,6 +129,7 @@ struct ContextState {
   Retired<OwnedKey> retired_keys;
   Handles<DcTarget> targets;
   std::uint64_t last_target = 0;                           // serial number
+  std::atomic<bool> targets_by_command{false};             // there are, or have been
   std::shared_ptr<translate::TargetEvents> target_events;  // null until somebody waits for them
   mlx5dv_devx_uar *channel_page = nullptr;                 // that masters ring
   Handles<DeviceMemory> device_memory;

@@ -184,7 +184,6 @@ DcTarget *find(ContextState &state, const ibv_exp_dct *dct) { return state.targe
 
 template <class Queue>
 bool uses_by_command(ContextState &state, Queue *ibv_exp_dct::*member, const Queue *asked) {
-  if (!switched_on(Beyond::key_violations)) return false;
   bool found = false;
   const MutexGuard guard(state.mutex);
   state.targets.for_each([&](const DcTarget &target) {
@@ -249,7 +248,7 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
     state.targets.retire(target);
     throw;
   }
-  static_cast<void>(object.release());
+  if (object.release() != nullptr) state.targets_by_command.store(true, std::memory_order_relaxed);
   static_cast<void>(qp.release());
   if (attr->inline_size != 0) attr->inline_size = scattered;
   return &target->handle;
@@ -345,11 +344,11 @@ Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *at
   return {};
 }
 
-bool has_targets_by_command(ContextState &state, const ibv_cq *cq) {
+bool find_target_by_command(ContextState &state, const ibv_cq *cq) {
   return uses_by_command(state, &ibv_exp_dct::cq, cq);
 }
 
-bool has_targets_by_command(ContextState &state, const ibv_srq *srq) {
+bool find_target_by_command(ContextState &state, const ibv_srq *srq) {
   return uses_by_command(state, &ibv_exp_dct::srq, srq);
 }
 
