@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "log_of.h"
 #include "page_end.h"
 #include "rig.h"
 
@@ -325,6 +326,17 @@ TEST_CASE(
     CHECK(ibv_exp_modify_qp(qp.get(), &attr, init) == 0);
     if (!switched_on("flow_entropy"))
       CHECK(ibv_exp_modify_qp(qp.get(), &attr, IBV_EXP_QP_FLOW_ENTROPY) == ENOTSUP);
+  }
+  // [row:IBV_EXP_QP_RATE_LIMIT]
+  SECTION("not the rate of other queue pairs than those of raw packets") {
+    attr.rate_limit = 1000;
+    int error = 0;
+    const std::string said =
+        log_of([&] { error = ibv_exp_modify_qp(qp.get(), &attr, init | IBV_EXP_QP_RATE_LIMIT); });
+    CHECK(error == EINVAL);
+    CHECK(said.find("ibv_exp_modify_qp: rate_limit 0x3e8: only raw packet queue pairs send at a "
+                    "rate\n") != std::string::npos);
+    CHECK(qp->state == IBV_QPS_RESET);
   }
   SECTION("not groups") {
     CHECK(ibv_exp_modify_qp(qp.get(), &attr, init | IBV_EXP_QP_GROUP_RSS) == ENOTSUP);

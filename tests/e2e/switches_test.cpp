@@ -3,15 +3,14 @@
 #include <infiniband/mlx5dv.h>
 #include <skip.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
-#include <cstdio>
 #include <string>
 #include <thread>
 
 #include "dc_rig.h"
+#include "log_of.h"
 #include "pair.h"
 
 namespace {
@@ -48,22 +47,6 @@ int modify_entropy(ibv_qp *qp, std::uint32_t entropy, std::uint64_t more = 0) {
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
   return ibv_exp_modify_qp(qp, &attr, IBV_EXP_QP_FLOW_ENTROPY | more);
-}
-
-// What is logged meanwhile.
-template <class Run>
-std::string log_of(Run run) {
-  std::FILE *const file = std::tmpfile();
-  const int kept = dup(STDERR_FILENO);
-  dup2(fileno(file), STDERR_FILENO);
-  run();
-  dup2(kept, STDERR_FILENO);
-  close(kept);
-  std::string said(4096, '\0');
-  std::rewind(file);
-  said.resize(std::fread(said.data(), 1, said.size(), file));
-  std::fclose(file);
-  return said;
 }
 
 }  // namespace

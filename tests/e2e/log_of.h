@@ -1,0 +1,27 @@
+// The library's log, on standard error.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+namespace {
+
+// What is logged meanwhile.
+template <class Run>
+std::string log_of(Run run) {
+  std::FILE *const file = std::tmpfile();
+  const int kept = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  run();
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  std::string said(4096, '\0');
+  std::rewind(file);
+  said.resize(std::fread(said.data(), 1, said.size(), file));
+  std::fclose(file);
+  return said;
+}
+
+}  // namespace
