@@ -13,7 +13,8 @@ struct CallSites::Module {
   // The function around an address, by symbols alone.
   std::string function_at(std::uint64_t address) const {
     for (const NamedAddress &s : image.symbols())
-      if (s.function && address >= s.address && address - s.address < s.size) return s.name;
+      if (s.function && address >= s.address && address - s.address < s.size)
+        return std::string(s.name);
     return {};
   }
 

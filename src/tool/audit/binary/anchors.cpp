@@ -80,6 +80,8 @@ bool size_word_near(std::span<const std::uint8_t> code, std::size_t anchor) {
   return false;
 }
 
+bool begins_sign(std::uint8_t byte) { return (byte & 0xf8) == 0x48 || byte == 0xf6; }
+
 enum class Sign : std::uint8_t { none, mask, size };
 
 // Which instruction of a look-up stands at i.
@@ -119,8 +121,7 @@ bool may_look_up(std::span<const std::uint8_t> code) {
   const bool framed = keeps_frame_pointer(code);
   bool mask = false, size = false;
   for (std::size_t i = 0; i + 6 < code.size(); ++i) {
-    // All signs begin with one of these.
-    if ((code[i] & 0xf8) != 0x48 && code[i] != 0xf6) continue;
+    if (!begins_sign(code[i])) continue;
     const Sign sign = sign_at(code, i, framed);
     if (sign == Sign::none) continue;
     mask = mask || sign == Sign::mask;
@@ -130,6 +131,12 @@ bool may_look_up(std::span<const std::uint8_t> code) {
     if (size_word_near(code, i)) return true;
   }
   return false;
+}
+
+std::size_t next_sign(std::span<const std::uint8_t> code, std::size_t from) {
+  for (std::size_t i = from; i + 6 < code.size(); ++i)
+    if (begins_sign(code[i]) && sign_at(code, i, false) != Sign::none) return i;
+  return code.size();
 }
 
 }  // namespace ibvexp::audit

@@ -1,6 +1,7 @@
 // A cheap look at bytes: may this code look up the operation table at all?
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -9,5 +10,9 @@ namespace ibvexp::audit {
 // Whether the code of a function has one of the instructions with which look-ups
 // begin. False means it certainly has not, unless a function that it calls has.
 bool may_look_up(std::span<const std::uint8_t> function);
+
+// Where the first such instruction stands at or behind an offset, or the size without:
+// for code whose functions are not known.
+std::size_t next_sign(std::span<const std::uint8_t> code, std::size_t from);
 
 }  // namespace ibvexp::audit

@@ -152,11 +152,13 @@ class Audit {
   // What is left by name: debug information, symbols, and names of source files,
   // which assertions and logs keep.
   void private_layouts(bool of_verbs) {
-    for (const NamedAddress &s : image_.symbols())
-      if (s.name.starts_with("ibv_mlx5_exp_get_")) {
-        add_private(Evidence::debug_info, "has " + s.name);
-        break;
-      }
+    constexpr std::string_view own_functions = "ibv_mlx5_exp_get_";
+    if (image_.has_symbol_with(own_functions))
+      for (const NamedAddress &s : image_.symbols())
+        if (s.name.starts_with(own_functions)) {
+          add_private(Evidence::debug_info, "has " + std::string(s.name));
+          break;
+        }
     if (!of_verbs) return;
     if (debug().present() && debug().source_files().contains("mlx5_hw.h"))
       add_private(Evidence::debug_info, "mlx5_hw.h contributed to it");

@@ -60,10 +60,10 @@ ElfImage::ElfImage(const std::string &path) : path_(path) {
     object_file_ = header.e_type == ET_REL;
     if (object_file_) {
       read_object_file();
+      symbols_read_ = true;
       return;
     }
     read_segments();
-    read_sections();
   } catch (...) {
     elf_end(elf_);
     close(fd_);
@@ -114,6 +114,7 @@ void ElfImage::read_dynamic(std::uint64_t address) {
       case DT_RUNPATH: paths.push_back(d.d_un.d_val); break;
       case DT_FLAGS_1: pie_ = (d.d_un.d_val & DF_1_PIE) != 0; break;
       case DT_STRTAB: strings = d.d_un.d_ptr; break;
+      case DT_STRSZ: names_size_ = d.d_un.d_val; break;
       case DT_SYMTAB: symbols = d.d_un.d_ptr; break;
       case DT_HASH: hash = d.d_un.d_ptr; break;
       case DT_GNU_HASH: gnu_hash = d.d_un.d_ptr; break;
@@ -137,15 +138,15 @@ void ElfImage::read_dynamic(std::uint64_t address) {
     count = (strings - symbols) / sizeof(Elf64_Sym);
   }
   (void)gnu_hash;
+  dynamic_symbols_ = symbols;
+  dynamic_names_ = strings;
   const auto table = symbols == 0 ? std::span<const std::uint8_t>() : at(symbols);
+  dynamic_count_ = std::min<std::uint64_t>(count, table.size() / sizeof(Elf64_Sym));
   Elf64_Sym s;
-  for (std::uint64_t i = 1; i < count && read(table, i, s); ++i) {
-    const std::string_view name = text_at(strings + s.st_name);
-    if (name.empty()) continue;
-    if (s.st_shndx == SHN_UNDEF) imports_.emplace_back(name);
-    else
-      symbols_.push_back(
-          {std::string(name), s.st_value, s.st_size, ELF64_ST_TYPE(s.st_info) == STT_FUNC});
+  for (std::uint64_t i = 1; i < dynamic_count_ && read(table, i, s); ++i) {
+    if (s.st_shndx != SHN_UNDEF) continue;
+    if (const std::string_view name = text_at(strings + s.st_name); !name.empty())
+      imports_.emplace_back(name);
   }
   read_import_words(plt, plt_size, symbols, strings);
   read_import_words(rela, rela_size, symbols, strings);
@@ -181,8 +182,46 @@ std::string_view ElfImage::import_at(std::uint64_t address) const {
   return it == import_words_.end() ? std::string_view() : it->second;
 }
 
+const std::vector<NamedAddress> &ElfImage::symbols() const {
+  if (!symbols_read_) {
+    symbols_read_ = true;
+    read_dynamic_symbols();
+    read_section_symbols();
+    release_pages();
+  }
+  return symbols_;
+}
+
+bool ElfImage::has_symbol_with(std::string_view text) const {
+  const auto contains = [&](const void *bytes, std::size_t size) {
+    return memmem(bytes, size, text.data(), text.size()) != nullptr;
+  };
+  const auto names = at(dynamic_names_);
+  if (contains(names.data(), std::min<std::uint64_t>(names_size_, names.size()))) return true;
+  Elf_Scn *section = nullptr;
+  while ((section = elf_nextscn(elf_, section)) != nullptr) {
+    GElf_Shdr header;
+    if (gelf_getshdr(section, &header) == nullptr || header.sh_type != SHT_SYMTAB) continue;
+    Elf_Scn *strings = elf_getscn(elf_, header.sh_link);
+    const Elf_Data *data = strings != nullptr ? elf_rawdata(strings, nullptr) : nullptr;
+    if (data != nullptr && data->d_buf != nullptr && contains(data->d_buf, data->d_size))
+      return true;
+  }
+  return false;
+}
+
+void ElfImage::read_dynamic_symbols() const {
+  const auto table = at(dynamic_symbols_);
+  Elf64_Sym s;
+  for (std::uint64_t i = 1; i < dynamic_count_ && read(table, i, s); ++i) {
+    if (s.st_shndx == SHN_UNDEF) continue;
+    if (const std::string_view name = text_at(dynamic_names_ + s.st_name); !name.empty())
+      symbols_.push_back({name, s.st_value, s.st_size, ELF64_ST_TYPE(s.st_info) == STT_FUNC});
+  }
+}
+
 // Only for the names of local symbols; all else comes from program headers.
-void ElfImage::read_sections() {
+void ElfImage::read_section_symbols() const {
   Elf_Scn *section = nullptr;
   while ((section = elf_nextscn(elf_, section)) != nullptr) {
     GElf_Shdr header;

@@ -29,7 +29,7 @@ struct Segment {
 };
 
 struct NamedAddress {
-  std::string name;
+  std::string_view name;  // in the image
   std::uint64_t address;
   std::uint64_t size;
   bool function;
@@ -65,20 +65,27 @@ class ElfImage {
   // The name that the dynamic linker resolves into a word of the image; empty for
   // others.
   std::string_view import_at(std::uint64_t address) const;
-  const std::vector<NamedAddress> &symbols() const { return symbols_; }
+  const std::map<std::uint64_t, std::string_view> &import_words() const { return import_words_; }
+  // Read when first asked for: not from several threads.
+  const std::vector<NamedAddress> &symbols() const;
+  // Whether a text occurs in the names of symbols, without reading all of them.
+  bool has_symbol_with(std::string_view text) const;
   // Where relative relocations point to inside of code.
   const std::vector<std::uint64_t> &code_pointers() const { return code_pointers_; }
   std::uint64_t eh_frame_hdr() const { return eh_frame_hdr_; }
   bool executable_at(std::uint64_t address) const;
   // Gives pages of the file back that were read once; they are read again where needed.
   void release_pages() const;
+  // For loops over code: so many bytes are read before pages are given back.
+  static constexpr std::size_t release_after = std::size_t{16} << 20;
   Elf *elf() const { return elf_; }
   int descriptor() const { return fd_; }
 
  private:
   void read_segments();
   void read_dynamic(std::uint64_t address);
-  void read_sections();
+  void read_section_symbols() const;
+  void read_dynamic_symbols() const;
   void read_object_file();
   void read_import_words(std::uint64_t relocations, std::uint64_t size, std::uint64_t symbols,
                          std::uint64_t strings);
@@ -95,7 +102,10 @@ class ElfImage {
   std::vector<Segment> segments_;
   std::vector<std::string> needed_, imports_;
   std::string run_path_;
-  std::vector<NamedAddress> symbols_;
+  // Of the dynamic linker's symbols.
+  std::uint64_t dynamic_symbols_ = 0, dynamic_count_ = 0, dynamic_names_ = 0, names_size_ = 0;
+  mutable bool symbols_read_ = false;
+  mutable std::vector<NamedAddress> symbols_;
   std::vector<std::uint64_t> code_pointers_;
   std::map<std::uint64_t, std::string_view> import_words_;
 };

@@ -12,29 +12,55 @@ namespace {
 // Reads .eh_frame_hdr and the frame descriptions it points to.
 class FrameTable {
  public:
-  explicit FrameTable(const ElfImage &image) : image_(image) {}
+  explicit FrameTable(const ElfImage &image) : image_(image), header_(image.eh_frame_hdr()) {}
 
   std::vector<Function> read() {
     std::vector<Function> out;
-    const std::uint64_t header = image_.eh_frame_hdr();
-    const auto bytes = image_.at(header);
-    // version 1; the table's usual encoding is 4-byte distances from the header
-    if (bytes.size() < 12 || bytes[0] != 1 || bytes[2] != 0x03 || bytes[3] != 0x3b) return out;
-    const auto count = number<std::uint32_t>(header + 8);
-    for (std::uint64_t i = 0; i < count.value_or(0); ++i) {
-      const auto start = number<std::int32_t>(header + 12 + 8 * i);
-      const auto description = number<std::int32_t>(header + 16 + 8 * i);
-      if (!start || !description) break;
-      const std::uint64_t begin = header + static_cast<std::uint64_t>(std::int64_t{*start});
-      const auto length =
-          code_length(header + static_cast<std::uint64_t>(std::int64_t{*description}));
-      if (length && *length != 0 && image_.executable_at(begin))
-        out.push_back({begin, begin + *length});
-    }
+    for (std::uint64_t i = 0; i < count(); ++i)
+      if (const auto f = function(i)) out.push_back(*f);
     return out;
   }
 
+  // The one that contains an address: the table is sorted.
+  std::optional<Function> at(std::uint64_t address) {
+    std::uint64_t first = 0, last = count();
+    while (first < last) {
+      const std::uint64_t middle = first + (last - first) / 2;
+      if (start(middle).value_or(address + 1) <= address) first = middle + 1;
+      else last = middle;
+    }
+    if (first == 0) return {};
+    const auto f = function(first - 1);
+    return f && address >= f->start && address < f->end ? f : std::nullopt;
+  }
+
  private:
+  std::uint64_t count() const {
+    const auto bytes = image_.at(header_);
+    // version 1; the table's usual encoding is 4-byte distances from the header
+    if (bytes.size() < 12 || bytes[0] != 1 || bytes[2] != 0x03 || bytes[3] != 0x3b) return 0;
+    return std::min<std::uint64_t>(number<std::uint32_t>(header_ + 8).value_or(0),
+                                   (bytes.size() - 12) / 8);
+  }
+
+  // A distance of the table as an address.
+  std::optional<std::uint64_t> address_at(std::uint64_t place) const {
+    const auto distance = number<std::int32_t>(place);
+    if (!distance) return {};
+    return header_ + static_cast<std::uint64_t>(std::int64_t{*distance});
+  }
+  std::optional<std::uint64_t> start(std::uint64_t i) const {
+    return address_at(header_ + 12 + 8 * i);
+  }
+
+  std::optional<Function> function(std::uint64_t i) {
+    const auto begin = start(i), description = address_at(header_ + 16 + 8 * i);
+    if (!begin || !description) return {};
+    const auto length = code_length(*description);
+    if (!length || *length == 0 || !image_.executable_at(*begin)) return {};
+    return Function{*begin, *begin + *length};
+  }
+
   template <class T>
   std::optional<T> number(std::uint64_t address) const {
     const auto bytes = image_.at(address);
@@ -94,6 +120,7 @@ class FrameTable {
   }
 
   const ElfImage &image_;
+  const std::uint64_t header_;
   std::map<std::uint64_t, int> pointer_sizes_;
 };
 
@@ -140,9 +167,11 @@ std::vector<std::uint64_t> guessed_starts(const ElfImage &image,
     if (!s.executable) continue;
     starts.push_back(s.address);
     if (image.is_arm64()) continue;
-    for (std::size_t i = (16 - s.address % 16) % 16; i < s.bytes.size(); i += 16)
+    for (std::size_t i = (16 - s.address % 16) % 16; i < s.bytes.size(); i += 16) {
+      if (i % ElfImage::release_after < 16) image.release_pages();
       if (i > 0 && is_prologue(s.bytes.subspan(i)) && is_behind_an_end(s.bytes, i))
         starts.push_back(s.address + i);
+    }
   }
   return starts;
 }
@@ -200,8 +229,43 @@ std::uint64_t linkage_word(const ElfImage &image, std::uint64_t stub) {
   return at + 6 + static_cast<std::uint64_t>(std::int64_t{distance});
 }
 
+namespace {
+
+// Sorted, without stubs. Most functions are called from many places: what is known already is
+// left out now and then, and each is looked at once, in the order of addresses.
+std::vector<std::uint64_t> called_addresses(const ElfImage &image) {
+  std::vector<std::uint64_t> called;
+  const auto leave_out_known = [&] {
+    std::sort(called.begin(), called.end());
+    called.erase(std::unique(called.begin(), called.end()), called.end());
+  };
+  constexpr std::size_t portion = std::size_t{1} << 18;
+  std::size_t most = portion;
+  for_each_direct_call(image, [&](std::uint64_t, std::uint64_t target, bool call) {
+    if (!call) return;
+    called.push_back(target);
+    if (called.size() < most) return;
+    leave_out_known();
+    most = called.size() + portion;
+  });
+  leave_out_known();
+  std::uint64_t kept = 0;
+  std::erase_if(called, [&](std::uint64_t target) {
+    if (target - kept > ElfImage::release_after) {
+      image.release_pages();
+      kept = target;
+    }
+    return image.is_arm64() ? linkage_word(image, target) != 0 : is_linkage_stub(image.at(target));
+  });
+  image.release_pages();
+  return called;
+}
+
+}  // namespace
+
 Functions::Functions(const ElfImage &image) {
   std::vector<Function> known = FrameTable(image).read();
+  image.release_pages();
   std::vector<std::uint64_t> starts;
   starts.reserve(known.size());
   for (const Function &f : known) starts.push_back(f.start);
@@ -210,14 +274,7 @@ Functions::Functions(const ElfImage &image) {
   if (image.executable_at(image.entry())) starts.push_back(image.entry());
   std::sort(starts.begin(), starts.end());
 
-  std::vector<std::uint64_t> called;
-  for_each_direct_call(image, [&](std::uint64_t, std::uint64_t target, bool call) {
-    const bool stub =
-        image.is_arm64() ? linkage_word(image, target) != 0 : is_linkage_stub(image.at(target));
-    if (call && !stub) called.push_back(target);
-  });
-  std::sort(called.begin(), called.end());
-  called.erase(std::unique(called.begin(), called.end()), called.end());
+  const std::vector<std::uint64_t> called = called_addresses(image);
   const auto strangers = std::count_if(called.begin(), called.end(), [&](std::uint64_t a) {
     return !std::binary_search(starts.begin(), starts.end(), a);
   });
@@ -241,6 +298,10 @@ Functions::Functions(const ElfImage &image) {
       end = std::min(end, next_known->end);
     if (end > start) all_.push_back({start, end});
   }
+}
+
+std::optional<Function> framed_function(const ElfImage &image, std::uint64_t address) {
+  return FrameTable(image).at(address);
 }
 
 const Function *Functions::at(std::uint64_t address) const { return containing(all_, address); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <optional>
 
 #include "tool/audit/binary/elf_image.h"
 
@@ -26,9 +27,19 @@ class Functions {
   std::vector<Function> all_;  // sorted, disjoint
 };
 
+// The function around an address, if the unwind tables have one.
+std::optional<Function> framed_function(const ElfImage &image, std::uint64_t address);
+
 // The word that a stub of the procedure linkage table jumps through; 0 for what is
 // no such stub.
 std::uint64_t linkage_word(const ElfImage &image, std::uint64_t stub);
+
+// Whether a jump from a segment may lead there: in object files each function may have one of
+// its own.
+inline bool leads_to_code(const ElfImage &image, const Segment &from, std::uint64_t target) {
+  return target - from.address < from.bytes.size() ||
+         (image.is_object_file() && image.executable_at(target));
+}
 
 // Calls fn(address of the instruction, target, is it a call) for everything that
 // looks like a direct call or jump with a 32-bit distance into code. Reads bytes,
@@ -39,17 +50,19 @@ void for_each_direct_call(const ElfImage &image, Fn fn) {
     if (!s.executable || s.bytes.size() < 5) continue;
     if (image.is_arm64()) {
       for (std::size_t i = 0; i + 4 <= s.bytes.size(); i += 4) {
+        if (i % ElfImage::release_after == 0) image.release_pages();
         std::uint32_t word;
         std::memcpy(&word, &s.bytes[i], sizeof word);
         if ((word & 0x7c000000) != 0x14000000) continue;  // neither b nor bl
         const auto distance = static_cast<std::int32_t>(word << 6) >> 4;
         const std::uint64_t from = s.address + i;
         const std::uint64_t target = from + static_cast<std::uint64_t>(std::int64_t{distance});
-        if (target - s.address < s.bytes.size()) fn(from, target, word >> 31 != 0);
+        if (leads_to_code(image, s, target)) fn(from, target, word >> 31 != 0);
       }
       continue;
     }
     for (std::size_t i = 0; i + 5 <= s.bytes.size(); ++i) {
+      if (i % ElfImage::release_after == 0) image.release_pages();
       const std::uint8_t op = s.bytes[i];
       if (op != 0xe8 && op != 0xe9) continue;
       const auto distance =
@@ -57,7 +70,7 @@ void for_each_direct_call(const ElfImage &image, Fn fn) {
                                     static_cast<std::uint32_t>(s.bytes[i + 4]) << 24);
       const std::uint64_t from = s.address + i;
       const std::uint64_t target = from + 5 + static_cast<std::uint64_t>(std::int64_t{distance});
-      if (target - s.address < s.bytes.size()) fn(from, target, op == 0xe8);
+      if (leads_to_code(image, s, target)) fn(from, target, op == 0xe8);
     }
   }
 }

@@ -111,11 +111,11 @@ Match match(const Shape &shape, int shift, std::span<const FieldRead> all) {
 
 // Those who parse completions themselves need no more of a queue than its buffer
 // and its size, and nothing else has both of that size at those distances.
+bool is_of_ring(std::string_view member) {
+  return member == "buf_a.buf" || member == "cq_log_size";
+}
 bool is_ring(const Match &m) {
-  const auto has = [&](std::string_view member) {
-    return std::find(m.members.begin(), m.members.end(), member) != m.members.end();
-  };
-  return m.followed && m.strange == 0 && has("buf_a.buf") && has("cq_log_size");
+  return m.followed && m.strange == 0 && std::ranges::count_if(m.members, is_of_ring) == 2;
 }
 
 // Members that only one release has at that place count for the one that has more, and
@@ -127,23 +127,60 @@ int weight(const Match &m) {
 
 }  // namespace
 
-bool may_read_layouts(std::span<const std::uint8_t> code) {
+// The object that a verb, or the slot of one, creates.
+std::optional<LayoutObject> object_of(std::string_view verb) {
+  constexpr std::pair<std::string_view, LayoutObject> all[] = {
+      {"ibv_create_qp", LayoutObject::qp},     {"ibv_create_cq", LayoutObject::cq},
+      {"ibv_create_srq", LayoutObject::srq},   {"ibv_exp_create_qp", LayoutObject::qp},
+      {"ibv_exp_create_cq", LayoutObject::cq}, {"ibv_exp_create_srq", LayoutObject::srq},
+      {"ibv_exp_create_wq", LayoutObject::wq}};
+  for (const auto &[name, object] : all)
+    if (verb == name) return object;
+  return {};
+}
+
+namespace {
+
+// Whether a displacement of 32 bits from a pointer may stand at i: behind a ModRM byte that says
+// so, or that and a SIB byte. Variables on the stack are of no interest.
+bool is_displacement(std::span<const std::uint8_t> code, std::size_t i) {
+  if (i < 2) return false;
+  const std::uint8_t before = code[i - 1], second = code[i - 2];
+  if ((second & 0xc7) == 0x84) {
+    // r12 has the number of rsp and a bit in the REX prefix, in front of one byte or two.
+    const auto extended = [&](std::size_t back) {
+      return i >= back && (code[i - back] & 0xf1) == 0x41;
+    };
+    if ((before & 7) != 4 || extended(4) || extended(5)) return true;
+  }
+  // 0f 8x are jumps.
+  return (before & 0xc0) == 0x80 && (before & 7) != 4 && !(second == 0x0f && before < 0x90);
+}
+
+}  // namespace
+
+bool may_read_layouts(std::span<const std::uint8_t> code, bool creates) {
   // Displacements of 32 bits, whatever instruction they belong to.
   std::bitset<largest_offset> seen;
   for (std::size_t i = 0; i + 4 <= code.size(); ++i)
-    if (code[i + 3] == 0 && code[i + 2] == 0 && code[i + 1] < 4)
+    if (code[i + 3] == 0 && code[i + 2] == 0 && code[i + 1] < 4 && is_displacement(code, i))
       seen.set(static_cast<std::size_t>(code[i] | code[i + 1] << 8));
   if (seen.count() < static_cast<std::size_t>(least_of_known_type)) return false;
-  for (const Shape &s : shapes)
+  for (const Shape &s : shapes) {
+    if (!creates && !is_telling(s.object)) continue;
     for (const int shift : {0, s.container}) {
-      int count = 0;
-      for (const LayoutField &f : layout_fields)
-        if (f.object == s.object && f.at_4x > 127 &&
-            (seen[static_cast<std::size_t>(f.at_3x) + static_cast<std::size_t>(shift)] ||
-             seen[static_cast<std::size_t>(f.at_4x) + static_cast<std::size_t>(shift)]))
-          ++count;
-      if (count >= least_of_known_type) return true;
+      const auto is_read = [&](const LayoutField &f) {
+        return f.object == s.object && f.at_4x > 127 &&
+               (seen[static_cast<std::size_t>(f.at_3x + shift)] ||
+                seen[static_cast<std::size_t>(f.at_4x + shift)]);
+      };
+      const auto count = std::ranges::count_if(layout_fields, is_read);
+      const bool ring = std::ranges::count_if(layout_fields, [&](const LayoutField &f) {
+                          return is_of_ring(f.member) && is_read(f);
+                        }) == 2;
+      if (ring || count >= (creates ? least_of_known_type : s.least)) return true;
     }
+  }
   return false;
 }
 

@@ -3,6 +3,7 @@
 // leave no name. What betrays them is which offsets of one pointer are read.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +40,9 @@ struct LayoutSite {
   LayoutRelease release;
 };
 
+// The object that a verb, or the slot of one, creates.
+std::optional<LayoutObject> object_of(std::string_view verb);
+
 // What is known of a pointer beside its loads: it came from, or went to, a verb.
 struct TypedPointer {
   Values::SymbolId base;
@@ -46,8 +50,8 @@ struct TypedPointer {
 };
 
 // Whether the code of a function may read such structures at all; true for a few
-// that do not.
-bool may_read_layouts(std::span<const std::uint8_t> function);
+// that do not. creates: it may call a verb whose object it then reads.
+bool may_read_layouts(std::span<const std::uint8_t> function, bool creates);
 
 // The private structures among the loads of one function.
 std::vector<LayoutSite> find_layouts(std::vector<FieldRead> reads,

@@ -99,7 +99,7 @@ void ElfImage::read_object_file() {
         address = addresses[s.st_shndx] + s.st_value;
         const auto type = GELF_ST_TYPE(s.st_info);
         if (!name.empty() && (type == STT_FUNC || type == STT_OBJECT))
-          symbols_.push_back({std::string(name), address, s.st_size, type == STT_FUNC});
+          symbols_.push_back({name, address, s.st_size, type == STT_FUNC});
       }
     }
     defined.push_back(address);

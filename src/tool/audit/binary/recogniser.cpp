@@ -296,18 +296,6 @@ void Recogniser::report(const Function &f, const Sightings &seen) {
 
 namespace {
 
-// The object that a verb, or the slot of one, creates.
-std::optional<LayoutObject> object_of(std::string_view verb) {
-  constexpr std::pair<std::string_view, LayoutObject> all[] = {
-      {"ibv_create_qp", LayoutObject::qp},     {"ibv_create_cq", LayoutObject::cq},
-      {"ibv_create_srq", LayoutObject::srq},   {"ibv_exp_create_qp", LayoutObject::qp},
-      {"ibv_exp_create_cq", LayoutObject::cq}, {"ibv_exp_create_srq", LayoutObject::srq},
-      {"ibv_exp_create_wq", LayoutObject::wq}};
-  for (const auto &[name, object] : all)
-    if (verb == name) return object;
-  return {};
-}
-
 // The verb of a slot, empty for what is no function.
 std::string_view verb_of_slot(int from_end) {
   constexpr int size = static_cast<int>(slots.size() * sizeof(void *));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <thread>
 
@@ -119,11 +120,39 @@ class Search {
   }
 
   void evaluate_layouts() {
+    const std::set<std::uint64_t> creating = creating_functions();
     std::vector<std::size_t> chosen;
     for (std::size_t i = 0; i < all().size(); ++i)
-      if (may_read_layouts(image_.at(all()[i].start).first(all()[i].end - all()[i].start)))
+      if (may_read_layouts(image_.at(all()[i].start).first(size_of(i)),
+                           creating.contains(all()[i].start)))
         chosen.push_back(i);
     evaluate(std::move(chosen));
+  }
+
+  // Starts of those that may call a verb which creates an object: by a slot, or what refers to
+  // its stub or to the word that the dynamic linker resolves it into.
+  std::set<std::uint64_t> creating_functions() const {
+    std::set<std::uint64_t> out;
+    for (const auto &w : workers_)
+      for (const SlotSite &s : w->dispatch().sites) out.insert(s.function);
+    std::set<std::uint64_t> words;
+    for (const auto &[word, name] : image_.import_words())
+      if (object_of(name)) words.insert(word);
+    if (words.empty()) return out;
+    for (const Segment &s : image_.segments()) {
+      if (!s.executable) continue;
+      for (std::size_t i = 0; i + 4 <= s.bytes.size(); ++i) {
+        std::int32_t distance;
+        std::memcpy(&distance, &s.bytes[i], sizeof distance);
+        const std::uint64_t from = s.address + i + 4;
+        const std::uint64_t to = from + static_cast<std::uint64_t>(std::int64_t{distance});
+        const bool stub =
+            to - s.address < s.bytes.size() && words.contains(linkage_word(image_, to));
+        if (!stub && !words.contains(to)) continue;
+        if (const Function *f = code_.functions.at(from)) out.insert(f->start);
+      }
+    }
+    return out;
   }
 
   Dispatch merge() {
@@ -168,8 +197,13 @@ class Search {
 }  // namespace
 
 CodeMap::CodeMap(const ElfImage &i) : image(i), functions(i) {
+  std::size_t read = 0;
   for (const Function &f : functions.all()) {
     const auto bytes = image.at(f.start).first(f.end - f.start);
+    if ((read += bytes.size()) > ElfImage::release_after) {
+      image.release_pages();
+      read = 0;
+    }
     looks_up.push_back((image.is_arm64() ? arm64::may_look_up(bytes) : may_look_up(bytes)) ? 1 : 0);
   }
   image.release_pages();
@@ -184,6 +218,37 @@ bool names_verbs(const ElfImage &image) {
          any(image.imports(), "ibv_", "rdma_");
 }
 
-Dispatch find_dispatch(const ElfImage &image) { return Search(image).run(); }
+namespace {
+
+// Whether a function of the unwind tables may look up the operation table, or code outside of
+// them has a sign of it. Most files have none, and where their functions are takes longer.
+bool may_dispatch(const ElfImage &image) {
+  if (!image.is_x86_64()) return true;
+  for (const Segment &s : image.segments()) {
+    if (!s.executable) continue;
+    std::size_t done = 0, kept = 0;
+    for (std::size_t at; (at = next_sign(s.bytes, done)) < s.bytes.size();) {
+      if (at - kept > ElfImage::release_after) {
+        image.release_pages();
+        kept = at;
+      }
+      const auto f = framed_function(image, s.address + at);
+      if (!f) return true;
+      const std::size_t start = f->start > s.address + done ? f->start - s.address : done;
+      const std::size_t end = std::min<std::uint64_t>(f->end - s.address, s.bytes.size());
+      if (may_look_up(s.bytes.subspan(start, end - start))) return true;
+      done = end;
+    }
+    image.release_pages();
+  }
+  return false;
+}
+
+}  // namespace
+
+Dispatch find_dispatch(const ElfImage &image) {
+  if (!names_verbs(image) && !may_dispatch(image)) return {};
+  return Search(image).run();
+}
 
 }  // namespace ibvexp::audit
