@@ -49,6 +49,15 @@ void write_by_builders(ibv_qp *qp, std::uint64_t id, const Buffer &from, const B
   REQUIRE(ibv_wr_complete(ex) == 0);
 }
 
+void write_by_verb(ibv_qp *qp, std::uint64_t id, const Buffer &from, const Buffer &to) {
+  auto piece = from.piece(0, 64);
+  auto wr = request(id, IBV_EXP_WR_RDMA_WRITE, &piece);
+  wr.wr.rdma.remote_addr = to.address();
+  wr.wr.rdma.rkey = to.mr->rkey;
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(qp, &wr, &bad) == 0);
+}
+
 bool same(const Buffer &a, const Buffer &b, std::size_t bytes) {
   return std::equal(a.bytes.begin(), a.bytes.begin() + static_cast<std::ptrdiff_t>(bytes),
                     b.bytes.begin());
@@ -76,19 +85,14 @@ TEST_CASE("a completion queue is shared by queues of legacy and of modern interf
   write_by_builders(builder.get(), 1, out, in);
   CHECK(base_completion(modern.get()).wr_id == 1);
   CHECK(same(out, in, 64));
-  auto piece = out.piece(0, 64);
-  auto wr = request(2, IBV_EXP_WR_RDMA_WRITE, &piece);
-  wr.wr.rdma.remote_addr = in.address();
-  wr.wr.rdma.rkey = in.mr->rkey;
-  ibv_exp_send_wr *bad = nullptr;
-  REQUIRE(ibv_exp_post_send(joined.get(), &wr, &bad) == 0);
+  write_by_verb(joined.get(), 2, out, in);
   CHECK(base_completion(modern.get()).wr_id == 2);
 
   // A legacy one, on which something has completed before, or not.
   for (const bool used : {true, false}) {
     CAPTURE(used);
     Pair pair(IBV_QPT_RC);
-    piece = pair.out.piece(0, 64);
+    auto piece = pair.out.piece(0, 64);
     auto again = pair.write(3, &piece);
     if (used) {
       pair.post(again);
@@ -244,18 +248,13 @@ TEST_CASE("completions stay where they are awaited when the other kind comes to 
   rig.connect(first.get(), first->qp_num);
   rig.connect(builder.get(), builder->qp_num);
   Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
-  auto piece = out.piece(0, 64);
-  auto wr = request(7, IBV_EXP_WR_RDMA_WRITE, &piece);
-  wr.wr.rdma.remote_addr = in.address();
-  wr.wr.rdma.rkey = in.mr->rkey;
-  ibv_exp_send_wr *bad = nullptr;
-  REQUIRE(ibv_exp_post_send(first.get(), &wr, &bad) == 0);
+  write_by_verb(first.get(), 7, out, in);
   CHECK(base_completion(cq.get()).wr_id == 7);
   write_by_builders(builder.get(), 8, out, in);
   CHECK(base_completion(cq.get()).wr_id == 8);
 }
 
-TEST_CASE("a described completion queue is read by who has work in it") {
+TEST_CASE("a described completion queue keeps wr_id of legacy queue pairs") {
   Rig rig;
   Cq cq(ibv_create_cq(rig.context.get(), 16, nullptr, nullptr, 0));
   REQUIRE(cq);
@@ -271,12 +270,7 @@ TEST_CASE("a described completion queue is read by who has work in it") {
   REQUIRE(builder);
   rig.connect(legacy.get(), legacy->qp_num);
   Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
-  auto piece = out.piece(0, 64);
-  auto wr = request(7, IBV_EXP_WR_RDMA_WRITE, &piece);
-  wr.wr.rdma.remote_addr = in.address();
-  wr.wr.rdma.rkey = in.mr->rkey;
-  ibv_exp_send_wr *bad = nullptr;
-  REQUIRE(ibv_exp_post_send(legacy.get(), &wr, &bad) == 0);
+  write_by_verb(legacy.get(), 7, out, in);
   CHECK(base_completion(cq.get()).wr_id == 7);
 }
 

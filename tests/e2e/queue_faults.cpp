@@ -11,7 +11,8 @@ namespace {
 constexpr std::uint64_t dc_key = 0x1122334455667788;
 
 // With the switch key_violations.
-const bool armed = std::strstr(std::getenv("IBVEXP_BEYOND"), "key_violations") != nullptr;
+const char *const beyond = std::getenv("IBVEXP_BEYOND");
+const bool armed = beyond != nullptr && std::strstr(beyond, "key_violations") != nullptr;
 
 struct Scenario {
   ibv_context *context = nullptr;
