@@ -63,8 +63,8 @@ class ElfHead {
   std::span<const char> symbols_, symbol_names_;
 };
 
-// Whether it needs libraries of verbs or has names of their functions: what got its verbs'
-// objects itself does. Reads no code.
+// Whether a file needs libibverbs, libmlx5 or librdmacm, or has a symbol that begins with ibv_ or
+// rdma_. A file that creates objects of verbs has one or the other. Reads no code.
 bool names_verbs(const ElfHead &file);
 
 // A copy of libibverbs that was linked into a program: nothing that is preloaded replaces

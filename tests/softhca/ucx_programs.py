@@ -10,9 +10,9 @@ ucx_perftest as two processes of two emulated hosts, or mpirun. Usage:
     ucx_programs.py --softhca LIB [--full] [--filter TEXT] [--verbose]
     ucx_programs.py --own ib|eth [--full] [--filter TEXT] [--verbose]
 
---own takes the machine's own device, which has that link layer. --full runs every test of ucx_perftest, not only some. Programs that are not
-installed are skipped; with none of them the exit status is 77. The last line is
-"N passed, N failed, N skipped".
+--own takes the machine's own device, which has that link layer. --full runs every test of
+ucx_perftest, not only some. Programs that are not installed are skipped; with none of
+them the exit status is 77. The last line is "N passed, N failed, N skipped".
 """
 
 import functools

@@ -11,7 +11,7 @@ namespace ibvexp::audit {
 // By its first bytes, and for a compressed file by its name: a compressed file need
 // be no archive.
 bool looks_like_archive(std::string_view name, std::string_view text);
-// Whether that needs all of a file that begins so.
+// Whether a file is compressed, by its first bytes. looks_like_archive() needs all of such a file.
 bool is_compressed(std::string_view start);
 
 // Calls fn for each regular member that wanted() names or that is an ELF file, from

@@ -19,11 +19,13 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct);
 Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *attr);
 Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *attr);
 
+// Whether a DC target that a command of DEVX made uses the queue, which is rdma-core's. The kernel
+// counts only targets of rdma-core as users, and stops the queue's events before the firmware
+// refuses to destroy it. Takes state.mutex.
 bool find_target_by_command(ContextState &state, const ibv_cq *cq);
 bool find_target_by_command(ContextState &state, const ibv_srq *srq);
 
-// Whether targets that commands made use the queue, rdma-core's. The kernel counts those of
-// rdma-core only, and takes the queue's events away before the firmware refuses.
+// The same, without the lock in a context that never had such a target.
 template <class Queue>
 bool has_targets_by_command(ContextState &state, const Queue *queue) {
   return state.targets_by_command.load(std::memory_order_relaxed) &&

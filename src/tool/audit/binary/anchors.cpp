@@ -40,10 +40,10 @@ bool is_subtracted(std::span<const std::uint8_t> code, std::size_t at, unsigned 
 constexpr std::uint8_t size_word = 0xf8;      // -8
 constexpr std::uint8_t old_size_word = 0xb8;  // -72
 
-// A look-up tests the mask of the context and subtracts its size. Compilers leave it a
-// small function of its own, of which one of the two is enough, or put all of it in line,
-// together with the test of the table's size. In large functions only that counts: they
-// take long to evaluate, and whatever a sign is by chance is likelier there.
+// A look-up tests a bit of the context's mask and subtracts the size of the table. Where a compiler
+// made a small function of the look-up, one of these two instructions is enough to evaluate it.
+// Where the look-up is inlined, the test of the table's size stands near them. Large functions are
+// evaluated only with that test: they take long, and contain such instructions by chance.
 constexpr std::size_t function_of_mask = 128, function_of_size = 256;
 constexpr std::size_t large_function = 8192;
 constexpr std::size_t near = 2048;

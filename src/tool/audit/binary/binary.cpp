@@ -212,7 +212,7 @@ class Audit {
     }
   }
 
-  // Read where something was found.
+  // Read when first needed: most binaries have no use to locate.
   const Names &names() const {
     if (!names_) names_.emplace(image_);
     return *names_;

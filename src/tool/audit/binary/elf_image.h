@@ -76,7 +76,7 @@ class ElfImage {
   bool executable_at(std::uint64_t address) const;
   // Gives pages of the file back that were read once; they are read again where needed.
   void release_pages() const;
-  // For loops over code: so many bytes are read before pages are given back.
+  // A loop over code calls release_pages() after that many bytes.
   static constexpr std::size_t release_after = std::size_t{16} << 20;
   Elf *elf() const { return elf_; }
   int descriptor() const { return fd_; }

@@ -231,8 +231,8 @@ std::uint64_t linkage_word(const ElfImage &image, std::uint64_t stub) {
 
 namespace {
 
-// Sorted, without stubs. Most functions are called from many places: what is known already is
-// left out now and then, and each is looked at once, in the order of addresses.
+// Targets of direct calls, sorted, without PLT entries. Most functions are called from many places:
+// duplicates are removed after each portion, so that the list stays short.
 std::vector<std::uint64_t> called_addresses(const ElfImage &image) {
   std::vector<std::uint64_t> called;
   const auto leave_out_known = [&] {

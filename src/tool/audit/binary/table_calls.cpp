@@ -129,8 +129,8 @@ class Search {
     evaluate(std::move(chosen));
   }
 
-  // Starts of those that may call a verb which creates an object: by a slot, or what refers to
-  // its stub or to the word that the dynamic linker resolves it into.
+  // Start addresses of functions that may call a verb which creates an object: through a slot of
+  // the operation table, the verb's PLT entry or its GOT word.
   std::set<std::uint64_t> creating_functions() const {
     std::set<std::uint64_t> out;
     for (const auto &w : workers_)
@@ -146,9 +146,9 @@ class Search {
         std::memcpy(&distance, &s.bytes[i], sizeof distance);
         const std::uint64_t from = s.address + i + 4;
         const std::uint64_t to = from + static_cast<std::uint64_t>(std::int64_t{distance});
-        const bool stub =
+        const bool plt_entry =
             to - s.address < s.bytes.size() && words.contains(linkage_word(image_, to));
-        if (!stub && !words.contains(to)) continue;
+        if (!plt_entry && !words.contains(to)) continue;
         if (const Function *f = code_.functions.at(from)) out.insert(f->start);
       }
     }
@@ -220,8 +220,9 @@ bool names_verbs(const ElfImage &image) {
 
 namespace {
 
-// Whether a function of the unwind tables may look up the operation table, or code outside of
-// them has a sign of it. Most files have none, and where their functions are takes longer.
+// Whether any code may look up the operation table: a function of the unwind tables, or code that
+// they do not describe and that has a sign of a look-up. Without an answer here all functions have
+// to be found, which takes longer than this; most files have no sign.
 bool may_dispatch(const ElfImage &image) {
   if (!image.is_x86_64()) return true;
   for (const Segment &s : image.segments()) {
