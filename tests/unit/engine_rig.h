@@ -78,9 +78,7 @@ struct SendRig {
     return out;
   }
   std::uint32_t record() const { return be(records[1]); }
-  Bytes rung(std::size_t offset = 0, std::size_t count = 8) const {
-    return Bytes(page + offset, page + offset + count);
-  }
+  Bytes rung() const { return Bytes(page, page + 8); }
 
   // From block n on, as if so many had been posted and were done.
   void advance(std::uint32_t n) { *queue.posted = n; }

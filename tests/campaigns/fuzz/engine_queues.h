@@ -34,7 +34,7 @@ struct QueuePair {
   ibv_qp qp{};
   Endpoint endpoint;
 
-  QueuePair(Transport transport, std::uint32_t user_index, bool own_register = false) {
+  QueuePair(Transport transport, std::uint32_t user_index) {
     mlx5dv_qp of{};
     of.dbrec = records;
     of.sq = {sends.bytes, send_blocks, block_bytes};
@@ -44,7 +44,6 @@ struct QueuePair {
     facts.transport = transport;
     facts.number = 0x123456;
     facts.granted = {4, receives, pieces, pieces, inline_bytes};
-    facts.own_register = own_register;
     facts.checksums = true;
     facts.atomics = true;
     open(endpoint.send, of, facts);

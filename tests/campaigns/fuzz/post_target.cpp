@@ -149,7 +149,7 @@ void receive(Bytes &in, QueuePair &qp, Chain &chain) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *input, std::size_t size) {
   Bytes in(input, size);
   const auto transport = static_cast<Transport>(in.below(6));
-  QueuePair qp(transport, 7, in.below(2) != 0);
+  QueuePair qp(transport, 7);
   qp.endpoint.send.windows = in.below(2) != 0;
   Chain chain;
   while (!in.empty()) {

@@ -57,7 +57,6 @@ void open(SendQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
   queue.max_pieces = facts.granted.max_send_sge;
   queue.max_inline = facts.granted.max_inline_data;
   queue.doorbell.page = static_cast<std::uint8_t *>(of.bf.reg);
-  queue.doorbell.half = facts.own_register ? of.bf.size : 0;
   queue.doorbell.record = reinterpret_cast<std::uint32_t *>(of.dbrec + 1);
   set_threads(queue.lock, facts.single_threaded);
   if (of.sq.wqe_cnt != 0) {
@@ -71,7 +70,7 @@ void open(SendQueue &queue, const mlx5dv_qp &of, const QpFacts &facts) {
   }
   queue.managed.is_master = (facts.channel & IBV_EXP_QP_CREATE_CROSS_CHANNEL) != 0;
   queue.managed.is_slave = (facts.channel & IBV_EXP_QP_CREATE_MANAGED_SEND) != 0;
-  if (queue.managed.is_slave) queue.doorbell = {unread.page, &unread.record, 0, 0};
+  if (queue.managed.is_slave) queue.doorbell = {unread.page, &unread.record};
   if ((facts.channel & IBV_EXP_QP_CREATE_IGNORE_SQ_OVERFLOW) != 0) queue.max_posted = boundless;
   queue.select(false);
 }

@@ -16,7 +16,6 @@ struct QpFacts {
   std::uint32_t number = 0;  // the queue pair's
   bool all_signaled = false;
   bool single_threaded = false;
-  bool own_register = false;  // of BlueFlame: no other queue uses it
   bool atomics = true;        // the device has them
   bool checksums = false;     // of frames: it fills them in
   std::uint32_t channel = 0;  // IBV_EXP_QP_CREATE_* of cross-channel

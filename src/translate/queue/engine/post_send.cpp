@@ -342,9 +342,7 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
   if (count != first) [[likely]] {
     queue.count = count;
     *queue.posted = posted;
-    if (queue.doorbell.half != 0 && count == first + 1) [[unlikely]]
-      ring_one(queue, posted, head);
-    else queue.doorbell.ring(posted, head);
+    queue.doorbell.ring(posted, head);
   }
   if (error != 0 && bad != nullptr) [[unlikely]]
     *bad = wr;
@@ -369,17 +367,6 @@ void select_ready(SendQueue &queue) {
 }
 
 }  // namespace
-
-void ring_one(SendQueue &queue, std::uint32_t posted, std::uint64_t head) {
-  // Byte 7 of the head.
-  const auto segments = static_cast<std::uint32_t>(head >> 56) & max_segments;
-  const std::uint32_t blocks = blocks_of(segments);
-  if (segments < 2 || blocks * block_bytes > queue.doorbell.half)
-    return queue.doorbell.ring(posted, head);
-  const std::uint8_t *entry =
-      queue.begin + (std::size_t{(posted - blocks) & queue.mask} << log_block);
-  queue.doorbell.ring_entry(posted, entry, blocks, queue.begin, queue.end);
-}
 
 std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge *list, int count,
                          std::uint32_t skip) {

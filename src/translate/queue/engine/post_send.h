@@ -50,9 +50,6 @@ struct OtherResult {
 OtherResult put_other(SendQueue &queue, const ibv_send_wr &wr);
 OtherResult put_other(SendQueue &queue, const ibv_exp_send_wr &wr);
 
-// Rings for a single entry, which is written whole where the register is the queue's own.
-void ring_one(SendQueue &queue, std::uint32_t posted, std::uint64_t head);
-
 // The data of a request, inline, at the place in the ring. Returns the segments, or
 // too_long.
 inline constexpr std::uint32_t too_long = ~0u;
