@@ -639,7 +639,8 @@ TEST_CASE("engine: windows") {
 
 TEST_CASE("engine: masked atomics bring as many bytes as they have") {
   using namespace ibvexp;
-  const PostingQp facts{.type = IBV_QPT_RC, .number = number, .max_send_sge = 2};
+  SendRig rig(Transport::rc);
+  rig.queue.max_pieces = 2;
   ibv_sge pieces[3] = {{0x1000, 3, 7}, {0x2000, 64, 8}, {0x3000, 64, 9}};
   ibv_exp_send_wr wr{};
   wr.exp_opcode = IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD;
@@ -647,13 +648,17 @@ TEST_CASE("engine: masked atomics bring as many bytes as they have") {
   wr.ext_op.masked_atomics.log_arg_sz = 3;
   wr.sg_list = pieces;
   wr.num_sge = 2;
-  Special special;
-  REQUIRE(write_masked_atomic(facts, wr, special) == 0);
-  const std::uint8_t *end = special.wqe.image() + special.wqe.size();
-  CHECK(Bytes(end - 32, end) == pointer(0x1000, 3, 7) + pointer(0x2000, 5, 8));
-  Special more;
+  wr.ext_op.masked_atomics.remote_addr = 5;
+  wr.ext_op.masked_atomics.rkey = 6;
+  wr.ext_op.masked_atomics.wr_data.inline_data.op.fetch_add = {0x11, 0x22};
+  // From the last block on: the third segment behind the remote address is the first of the ring.
+  rig.advance(7);
+  REQUIRE(put_masked_atomic(rig.queue, wr) == 0);
+  CHECK(rig.at(7, 80) == control(7, 0x15, 5, 0, 0, 9) + remote(5, 6) + big(0x11, 8) + big(0x22, 8) +
+                             pointer(0x1000, 3, 7) + pointer(0x2000, 5, 8));
+  CHECK(*rig.queue.posted == 9);
   wr.num_sge = 3;
-  CHECK(write_masked_atomic(facts, wr, more) == ENOMEM);
+  CHECK(put_masked_atomic(rig.queue, wr) == ENOMEM);
 }
 
 // [row:IBV_EXP_QP_BURST_SIGNALED][row:IBV_EXP_QP_BURST_FENCE][row:IBV_EXP_QP_BURST_SOLICITED]

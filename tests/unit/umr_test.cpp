@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "translate/queue/engine/key_entry.h"
+#include "translate/queue/engine/key_segments.h"
 #include "translate/queue/umr_layout.h"
 
 using namespace ibvexp::engine;
@@ -189,18 +189,16 @@ TEST_CASE("rights of a key [row:umr_ext_op_exp_access]") {
 }
 
 TEST_CASE("the head of a key's entry [row:IBV_EXP_WR_UMR_FILL]") {
-  RawWqe wqe;
-  auto [change, context] = begin_key_entry(wqe, 0x00abcd12);
-  change.flags = 0x80;
-  context.free = 0x40;
-  CHECK(wqe.size() == 128);
-  const auto *bytes = static_cast<const std::uint8_t *>(wqe.finish(0x000456, 0x08));
-  const std::vector<std::uint8_t> image(bytes, bytes + wqe.size());
-  CHECK(be32(image, 0) == 0x25);
-  CHECK(be32(image, 4) == (0x456u << 8 | 8));
-  CHECK(image[11] == 0x08);
-  CHECK(be32(image, 12) == 0x00abcd12);
-  CHECK(image[16] == 0x80);
-  CHECK(image[64] == 0x40);
-  CHECK(be32(image, 68) == 0xffffff12);
+  std::vector<std::uint8_t> image(112, 0xee);
+  put_change(image.data(), 0x80, 12, std::uint64_t{1} << 63 | 2);
+  put_context(image.data() + 48, context_head(0x40, 0x0c, 0x45600, 0x00abcd12), 0x1000, 0x2000);
+  CHECK(be32(image, 0) == 0x80000000);
+  CHECK(be32(image, 4) == 12 << 16);
+  CHECK(be32(image, 8) == 0x80000000);
+  CHECK(be32(image, 12) == 2);
+  CHECK(be32(image, 48) == 0x40000c00);
+  CHECK(be32(image, 52) == 0x45612);
+  CHECK(be32(image, 68) == 0x1000);
+  CHECK(be32(image, 76) == 0x2000);
+  for (const std::size_t unset : {16, 44, 56, 60, 64, 72, 80, 108}) CHECK(be32(image, unset) == 0);
 }

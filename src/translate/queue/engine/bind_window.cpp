@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "translate/queue/engine/entry_writer.h"
+#include "translate/queue/engine/key_segments.h"
 #include "translate/queue/engine/request.h"
 #include "translate/queue/umr_layout.h"
 
@@ -19,11 +20,8 @@ constexpr std::uint64_t change_flags =
     MLX5_WQE_UMR_CTRL_FLAG_INLINE | MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET;
 constexpr std::uint64_t unbound =
     MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
-constexpr std::uint64_t bound =
-    unbound | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR |
-    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
-    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
-    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC;
+constexpr std::uint64_t bound = unbound | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN |
+                                MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR | mask_rights;
 
 // Of the base verb and of the experimental one the same but for windows that begin at 0.
 bool from_zero(const ibv_send_wr &wr) {
@@ -54,44 +52,16 @@ bool takes_windows(const SendQueue &queue) {
          queue.transport != Transport::raw_packet;
 }
 
-[[gnu::always_inline]] inline void put_change(std::uint8_t *at, std::uint64_t flags,
-                                              std::uint32_t units, std::uint64_t mask) {
-  static_assert(offsetof(mlx5_wqe_umr_ctrl_seg, klm_octowords) == 4 &&
-                offsetof(mlx5_wqe_umr_ctrl_seg, mkey_mask) == 8);
-  store(at, be((change_flags | flags) << 56 | std::uint64_t{units} << 16));
-  store(at + 8, be(mask));
-  std::memset(at + 16, 0, sizeof(mlx5_wqe_umr_ctrl_seg) - 16);
-}
-
-// owner: the queue pair, or any; tag: the lowest byte of the key.
-[[gnu::always_inline]] inline void put_context(std::uint8_t *at, std::uint64_t first_byte,
-                                               std::uint8_t access, std::uint32_t owner,
-                                               std::uint32_t tag, std::uint64_t start,
-                                               std::uint64_t length) {
-  static_assert(offsetof(mlx5_wqe_mkey_context_seg, free) == 0 &&
-                offsetof(mlx5_wqe_mkey_context_seg, access_flags) == 2 &&
-                offsetof(mlx5_wqe_mkey_context_seg, qpn_mkey) == 4 &&
-                offsetof(mlx5_wqe_mkey_context_seg, start_addr) == 16 &&
-                offsetof(mlx5_wqe_mkey_context_seg, len) == 24);
-  store(at, be(first_byte << 56 | std::uint64_t{access} << 40 | owner | (tag & 0xff)));
-  store(at + 8, std::uint64_t{0});
-  store(at + 16, be(start));
-  store(at + 24, be(length));
-  std::memset(at + 32, 0, sizeof(mlx5_wqe_mkey_context_seg) - 32);
-}
-
-constexpr std::uint32_t any_owner = 0xffffff00;
-
 // The window of that key goes: of type 2 the device looks that it is this queue pair's.
 int put_unbinding(SendQueue &queue, std::uint32_t key, std::uint32_t tag, bool of_queue_pair,
                   std::uint64_t flags, std::uint64_t wr_id, std::uint32_t completion_opcode) {
   EntryWriter entry(queue);
   if (!entry.fits(unbinding_segments)) return ENOMEM;
   if (of_queue_pair)
-    put_change(entry.rest_of_block(), MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN, 0,
+    put_change(entry.rest_of_block(), change_flags | MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN, 0,
                unbound | MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN);
-  else put_change(entry.rest_of_block(), 0, 0, unbound);
-  put_context(entry.block(), MLX5_WQE_MKEY_CONTEXT_FREE, 0, any_owner, tag, 0, 0);
+  else put_change(entry.rest_of_block(), change_flags, 0, unbound);
+  put_context(entry.block(), context_head(MLX5_WQE_MKEY_CONTEXT_FREE, 0, any_owner, tag), 0, 0);
   entry.commit(MLX5_OPCODE_UMR, 0, flags, be(key), wr_id, completion_opcode);
   entry.fence_next();
   return 0;
@@ -112,11 +82,14 @@ template <class Wr>
                 control_head(posted, MLX5_OPCODE_UMR, queue.number,
                              binding_blocks * block_bytes / segment_bytes),
                 control, be(key));
-  put_change(at + segment_bytes, second ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : 0,
+  put_change(at + segment_bytes,
+             second ? change_flags | MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : change_flags,
              block_bytes / segment_bytes, second ? bound | MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN : bound);
   // The new tag is in the context, the entry is for the window as it is.
-  put_context(at + block_bytes, 0, rights[access & rights_known], second ? queue.number : any_owner,
-              rkey, start, length);
+  put_context(
+      at + block_bytes,
+      context_head(0, rights[access & rights_known], second ? queue.number : any_owner, rkey),
+      start, length);
   std::uint8_t *const piece = at + 2 * block_bytes;
   // 0 means the largest one.
   write_data(piece, address, static_cast<std::uint32_t>(length & (queue::largest_piece - 1)),

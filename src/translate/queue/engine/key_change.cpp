@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "translate/queue/engine/key_entry.h"
-#include "translate/queue/engine/segments.h"
+#include "translate/queue/engine/key_segments.h"
 #include "translate/queue/send_refusal.h"
 #include "translate/queue/umr_layout.h"
 #include "translate/state/context_state.h"
@@ -21,14 +20,6 @@ constexpr std::uint64_t known_rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCE
 constexpr std::uint64_t usual_flags =
     IBV_EXP_SEND_FENCE | IBV_EXP_SEND_SIGNALED | IBV_EXP_SEND_SOLICITED;
 
-// What a filled key gets: the masks of umr.cpp.
-constexpr std::uint64_t filled =
-    MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN |
-    MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR | mask_local_read |
-    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
-    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
-    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC;
-
 // An entry: control segment, what changes, the new context of the key, and units of 16
 // bytes, in groups of four.
 constexpr std::uint32_t change_at = segment_bytes;
@@ -41,12 +32,10 @@ constexpr std::uint32_t most_blocks = max_segments / units_of_block;
 
 // The first word of a key's context by exp_access, less the key.
 constexpr auto context_heads = [] {
-  static_assert(offsetof(mlx5_wqe_mkey_context_seg, access_flags) == 2 &&
-                offsetof(mlx5_wqe_mkey_context_seg, qpn_mkey) == 4 && known_rights == 0x1f);
-  constexpr std::uint64_t any_owner = std::uint64_t{0xffffff} << 32;
+  static_assert(known_rights == 0x1f);
   std::array<std::uint64_t, known_rights + 1> heads{};
   for (std::uint64_t access = 0; access < heads.size(); ++access)
-    heads[access] = any_owner | std::uint64_t{queue::key_rights(access)} << 16;
+    heads[access] = context_head(0, queue::key_rights(access), any_owner, 0);
   return heads;
 }();
 
@@ -137,26 +126,6 @@ constexpr std::uint32_t units_of(std::uint32_t type, std::uint32_t pieces) { ret
   return cycle * repetitions;
 }
 
-[[gnu::always_inline]] inline void put_change(std::uint8_t *at, std::uint32_t units) {
-  static_assert(offsetof(mlx5_wqe_umr_ctrl_seg, klm_octowords) == 4 &&
-                offsetof(mlx5_wqe_umr_ctrl_seg, mkey_mask) == 8);
-  store(at, be(std::uint64_t{MLX5_WQE_UMR_CTRL_FLAG_INLINE} << 56 | units << 16));
-  store(at + 8, be(filled));
-  std::memset(at + 16, 0, sizeof(mlx5_wqe_umr_ctrl_seg) - 16);
-}
-
-[[gnu::always_inline]] inline void put_context(std::uint8_t *at, std::uint64_t access,
-                                               std::uint32_t lkey, std::uint64_t start,
-                                               std::uint64_t length) {
-  static_assert(offsetof(mlx5_wqe_mkey_context_seg, start_addr) == 16 &&
-                offsetof(mlx5_wqe_mkey_context_seg, len) == 24);
-  store(at, context_heads[access] | std::uint64_t{lkey} << 56);
-  store(at + 8, std::uint64_t{0});
-  store(at + 16, be(start));
-  store(at + 24, be(length));
-  std::memset(at + 32, 0, sizeof(mlx5_wqe_mkey_context_seg) - 32);
-}
-
 // The indirect key that a request changes, or null: the request has to be judged
 // otherwise. Its pieces have still to be looked at.
 [[gnu::always_inline]] inline const ibv_mr *key_of(const SendQueue &queue,
@@ -194,8 +163,10 @@ constexpr std::uint32_t units_of(std::uint32_t type, std::uint32_t pieces) { ret
   const std::uint64_t start = umr.base_addr, flags = wr.exp_send_flags;
   if (length == 0 || start + (length - 1) < start) [[unlikely]]
     return 0;
-  put_change(at + change_at, (blocks - blocks_before) * units_of_block);
-  put_context(at + context_at, umr.exp_access, lkey, start, length);
+  put_change(at + change_at, MLX5_WQE_UMR_CTRL_FLAG_INLINE,
+             (blocks - blocks_before) * units_of_block, mask_filled);
+  put_context(at + context_at, context_heads[umr.exp_access] | std::uint64_t{lkey} << 56, start,
+              length);
   std::uint32_t control = queue.control[flags & 7];
   if ((flags & IBV_EXP_SEND_FENCE) == 0) control |= queue.fence;
   const std::uint64_t head =

@@ -4,8 +4,11 @@
 // big-endian integers of the argument's size, without gaps: swap, compare, swap
 // mask, compare mask, or addend and field boundary, padded to 16 bytes.
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <span>
 
+#include "translate/queue/engine/entry_writer.h"
 #include "translate/queue/engine/special.h"
 
 namespace ibvexp::engine {
@@ -17,84 +20,78 @@ constexpr std::uint32_t log_immediate = 3;
 constexpr std::uint32_t log_least = 2, log_most = 5;
 constexpr std::uint8_t extended = 8;
 
-class Operands {
- public:
-  Operands(RawWqe &wqe, std::uint32_t log_size, unsigned count)
-      : size_(1u << log_size),
-        next_(static_cast<std::uint8_t *>(
-            wqe.append((size_ * count + RawWqe::unit - 1) & ~(RawWqe::unit - 1)))) {}
-
-  // What a request holds: a value in its low bytes, or the address of an integer
-  // in host order.
-  void add(std::uint64_t held) {
-    const std::uint8_t *bytes = size_ <= sizeof(held)
-                                    ? reinterpret_cast<const std::uint8_t *>(&held)
-                                    : reinterpret_cast<const std::uint8_t *>(held);
-    next_ = std::reverse_copy(bytes, bytes + size_, next_);
-  }
-
- private:
-  std::size_t size_;
-  std::uint8_t *next_;
+// What a request holds: values in their low bytes, or the addresses of integers in host order.
+struct Operands {
+  std::array<std::uint64_t, 4> held;
+  std::size_t count;
 };
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
-// Operands behind addresses are there to be read.
-bool present(std::uint32_t log_size, std::initializer_list<std::uint64_t> held) {
-  return log_size <= log_immediate ||
-         std::none_of(held.begin(), held.end(), [](std::uint64_t address) { return address == 0; });
+Operands operands_of(const ibv_exp_send_wr &wr, bool swaps) {
+  const auto &op = wr.ext_op.masked_atomics.wr_data.inline_data.op;
+  if (!swaps) return {{op.fetch_add.add_val, op.fetch_add.field_boundary}, 2};
+  return {{op.cmp_swap.swap_val, op.cmp_swap.compare_val, op.cmp_swap.swap_mask,
+           op.cmp_swap.compare_mask},
+          4};
+}
+
+void put_operands(std::span<const std::uint64_t> held, std::size_t size, EntryWriter &entry) {
+  std::uint8_t image[4u << log_most];
+  std::uint8_t *next = image;
+  for (const std::uint64_t &each : held) {
+    const auto *bytes = size <= sizeof(each) ? reinterpret_cast<const std::uint8_t *>(&each)
+                                             : reinterpret_cast<const std::uint8_t *>(each);
+    next = std::reverse_copy(bytes, bytes + size, next);
+  }
+  entry.copy(image, static_cast<std::size_t>(next - image));
+}
+
+// The places of an answer of that many bytes. Pieces without bytes take none.
+template <class Put>
+void for_each_place(const ibv_exp_send_wr &wr, std::uint32_t bytes, Put put) {
+  for (int i = 0; i < wr.num_sge && bytes != 0; ++i) {
+    const std::uint32_t length = std::min(wr.sg_list[i].length, bytes);
+    if (length != 0) put(wr.sg_list[i], length);
+    bytes -= length;
+  }
 }
 
 }  // namespace
 
-int write_masked_atomic(const PostingQp &qp, const ibv_exp_send_wr &wr, Special &special) {
+int put_masked_atomic(SendQueue &queue, const ibv_exp_send_wr &wr) {
   const auto &atomic = wr.ext_op.masked_atomics;
   const bool swaps = wr.exp_opcode == IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP;
-  if (qp.type != IBV_QPT_RC && !qp.initiator) return EINVAL;
+  const bool initiator = queue.transport == Transport::dc;
+  if (queue.transport != Transport::rc && !initiator) return EINVAL;
   // Operands exist in the request only.
   if ((wr.exp_send_flags & IBV_EXP_SEND_EXT_ATOMIC_INLINE) == 0) return EINVAL;
   if (atomic.log_arg_sz < log_least || atomic.log_arg_sz > log_most) return EINVAL;
   if (wr.num_sge < 0) return EINVAL;
-  if (static_cast<std::uint32_t>(wr.num_sge) > qp.max_send_sge) return ENOMEM;
+  if (static_cast<std::uint32_t>(wr.num_sge) > queue.max_pieces) return ENOMEM;
   if (wr.num_sge != 0 && wr.sg_list == nullptr) return EINVAL;
+  if (initiator && wr.dc.ah == nullptr) return EINVAL;
+  const std::uint32_t size = 1u << atomic.log_arg_sz;
+  const Operands operands = operands_of(wr, swaps);
+  const std::span held(operands.held.data(), operands.count);
+  // Operands behind addresses are there to be read.
+  if (atomic.log_arg_sz > log_immediate && std::ranges::count(held, 0u) != 0) return EINVAL;
 
-  RawWqe &wqe = special.wqe;
-  wqe.begin(swaps ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA,
-            static_cast<std::uint8_t>(extended | (atomic.log_arg_sz - log_least)));
-  if (const int error = append_address(qp, wr, wqe); error != 0) return error;
-  auto &remote = wqe.append<mlx5_wqe_raddr_seg>();
-  remote.raddr = htobe64(atomic.remote_addr);
-  remote.rkey = htobe32(atomic.rkey);
-
-  if (swaps) {
-    const ibv_exp_cmp_swap &op = atomic.wr_data.inline_data.op.cmp_swap;
-    if (!present(atomic.log_arg_sz, {op.swap_val, op.compare_val, op.swap_mask, op.compare_mask}))
-      return EINVAL;
-    Operands operands(wqe, atomic.log_arg_sz, 4);
-    operands.add(op.swap_val);
-    operands.add(op.compare_val);
-    operands.add(op.swap_mask);
-    operands.add(op.compare_mask);
-  } else {
-    const ibv_exp_fetch_add &op = atomic.wr_data.inline_data.op.fetch_add;
-    if (!present(atomic.log_arg_sz, {op.add_val, op.field_boundary})) return EINVAL;
-    Operands operands(wqe, atomic.log_arg_sz, 2);
-    operands.add(op.add_val);
-    operands.add(op.field_boundary);
+  std::uint32_t segments = 2 + segments_of(size * held.size());
+  if (initiator) segments += segments_of(sizeof(mlx5_wqe_av));
+  for_each_place(wr, size, [&](const ibv_sge &, std::uint32_t) { ++segments; });
+  EntryWriter entry(queue);
+  if (!entry.fits(segments)) return ENOMEM;
+  if (initiator) {
+    std::uint8_t address[sizeof(mlx5_wqe_av)];
+    write_address(address, wr.dc.ah, be(wr.dc.dct_access_key), wr.dc.dct_number);
+    entry.copy(address, sizeof(address));
   }
-
-  std::uint32_t left = 1u << atomic.log_arg_sz;
-  special.completion_opcode = swaps ? IBV_EXP_WC_MASKED_COMP_SWAP : IBV_EXP_WC_MASKED_FETCH_ADD;
-  for (int i = 0; i < wr.num_sge && left != 0; ++i) {
-    const std::uint32_t length = std::min(wr.sg_list[i].length, left);
-    if (length == 0) continue;
-    if (wqe.room() < sizeof(mlx5_wqe_data_seg)) return ENOMEM;
-    auto &data = wqe.append<mlx5_wqe_data_seg>();
-    data.byte_count = htobe32(length);
-    data.lkey = htobe32(wr.sg_list[i].lkey);
-    data.addr = htobe64(wr.sg_list[i].addr);
-    left -= length;
-  }
+  write_remote(entry.segment(), atomic.remote_addr, atomic.rkey);
+  put_operands(held, size, entry);
+  for_each_place(wr, size, [&](const ibv_sge &piece, std::uint32_t length) {
+    write_data(entry.segment(), piece.addr, length, piece.lkey);
+  });
+  entry.commit(swaps ? MLX5_OPCODE_ATOMIC_MASKED_CS : MLX5_OPCODE_ATOMIC_MASKED_FA,
+               extended | (atomic.log_arg_sz - log_least), wr.exp_send_flags, 0, wr.wr_id);
   return 0;
 }
 

@@ -25,17 +25,6 @@ inline std::uint64_t refused_flags(const SendQueue &queue, const ibv_exp_send_wr
   return wr.exp_send_flags & queue.refused_flags;
 }
 
-bool is_managing(std::uint32_t opcode) {
-  return opcode == IBV_EXP_WR_CQE_WAIT || opcode == IBV_EXP_WR_SEND_ENABLE ||
-         opcode == IBV_EXP_WR_RECV_ENABLE;
-}
-
-int put_managing_request(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &wr) {
-  const int number = static_cast<int>(opcode);
-  return translate::opcode_served(number) ? put_managing(queue, opcode, wr)
-                                          : translate::refuse_opcode(number);
-}
-
 // The legacy number of an opcode. MLNX_OFED 3.x had three of its own.
 std::uint32_t legacy_opcode(const ibv_send_wr &wr) {
   return wr.opcode == IBV_WR_TSO ? std::uint32_t{IBV_EXP_WR_TSO} : opcode_of(wr);
@@ -52,55 +41,26 @@ std::uint32_t legacy_opcode(const ibv_exp_send_wr &wr) {
 std::uint32_t invalidated(const ibv_send_wr &wr) { return wr.invalidate_rkey; }
 std::uint32_t invalidated(const ibv_exp_send_wr &wr) { return wr.ex.invalidate_rkey; }
 
-int write_special(const PostingQp &qp, std::uint32_t opcode, const ibv_exp_send_wr &wr,
-                  Special &special) {
-  if (!translate::opcode_served(static_cast<int>(opcode)))
-    return translate::refuse_opcode(static_cast<int>(opcode));
+// Requests that the base verb does not have.
+int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &wr) {
+  const int number = static_cast<int>(opcode);
+  if (!translate::opcode_served(number)) return translate::refuse_opcode(number);
   switch (opcode) {
+    case IBV_EXP_WR_CQE_WAIT:
+    case IBV_EXP_WR_SEND_ENABLE:
+    case IBV_EXP_WR_RECV_ENABLE: return put_managing(queue, opcode, wr);
     case IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP:
     case IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD:
       opened_by(Beyond::masked_atomics, "masked atomics");
-      return write_masked_atomic(qp, wr, special);
+      return put_masked_atomic(queue, wr);
     case IBV_EXP_WR_UMR_FILL:
-    case IBV_EXP_WR_UMR_INVALIDATE: return write_umr(qp, wr, special);
+    case IBV_EXP_WR_UMR_INVALIDATE: return put_umr(queue, wr);
     case IBV_EXP_WR_NOP:
       opened_by(Beyond::nop, name_of_feature<FeatureId::IBV_EXP_WR_NOP>);
-      return write_nop(qp, wr, special);
-    default: return translate::refuse_opcode(static_cast<int>(opcode));
+      EntryWriter(queue).commit(MLX5_OPCODE_NOP, 0, wr.exp_send_flags, 0, wr.wr_id);
+      return 0;
+    default: return translate::refuse_opcode(number);
   }
-}
-
-ibv_qp_type type_of(Transport transport) {
-  switch (transport) {
-    case Transport::uc: return IBV_QPT_UC;
-    case Transport::ud: return IBV_QPT_UD;
-    case Transport::raw_packet: return IBV_QPT_RAW_PACKET;
-    case Transport::xrc: return IBV_QPT_XRC_SEND;
-    case Transport::dc: return IBV_QPT_DRIVER;
-    default: return IBV_QPT_RC;
-  }
-}
-
-// Requests that change keys, and others without data in the usual places.
-int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &wr) {
-  const PostingQp qp{.context = queue.qp != nullptr ? queue.qp->context : nullptr,
-                     .type = type_of(queue.transport),
-                     .number = queue.number >> 8,
-                     .initiator = queue.transport == Transport::dc,
-                     .max_send_sge = queue.max_pieces,
-                     .max_bytes = queue.max_blocks * block_bytes,
-                     .max_umr_pieces = queue.max_umr_pieces};
-  Special special;
-  if (const int fault = write_special(qp, opcode, wr, special); fault != 0) return fault;
-  EntryWriter entry(queue);
-  const std::size_t bytes = special.wqe.size();
-  if (!entry.fits(segments_of(bytes))) return ENOMEM;
-  const std::uint8_t *image = special.wqe.image();
-  if (bytes > segment_bytes) entry.copy(image + segment_bytes, bytes - segment_bytes);
-  entry.commit(image[3], image[0], wr.exp_send_flags, load<std::uint32_t>(image + 12), wr.wr_id,
-               special.completion_opcode);
-  if (special.fence) entry.fence_next();
-  return 0;
 }
 
 // A request of a kind that its transport does not have. Both providers post it, and the
@@ -165,9 +125,7 @@ OtherResult put(SendQueue &queue, const Wr &wr) {
   // What the base verb has too is above.
   if constexpr (std::is_same_v<Wr, ibv_send_wr>)
     return {translate::refuse_opcode(static_cast<int>(opcode))};
-  else
-    return {is_managing(opcode) ? put_managing_request(queue, opcode, wr)
-                                : put_special(queue, opcode, wr)};
+  else return {put_special(queue, opcode, wr)};
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 #include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
-#include "translate/queue/engine/key_entry.h"
+#include "translate/queue/engine/entry_writer.h"
+#include "translate/queue/engine/key_segments.h"
 #include "translate/queue/engine/special.h"
 #include "translate/queue/umr_request.h"
 
@@ -18,76 +19,80 @@ using queue::UmrLayout;
 
 constexpr EntryId posting = EntryId::ibv_exp_post_send;
 
-// The room that a request names for what it does not carry itself.
-int find_room(ContextState &state, const Umr &umr, const UmrLayout &layout, KeyListMemory &room) {
-  const KeyListMemory *known = state.key_lists.find(umr.memory_objects);
-  if (known == nullptr)
-    return invalid(posting, "ext_op.umr.memory_objects", 0, "null, of another context, or freed")
-        .code;
-  if (umr.num_mrs > known->handle.max_klm_list_size)
-    return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than memory_objects holds")
-        .code;
-  static_cast<void>(layout);  // one unit per piece, and the room has one to spare
-  room = *known;
-  return 0;
-}
+// In front of the units: the control segment and what changes, and the new context.
+constexpr std::uint32_t head_segments = 8;
 
-// Behind the context: the units themselves, or where they are.
-int place_units(const PostingQp &qp, ContextState &state, const ibv_exp_send_wr &wr,
-                const UmrLayout &layout, RawWqe &wqe) {
-  const Umr &umr = wr.ext_op.umr;
-  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) {
-    if (umr.num_mrs > qp.max_umr_pieces || layout.bytes() > wqe.room() ||
-        wqe.size() + layout.bytes() > qp.max_bytes)
-      return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than max_inl_send_klms")
-          .code;
-    queue::write_units(umr, layout, wqe.append(layout.bytes()));
-    return 0;
-  }
+// The room that a request names for what it does not carry itself.
+int find_room(ibv_context *context, const ibv_exp_send_wr &wr, const KeyListMemory *&room) {
   constexpr auto id = FeatureId::umr_ext_op_memory_objects;
   if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
     return unsupported(posting, id, "exp_send_flags", wr.exp_send_flags).code;
   opened_by(Beyond::umr_noninline, name_of_feature<id>);
-  KeyListMemory room;
-  if (const int fault = find_room(state, umr, layout, room); fault != 0) return fault;
-  queue::write_units(umr, layout, room.entries);
-  auto &where = wqe.append<mlx5_wqe_data_seg>();
-  where.lkey = htobe32(room.mr->lkey);
-  where.addr = htobe64(reinterpret_cast<std::uintptr_t>(room.entries));
+  const Umr &umr = wr.ext_op.umr;
+  room = find_state(context)->key_lists.find(umr.memory_objects);
+  if (room == nullptr)
+    return invalid(posting, "ext_op.umr.memory_objects", 0, "null, of another context, or freed")
+        .code;
+  // One unit per piece, and the room has one to spare.
+  if (umr.num_mrs > room->handle.max_klm_list_size)
+    return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than memory_objects holds")
+        .code;
+  return 0;
+}
+
+void put_units(const Umr &umr, const UmrLayout &layout, EntryWriter &entry) {
+  if (layout.units == 0) return;
+  std::uint8_t units[std::size_t{max_segments} * segment_bytes];
+  queue::write_units(umr, layout, units);
+  entry.copy(units, layout.bytes());
+}
+
+int put_filling(SendQueue &queue, const ibv_exp_send_wr &wr, const UmrLayout &layout,
+                std::uint32_t lkey, EntryWriter &entry) {
+  const Umr &umr = wr.ext_op.umr;
+  const bool in_entry = (wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0;
+  const KeyListMemory *room = nullptr;
+  if (!in_entry) {
+    if (const int fault = find_room(queue.qp->context, wr, room); fault != 0) return fault;
+    if (!entry.fits(head_segments + 1)) return ENOMEM;
+  } else if (umr.num_mrs > queue.max_umr_pieces ||
+             !entry.fits(head_segments + layout.padded_units())) {
+    return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than max_inl_send_klms").code;
+  }
+  put_change(entry.rest_of_block(), in_entry ? MLX5_WQE_UMR_CTRL_FLAG_INLINE : 0,
+             layout.padded_units(), mask_filled);
+  put_context(entry.block(), context_head(0, queue::key_rights(umr.exp_access), any_owner, lkey),
+              umr.base_addr, layout.length);
+  if (in_entry) {
+    put_units(umr, layout, entry);
+  } else {
+    queue::write_units(umr, layout, room->entries);
+    write_data(entry.segment(), reinterpret_cast<std::uintptr_t>(room->entries), 0, room->mr->lkey);
+  }
   return 0;
 }
 
 }  // namespace
 
-int write_umr(const PostingQp &qp, const ibv_exp_send_wr &wr, Special &special) {
+int put_umr(SendQueue &queue, const ibv_exp_send_wr &wr) {
   const IndirectKey *key = nullptr;
   UmrLayout layout;
-  if (const int fault = queue::judge_umr(qp.context, wr, qp.max_umr_pieces, key, layout);
+  if (const int fault = queue::judge_umr(queue.qp->context, wr, queue.max_umr_pieces, key, layout);
       fault != 0)
     return fault;
-  const Umr &umr = wr.ext_op.umr;
-  RawWqe &wqe = special.wqe;
-  auto [change, context] = begin_key_entry(wqe, key->mr.lkey);
-  special.completion_opcode = IBV_EXP_WC_UMR;
-  special.fence = true;
-  change.mkey_mask = htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE);
-  if (wr.exp_opcode == IBV_EXP_WR_UMR_INVALIDATE) {
-    change.flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE;
-    context.free = MLX5_WQE_MKEY_CONTEXT_FREE;
-    return 0;
+  const std::uint32_t lkey = key->mr.lkey;
+  EntryWriter entry(queue);
+  if (wr.exp_opcode != IBV_EXP_WR_UMR_INVALIDATE) {
+    if (const int fault = put_filling(queue, wr, layout, lkey, entry); fault != 0) return fault;
+  } else {
+    if (!entry.fits(head_segments)) return ENOMEM;
+    put_change(entry.rest_of_block(), MLX5_WQE_UMR_CTRL_FLAG_INLINE, 0,
+               MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE);
+    put_context(entry.block(), context_head(MLX5_WQE_MKEY_CONTEXT_FREE, 0, any_owner, lkey), 0, 0);
   }
-
-  change.mkey_mask |= htobe64(
-      MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR | mask_local_read |
-      MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
-      MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
-      MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC);
-  if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0) change.flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE;
-  change.klm_octowords = htobe16(static_cast<std::uint16_t>(layout.padded_units()));
-  context.access_flags = queue::key_rights(umr.exp_access);
-  context.start_addr = htobe64(umr.base_addr);
-  context.len = htobe64(layout.length);
-  return place_units(qp, *find_state(qp.context), wr, layout, wqe);
+  entry.commit(MLX5_OPCODE_UMR, 0, wr.exp_send_flags, be(lkey), wr.wr_id, IBV_EXP_WC_UMR);
+  entry.fence_next();
+  return 0;
 }
 
 }  // namespace ibvexp::engine
