@@ -1023,11 +1023,10 @@ TEST_CASE("engine: a queue is cleaned of one that is reset") {
 TEST_CASE("engine: arming") {
   PollRig rig;
   rig.queue.release(0x1000005);
-  *rig.queue.arm_count = 6 * arm_step;
-  arm(rig.queue, true);
+  arm(rig.queue, 6 * arm_step, *rig.queue.consumed, true);
   CHECK(be(rig.records[1]) == 0x21000005);
   CHECK(Bytes(rig.page + 0x20, rig.page + 0x28) == big(0x2100000500000077, 8));
-  arm(rig.queue, false);
+  arm(rig.queue, 6 * arm_step, *rig.queue.consumed, false);
   CHECK(be(rig.records[1]) == 0x20000005);
 }
 

@@ -305,7 +305,6 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
       effective_now(answer_of<FeatureId::mprq_poll_mp_wr>).verdict != Verdict::unsupported;
   fresh->cq = &front.shown;
   fresh->consumed = &front.legacy.cons_index;
-  fresh->arm_count = &front.own.events;
   front.own.engine = front.own.alone = fresh.release();
 }
 
@@ -377,7 +376,6 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   if (fresh->frames && facts.checksums) fresh->send.refused_burst &= ~IBV_EXP_QP_BURST_IP_CSUM;
   fresh->send.refused_flags = state.refused_send_flags;
   fresh->send.max_tso_header = made.max_tso_header;
-  fresh->send.max_tso = ~0u;
   fresh->send.windows = made.windows;
   fresh->send.qp = &front.shown;
   engine::allow_key_changes(fresh->send, state, made.max_umr_pieces);

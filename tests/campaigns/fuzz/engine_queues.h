@@ -52,7 +52,6 @@ struct QueuePair {
     endpoint.send.max_blocks = 4;
     endpoint.send.max_umr_pieces = 4;
     endpoint.send.max_tso_header = 60;
-    endpoint.send.max_tso = 1 << 16;
     endpoint.send.qp = &qp;
     endpoint.send.select(true);
     endpoint.qp = &qp;

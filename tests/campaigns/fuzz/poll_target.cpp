@@ -209,7 +209,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
       }
       default: world.produce(in); break;
     }
-    if (in.take<std::uint8_t>() % 16 == 0) arm(world.queue, false);
+    if (in.take<std::uint8_t>() % 16 == 0) arm(world.queue, 0, *world.queue.consumed, false);
   }
   return 0;
 }

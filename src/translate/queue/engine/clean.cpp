@@ -1,4 +1,4 @@
-// Taking the unread completions of a queue out, moving them into another ring, and arming.
+// Taking the unread completions of a queue out, and moving them into another ring.
 #include "translate/queue/engine/barrier.h"
 #include "translate/queue/engine/complete.h"
 
@@ -83,11 +83,6 @@ bool move_to(CompletionQueue &queue, std::uint8_t *ring, std::uint32_t entries) 
   before_record();
   queue.release(first + 1);
   return closed;
-}
-
-void arm(CompletionQueue &queue, bool solicited_only) {
-  const Guard guard(queue.lock);
-  arm(queue, relaxed(*queue.arm_count), relaxed(*queue.consumed), solicited_only);
 }
 
 }  // namespace ibvexp::engine

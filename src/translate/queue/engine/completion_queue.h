@@ -26,14 +26,12 @@ struct CompletionQueue {
   const NumberTable<Endpoint> *endpoints = nullptr;  // by user index
 
   StampKind stamps = StampKind::none;
-  bool mini_has_hash = false;                 // compressed entries bring a hash, not a checksum
-  bool reports_strides = false;               // ibv_exp_poll_cq() may report completions in strides
-  std::uint64_t arm_tail = 0;                 // the queue's number, as the doorbell has it
-  std::uint32_t *arm_count = &own_arm_count;  // events that were taken, by arm_step
-  std::uint8_t *page = nullptr;               // where it is armed
-  ibv_cq *cq = nullptr;                       // the program's
+  bool mini_has_hash = false;    // compressed entries bring a hash, not a checksum
+  bool reports_strides = false;  // ibv_exp_poll_cq() may report completions in strides
+  std::uint64_t arm_tail = 0;    // the queue's number, as the doorbell has it
+  std::uint8_t *page = nullptr;  // where it is armed
+  ibv_cq *cq = nullptr;          // the program's
   std::uint32_t own_consumed = 0;
-  std::uint32_t own_arm_count = 0;
   LibcLock libc_lock;  // the counter is the other lock's
 
   std::uint32_t number() const { return be(static_cast<std::uint32_t>(arm_tail >> 32)); }
@@ -81,10 +79,8 @@ int poll(CompletionQueue &queue, int count, ibv_wc *wc);
 // reported. Completions are wc_size bytes apart, and nothing is written beyond.
 int poll(CompletionQueue &queue, int count, ibv_exp_wc *wc, std::uint32_t wc_size);
 
-// ibv_req_notify_cq().
-void arm(CompletionQueue &queue, bool solicited_only);
-// The same by who holds the lock, or sees to it that the queue stays where it is. events: that
-// were taken, counted where the device wants their lowest bits.
+// ibv_req_notify_cq(). The caller holds the lock, or sees to it that the queue stays where it is.
+// events: that were taken, counted where the device wants their lowest bits.
 inline constexpr std::uint32_t arm_step = 1u << 28;
 [[gnu::always_inline]] inline void arm(const CompletionQueue &queue, std::uint32_t events,
                                        std::uint32_t consumed, bool solicited_only) {

@@ -83,7 +83,6 @@ int put_cut(SendQueue &queue, const Wr &wr) {
   const std::uint32_t header = wr.tso.hdr_sz;
   if (header < shortest_header || header > queue.max_tso_header) return EINVAL;
   const Gather data(wr.sg_list, static_cast<std::uint32_t>(wr.num_sge));
-  if (data.remaining() > queue.max_tso) return EINVAL;
   constexpr std::uint32_t in_front = 14;
   std::uint32_t segments = 1 + segments_of(in_front + header);
   if (const int error = measure(queue, is_inline(wr), data, segments); error != 0) return error;

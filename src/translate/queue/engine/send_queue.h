@@ -76,7 +76,6 @@ struct SendQueue {
   std::uint32_t max_blocks = 0;      // of one entry
   std::uint32_t max_umr_pieces = 0;  // of a key change in an entry; 0: none may be posted
   std::uint16_t max_tso_header = 0;  // bytes
-  std::uint32_t max_tso = 0;         // bytes of data
   bool windows = true;               // may be bound
   // For key_change.h: the indirect keys of the context, and the most pieces of a list and
   // of a pattern in an entry.
