@@ -4,10 +4,70 @@
 #include <cstring>
 #include <memory>
 
+#include "private_layouts.h"
 #include "translate/queue/fill.h"
 
 using namespace ibvexp;
 using namespace ibvexp::queue;
+
+// Members of ours lie where programs of that release read them. The recorded structures begin with
+// the resource.
+#define LIES_AT(ours, start, member, release, theirs, front, their_member) \
+  static_assert(start + offsetof(ours, member) + front == offsetof(release::theirs, their_member))
+#define QP(ours, release, theirs) \
+  LIES_AT(legacy::Qp, legacy::qp_at, ours, release, mlx5_qp, 8, theirs)
+#define QP_4(ours, theirs) QP(v4.ours, Release49, theirs)
+#define QP_BOTH(ours, theirs) \
+  QP_4(ours, theirs);         \
+  QP(v3.ours, Release34, theirs)
+#define CQ(ours, theirs) LIES_AT(legacy::Cq, legacy::cq_at, ours, Release49, mlx5_cq, 0, theirs)
+#define SRQ(ours, theirs) LIES_AT(legacy::Srq, legacy::srq_at, ours, Release49, mlx5_srq, 8, theirs)
+#define RWQ(ours, release, theirs) \
+  LIES_AT(legacy::Rwq, legacy::rwq_at, ours, release, mlx5_rwq, 16, theirs)
+#define RWQ_BOTH(member)             \
+  RWQ(v4.member, Release49, member); \
+  RWQ(v3.member, Release34, member)
+#define BF(member) LIES_AT(legacy::Register, 0, member, Release49, mlx5_bf, 0, member)
+
+// clang-format off
+QP(buf, Release49, buf); QP(buf.length, Release49, buf.length); QP(buf_size, Release49, buf_size);
+QP(sq_buf, Release49, sq_buf); QP(sq_buf_size, Release49, sq_buf_size);
+QP(sq_signal_bits, Release49, sq_signal_bits); QP(umr_en, Release49, umr_en);
+QP_BOTH(rq, rq); QP_BOTH(rq.wqe_cnt, rq.wqe_cnt); QP_BOTH(rq.head, rq.head);
+QP_BOTH(rq.tail, rq.tail); QP_BOTH(rq.max_post, rq.max_post); QP_BOTH(rq.max_gs, rq.max_gs);
+QP_BOTH(rq.buff, rq.buff); QP_BOTH(rq.db, rq.db); QP_BOTH(rq.wqe_shift, rq.wqe_shift);
+QP_BOTH(rq.offset, rq.offset); QP_BOTH(sq, sq); QP_BOTH(hot.sqstart, gen_data.sqstart);
+QP_BOTH(hot.sqend, gen_data.sqend); QP_BOTH(hot.db, gen_data.db); QP_BOTH(hot.bf, gen_data.bf);
+QP_BOTH(hot.scur_post, gen_data.scur_post); QP_BOTH(hot.create_flags, gen_data.create_flags);
+QP_BOTH(hot.model_flags, gen_data.model_flags); QP_BOTH(max_inline_data, data_seg);
+QP_BOTH(control.qp_num, ctrl_seg.qp_num); QP_BOTH(control.fm_ce_se_tbl, ctrl_seg.fm_ce_se_tbl);
+QP_BOTH(control.wq_sig, ctrl_seg.wq_sig); QP_BOTH(link_layer, link_layer);
+QP_BOTH(pattern, gen_data_warm.pattern); QP_BOTH(qp_type, gen_data_warm.qp_type);
+QP_BOTH(enable_atomics, enable_atomics); QP_BOTH(odp_pd, odp_data.pd);
+QP_BOTH(max_atomic_arg, max_atomic_arg); QP_BOTH(max_inl_send_klms, max_inl_send_klms);
+QP_BOTH(rx_qp, rx_qp); QP_BOTH(max_tso_header, max_tso_header); QP_4(flags, flags);
+
+BF(need_lock); BF(offset); BF(buf_size); BF(uuarn); BF(db_method);
+
+CQ(buf_a, buf_a); CQ(buf_b, buf_b); CQ(active_buf, active_buf); CQ(resize_buf, resize_buf);
+CQ(active_cqes, active_cqes); CQ(cqn, cqn); CQ(cons_index, cons_index);
+CQ(wait_index, wait_index); CQ(wait_count, wait_count); CQ(dbrec, dbrec); CQ(arm_sn, arm_sn);
+CQ(cqe_sz, cqe_sz); CQ(model_flags, model_flags); CQ(cqe_comp_max_num, cqe_comp_max_num);
+CQ(cq_log_size, cq_log_size);
+
+SRQ(comp_mask, vsrq.comp_mask); SRQ(srq_type, vsrq.srq_type); SRQ(cq, vsrq.cq);
+SRQ(srq_num, vsrq.srq_num); SRQ(buf, buf); SRQ(wrid, wrid); SRQ(srqn, srqn); SRQ(max, max); SRQ(max_gs, max_gs);
+SRQ(wqe_shift, wqe_shift); SRQ(head, head); SRQ(tail, tail); SRQ(db, db); SRQ(counter, counter);
+SRQ(wq_sig, wq_sig); SRQ(legacy_srq, ibv_srq_legacy); SRQ(is_xsrq, is_xsrq); SRQ(cmd_qp, cmd_qp);
+
+RWQ(buf, Release49, buf); RWQ(buf_size, Release49, buf_size); RWQ_BOTH(rq); RWQ_BOTH(db);
+RWQ_BOTH(mp_rq_stride_size); RWQ_BOTH(mp_rq_strides_in_wqe); RWQ_BOTH(mp_rq_packet_padding);
+RWQ_BOTH(model_flags);
+// clang-format on
+// Of the public structure, which was longer than rdma-core's is.
+static_assert(legacy::srq_at + offsetof(legacy::Srq, ibv_srq) == 144 &&
+              legacy::srq_at + offsetof(legacy::Srq, xrc_srq_num) == 152 &&
+              legacy::srq_at + offsetof(legacy::Srq, xrc_cq) == 168);
 
 namespace {
 

@@ -2,6 +2,7 @@
 // (mlx5_hw.h) read them: fixed offsets behind what verbs returned. Releases 4.0 to
 // 4.9 agree in all that is read; 3.x has a work queue shorter by 8 bytes, so that
 // what stands behind it in queue pairs and receive work queues lies 8 lower.
+// tests/unit/front_fill_test.cpp compares both with the recorded layouts.
 //
 // Members without meaning here are reserved bytes, and stay 0.
 #pragma once
@@ -15,9 +16,6 @@ struct Resource {
   std::uint32_t type;
   std::uint32_t number;
 };
-
-// Resource::type.
-enum : std::uint32_t { resource_qp = 0, resource_xrc_srq = 1, resource_srq = 2, resource_rwq = 3 };
 
 struct Buffer {
   void *buf;
@@ -218,87 +216,7 @@ struct Rwq {
   };
 };
 
-// An address handle: the vector as it stands in work queue entries.
-inline constexpr std::size_t av_offset = 24;
-inline constexpr std::size_t av_bytes = 48;
-
-static_assert(sizeof(Resource) == 8 && sizeof(Buffer) == 80);
-
-static_assert(sizeof(WorkQueue3) == 112 && sizeof(WorkQueue4) == 120);
-static_assert(offsetof(WorkQueue3, wqe_cnt) == 8 && offsetof(WorkQueue3, head) == 12);
-static_assert(offsetof(WorkQueue3, tail) == 16 && offsetof(WorkQueue3, max_post) == 20);
-static_assert(offsetof(WorkQueue3, max_gs) == 24 && offsetof(WorkQueue3, buff) == 88);
-static_assert(offsetof(WorkQueue3, db) == 96 && offsetof(WorkQueue3, wqe_shift) == 104);
-static_assert(offsetof(WorkQueue3, offset) == 108 && offsetof(WorkQueue4, wr_data) == 112);
-static_assert(offsetof(WorkQueue4, head) == 12 && offsetof(WorkQueue4, buff) == 88);
-static_assert(offsetof(WorkQueue4, wqe_shift) == 104 && offsetof(WorkQueue4, offset) == 108);
-
-static_assert(sizeof(Register) == 88 && offsetof(Register, need_lock) == 8);
-static_assert(offsetof(Register, offset) == 72 && offsetof(Register, buf_size) == 76);
-static_assert(offsetof(Register, uuarn) == 80 && offsetof(Register, db_method) == 84);
-
-static_assert(sizeof(Hot) == 64 && offsetof(Hot, sqstart) == 16 && offsetof(Hot, sqend) == 24);
-static_assert(offsetof(Hot, db) == 32 && offsetof(Hot, bf) == 40);
-static_assert(offsetof(Hot, scur_post) == 48 && offsetof(Hot, create_flags) == 56);
-static_assert(offsetof(Hot, model_flags) == 59);
-static_assert(sizeof(Control) == 48 && offsetof(Control, wq_sig) == 44);
-
-// Relative to what the program holds; see the start of each structure.
+// Where they lie, from what the program holds on; see the start of each structure.
 inline constexpr std::size_t qp_at = 160, cq_at = 128, srq_at = 128, rwq_at = 64;
-
-static_assert(qp_at + offsetof(Qp, buf) == 176 && qp_at + offsetof(Qp, buf_size) == 256);
-static_assert(qp_at + offsetof(Qp, sq_buf) == 264 && qp_at + offsetof(Qp, sq_buf_size) == 344);
-static_assert(qp_at + offsetof(Qp, sq_signal_bits) == 348 && qp_at + offsetof(Qp, umr_en) == 352);
-static_assert(qp_at + offsetof(Qp, v4.rq) == 376 && qp_at + offsetof(Qp, v4.sq) == 504);
-static_assert(qp_at + offsetof(Qp, v3.rq) == 376 && qp_at + offsetof(Qp, v3.sq) == 504);
-static_assert(qp_at + offsetof(Qp, v4.hot) == 624 && qp_at + offsetof(Qp, v3.hot) == 616);
-static_assert(qp_at + offsetof(Qp, v4.hot.scur_post) == 672);
-static_assert(qp_at + offsetof(Qp, v3.hot.scur_post) == 664);
-static_assert(qp_at + offsetof(Qp, v4.max_inline_data) == 728);
-static_assert(qp_at + offsetof(Qp, v4.control) == 732);
-static_assert(qp_at + offsetof(Qp, v3.control) == 724);
-static_assert(qp_at + offsetof(Qp, v4.control.fm_ce_se_tbl) == 736);
-static_assert(qp_at + offsetof(Qp, v4.link_layer) == 780);
-static_assert(qp_at + offsetof(Qp, v4.pattern) == 784 && qp_at + offsetof(Qp, v4.qp_type) == 788);
-static_assert(qp_at + offsetof(Qp, v4.enable_atomics) == 792);
-static_assert(qp_at + offsetof(Qp, v4.odp_pd) == 800);
-static_assert(qp_at + offsetof(Qp, v4.max_atomic_arg) == 808);
-static_assert(qp_at + offsetof(Qp, v4.max_inl_send_klms) == 812);
-static_assert(qp_at + offsetof(Qp, v4.rx_qp) == 832);
-static_assert(qp_at + offsetof(Qp, v4.max_tso_header) == 888);
-static_assert(qp_at + offsetof(Qp, v4.flags) == 892 && qp_at + sizeof(Qp) == 952);
-
-static_assert(cq_at + offsetof(Cq, buf_a) == 136 && cq_at + offsetof(Cq, buf_b) == 216);
-static_assert(cq_at + offsetof(Cq, active_buf) == 296 && cq_at + offsetof(Cq, resize_buf) == 304);
-static_assert(cq_at + offsetof(Cq, active_cqes) == 316 && cq_at + offsetof(Cq, cqn) == 376);
-static_assert(cq_at + offsetof(Cq, cons_index) == 380 && cq_at + offsetof(Cq, dbrec) == 392);
-static_assert(cq_at + offsetof(Cq, arm_sn) == 400 && cq_at + offsetof(Cq, cqe_sz) == 404);
-static_assert(cq_at + offsetof(Cq, model_flags) == 440);
-static_assert(cq_at + offsetof(Cq, cqe_comp_max_num) == 442);
-static_assert(cq_at + offsetof(Cq, cq_log_size) == 444);
-static_assert(cq_at + offsetof(Cq, rest) == 445 && cq_at + sizeof(Cq) <= 704);
-
-static_assert(srq_at + offsetof(Srq, ibv_srq) == 144);
-static_assert(srq_at + offsetof(Srq, xrc_srq_num) == 152);
-static_assert(srq_at + offsetof(Srq, xrc_cq) == 168 && srq_at + offsetof(Srq, comp_mask) == 176);
-static_assert(srq_at + offsetof(Srq, srq_type) == 180 && srq_at + offsetof(Srq, cq) == 192);
-static_assert(srq_at + offsetof(Srq, srq_num) == 200 && srq_at + offsetof(Srq, buf) == 208);
-static_assert(srq_at + offsetof(Srq, wrid) == 296 && srq_at + offsetof(Srq, srqn) == 304);
-static_assert(srq_at + offsetof(Srq, max) == 308 && srq_at + offsetof(Srq, max_gs) == 312);
-static_assert(srq_at + offsetof(Srq, wqe_shift) == 316 && srq_at + offsetof(Srq, head) == 320);
-static_assert(srq_at + offsetof(Srq, tail) == 324 && srq_at + offsetof(Srq, db) == 328);
-static_assert(srq_at + offsetof(Srq, counter) == 336 && srq_at + offsetof(Srq, wq_sig) == 340);
-static_assert(srq_at + offsetof(Srq, legacy_srq) == 344 && srq_at + offsetof(Srq, is_xsrq) == 352);
-static_assert(srq_at + offsetof(Srq, cmd_qp) == 360 && srq_at + sizeof(Srq) <= 432);
-
-static_assert(rwq_at + offsetof(Rwq, buf) == 64 && rwq_at + offsetof(Rwq, buf_size) == 144);
-static_assert(rwq_at + offsetof(Rwq, v4.rq) == 176 && rwq_at + offsetof(Rwq, v3.rq) == 176);
-static_assert(rwq_at + offsetof(Rwq, v4.db) == 296 && rwq_at + offsetof(Rwq, v3.db) == 288);
-static_assert(rwq_at + offsetof(Rwq, v4.mp_rq_stride_size) == 312);
-static_assert(rwq_at + offsetof(Rwq, v3.mp_rq_stride_size) == 304);
-static_assert(rwq_at + offsetof(Rwq, v4.mp_rq_strides_in_wqe) == 316);
-static_assert(rwq_at + offsetof(Rwq, v3.mp_rq_strides_in_wqe) == 308);
-static_assert(rwq_at + offsetof(Rwq, v4.model_flags) == 336);
-static_assert(rwq_at + sizeof(Rwq) <= 368);
 
 }  // namespace ibvexp::queue::legacy

@@ -9,11 +9,6 @@
 
 namespace ibvexp::engine {
 
-struct CompletionQueue;
-
-using Poll = int (*)(CompletionQueue &, int count, ibv_wc *);
-using PollExp = int (*)(CompletionQueue &, int count, ibv_exp_wc *, std::uint32_t wc_size);
-
 struct CompletionQueue {
   Lock lock;
   std::uint8_t *entries = nullptr;  // the halves of 64 bytes that matter

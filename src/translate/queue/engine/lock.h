@@ -11,7 +11,6 @@ class Lock {
  public:
   // One thread alone uses the queue: the program has said so.
   void set_single_threaded() { needed_ = false; }
-  bool is_needed() const { return needed_; }
 
   void lock() {
     if (needed_) taken_.lock();

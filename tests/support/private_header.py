@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Writes a C++ header with the private structures of the legacy provider, as a program
 compiled with mlx5_hw.h had them.
 
@@ -73,7 +73,8 @@ def main():
     lines = ["#pragma once", "#include <cstddef>", "#include <cstdint>"]
     for title, release in RELEASES.items():
         layouts = {name: of for name, of in {**facts["4.9"], **facts[release]}.items()
-                   if name.startswith(("mlx5_", "general_", "ctrl_", "data_", "mpw_", "odp_"))}
+                   if name.startswith(("mlx5_", "general_", "ctrl_", "data_", "mpw_", "odp_",
+                                       "verbs_"))}
         lines.append(f"struct {title} {{")
         lines += [f"  struct {name};" for name in layouts]
         for name in ordered(layouts):
