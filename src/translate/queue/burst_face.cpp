@@ -6,7 +6,6 @@
 #include "translate/queue/engine/receive_queue.h"
 #include "translate/queue/engine/segments.h"
 #include "translate/queue/faces.h"
-#include "translate/queue/families_common.h"
 #include "translate/queue/front.h"
 
 namespace ibvexp::queue {
@@ -133,6 +132,18 @@ template <bool frames>
   *queue.posted = posted + 1;
   queue.pending_head = head;
   queue.pending_end = posted + 1;
+  return 0;
+}
+
+// A burst of one piece each for a receive side that is libmlx5's. 0 or an errno value.
+int receive_through_verbs(ibv_qp *qp, const ibv_sge *list, std::uint32_t count) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    ibv_sge piece = list[i];
+    ibv_recv_wr wr{}, *bad = nullptr;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    if (const int error = ibv_post_recv(qp, &wr, &bad); error != 0) return error;
+  }
   return 0;
 }
 

@@ -1,10 +1,11 @@
 // The CQ family.
 #include <cerrno>
 
+#include "translate/convert/clock_convert.h"
 #include "translate/queue/engine/complete.h"
 #include "translate/queue/faces.h"
-#include "translate/queue/families_common.h"
 #include "translate/queue/front.h"
+#include "translate/state/clock_info.h"
 
 namespace ibvexp::queue {
 
@@ -14,6 +15,29 @@ using engine::CompletionQueue;
 using engine::Cqe;
 using engine::Endpoint;
 using engine::ReceiveQueue;
+
+// What else a caller of poll_length wants to know.
+struct Wanted {
+  bool multi_packet = false;
+  bool flags = false;
+  bool vlan = false;
+  bool timestamp = false;
+};
+
+struct Outputs {
+  void *buffer = nullptr;
+  std::uint32_t *copied = nullptr;
+  std::uint32_t *offset = nullptr;
+  std::uint32_t *flags = nullptr;
+  std::uint16_t *tci = nullptr;
+  std::uint64_t *timestamp = nullptr;
+};
+
+// The time of day; 0 where the clock cannot be read.
+[[gnu::cold, gnu::noinline]] std::uint64_t time_of_day(ibv_context *context, std::uint64_t cycles) {
+  const auto clock = translate::read_clock_info(context);
+  return clock ? translate::cycles_to_ns(clock.value(), cycles) : 0;
+}
 
 // Known to be there.
 CompletionQueue &known_queue(const ibv_cq *cq) {
@@ -30,16 +54,6 @@ inline bool next(CompletionQueue &queue, std::uint32_t index, std::uint8_t &op_o
   return false;
 }
 
-// What a completion is of, or null: it was not created through us.
-inline Endpoint *endpoint_of(CompletionQueue &queue, Cqe cqe) {
-  const std::uint32_t tag = engine::load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00;
-  if (queue.last->tag == tag) [[likely]]
-    return queue.last;
-  Endpoint *found = queue.endpoints->find(engine::be(tag));
-  if (found != nullptr) queue.last = found;
-  return found;
-}
-
 // The data of a message that came inside the completion: to the caller, or where the
 // request wanted them.
 [[gnu::cold, gnu::noinline]] void keep_inline(const Endpoint &of, Cqe cqe, void *buffer,
@@ -54,18 +68,14 @@ inline Endpoint *endpoint_of(CompletionQueue &queue, Cqe cqe) {
   }
 }
 
-inline bool ends_entry(const ReceiveQueue &queue, const engine::Strides &s) {
-  return std::uint32_t{s.first} + s.consumed >= queue.strides;
-}
-
 // Accounts for a good completion; false if it is not to be taken this way.
 inline bool account(CompletionQueue &queue, Cqe cqe, std::uint8_t op_own) {
   const std::uint8_t opcode = engine::opcode_of(op_own);
   if (opcode > MLX5_CQE_RESP_SEND_INV) [[unlikely]]
     return false;
-  Endpoint *of = endpoint_of(queue, cqe);
-  if (of == nullptr) [[unlikely]]
+  if (!queue.finds(cqe)) [[unlikely]]
     return false;
+  Endpoint *const of = queue.last;
   if (opcode == MLX5_CQE_REQ) {
     // Data of an answer in the completion: ibv_poll_cq() puts it in its place.
     if (Cqe::is_inline(op_own)) [[unlikely]]
@@ -74,7 +84,7 @@ inline bool account(CompletionQueue &queue, Cqe cqe, std::uint8_t op_own) {
   } else {
     if (Cqe::is_inline(op_own)) [[unlikely]]
       keep_inline(*of, cqe, nullptr, nullptr);
-    if (of->receive.strides == 0 || ends_entry(of->receive, engine::strides_of(cqe)))
+    if (of->receive.strides == 0 || engine::strides_of(cqe).end(of->receive.strides))
       engine::complete_receive(*of, cqe);
   }
   return true;
@@ -122,9 +132,9 @@ template <Wanted wanted, bool usual>
   if (!engine::is_receive(engine::opcode_of(op_own))) [[unlikely]]
     return length = -1, Got::one;
   const Cqe cqe(queue.entry(index));
-  Endpoint *of = endpoint_of(queue, cqe);
-  if (of == nullptr) [[unlikely]]
+  if (!queue.finds(cqe)) [[unlikely]]
     return length = -1, Got::one;
+  Endpoint *const of = queue.last;
   ReceiveQueue &receive = of->receive;
   // The two kinds of receive queues have functions of their own.
   if ((receive.strides != 0) != wanted.multi_packet) [[unlikely]]
@@ -140,7 +150,7 @@ template <Wanted wanted, bool usual>
   bool ends = true;
   if constexpr (wanted.multi_packet) {
     const engine::Strides s = engine::strides_of(cqe, receive.shift);
-    ends = ends_entry(receive, s);
+    ends = s.end(receive.strides);
     length = s.bytes;
     *out.offset =
         (std::uint32_t{s.first} << receive.log_stride_bytes) + (s.filler ? 0 : receive.shift);

@@ -15,16 +15,11 @@ std::uint8_t *whole(const CompletionQueue &queue, std::uint32_t index, std::size
 // Whether the completion is of the queue; its place in a shared queue is free then.
 // A shared queue that nobody posts to through us is a direct program's own.
 bool takes_out(Endpoint &of, Cqe cqe) {
-  if (of.tag != (load<std::uint32_t>(cqe.bytes() + 32) & 0xffffff00)) return false;
-  const std::uint8_t opcode = opcode_of(cqe.op_own());
-  const bool receive = is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
-  if (receive && of.shared != nullptr && of.shared->is_used()) of.shared->free_entry(cqe.counter());
+  if (of.tag != cqe.tag()) return false;
+  if (is_of_receive(opcode_of(cqe.op_own())) && of.shared != nullptr && of.shared->is_used())
+    of.shared->free_entry(cqe.counter());
   return true;
 }
-
-}  // namespace
-
-namespace {
 
 // With the first unread completion of a queue that has some. The queue is locked.
 [[gnu::noinline]] void clean_from(CompletionQueue &queue, std::uint32_t first, Endpoint &endpoint) {

@@ -42,6 +42,19 @@ struct CompletionQueue {
     return (op_own & 1) == owner(index) && op_own >> 4 != MLX5_CQE_INVALID;
   }
 
+  // Makes the queue that a completion is of the last one, unless it is. False: it was not created
+  // through us.
+  [[gnu::always_inline]] bool finds(Cqe cqe) {
+    const std::uint32_t tag = cqe.tag();
+    if (last->tag == tag) [[likely]]
+      return true;
+    Endpoint *const found = endpoints->find(be(tag));
+    if (found == nullptr) [[unlikely]]
+      return false;
+    last = found;
+    return true;
+  }
+
   bool is_empty() {
     const Guard guard(lock);
     std::uint8_t op_own;

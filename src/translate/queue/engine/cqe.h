@@ -70,6 +70,10 @@ constexpr bool has_format(std::uint8_t op_own) { return (op_own & 0xc) != 0; }
 constexpr bool is_receive(std::uint8_t opcode) {
   return opcode >= MLX5_CQE_RESP_WR_IMM && opcode <= MLX5_CQE_RESP_SEND_INV;
 }
+// Of a receive request, whether it succeeded or failed.
+constexpr bool is_of_receive(std::uint8_t opcode) {
+  return is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
+}
 
 // Multi-packet receive queues count in strides, not entries.
 struct Strides {
@@ -77,6 +81,9 @@ struct Strides {
   std::uint16_t consumed;  // how many
   std::uint16_t bytes;     // of the packet
   bool filler;             // no packet: the rest of the buffer is too small for the next
+
+  // Whether they are the last ones of an entry that has so many.
+  bool end(std::uint32_t of_entry) const { return std::uint32_t{first} + consumed >= of_entry; }
 };
 
 // The device counts what a shift puts in front as part of the packet.
@@ -97,8 +104,7 @@ inline std::uint16_t receives_done(Cqe cqe, std::uint32_t striding) {
     return static_cast<std::uint16_t>(cqe.counter() + completions);
   }
   const std::uint16_t entry = load_be<std::uint16_t>(cqe.bytes() + 2);
-  const Strides at = strides_of(cqe);
-  const bool is_last = !is_compressed(op_own) && std::uint32_t{at.first} + at.consumed >= striding;
+  const bool is_last = !is_compressed(op_own) && strides_of(cqe).end(striding);
   return static_cast<std::uint16_t>(entry + is_last);
 }
 

@@ -423,22 +423,11 @@ template <class Sink>
   return go_on(queue, count, sink, *queue.consumed + 1, take_rest<Sink>);
 }
 
-// Makes the queue that the completion is of the last one, unless it is. False: nobody's.
-[[gnu::always_inline]] inline bool finds(CompletionQueue &queue, Cqe cqe) {
-  const std::uint32_t tag = cqe.tag();
-  if (queue.last->tag == tag) return true;
-  Endpoint *const found = queue.endpoints->find(be(tag));
-  if (found == nullptr) [[unlikely]]
-    return false;
-  queue.last = found;
-  return true;
-}
-
 // A message that came with its data.
 template <class Sink>
 [[gnu::noinline]] int take_data(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
                                 std::uint32_t kind) {
-  if (!is_message(kind) || !finds(queue, cqe)) [[unlikely]]
+  if (!is_message(kind) || !queue.finds(cqe)) [[unlikely]]
     return take_rest(queue, count, sink, 0);
   Endpoint &of = *queue.last;
   if (!of.messages || !puts_data(of, cqe)) [[unlikely]]
@@ -451,7 +440,7 @@ template <class Sink>
 template <class Sink>
 [[gnu::noinline]] int take_error(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
                                  std::uint32_t kind) {
-  if (!finds(queue, cqe)) [[unlikely]]
+  if (!queue.finds(cqe)) [[unlikely]]
     return take_rest(queue, count, sink, 0);
   sink.error(*queue.last, cqe, kind);
   return go_on(queue, count, sink, *queue.consumed + 1, take_rest<Sink>);
@@ -474,7 +463,7 @@ template <class Sink>
                                        : take_rest(queue, count, sink, 0);
     return queue.found_nothing();
   }
-  if (!finds(queue, cqe)) [[unlikely]]
+  if (!queue.finds(cqe)) [[unlikely]]
     return take_rest(queue, count, sink, 0);
   Endpoint &of = *queue.last;
   if (const std::uint32_t kind = kind_of(mark); kind != MLX5_CQE_REQ) {

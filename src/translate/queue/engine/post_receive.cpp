@@ -63,8 +63,7 @@ template <bool shuffles>
   std::uint16_t most = 0;
   for (std::uint32_t i = 0; i < completions->size; ++i) {
     const Cqe cqe(completions->entry(i));
-    const std::uint8_t opcode = opcode_of(cqe.op_own());
-    if (cqe.tag() != of.tag || !(is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR)) continue;
+    if (cqe.tag() != of.tag || !is_of_receive(opcode_of(cqe.op_own()))) continue;
     const auto more = static_cast<std::uint16_t>(receives_done(cqe, queue.strides) - queue.done);
     // Otherwise of an earlier time.
     if (more <= head - queue.done) most = std::max(most, more);

@@ -17,15 +17,10 @@ void complain_of_stranger(const CompletionQueue &queue, Cqe cqe) {
       queue.number(), cqe.user_index());
 }
 
-// Multi-packet queues count in strides.
-bool ends_entry(const ReceiveQueue &queue, const Strides &s) {
-  return std::uint32_t{s.first} + s.consumed >= queue.strides;
-}
-
 void fill_strides(Endpoint &of, Cqe cqe, ibv_wc &wc, MultiPacket &packet) {
   ReceiveQueue &queue = of.receive;
   const Strides s = strides_of(cqe, queue.shift);
-  packet = {true, ends_entry(queue, s), s};
+  packet = {true, s.end(queue.strides), s};
   const std::uint32_t tail = queue.counters->tail;
   // Not before the last packet of an entry does it leave the queue.
   if (!packet.ends_entry) set_relaxed(queue.counters->tail, tail - 1);
@@ -48,15 +43,14 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
   Cqe cqe(queue.entry(index));
   const std::uint8_t opcode = opcode_of(op_own);
   const bool error = opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR;
-  const bool receive = is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
+  const bool receive = is_of_receive(opcode);
   // Of a resize, or of a signature: not reported.
   if (!error && !receive && opcode != MLX5_CQE_REQ) return Take::silent;
-  Endpoint *of = queue.endpoints->find(cqe.user_index());
-  if (of == nullptr) {
+  if (!queue.finds(cqe)) {
     complain_of_stranger(queue, cqe);
     return Take::silent;
   }
-  queue.last = of;
+  Endpoint *const of = queue.last;
   taken.of = of;
   taken.receive = receive;
   taken.packet = {};
