@@ -31,21 +31,10 @@ using engine::Guard;
 engine::ReceiveCounters &counters(std::uint32_t &head) {
   return reinterpret_cast<engine::ReceiveCounters &>(head);
 }
-template <class Queues>
-void count_receives_with(Queues &queues, Endpoint &endpoint) {
-  endpoint.receive.counters = &counters(queues.rq.head);
-}
-template <class Queues>
-void count_with(Queues &queues, Endpoint &endpoint) {
-  endpoint.send.posted = &queues.hot.scur_post;
-  count_receives_with(queues, endpoint);
-}
 static_assert(offsetof(legacy::WorkQueue4, tail) == offsetof(legacy::WorkQueue4, head) + 4);
 static_assert(offsetof(legacy::WorkQueue3, tail) == offsetof(legacy::WorkQueue3, head) + 4);
 static_assert(offsetof(legacy::Srq, tail) == offsetof(legacy::Srq, head) + 4);
 static_assert(sizeof(engine::ReceiveCounters) == 8 && sizeof(engine::SharedCounters) == 8);
-
-bool is_v4() { return process_options().layout == ObjectLayout::v4; }
 
 engine::Transport transport_of(ibv_qp_type type) {
   switch (type) {
@@ -365,8 +354,10 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   facts.atomics = device.atomic_cap != IBV_ATOMIC_NONE;
   facts.checksums = (device.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0;
   facts.channel = made.channel;
-  if (is_v4()) count_with(front.legacy.v4, *fresh);
-  else count_with(front.legacy.v3, *fresh);
+  with_queues(front.legacy, process_options().layout, [&](auto &queues) {
+    fresh->send.posted = &queues.hot.scur_post;
+    fresh->receive.counters = &counters(queues.rq.head);
+  });
   if (sends) engine::open(fresh->send, of, facts);
   if (receives) engine::open(fresh->receive, of, facts);
   if (fresh->frames) fresh->receive.held_for = &front.shown;
@@ -399,8 +390,8 @@ void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint3
   fresh->number = front.shown.wq_num;
   fresh->frames = true;
   engine::ReceiveQueue &queue = fresh->receive;
-  if (is_v4()) count_receives_with(front.legacy.v4, *fresh);
-  else count_receives_with(front.legacy.v3, *fresh);
+  with_queues(front.legacy, process_options().layout,
+              [&](auto &queues) { queue.counters = &counters(queues.rq.head); });
   engine::open(queue, of, max_pieces);
   if (strides != nullptr) {
     queue.skip = engine::segment_bytes;  // links entries of shared queues, and means nothing here

@@ -108,25 +108,18 @@ void fill(QpFront &front, const mlx5dv_qp &of, const QpMade &made, ObjectLayout 
   front.own.bf.buf_size = of.bf.size != 0 ? of.bf.size : legacy::half_register;
   front.own.bf.uuarn = of.bf.size != 0 ? 1 : 0;
   front.own.bf.need_lock = made.single_threaded ? 0 : 1;
-  legacy::Qp &to = front.legacy;
-  if (layout == ObjectLayout::v4) {
-    fill_queues(to, to.v4, of, made);
-    fill_identity(front, to.v4, made.single_threaded);
-  } else {
-    fill_queues(to, to.v3, of, made);
-    fill_identity(front, to.v3, made.single_threaded);
-  }
+  with_queues(front.legacy, layout, [&](auto &queues) {
+    fill_queues(front.legacy, queues, of, made);
+    fill_identity(front, queues, made.single_threaded);
+  });
 }
 
 void fill_scaling(QpFront &front, ObjectLayout layout) noexcept {
   front.own.bf.need_lock = 1;
-  if (layout == ObjectLayout::v4) {
-    fill_identity(front, front.legacy.v4, false);
-    front.legacy.v4.rx_qp = 1;
-  } else {
-    fill_identity(front, front.legacy.v3, false);
-    front.legacy.v3.rx_qp = 1;
-  }
+  with_queues(front.legacy, layout, [&](auto &queues) {
+    fill_identity(front, queues, false);
+    queues.rx_qp = 1;
+  });
 }
 
 void fill(CqFront &front, const mlx5dv_cq &of) noexcept {
@@ -160,8 +153,7 @@ void fill(WqFront &front, const mlx5dv_rwq &of, std::uint32_t max_pieces,
   legacy::Rwq &to = front.legacy;
   to.buf = buffer(of.buf, bytes_of(of.wqe_cnt, of.stride));
   to.buf_size = static_cast<std::int32_t>(to.buf.length);
-  if (layout == ObjectLayout::v4) fill_queue(to.v4, of, max_pieces, strides);
-  else fill_queue(to.v3, of, max_pieces, strides);
+  with_queues(to, layout, [&](auto &queue) { fill_queue(queue, of, max_pieces, strides); });
 }
 
 }  // namespace ibvexp::queue

@@ -25,6 +25,13 @@ struct QpMade {
   void *page = nullptr;
 };
 
+// Calls f with the queues of an object as programs of that layout read them.
+template <class Object, class F>
+void with_queues(Object &object, ObjectLayout layout, F f) {
+  if (layout == ObjectLayout::v4) f(object.v4);
+  else f(object.v3);
+}
+
 void fill(QpFront &front, const mlx5dv_qp &of, const QpMade &made, ObjectLayout layout) noexcept;
 
 // Without queues of its own: what a receive-side scaling entry shows.

@@ -184,13 +184,11 @@ void destroy_behind(ibv_cq *back) noexcept { real().ibv_destroy_cq(back); }
 void destroy_behind(ibv_srq *back) noexcept { real().ibv_destroy_srq(back); }
 
 void restart(QpFront &front) noexcept {
-  const auto begin = [](auto &queues) {
+  with_queues(front.legacy, layout(), [](auto &queues) {
     queues.hot.scur_post = queues.hot.last_post = 0;
     queues.rq.head = queues.rq.tail = 0;
     queues.sq.head = queues.sq.tail = 0;
-  };
-  if (layout() == ObjectLayout::v4) begin(front.legacy.v4);
-  else begin(front.legacy.v3);
+  });
 }
 
 void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexcept {
