@@ -20,6 +20,13 @@ void *find_in(void *where, const char *name, const char *version) {
   return version != nullptr ? ::dlvsym(where, name, version) : ::dlsym(where, name);
 }
 
+template <class Object, class Facts, class Member>
+Facts ask(Object *object, Facts facts, Member mlx5dv_obj::*member, std::uint64_t kind) noexcept {
+  mlx5dv_obj asked{};
+  asked.*member = {object, &facts};
+  return real().mlx5dv_init_obj(&asked, kind) == 0 ? facts : Facts{};
+}
+
 }  // namespace
 
 void *find_real(const char *name, const char *version) {
@@ -48,6 +55,27 @@ const Real &find_all_real() {
   }();
   known_real.store(&found, std::memory_order_release);
   return found;
+}
+
+mlx5dv_qp facts_of(ibv_qp *qp) noexcept {
+  return ask(qp, mlx5dv_qp{}, &mlx5dv_obj::qp, MLX5DV_OBJ_QP);
+}
+mlx5dv_cq facts_of(ibv_cq *cq) noexcept {
+  return ask(cq, mlx5dv_cq{}, &mlx5dv_obj::cq, MLX5DV_OBJ_CQ);
+}
+mlx5dv_srq facts_of(ibv_srq *srq) noexcept {
+  mlx5dv_srq wanted{};
+  wanted.comp_mask = MLX5DV_SRQ_MASK_SRQN;
+  return ask(srq, wanted, &mlx5dv_obj::srq, MLX5DV_OBJ_SRQ);
+}
+mlx5dv_rwq facts_of(ibv_wq *wq) noexcept {
+  return ask(wq, mlx5dv_rwq{}, &mlx5dv_obj::rwq, MLX5DV_OBJ_RWQ);
+}
+mlx5dv_pd facts_of(ibv_pd *pd) noexcept {
+  return ask(pd, mlx5dv_pd{}, &mlx5dv_obj::pd, MLX5DV_OBJ_PD);
+}
+mlx5dv_dm facts_of(ibv_dm *dm) noexcept {
+  return ask(dm, mlx5dv_dm{}, &mlx5dv_obj::dm, MLX5DV_OBJ_DM);
 }
 
 }  // namespace ibvexp

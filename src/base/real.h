@@ -66,6 +66,15 @@ inline const Real &real() {
 // who import it.
 inline bool shows_memory_handle() { return real().ibv_import_dm != nullptr; }
 
+// What mlx5dv_init_obj() says of an object; zeros where it refuses. Once it was asked about a CQ,
+// libmlx5 leaves the entries to us: it does not take out those of queue pairs that go.
+mlx5dv_qp facts_of(ibv_qp *qp) noexcept;
+mlx5dv_cq facts_of(ibv_cq *cq) noexcept;
+mlx5dv_srq facts_of(ibv_srq *srq) noexcept;  // with its number
+mlx5dv_rwq facts_of(ibv_wq *wq) noexcept;
+mlx5dv_pd facts_of(ibv_pd *pd) noexcept;
+mlx5dv_dm facts_of(ibv_dm *dm) noexcept;
+
 // One function of another library, by name and version: the next definition
 // after ours, or that of the library itself when ours was loaded too late to
 // stand in front of it. Null if there is none. Without a version: of names that

@@ -34,15 +34,6 @@ F operation_of(ibv_context *context, F NativeOperations::*kept, F verbs_context:
 
 }  // namespace
 
-mlx5dv_cq facts_of(ibv_cq *back) noexcept {
-  mlx5dv_cq facts{};
-  mlx5dv_obj object{};
-  object.cq.in = back;
-  object.cq.out = &facts;
-  if (real().mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) != 0) facts = {};
-  return facts;
-}
-
 ibv_qp *create_native(ibv_context *context, ibv_qp_init_attr_ex &attr) noexcept {
   const auto create =
       operation_of(context, &NativeOperations::create_qp_ex, &verbs_context::create_qp_ex);
@@ -78,7 +69,8 @@ ibv_wq *create_native(ibv_context *context, ibv_wq_init_attr &attr) noexcept {
 
 ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &made) {
   if (state == nullptr || state->behind == nullptr) return back;
-  QpFront &front = take_block<QpFront>();
+  Block<QpFront> block(&take_block<QpFront>());
+  QpFront &front = *block;
   show(front.shown, *back);
   if (made.type != ibv_qp_type{}) front.shown.qp_type = made.type;
   front.shown.send_cq = shown(back->send_cq);
@@ -86,97 +78,67 @@ ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &m
   front.shown.srq = shown(back->srq);
   resource_of(front) = resource_before(back);
   mlx5dv_qp facts{};
-  mlx5dv_obj object{};
-  object.qp.in = back;
-  object.qp.out = &facts;
   if (of == Queues::scaling) fill_scaling(front, layout());
-  else if (of == Queues::own && real().mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0) {
+  else if (of == Queues::own) facts = facts_of(back);
+  if (facts.dbrec != nullptr) {
     if (made.page != nullptr) facts.bf = {made.page, 0};
     fill(front, facts, made, layout());
   }
   front.own.inner = &state->behind->data;
   front.own.back = back;
   const bool driven = made.by.send == By::engine || made.by.receive == By::engine;
-  if (driven && facts.dbrec != nullptr && back->qp_type != IBV_QPT_XRC_RECV) {
-    try {
-      drive(*state, front, facts, made);
-    } catch (...) {
-      give_back(front);
-      throw;
-    }
-  }
-  back->qp_context = &front;
+  if (driven && facts.dbrec != nullptr && back->qp_type != IBV_QPT_XRC_RECV)
+    drive(*state, front, facts, made);
+  back->qp_context = block.release();
   return &front.shown;
 }
 
 ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector) {
   if (state == nullptr || state->behind == nullptr) return back;
-  CqFront &front = take_block<CqFront>();
+  Block<CqFront> block(&take_block<CqFront>());
+  CqFront &front = *block;
   show(front.shown, *back);
   front.own.inner = &state->behind->data;
   front.own.comp_vector = comp_vector;
   const mlx5dv_cq facts = facts_of(back);
   front.own.back = back;
-  try {
-    drive(*state, front, facts);
-  } catch (...) {
-    give_back(front);
-    throw;
-  }
-  replace_behind(front, back, facts);
+  drive(*state, front, facts);
+  replace_behind(*block.release(), back, facts);
   return &front.shown;
 }
 
 ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces, By by,
                     const ibv_cq *cq) {
   if (state == nullptr || state->behind == nullptr) return back;
-  SrqFront &front = take_block<SrqFront>();
+  Block<SrqFront> block(&take_block<SrqFront>());
+  SrqFront &front = *block;
   show(front.shown, *back);
   resource_of(front) = resource_before(back);
-  mlx5dv_srq facts{};
-  facts.comp_mask = MLX5DV_SRQ_MASK_SRQN;
-  mlx5dv_obj object{};
-  object.srq.in = back;
-  object.srq.out = &facts;
-  if (real().mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ) == 0) fill(front, facts, max_pieces);
+  const mlx5dv_srq facts = facts_of(back);
+  if (facts.buf != nullptr) fill(front, facts, max_pieces);
   front.shown.context = state->context;
   front.own.inner = &state->behind->data;
   front.own.back = back;
   front.own.held = &front.shown;
-  try {
-    if (by == By::engine) drive(*state, front, facts, max_pieces);
-    if (cq != nullptr) complete_on(*state, front, cq);
-  } catch (...) {
-    remove(&front);
-    throw;
-  }
-  back->srq_context = &front;
+  if (by == By::engine) drive(*state, front, facts, max_pieces);
+  if (cq != nullptr) complete_on(*state, front, cq);
+  back->srq_context = block.release();
   return &front.shown;
 }
 
 ibv_exp_wq *put_before(ContextState *state, ibv_exp_wq *back, ibv_wq *real,
                        std::uint32_t max_pieces, const ibv_exp_wq_mp_rq *strides, By by) {
   if (state == nullptr || state->behind == nullptr) return back;
-  WqFront &front = take_block<WqFront>();
+  Block<WqFront> block(&take_block<WqFront>());
+  WqFront &front = *block;
   show(front.shown, *back);
   front.shown.cq = shown(back->cq);
   resource_of(front) = resource_before(real);
-  mlx5dv_rwq facts{};
-  mlx5dv_obj object{};
-  object.rwq.in = real;
-  object.rwq.out = &facts;
-  if (ibvexp::real().mlx5dv_init_obj(&object, MLX5DV_OBJ_RWQ) == 0)
-    fill(front, facts, max_pieces, strides, layout());
+  const mlx5dv_rwq facts = facts_of(real);
+  if (facts.dbrec != nullptr) fill(front, facts, max_pieces, strides, layout());
   front.own.back = back;
-  if (by == By::engine && facts.dbrec != nullptr) {
-    try {
-      drive(*state, front, facts, max_pieces, strides);
-    } catch (...) {
-      give_back(front);
-      throw;
-    }
-  }
-  return &front.shown;
+  if (by == By::engine && facts.dbrec != nullptr) drive(*state, front, facts, max_pieces, strides);
+  return &block.release()->shown;
 }
 
 void destroy_behind(ibv_qp *back) noexcept { real().ibv_destroy_qp(back); }

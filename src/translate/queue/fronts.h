@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <new>
 
+#include "base/owned.h"
 #include "translate/queue/driven.h"
 #include "translate/state/context_state.h"
 
@@ -66,10 +67,6 @@ inline QpNotes *notes_of(ContextState *state, const ibv_qp *qp) noexcept {
 // After a reset: counters that a direct program has moved begin again.
 void restart(QpFront &front) noexcept;
 
-// Where a completion queue is. From then on libmlx5 leaves its entries to us: it does not
-// take out those of queue pairs that go.
-mlx5dv_cq facts_of(ibv_cq *back) noexcept;
-
 // Another completion queue, of which these are the facts, takes the place behind a
 // front.
 void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexcept;
@@ -81,5 +78,9 @@ void remove(Front *front) noexcept {
   let_go(*front);
   give_back(*front);
 }
+
+// A new front, which goes back where it is not released.
+template <class Front>
+using Block = Owned<Front, remove<Front>>;
 
 }  // namespace ibvexp::queue

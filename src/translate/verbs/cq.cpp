@@ -292,8 +292,8 @@ Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t f
   if (!fresh) return no_overrun(flags);
   // Whatever can fail comes before the old queue goes.
   Owned<ibv_cq, destroy_known> made(fresh.value());
-  const mlx5dv_cq facts = queue::facts_of(made.get());
-  mlx5dv_cq as_it_is = queue::facts_of(cq);
+  const mlx5dv_cq facts = facts_of(made.get());
+  mlx5dv_cq as_it_is = facts_of(cq);
   queue::correct(*front, as_it_is);
   {
     // Other threads may poll it: they find nothing until it is open again.
@@ -337,7 +337,7 @@ bool number_is_free(const queue::CqFront *front) {
 bool command_overrun(ibv_cq *cq, bool ignored) {
   queue::CqFront *const front = queue::before(cq);
   if (!number_is_free(front)) return false;
-  const std::uint32_t number = queue::facts_of(cq).cqn;
+  const std::uint32_t number = facts_of(cq).cqn;
   {
     // Polls free entries: they wait until the device has answered.
     std::optional<engine::Guard> polled;

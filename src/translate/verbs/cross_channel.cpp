@@ -94,14 +94,11 @@ struct Second {
   std::uint32_t handle = 0, number = 0;
 };
 
-Result<Second> create_second(const ibv_qp *made, const ModernQpInit &modern,
+Result<Second> create_second(ibv_qp *made, const ModernQpInit &modern,
                              const mlx5dv_devx_uar &page) {
-  mlx5dv_qp facts{};
-  mlx5dv_obj object{};
-  object.qp.in = const_cast<ibv_qp *>(made);
-  object.qp.out = &facts;
   const KeepErrno keep;
-  if (real().mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) != 0) return keep.reason(EINVAL);
+  const mlx5dv_qp facts = facts_of(made);
+  if (facts.dbrec == nullptr) return keep.reason(EINVAL);
 
   ib_uverbs_ex_create_qp in{};
   in.user_handle = reinterpret_cast<std::uintptr_t>(made);

@@ -108,12 +108,6 @@ void do_without_atomics(ibv_qp_attr &attr) {
 // memory.
 Result<mlx5dv_devx_obj *> make_by_command(ContextState &state, DcTarget &target, ibv_cq *cq,
                                           bool scatters) {
-  mlx5dv_srq srq{};
-  srq.comp_mask = MLX5DV_SRQ_MASK_SRQN;
-  mlx5dv_pd pd{};
-  mlx5dv_obj object{};
-  object.srq = {queue::behind(target.handle.srq), &srq};
-  object.pd = {target.handle.pd, &pd};
   const auto is_not_taken = [](Error why) -> Result<mlx5dv_devx_obj *> {
     if (why.code == ENOMEM) return why;
     log(LogLevel::info, "ibv_exp_create_dct: not by a command, and not to be armed: %s",
@@ -121,9 +115,8 @@ Result<mlx5dv_devx_obj *> make_by_command(ContextState &state, DcTarget &target,
     return nullptr;
   };
   const KeepErrno keep;
-  if (real().mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ | MLX5DV_OBJ_PD) != 0 ||
-      (srq.comp_mask & MLX5DV_SRQ_MASK_SRQN) == 0)
-    return is_not_taken(keep.reason());
+  const mlx5dv_srq srq = facts_of(queue::behind(target.handle.srq));
+  if ((srq.comp_mask & MLX5DV_SRQ_MASK_SRQN) == 0) return is_not_taken(keep.reason());
   ibv_qp_attr &attr = target.made_with;
   std::uint32_t atomics = 0;
   if (wants_atomics(attr)) {
@@ -134,9 +127,9 @@ Result<mlx5dv_devx_obj *> make_by_command(ContextState &state, DcTarget &target,
   }
   target.endpoint = queue::drive_target(state, &target.handle);
   const auto made = make_target(state.context,
-                                {.cqn = queue::facts_of(cq).cqn,
+                                {.cqn = facts_of(cq).cqn,
                                  .srqn = srq.srqn,
-                                 .pdn = pd.pdn,
+                                 .pdn = facts_of(target.handle.pd).pdn,
                                  .user_index = target.endpoint->user_index(),
                                  .atomic_mode = atomics,
                                  .access_key = target.dc_key,

@@ -27,12 +27,7 @@ std::uint32_t handle_of(const ibv_dm *dm) {
 }
 
 void *mapping_of(ibv_dm *dm) {
-  mlx5dv_dm facts{};
-  mlx5dv_obj object{};
-  object.dm.in = dm;
-  object.dm.out = &facts;
-  if (!mlx5dv_is_supported(dm->context->device)) return nullptr;
-  return real().mlx5dv_init_obj(&object, MLX5DV_OBJ_DM) == 0 ? facts.buf : nullptr;
+  return mlx5dv_is_supported(dm->context->device) ? facts_of(dm).buf : nullptr;
 }
 
 }  // namespace
