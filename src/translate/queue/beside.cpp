@@ -16,38 +16,13 @@ namespace ibvexp::queue {
 
 namespace {
 
-// What ibv_create_cq() does not make.
-struct Extras {
-  StampKind stamps = StampKind::none;
-  bool tags = false, ignore_overrun = false;
-  bool any() const { return stamps != StampKind::none || tags || ignore_overrun; }
-};
-
-ibv_cq *make_extended(ContextState &state, CqFront &front, const Extras &extras) {
-  ibv_cq_init_attr_ex attr{};
-  attr.cqe = static_cast<std::uint32_t>(front.shown.cqe);
-  attr.cq_context = &front;
-  attr.channel = front.shown.channel;
-  attr.comp_vector = static_cast<std::uint32_t>(front.own.comp_vector);
-  attr.wc_flags = IBV_WC_STANDARD_FLAGS;
-  if (extras.tags) attr.wc_flags |= IBV_WC_EX_WITH_TM_INFO;
-  if (extras.stamps != StampKind::none) attr.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
-  if (extras.ignore_overrun) {
-    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
-    attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-  }
-  mlx5dv_cq_init_attr plain{};
-  ibv_cq_ex *const made = mlx5dv_create_cq(state.context, &attr, &plain);
-  if (made == nullptr) return nullptr;
-  ibv_cq *const cq = ibv_cq_ex_to_cq(made);
+ibv_cq *make_as(ContextState &state, CqFront &front, const CqExtras &extras) {
+  const int cqe = front.shown.cqe, vector = front.own.comp_vector;
+  ibv_comp_channel *const channel = front.shown.channel;
+  if (!extras.any()) return real().ibv_create_cq(state.context, cqe, &front, channel, vector);
   try {
-    const MutexGuard guard(state.mutex);
-    CqState &of = need_cq(state, cq);
-    of.stamps = extras.stamps;
-    of.tags = extras.tags;
-    return cq;
+    return create_native(state, cqe, &front, channel, vector, extras);
   } catch (const std::bad_alloc &) {
-    real().ibv_destroy_cq(cq);
     errno = ENOMEM;
     return nullptr;
   }
@@ -57,12 +32,10 @@ ibv_cq *make_extended(ContextState &state, CqFront &front, const Extras &extras)
 ibv_cq *make(ContextState &state, CqFront &front) {
   const CqState *known = find_cq(&state, front.own.back);
   // A queue that matches tags may join at any time, and the ring stays.
-  const Extras extras{known != nullptr ? known->stamps : StampKind::none,
-                      switched_on(Beyond::tag_matching), front.own.ignores_overrun};
-  ibv_cq *const fresh = extras.any()
-                            ? make_extended(state, front, extras)
-                            : real().ibv_create_cq(state.context, front.shown.cqe, &front,
-                                                   front.shown.channel, front.own.comp_vector);
+  ibv_cq *const fresh = make_as(state, front,
+                                {.stamps = known != nullptr ? known->stamps : StampKind::none,
+                                 .ignore_overrun = front.own.ignores_overrun,
+                                 .tags = switched_on(Beyond::tag_matching)});
   if (fresh == nullptr || !front.own.moderated) return fresh;
   ibv_modify_cq_attr attr = front.own.moderation;
   state.behind->modify_cq(fresh, &attr);
@@ -161,15 +134,6 @@ bool put_in_place(ContextState &state, CqFront &front, ibv_cq *fresh) {
   return true;
 }
 
-// What is known about a queue that goes.
-void forget(ContextState &state, const ibv_cq *cq) {
-  CqState *const known = find_cq(&state, cq);
-  if (known == nullptr) return;
-  const MutexGuard guard(state.mutex);
-  state.cqs.set(cq->handle, nullptr);
-  state.cq_pool.give_back(*known);
-}
-
 }  // namespace
 
 ibv_cq *ring_of_libmlx5(ContextState &state, CqFront &front) noexcept {
@@ -185,8 +149,7 @@ ibv_cq *ring_of_libmlx5(ContextState &state, CqFront &front) noexcept {
   if (fresh == nullptr) return nullptr;
   if (unused && put_in_place(state, front, fresh)) return fresh;
   if (put_beside(front, fresh)) return fresh;
-  forget(state, fresh);
-  real().ibv_destroy_cq(fresh);
+  destroy_with_state(&state, fresh);
   errno = ENOMEM;
   return nullptr;
 }
@@ -277,19 +240,7 @@ int destroy_beside(CqFront &front) noexcept {
     cq = beside->leaving = std::exchange(beside->cq, nullptr);
   }
   if (cq == nullptr) return 0;
-  ContextState &state = *attached(front.shown.context);
-  CqState *const known = find_cq(&state, cq);
-  const std::uint32_t handle = cq->handle;
-  if (known != nullptr) {
-    const MutexGuard guard(state.mutex);
-    state.cqs.set(handle, nullptr);
-  }
-  const int result = real().ibv_destroy_cq(cq);
-  if (known != nullptr) {
-    const MutexGuard guard(state.mutex);
-    if (result == 0) state.cq_pool.give_back(*known);
-    else state.cqs.set(handle, known);
-  }
+  const int result = destroy_with_state(attached(front.shown.context), cq);
   const engine::Guard guard(beside->lock);
   beside->leaving = nullptr;
   if (result != 0) beside->cq = cq;

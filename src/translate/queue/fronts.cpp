@@ -12,6 +12,8 @@ namespace {
 
 ObjectLayout layout() { return process_options().layout; }
 
+int destroy_real(ibv_cq *cq) { return real().ibv_destroy_cq(cq); }
+
 // A copy of the public part, which rdma-core's object has in common with ours.
 template <class Object>
 void show(Object &shown, const Object &back) {
@@ -65,6 +67,59 @@ ibv_wq *create_native(ibv_context *context, ibv_wq_init_attr &attr) noexcept {
   pthread_mutex_init(&wq->mutex, nullptr);
   pthread_cond_init(&wq->cond, nullptr);
   return wq;
+}
+
+ibv_cq *create_native(ContextState &state, int cqe, void *cq_context, ibv_comp_channel *channel,
+                      int comp_vector, const CqExtras &extras) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<std::uint32_t>(cqe);
+  attr.cq_context = cq_context;
+  attr.channel = channel;
+  attr.comp_vector = static_cast<std::uint32_t>(comp_vector);
+  attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+  if (extras.tags) attr.wc_flags |= IBV_WC_EX_WITH_TM_INFO;
+  if (extras.stamps != StampKind::none) attr.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  if (extras.ignore_overrun) {
+    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  }
+  mlx5dv_cq_init_attr dv{};
+  if (extras.entry_size != 0) {
+    dv.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
+    dv.cqe_size = static_cast<std::uint16_t>(extras.entry_size);
+  }
+  if (extras.compression != 0) {
+    dv.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
+    dv.cqe_comp_res_format = extras.compression;
+  }
+  ibv_cq_ex *const made = mlx5dv_create_cq(state.context, &attr, &dv);
+  if (made == nullptr) return nullptr;
+  Owned<ibv_cq, destroy_real> cq(ibv_cq_ex_to_cq(made));
+  const MutexGuard guard(state.mutex);
+  CqState &of = enter_cq(state, cq.get());
+  of.entry_size = extras.entry_size;
+  of.stamps = extras.stamps;
+  of.compressed = extras.compression != 0;
+  of.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
+  of.tags = extras.tags;
+  return cq.release();
+}
+
+int destroy_with_state(ContextState *state, ibv_cq *cq) noexcept {
+  CqState *const known = find_cq(state, cq);
+  const std::uint32_t handle = cq->handle;
+  if (known != nullptr) {
+    // Out of the table first: the handle may be given out again at once.
+    const MutexGuard guard(state->mutex);
+    state->cqs.set(handle, nullptr);
+  }
+  const int result = real().ibv_destroy_cq(cq);
+  if (known != nullptr) {
+    const MutexGuard guard(state->mutex);
+    if (result == 0) state->cq_pool.give_back(*known);
+    else state->cqs.set(handle, known);
+  }
+  return result;
 }
 
 ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &made) {

@@ -22,6 +22,24 @@ ibv_qp *open_native(ibv_context *context, ibv_qp_open_attr &attr) noexcept;
 ibv_srq *create_native(ibv_context *context, ibv_srq_init_attr_ex &attr) noexcept;
 ibv_wq *create_native(ibv_context *context, ibv_wq_init_attr &attr) noexcept;
 
+// What a completion queue has that ibv_create_cq() does not give.
+struct CqExtras {
+  std::uint32_t entry_size = 0;  // 0: what libmlx5 chooses
+  StampKind stamps = StampKind::none;
+  std::uint8_t compression = 0;  // a format, 0 for none
+  bool ignore_overrun = false;
+  bool tags = false;
+
+  bool special() const { return stamps != StampKind::none || compression != 0; }
+  bool any() const { return special() || entry_size != 0 || ignore_overrun || tags; }
+};
+// With what has to be known about it (CqState). Throws bad_alloc.
+ibv_cq *create_native(ContextState &state, int cqe, void *cq_context, ibv_comp_channel *channel,
+                      int comp_vector, const CqExtras &extras);
+
+// ibv_destroy_cq(), of that too. state may be null.
+int destroy_with_state(ContextState *state, ibv_cq *cq) noexcept;
+
 // Each returns what the program is to hold. The object behind must be destroyed by
 // the caller on failure. Throw bad_alloc.
 

@@ -36,23 +36,18 @@ const ibv_device_attr &ContextState::ask_for_device() {
   return device_;
 }
 
-void enter_cq(ContextState &state, ibv_cq *cq, CqState &fresh) {
+CqState &enter_cq(ContextState &state, ibv_cq *cq) {
   // A handle that is taken was freed without our seeing it: its state goes back.
   CqState *stale = state.cqs.find(cq->handle);
-  state.cqs.set(cq->handle, &fresh);
-  fresh.cq.store(cq, std::memory_order_relaxed);
-  if (stale != nullptr) state.cq_pool.give_back(*stale);
-}
-
-CqState &need_cq(ContextState &state, ibv_cq *cq) {
-  if (CqState *known = find_cq(&state, cq)) return *known;
   CqState &fresh = state.cq_pool.take();
   try {
-    enter_cq(state, cq, fresh);
+    state.cqs.set(cq->handle, &fresh);
   } catch (...) {
     state.cq_pool.give_back(fresh);
     throw;
   }
+  fresh.cq.store(cq, std::memory_order_relaxed);
+  if (stale != nullptr) state.cq_pool.give_back(*stale);
   return fresh;
 }
 

@@ -189,11 +189,13 @@ inline IndirectKey *find_key(const ContextState *state, const ibv_mr *mr) noexce
   return found != nullptr && &found->mr == mr ? found : nullptr;
 }
 
-// The state of a completion queue as above, made if there is none. The caller holds the mutex. Throws bad_alloc.
-CqState &need_cq(ContextState &state, ibv_cq *cq);
+// A state for a new completion queue. The caller holds the mutex. Throws bad_alloc.
+CqState &enter_cq(ContextState &state, ibv_cq *cq);
 
-// Puts a state that was taken from the pool in its place. On an exception it is
-// still the caller's. The caller holds the mutex.
-void enter_cq(ContextState &state, ibv_cq *cq, CqState &fresh);
+// The state of a completion queue as above, made if there is none.
+inline CqState &need_cq(ContextState &state, ibv_cq *cq) {
+  CqState *const known = find_cq(&state, cq);
+  return known != nullptr ? *known : enter_cq(state, cq);
+}
 
 }  // namespace ibvexp

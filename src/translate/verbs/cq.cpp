@@ -34,16 +34,7 @@ namespace {
 constexpr EntryId creating = EntryId::ibv_exp_create_cq;
 constexpr EntryId modifying = EntryId::ibv_exp_modify_cq;
 
-// What a queue needs that ibv_create_cq() does not give.
-struct Extras {
-  std::uint32_t entry_size = 0;  // 0: what libmlx5 chooses
-  StampKind stamps = StampKind::none;
-  std::uint8_t compression = 0;  // a format, 0 for none
-  bool ignore_overrun = false;
-
-  bool special() const { return stamps != StampKind::none || compression != 0; }
-  bool any() const { return special() || entry_size != 0 || ignore_overrun; }
-};
+using queue::CqExtras;
 
 Result<void> check(const ibv_context *context, const ibv_comp_channel *channel,
                    const ibv_exp_cq_init_attr *attr) {
@@ -112,10 +103,10 @@ std::uint32_t own_entry_size(ContextState &state) {
 
 constexpr const char *compression_wish = "MLX5_ENABLE_CQE_COMPRESSION";
 
-Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) {
+Result<CqExtras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) {
   const std::uint32_t flags = (attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0 ? attr.flags : 0;
   ibv_context *context = state.context;
-  Extras extras;
+  CqExtras extras;
   const auto stamps = stamps_of(state, flags);
   if (!stamps) return stamps.failure();
   extras.stamps = stamps.value();
@@ -141,8 +132,6 @@ Result<Extras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) 
   return extras;
 }
 
-int destroy_real(ibv_cq *cq) { return real().ibv_destroy_cq(cq); }
-
 Result<ibv_cq *> make_plain(ibv_context *context, int cqe, void *cq_context,
                             ibv_comp_channel *channel, int comp_vector) {
   const KeepErrno keep;
@@ -150,44 +139,10 @@ Result<ibv_cq *> make_plain(ibv_context *context, int cqe, void *cq_context,
 }
 
 Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
-                               ibv_comp_channel *channel, int comp_vector, const Extras &extras) {
+                               ibv_comp_channel *channel, int comp_vector, const CqExtras &extras) {
   if (cqe <= 0) return invalid(creating, "cqe", static_cast<unsigned>(cqe), "no possible size");
-  ibv_cq_init_attr_ex attr{};
-  attr.cqe = static_cast<std::uint32_t>(cqe);
-  attr.cq_context = cq_context;
-  attr.channel = channel;
-  attr.comp_vector = static_cast<std::uint32_t>(comp_vector);
-  if (extras.stamps != StampKind::none)
-    attr.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
-  if (extras.ignore_overrun) {
-    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
-    attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-  }
-  mlx5dv_cq_init_attr dv{};
-  dv.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
-  dv.cqe_size = static_cast<std::uint16_t>(extras.entry_size);
-  if (extras.compression != 0) {
-    dv.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
-    dv.cqe_comp_res_format = extras.compression;
-  }
-
   const KeepErrno keep;
-  ibv_cq_ex *const made = mlx5dv_create_cq(state.context, &attr, &dv);
-  if (made == nullptr) return keep.reason();
-  Owned<ibv_cq, destroy_real> cq(ibv_cq_ex_to_cq(made));
-  const MutexGuard guard(state.mutex);
-  CqState &fresh = state.cq_pool.take();
-  fresh.entry_size = extras.entry_size;
-  fresh.stamps = extras.stamps;
-  fresh.compressed = extras.compression != 0;
-  fresh.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
-  try {
-    enter_cq(state, cq.get(), fresh);
-  } catch (...) {
-    state.cq_pool.give_back(fresh);
-    throw;
-  }
-  return cq.release();
+  return keep.made(queue::create_native(state, cqe, cq_context, channel, comp_vector, extras));
 }
 
 Result<ibv_cq *> make(ContextState &state, int cqe, void *cq_context, ibv_comp_channel *channel,
@@ -285,7 +240,7 @@ Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t f
       (known != nullptr && (known->stamps != StampKind::none || known->compressed)))
     return no_overrun(flags);
   engine::CompletionQueue &polled = *front->own.engine;
-  Extras extras{static_cast<std::uint32_t>(front->legacy.cqe_sz)};
+  CqExtras extras{static_cast<std::uint32_t>(front->legacy.cqe_sz)};
   extras.ignore_overrun = true;
   const auto fresh =
       make_extended(state, cq->cqe, nullptr, cq->channel, front->own.comp_vector, extras);
@@ -394,7 +349,7 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
 Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int cqe,
                                 void *cq_context, ibv_comp_channel *channel, int comp_vector) {
   // A variable that the program has set for this context alone.
-  Extras extras{state != nullptr ? own_entry_size(*state) : 0};
+  CqExtras extras{state != nullptr ? own_entry_size(*state) : 0};
   if (extras.entry_size != 0 && state->behind != nullptr) {
     // Who sets it reads the queue itself, and asks for this when it knows already
     // where the queue is: too late to make it again.
@@ -434,26 +389,14 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
   queue::CqFront *const front = queue::before(cq);
   if (front != nullptr && front->own.beside != nullptr)
     if (const int error = queue::destroy_beside(*front); error != 0) return error;
-  // Out of the table first: the handle may be given out again at once.
-  CqState *entry = find_cq(state, cq);
-  const std::uint32_t handle = cq->handle;
-  if (entry != nullptr) {
-    const MutexGuard guard(state->mutex);
-    state->cqs.set(handle, nullptr);
-  }
   std::optional<DomainUse> domain;
   if (state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed))
     domain.emplace(*state).take(cq);
   const bool settles = front != nullptr && front->own.back == cq;
   if (settles) queue::settle_events(*front);
-  const int result = real().ibv_destroy_cq(cq);
+  const int result = queue::destroy_with_state(state, cq);
   if (settles && result != 0) queue::unsettle_events(*front);
   if (result != 0 && domain && *domain) domain->keep(cq);
-  if (entry != nullptr) {
-    const MutexGuard guard(state->mutex);
-    if (result == 0) state->cq_pool.give_back(*entry);
-    else state->cqs.set(handle, entry);
-  }
   if (result == 0) queue::remove(front);
   return result;
 }
