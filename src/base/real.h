@@ -8,6 +8,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <memory>
 
 namespace ibvexp {
 
@@ -65,6 +66,17 @@ inline const Real &real() {
 // Whether ibv_dm shows its handle, which it does since release 35 for the sake of those
 // who import it.
 inline bool shows_memory_handle() { return real().ibv_import_dm != nullptr; }
+
+// An object that goes with its owner, by the function behind the one that we interpose. It may
+// change errno: declare the owner inside the scope that keeps it.
+struct DestroysReal {
+  void operator()(ibv_qp *qp) const noexcept { real().ibv_destroy_qp(qp); }
+  void operator()(ibv_cq *cq) const noexcept { real().ibv_destroy_cq(cq); }
+  void operator()(ibv_srq *srq) const noexcept { real().ibv_destroy_srq(srq); }
+  void operator()(ibv_mr *mr) const noexcept { real().ibv_dereg_mr(mr); }
+};
+template <class Object>
+using OwnedReal = std::unique_ptr<Object, DestroysReal>;
 
 // What mlx5dv_init_obj() says of an object; zeros where it refuses. Once it was asked about a CQ,
 // libmlx5 leaves the entries to us: it does not take out those of queue pairs that go.

@@ -12,8 +12,6 @@ namespace {
 
 ObjectLayout layout() { return process_options().layout; }
 
-int destroy_real(ibv_cq *cq) { return real().ibv_destroy_cq(cq); }
-
 // A copy of the public part, which rdma-core's object has in common with ours.
 template <class Object>
 void show(Object &shown, const Object &back) {
@@ -94,7 +92,7 @@ ibv_cq *create_native(ContextState &state, int cqe, void *cq_context, ibv_comp_c
   }
   ibv_cq_ex *const made = mlx5dv_create_cq(state.context, &attr, &dv);
   if (made == nullptr) return nullptr;
-  Owned<ibv_cq, destroy_real> cq(ibv_cq_ex_to_cq(made));
+  OwnedReal<ibv_cq> cq(ibv_cq_ex_to_cq(made));
   const MutexGuard guard(state.mutex);
   CqState &of = enter_cq(state, cq.get());
   of.entry_size = extras.entry_size;
@@ -195,10 +193,6 @@ ibv_exp_wq *put_before(ContextState *state, ibv_exp_wq *back, ibv_wq *real,
   if (by == By::engine && facts.dbrec != nullptr) drive(*state, front, facts, max_pieces, strides);
   return &block.release()->shown;
 }
-
-void destroy_behind(ibv_qp *back) noexcept { real().ibv_destroy_qp(back); }
-void destroy_behind(ibv_cq *back) noexcept { real().ibv_destroy_cq(back); }
-void destroy_behind(ibv_srq *back) noexcept { real().ibv_destroy_srq(back); }
 
 void restart(QpFront &front) noexcept {
   with_queues(front.legacy, layout(), [](auto &queues) {

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/owned.h"
+#include "base/real.h"
 #include "translate/queue/driven.h"
 #include "translate/state/context_state.h"
 
@@ -56,15 +57,14 @@ ibv_exp_wq *put_before(ContextState *state, ibv_exp_wq *back, ibv_wq *real,
                        std::uint32_t max_pieces, const ibv_exp_wq_mp_rq *strides, By by);
 
 // What a creation of rdma-core's returns, with the object gone on failure.
-void destroy_behind(ibv_qp *back) noexcept;
-void destroy_behind(ibv_cq *back) noexcept;
-void destroy_behind(ibv_srq *back) noexcept;
 template <class Object, class... About>
 Object *before_or_destroyed(ContextState *state, Object *back, const About &...about) noexcept {
   try {
-    return put_before(state, back, about...);
+    OwnedReal<Object> owned(back);
+    Object *const shown = put_before(state, back, about...);
+    static_cast<void>(owned.release());
+    return shown;
   } catch (const std::bad_alloc &) {
-    destroy_behind(back);
     errno = ENOMEM;
     return nullptr;
   }

@@ -153,9 +153,6 @@ Result<void> destroy_in_kernel(const ibv_context *context, std::uint32_t handle)
   return command.run(context);
 }
 
-void free_cq(ibv_cq *cq) { real().ibv_destroy_cq(cq); }
-void free_qp(ibv_qp *qp) { real().ibv_destroy_qp(qp); }
-
 bool may_be_managed(ibv_qp_type type) {
   return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
 }
@@ -184,18 +181,14 @@ Result<void *> join_channel(ContextState &state, ibv_qp *made, const ModernQpIni
 }
 
 // A second queue pair beside the first, for a try: both are unused.
-int make_master(ContextState &state) {
-  const Owned<ibv_pd, ibv_dealloc_pd> pd(ibv_alloc_pd(state.context));
-  const Owned<ibv_cq, free_cq> cq(
-      pd != nullptr ? real().ibv_create_cq(state.context, 1, nullptr, nullptr, 0) : nullptr);
-  if (cq == nullptr) return errno != 0 ? errno : ENOMEM;
+int try_master(ContextState &state, ibv_pd *pd, ibv_cq *cq) {
   ibv_qp_init_attr attr{};
-  attr.send_cq = attr.recv_cq = cq.get();
+  attr.send_cq = attr.recv_cq = cq;
   attr.cap = {1, 1, 1, 1, 0};
   attr.qp_type = IBV_QPT_RC;
-  const Owned<ibv_qp, free_qp> qp(real().ibv_create_qp(pd.get(), &attr));
+  const OwnedReal<ibv_qp> qp(real().ibv_create_qp(pd, &attr));
   if (qp == nullptr) return errno != 0 ? errno : EINVAL;
-  ModernQpInit modern = to_modern(attr, pd.get());
+  ModernQpInit modern = to_modern(attr, pd);
   modern.channel = IBV_EXP_QP_CREATE_CROSS_CHANNEL;
   const auto page = channel_page(state);
   if (!page) return page.failure().code;

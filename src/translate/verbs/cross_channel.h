@@ -17,7 +17,7 @@ namespace ibvexp::translate {
 Result<void *> join_channel(ContextState &state, ibv_qp *made, const ModernQpInit &modern);
 
 // Creates a master and destroys it again: 0, or the errno value of what failed.
-int make_master(ContextState &state);
+int try_master(ContextState &state, ibv_pd *pd, ibv_cq *cq);
 
 // The page of the registers goes with the context.
 void free_channel_page(ContextState &state) noexcept;

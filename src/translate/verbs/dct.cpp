@@ -87,7 +87,6 @@ ibv_qp *make(ibv_context *context, const ibv_exp_dct_init_attr &attr, ibv_cq *cq
   return real().mlx5dv_create_qp(context, &modern, &dv);
 }
 
-int destroy_qp(ibv_qp *qp) { return real().ibv_destroy_qp(qp); }
 int destroy_object(mlx5dv_devx_obj *object) {
   return object != nullptr ? positive(mlx5dv_devx_obj_destroy(object)) : 0;
 }
@@ -217,7 +216,7 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
     if (!by_command) return by_command.failure();
     object.reset(by_command.value());
   }
-  Owned<ibv_qp, destroy_qp> qp;
+  OwnedReal<ibv_qp> qp;
   if (!object) {
     qp.reset(make(context, *attr, cq));
     if (!qp) return keep.reason();
@@ -264,7 +263,7 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
   const KeepErrno keep;
   DcTarget &target = *gone;
   const int error =
-      target.object != nullptr ? destroy_object(target.object) : destroy_qp(target.qp);
+      target.object != nullptr ? destroy_object(target.object) : real().ibv_destroy_qp(target.qp);
   if (error == 0) {
     target.endpoint.reset();
     await_acknowledgements(target);

@@ -30,8 +30,6 @@ constexpr std::uint32_t in_fours(std::uint32_t entries) { return (entries + 3) /
 constexpr std::size_t entry_size = 16;
 constexpr std::size_t list_alignment = 2048;  // of what the device reads entries from
 
-int deregister(ibv_mr *mr) { return real().ibv_dereg_mr(mr); }
-
 Result<void> check(const ibv_exp_create_mr_in &in) {
   if (in.comp_mask != 0) return invalid(creating, "comp_mask", in.comp_mask, "unknown bits");
   if (const auto flags = check_bits(creating, "create_flags", in.attr.create_flags,
@@ -138,7 +136,7 @@ Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
   const KeepErrno keep;
   Owned<void, std::free> room(std::aligned_alloc(list_alignment, size));
   if (!room) return Error{ENOMEM};
-  Owned<ibv_mr, deregister> mr(ibv_reg_mr(attr->pd, room.get(), size, 0));
+  OwnedReal<ibv_mr> mr(ibv_reg_mr(attr->pd, room.get(), size, 0));
   if (!mr) return keep.reason();
   made->mr = mr.get();
   made->entries = room.get();
@@ -155,7 +153,7 @@ Result<void> dealloc_mkey_list_memory(ContextState &state, ibv_exp_mkey_list_con
   KeyListMemory *const gone = state.key_lists.claim(memory);
   if (gone == nullptr) return invalid(freeing, "mem", 0, "not allocated here, or freed");
   const KeepErrno keep;
-  const int error = deregister(gone->mr);
+  const int error = real().ibv_dereg_mr(gone->mr);
   if (error == 0) std::free(gone->entries);
   return state.key_lists.settle(gone, error);
 }
