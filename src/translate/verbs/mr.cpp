@@ -32,53 +32,23 @@ constexpr std::uint64_t ignorable_access =
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-// Pages of our own: unmapped unless kept.
-class Mapping {
- public:
-  Mapping() = default;
-  Mapping(void *address, std::size_t length) : memory_{address, length} {}
-  Mapping(Mapping &&other) noexcept : memory_(other.keep()) {}
-  Mapping &operator=(Mapping &&other) noexcept {
-    std::swap(memory_, other.memory_);
-    return *this;
-  }
-  ~Mapping() {
-    if (memory_.address != nullptr) ::munmap(memory_.address, memory_.length);
-  }
-
-  void *address() const { return memory_.address; }
-  const OwnedMemory &get() const { return memory_; }
-  OwnedMemory keep() { return std::exchange(memory_, {}); }
-
- private:
-  OwnedMemory memory_{};
-};
-
 std::size_t round_up(std::size_t length, std::size_t unit) {
   return (length + unit - 1) / unit * unit;
 }
 
-Mapping map(void *where, std::size_t length, int flags) {
-  void *at =
-      ::mmap(where, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-  if (at == MAP_FAILED) return {};
-  if (where != nullptr && at != where) {
-    // A kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
-    ::munmap(at, length);
-    return {};
-  }
-  return {at, length};
+Mapping map_private(void *where, std::size_t length, int flags = 0) {
+  return map(where, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags);
 }
 
 // Where physically contiguous memory was promised, huge pages come closest; they
 // are optional, the promise was best effort as well.
 Mapping allocate(std::size_t length) {
   if (length >= huge_page) {
-    if (Mapping huge = map(nullptr, round_up(length, huge_page), MAP_HUGETLB);
+    if (Mapping huge = map_private(nullptr, round_up(length, huge_page), MAP_HUGETLB);
         huge.address() != nullptr)
       return huge;
   }
-  return map(nullptr, round_up(length, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))), 0);
+  return map_private(nullptr, round_up(length, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))));
 }
 
 Result<void> check(const ibv_exp_reg_mr_in &in) {
@@ -147,7 +117,7 @@ Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
   if (in.addr != nullptr) {
     // What lies there stays; nothing is mapped then.
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    memory = map(in.addr, round_up(in.length, page), MAP_FIXED_NOREPLACE);
+    memory = map_private(in.addr, round_up(in.length, page));
     return {};
   }
   memory = allocate(in.length);
@@ -162,21 +132,16 @@ Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
   if (const auto provided = provide(*in, memory); !provided) return provided.failure();
   void *start = memory.address() != nullptr ? memory.address() : in->addr;
   errno = 0;
-  ibv_mr *mr = ibv_reg_mr(in->pd, start, in->length, to_modern_access(in->exp_access));
+  OwnedReal<ibv_mr> mr(ibv_reg_mr(in->pd, start, in->length, to_modern_access(in->exp_access)));
   if (mr == nullptr) return keep.reason();
 
   if (memory.address() != nullptr) {
-    try {
-      keep_memory(state, mr, memory.get());
-      memory.keep();
-    } catch (...) {
-      real().ibv_dereg_mr(mr);
-      throw;
-    }
+    keep_memory(state, mr.get(), memory.get());
+    memory.keep();
     // Programs read it there, too.
     in->addr = start;
   }
-  return mr;
+  return mr.release();
 }
 
 }  // namespace

@@ -61,30 +61,6 @@ class File {
   int descriptor_;
 };
 
-// Unmapped unless kept.
-struct View {
-  void *address;
-  std::size_t length;
-
-  View(const File &file, void *where, std::size_t size, int protection)
-      : address(::mmap(where, size, protection,
-                       MAP_SHARED | (where != nullptr ? MAP_FIXED_NOREPLACE : 0), file.get(), 0)),
-        length(size) {
-    if (address == MAP_FAILED) address = nullptr;
-    // A kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
-    if (address != nullptr && where != nullptr && address != where) {
-      ::munmap(std::exchange(address, nullptr), length);
-      errno = EEXIST;
-    }
-  }
-  View(const View &) = delete;
-  View &operator=(const View &) = delete;
-  ~View() {
-    if (address != nullptr) ::munmap(address, length);
-  }
-  void *keep() { return std::exchange(address, nullptr); }
-};
-
 bool is_same(const File &file, const std::string &path) {
   struct stat opened {
   }, named{};
@@ -125,54 +101,48 @@ bool give_name(const File &file, const std::string &path) {
   return ::linkat(AT_FDCWD, now.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0;
 }
 
-class Region {
- public:
-  explicit Region(ibv_mr *mr = nullptr) : mr_(mr) {}
-  Region(Region &&other) noexcept : mr_(other.keep()) {}
-  Region &operator=(Region &&) = delete;
-  ~Region() {
-    if (mr_ != nullptr) real().ibv_dereg_mr(mr_);
-  }
-  ibv_mr *get() const { return mr_; }
-  ibv_mr *keep() { return std::exchange(mr_, nullptr); }
-
- private:
-  ibv_mr *mr_;
-};
-
 bool is_taken(const std::string &path) { return ::access(path.c_str(), F_OK) == 0; }
 
 // A region with a handle that no other process of this machine shares. Handles count up for each
 // open device: those that others share are used up by regions of one page, until the end.
-Result<ibv_mr *> register_named(const ibv_exp_reg_mr_in &in, const File &file, const View &view) {
+Result<ibv_mr *> register_named(const ibv_exp_reg_mr_in &in, const File &file, void *start) {
   constexpr std::size_t most = 1024, page = 4096;
   const auto reg = [&](std::size_t length) {
     errno = 0;
-    return ibv_reg_mr(in.pd, view.address, length, to_modern_access(in.exp_access));
+    return OwnedReal<ibv_mr>(ibv_reg_mr(in.pd, start, length, to_modern_access(in.exp_access)));
   };
-  const auto path = [&](const Region &region) {
-    return path_of(in.pd->context, region.get()->handle);
-  };
-  std::vector<Region> passed;
+  const auto path = [&](const ibv_mr &region) { return path_of(in.pd->context, region.handle); };
+  std::vector<OwnedReal<ibv_mr>> passed;
   while (passed.size() < most) {
     passed.reserve(passed.size() + 1);
     {
-      Region small(reg(std::min(page, in.length)));
-      if (small.get() == nullptr) return Error{errno != 0 ? errno : EINVAL};
-      if (is_taken(path(small))) {
+      OwnedReal<ibv_mr> small = reg(std::min(page, in.length));
+      if (small == nullptr) return Error{errno != 0 ? errno : EINVAL};
+      if (is_taken(path(*small))) {
         passed.push_back(std::move(small));
         continue;
       }
     }
-    Region whole(reg(in.length));
-    if (whole.get() == nullptr) return Error{errno != 0 ? errno : EINVAL};
-    if (give_name(file, path(whole))) return whole.keep();
+    OwnedReal<ibv_mr> whole = reg(in.length);
+    if (whole == nullptr) return Error{errno != 0 ? errno : EINVAL};
+    if (give_name(file, path(*whole))) return whole.release();
     if (errno != EEXIST) return Error{errno};
   }
   return Error{EBUSY};
 }
 
 }  // namespace
+
+Mapping map(void *where, std::size_t length, int protection, int flags, int file) {
+  void *const at = ::mmap(where, length, protection,
+                          flags | (where != nullptr ? MAP_FIXED_NOREPLACE : 0), file, 0);
+  if (at == MAP_FAILED) return {};
+  if (where == nullptr || at == where) return {at, length};
+  // A kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
+  ::munmap(at, length);
+  errno = EEXIST;
+  return {};
+}
 
 void keep_memory(ContextState &state, const ibv_mr *mr, const OwnedMemory &memory) {
   OwnedMemory stale{};
@@ -195,21 +165,20 @@ Result<ibv_mr *> register_shared(ContextState &state, ibv_exp_reg_mr_in &in) {
   sweep();
   File file(make_file(in.exp_access, in.length));
   if (!file) return keep.reason();
-  View view(file, in.addr, in.length, PROT_READ | PROT_WRITE);
-  if (view.address == nullptr) return keep.reason();
-  const auto made = register_named(in, file, view);
+  Mapping view = map(in.addr, in.length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
+  if (view.address() == nullptr) return keep.reason();
+  const auto made = register_named(in, file, view.address());
   if (!made) return made;
-  ibv_mr *const mr = made.value();
+  OwnedReal<ibv_mr> mr(made.value());
   try {
-    keep_memory(state, mr, {view.address, view.length, file.get(), mr->handle});
+    keep_memory(state, mr.get(), {view.address(), in.length, file.get(), mr->handle});
   } catch (...) {
     ::unlink(path_of(state.context, mr->handle).c_str());
-    real().ibv_dereg_mr(mr);
     throw;
   }
   static_cast<void>(file.keep());
-  in.addr = view.keep();
-  return mr;
+  in.addr = view.keep().address;
+  return mr.release();
 }
 
 Result<ibv_mr *> reg_shared_mr(ContextState &state, ibv_exp_reg_shared_mr_in *in) {
@@ -234,21 +203,16 @@ Result<ibv_mr *> reg_shared_mr(ContextState &state, ibv_exp_reg_shared_mr_in *in
   if (!file || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || ::fstat(file.get(), &facts) != 0 ||
       !S_ISREG(facts.st_mode))
     return invalid(sharing, "mr_handle", in->mr_handle, "no region that a process shares");
-  View view(file, in->addr, static_cast<std::size_t>(facts.st_size),
-            PROT_READ | (writes ? PROT_WRITE : 0));
-  if (view.address == nullptr) return keep.reason();
+  Mapping view = map(in->addr, static_cast<std::size_t>(facts.st_size),
+                     PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED, file.get());
+  if (view.address() == nullptr) return keep.reason();
   errno = 0;
-  ibv_mr *const mr =
-      ibv_reg_mr(in->pd, view.address, view.length, to_modern_access(in->exp_access));
+  OwnedReal<ibv_mr> mr(
+      ibv_reg_mr(in->pd, view.address(), view.get().length, to_modern_access(in->exp_access)));
   if (mr == nullptr) return keep.reason();
-  try {
-    keep_memory(state, mr, {view.address, view.length});
-  } catch (...) {
-    real().ibv_dereg_mr(mr);
-    throw;
-  }
-  static_cast<void>(view.keep());
-  return mr;
+  keep_memory(state, mr.get(), view.get());
+  view.keep();
+  return mr.release();
 }
 
 void stop_sharing(const ContextState &state, OwnedMemory &memory) noexcept {

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <infiniband/verbs_exp.h>
+#include <sys/mman.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "base/result.h"
 #include "translate/state/context_state.h"
@@ -22,6 +24,31 @@ inline constexpr std::uint64_t sharing_access =
 Result<ibv_mr *> register_shared(ContextState &state, ibv_exp_reg_mr_in &in);
 
 Result<ibv_mr *> reg_shared_mr(ContextState &state, ibv_exp_reg_shared_mr_in *in);
+
+// Pages that were mapped for a region: unmapped unless kept.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(void *address, std::size_t length) : memory_{address, length} {}
+  Mapping(Mapping &&other) noexcept : memory_(other.keep()) {}
+  Mapping &operator=(Mapping &&other) noexcept {
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~Mapping() {
+    if (memory_.address != nullptr) ::munmap(memory_.address, memory_.length);
+  }
+
+  void *address() const { return memory_.address; }
+  const OwnedMemory &get() const { return memory_; }
+  OwnedMemory keep() { return std::exchange(memory_, {}); }
+
+ private:
+  OwnedMemory memory_{};
+};
+
+// mmap(); where: just there, or anywhere. Without an address, and errno set, where it fails.
+Mapping map(void *where, std::size_t length, int protection, int flags, int file = -1);
 
 // The region has that memory. Throws bad_alloc.
 void keep_memory(ContextState &state, const ibv_mr *mr, const OwnedMemory &memory);
