@@ -2,11 +2,6 @@
 
 #include <fcntl.h>
 #include <infiniband/mlx5dv.h>
-#include <rdma/ib_user_ioctl_cmds.h>
-#include <rdma/ib_user_ioctl_verbs.h>
-#include <rdma/ib_user_verbs.h>
-#include <rdma/rdma_user_ioctl_cmds.h>
-#include <sys/ioctl.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -64,33 +59,13 @@ Domain *find(Domains &all, const ibv_xrc_domain *domain) {
 
 // ibv_destroy_qp() of a queue pair from ibv_open_qp() makes libmlx5 free a
 // doorbell record that it never had, and destroys its table of them (to v56 at
-// least). So the kernel is asked directly; libmlx5's structure stays allocated.
-int destroy_opened(ibv_qp *qp) {
-  constexpr unsigned count = 2;
-  alignas(ib_uverbs_ioctl_hdr) char
-      command[sizeof(ib_uverbs_ioctl_hdr) + count * sizeof(ib_uverbs_attr)] = {};
-  auto &header = *reinterpret_cast<ib_uverbs_ioctl_hdr *>(command);
-  ib_uverbs_attr *const attributes = header.attrs;
-  ib_uverbs_destroy_qp_resp answer{};
-  header.length = sizeof(command);
-  header.object_id = UVERBS_OBJECT_QP;
-  header.method_id = UVERBS_METHOD_QP_DESTROY;
-  header.num_attrs = count;
-  header.driver_id = RDMA_DRIVER_MLX5;
-  attributes[0].attr_id = UVERBS_ATTR_DESTROY_QP_HANDLE;
-  attributes[0].flags = UVERBS_ATTR_F_MANDATORY;
-  attributes[0].data = qp->handle;
-  attributes[1].attr_id = UVERBS_ATTR_DESTROY_QP_RESP;
-  attributes[1].len = sizeof(answer);
-  attributes[1].flags = UVERBS_ATTR_F_MANDATORY;
-  attributes[1].data = reinterpret_cast<std::uintptr_t>(&answer);
-  return ioctl(qp->context->cmd_fd, RDMA_VERBS_IOCTL, command) == 0 ? 0 : errno;
-}
-
+// least). So libibverbs's half is called; libmlx5's structure stays allocated.
 int destroy(Receiver receiver) {
-  if (receiver.opened && mlx5dv_is_supported(receiver.qp->context->device))
-    return destroy_opened(receiver.qp);
-  return positive(real().ibv_destroy_qp(receiver.qp));
+  if (!receiver.opened || !mlx5dv_is_supported(receiver.qp->context->device))
+    return positive(real().ibv_destroy_qp(receiver.qp));
+  static auto *const in_kernel =
+      reinterpret_cast<int (*)(ibv_qp *)>(find_real("ibv_cmd_destroy_qp", nullptr));
+  return in_kernel != nullptr ? positive(in_kernel(receiver.qp)) : ENOTSUP;
 }
 
 // One handle on a receive queue pair, given back at the end of the scope unless
