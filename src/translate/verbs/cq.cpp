@@ -154,15 +154,15 @@ Result<ibv_cq *> make(ContextState &state, int cqe, void *cq_context, ibv_comp_c
   return make_extended(state, cqe, cq_context, channel, comp_vector, extras.value());
 }
 
+int destroy_known(ibv_cq *cq) { return destroy_cq(attached(cq->context), cq); }
+
 // What the program gets.
 Result<ibv_cq *> in_front(ContextState *state, const Result<ibv_cq *> &made, int comp_vector) {
   if (!made) return made;
-  try {
-    return queue::put_before(state, made.value(), comp_vector);
-  } catch (...) {
-    destroy_cq(state, made.value());
-    throw;
-  }
+  Owned<ibv_cq, destroy_known> cq(made.value());
+  ibv_cq *const shown = queue::put_before(state, cq.get(), comp_vector);
+  static_cast<void>(cq.release());
+  return shown;
 }
 
 // Gives a mutex back that the caller holds, and takes it again.
@@ -187,13 +187,9 @@ Result<ibv_cq *> in_domain(ContextState &state, const ibv_exp_cq_init_attr &attr
     return entered.failure();
   const Result<ibv_cq *> made = make();
   if (!made) return made;
-  try {
-    domain.keep(made.value());
-  } catch (...) {
-    destroy_cq(&state, made.value());
-    throw;
-  }
-  return made;
+  Owned<ibv_cq, destroy_known> cq(made.value());
+  domain.keep(cq.get());
+  return cq.release();
 }
 
 }  // namespace
@@ -220,8 +216,6 @@ Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
 }
 
 namespace {
-
-int destroy_known(ibv_cq *cq) { return destroy_cq(attached(cq->context), cq); }
 
 Error no_overrun(std::uint32_t flags) {
   if (switched_on(Beyond::cq_ignore_overrun))
