@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "translate/convert/port_convert.h"
 #include "translate/state/context_state.h"
 #include "translate/verbs/device_objects.h"
+#include "translate/verbs/environment.h"
 #include "translate/verbs/hca_caps.h"
 
 namespace ibvexp::translate {
@@ -231,8 +231,7 @@ Result<void> query_device(ContextState &state, ibv_context *, ibv_exp_device_att
     facts.masters = facts.engine && (attr->comp_mask & IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) != 0 &&
                     reportable_in_process(FeatureId::IBV_EXP_DEVICE_CROSS_CHANNEL) &&
                     makes_masters(state);
-    const char *scatter = std::getenv("MLX5_SCATTER_TO_CQE");
-    facts.scatter_to_cqe = scatter == nullptr || std::strcmp(scatter, "0") != 0;
+    facts.scatter_to_cqe = scatter_to_connected() != 0;
   }
   const std::uint32_t asked = attr->comp_mask;
   to_legacy(facts, reportable_in_process, *attr);

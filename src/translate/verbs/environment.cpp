@@ -20,6 +20,14 @@ std::optional<std::string> find_own(ContextState &state, const char *name) {
   return found->second;
 }
 
+bool is(const char *variable, const char *value) {
+  const char *set = std::getenv(variable);
+  return set != nullptr && std::strcmp(set, value) == 0;
+}
+
+bool has_large_completions() { return is("MLX5_CQE_SIZE", "128"); }
+bool scatters() { return !is("MLX5_SCATTER_TO_CQE", "0"); }
+
 }  // namespace
 
 Result<void> setenv(ContextState &state, ibv_context *, const char *name, const char *value,
@@ -58,6 +66,15 @@ std::string variable(ContextState &state, const char *name) {
   if (std::string own = own_variable(state, name); !own.empty()) return own;
   const char *value = std::getenv(name);
   return value != nullptr ? value : "";
+}
+
+std::uint32_t scatter_to_connected() {
+  if (!scatters()) return 0;
+  return has_large_completions() ? 64 : 32;
+}
+std::uint32_t scatter_to_dct(std::uint32_t entry_size) {
+  const bool large = entry_size != 0 ? entry_size == 128 : has_large_completions();
+  return scatters() && large ? 64 : 0;
 }
 
 }  // namespace ibvexp::translate

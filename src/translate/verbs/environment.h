@@ -1,8 +1,9 @@
-// Settings that a program makes for one context, and raw data path functions.
+// Settings that a program makes for one context or in the environment of the process.
 #pragma once
 
 #include <infiniband/verbs_exp.h>
 
+#include <cstdint>
 #include <string>
 
 #include "base/result.h"
@@ -27,5 +28,11 @@ std::string own_variable(ContextState &state, const char *name);
 // A variable as the legacy provider saw it: that of the context, else that of the
 // process. Empty if neither has it.
 std::string variable(ContextState &state, const char *name);
+
+// Bytes of small receives that land in the completion itself: half of it on connected queue pairs;
+// on DC targets with large ones only. The kernel does not say what it grants; it decides by the
+// size of the completion, which the environment can double. entry_size: of the CQ; 0: not known.
+std::uint32_t scatter_to_connected();
+std::uint32_t scatter_to_dct(std::uint32_t entry_size);
 
 }  // namespace ibvexp::translate

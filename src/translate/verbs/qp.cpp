@@ -25,7 +25,6 @@
 #include "translate/verbs/qp_make.h"
 #include "translate/verbs/qp_queues_check.h"
 #include "translate/verbs/res_domain.h"
-#include "translate/verbs/scatter.h"
 #include "translate/verbs/wq.h"
 #include "translate/verbs/xrc_srq.h"
 
