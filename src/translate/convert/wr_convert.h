@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "translate/convert/access_convert.h"
+
 namespace ibvexp::translate {
 
 static_assert(offsetof(ibv_exp_send_wr, exp_opcode) == offsetof(ibv_send_wr, opcode));
@@ -107,20 +109,6 @@ constexpr unsigned to_modern_send_flags(std::uint64_t exp_flags) {
   unsigned flags = static_cast<unsigned>(exp_flags & common);
   if ((exp_flags & IBV_EXP_SEND_IP_CSUM) != 0) flags |= IBV_SEND_IP_CSUM;
   return flags;
-}
-
-// (modern <- exp) Bits 0 to 4 coincide; zero-based is bit 45 there, 5 here.
-constexpr unsigned to_modern_window_access(std::uint64_t exp_access) {
-  unsigned access = static_cast<unsigned>(exp_access & 0x1f);
-  if ((exp_access & IBV_EXP_ACCESS_MW_ZERO_BASED) != 0) access |= IBV_ACCESS_ZERO_BASED;
-  return access;
-}
-
-// (exp <- modern) The way back.
-constexpr std::uint64_t to_exp_window_access(unsigned access) {
-  std::uint64_t exp = access & 0x1fu;
-  if ((access & IBV_ACCESS_ZERO_BASED) != 0) exp |= IBV_EXP_ACCESS_MW_ZERO_BASED;
-  return exp;
 }
 
 // Writes what the provider reads for this opcode. next is left to the caller.

@@ -5,6 +5,7 @@
 #include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
+#include "translate/convert/access_convert.h"
 
 namespace ibvexp::queue {
 
@@ -13,10 +14,7 @@ namespace {
 constexpr EntryId posting = EntryId::ibv_exp_post_send;
 
 int check_access(std::uint64_t access) {
-  constexpr std::uint64_t rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
-                                   IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_REMOTE_ATOMIC |
-                                   IBV_EXP_ACCESS_MW_BIND;
-  const std::uint64_t others = access & ~rights;
+  const std::uint64_t others = access & ~translate::access_rights;
   if (others == 0) return 0;
   if (const auto known = check_bits(posting, "ext_op.umr.exp_access", others,
                                     bits_of<"ibv_exp_access_flags">(), ~std::uint64_t{0});

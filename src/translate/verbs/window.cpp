@@ -33,10 +33,7 @@ Result<void> check(ContextState &state, const ibv_exp_mw_bind &bind, const ibv_q
           check_bits(binding, "exp_mw_access_flags", access, bits_of<"ibv_exp_access_flags">());
       !bits)
     return bits;
-  constexpr std::uint64_t rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
-                                   IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_REMOTE_ATOMIC |
-                                   IBV_EXP_ACCESS_MW_BIND;
-  if ((access & ~rights) != 0)
+  if ((access & ~access_rights) != 0)
     return invalid(binding, "exp_mw_access_flags", access, "not a right of a window");
   return {};
 }

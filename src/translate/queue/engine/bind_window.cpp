@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 
+#include "translate/convert/access_convert.h"
 #include "translate/queue/engine/entry_writer.h"
 #include "translate/queue/engine/key_segments.h"
 #include "translate/queue/engine/request.h"
@@ -11,6 +12,8 @@
 namespace ibvexp::engine {
 
 namespace {
+
+using translate::access_rights;
 
 // Of an entry, each in a block: control segment and what changes, the new context of the key,
 // and the memory of a window that is bound.
@@ -36,11 +39,9 @@ std::uint64_t access_of(const ibv_exp_send_wr &wr) {
 }
 
 // By access, as the context of a key has them. Local reading comes with the window.
-constexpr std::uint64_t rights_known = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
-                                       IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_REMOTE_ATOMIC;
 constexpr auto rights = [] {
-  static_assert(rights_known == 0xf);
-  std::array<std::uint8_t, rights_known + 1> of{};
+  static_assert(access_rights == 0x1f);
+  std::array<std::uint8_t, access_rights + 1> of{};
   for (std::uint64_t access = 0; access < of.size(); ++access)
     of[access] = static_cast<std::uint8_t>(queue::key_rights(access) &
                                            ~MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_READ);
@@ -88,7 +89,7 @@ template <class Wr>
   // The new tag is in the context, the entry is for the window as it is.
   put_context(
       at + block_bytes,
-      context_head(0, rights[access & rights_known], second ? queue.number : any_owner, rkey),
+      context_head(0, rights[access & access_rights], second ? queue.number : any_owner, rkey),
       start, length);
   std::uint8_t *const piece = at + 2 * block_bytes;
   // 0 means the largest one.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "translate/convert/access_convert.h"
 #include "translate/queue/engine/key_segments.h"
 #include "translate/queue/send_refusal.h"
 #include "translate/queue/umr_layout.h"
@@ -13,10 +14,8 @@ namespace ibvexp::engine {
 namespace {
 
 using queue::Umr;
+using translate::access_rights;
 
-constexpr std::uint64_t known_rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
-                                       IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_REMOTE_ATOMIC |
-                                       IBV_EXP_ACCESS_MW_BIND;
 constexpr std::uint64_t usual_flags =
     IBV_EXP_SEND_FENCE | IBV_EXP_SEND_SIGNALED | IBV_EXP_SEND_SOLICITED;
 
@@ -32,8 +31,8 @@ constexpr std::uint32_t most_blocks = max_segments / units_of_block;
 
 // The first word of a key's context by exp_access, less the key.
 constexpr auto context_heads = [] {
-  static_assert(known_rights == 0x1f);
-  std::array<std::uint64_t, known_rights + 1> heads{};
+  static_assert(access_rights == 0x1f);
+  std::array<std::uint64_t, access_rights + 1> heads{};
   for (std::uint64_t access = 0; access < heads.size(); ++access)
     heads[access] = context_head(0, queue::key_rights(access), any_owner, 0);
   return heads;
@@ -136,7 +135,7 @@ constexpr std::uint32_t units_of(std::uint32_t type, std::uint32_t pieces) { ret
   const ibv_mr *const changed = umr.modified_mr;
   if (type > IBV_EXP_UMR_REPEAT || pieces - 1 >= queue.keys.most_pieces[type] ||
       (wr.exp_send_flags & (~usual_flags | queue.refused_flags)) != IBV_EXP_SEND_INLINE ||
-      umr.exp_access > known_rights || changed == nullptr) [[unlikely]]
+      umr.exp_access > access_rights || changed == nullptr) [[unlikely]]
     return nullptr;
   const void *const known = queue.keys.known->find(changed->lkey >> 8);
   if (known != changed || units_of(type, pieces) > static_cast<const IndirectKey *>(known)->entries)

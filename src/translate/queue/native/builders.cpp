@@ -214,11 +214,8 @@ int check_key_change(const ibv_exp_send_wr &wr) {
 }
 
 constexpr std::uint32_t rights_of(std::uint64_t exp_access) {
-  constexpr std::uint64_t rights = IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE |
-                                   IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_REMOTE_ATOMIC;
-  static_assert(rights == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
-  return static_cast<std::uint32_t>(exp_access & rights);
+  return static_cast<std::uint32_t>(exp_access & translate::access_rights &
+                                    ~std::uint64_t{IBV_EXP_ACCESS_MW_BIND});
 }
 
 // 0, or why not.
