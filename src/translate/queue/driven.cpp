@@ -147,6 +147,17 @@ void enter(Driver &driver, Endpoint &endpoint) {
   driver.endpoints.set(endpoint.user_index(), &endpoint);
 }
 
+// With the driver's mutex. From here on completions of those queues find it; any may be null.
+void attach(Driver &driver, Endpoint &endpoint, const ibv_cq *sends_on, const ibv_cq *receives_on,
+            const ibv_srq *srq) {
+  endpoint.completes_on[0] = queue_of(sends_on);
+  endpoint.completes_on[1] = queue_of(receives_on);
+  enter(driver, endpoint);
+  join(sends_on);
+  join(receives_on);
+  join(srq);
+}
+
 void forget(Driver &driver, Endpoint &endpoint) {
   const MutexGuard guard(driver.mutex);
   // Otherwise the number has been given out again, and the queues are clean.
@@ -320,9 +331,7 @@ void complete_on(ContextState &state, SrqFront &front, const ibv_cq *cq) {
   endpoint.set_user_index(resource_of(front).number);
   const MutexGuard guard(state.driver->mutex);
   front.legacy.cq = const_cast<ibv_cq *>(shown(cq));
-  endpoint.completes_on[1] = queue_of(shown(cq));
-  enter(*state.driver, endpoint);
-  join(shown(cq));
+  attach(*state.driver, endpoint, nullptr, shown(cq), nullptr);
 }
 
 void show_as(SrqFront &front, ibv_srq *shown) noexcept {
@@ -372,12 +381,8 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   engine::allow_key_changes(fresh->send, state, made.max_umr_pieces);
 
   const MutexGuard guard(state.driver->mutex);
-  if (sends) fresh->completes_on[0] = queue_of(shown.send_cq);
-  if (receives) fresh->completes_on[1] = queue_of(shown.recv_cq);
-  enter(*state.driver, *fresh);
-  if (sends) join(shown.send_cq);
-  if (receives) join(shown.recv_cq);
-  if (receives) join(shown.srq);
+  attach(*state.driver, *fresh, sends ? shown.send_cq : nullptr, receives ? shown.recv_cq : nullptr,
+         receives ? shown.srq : nullptr);
   front.own.send = sends ? &fresh->send : nullptr;
   front.own.receive = receives ? &fresh->receive : nullptr;
   front.own.engine = fresh.release();
@@ -402,9 +407,7 @@ void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint3
   }
   fresh->set_flags();
   const MutexGuard guard(state.driver->mutex);
-  fresh->completes_on[1] = queue_of(front.shown.cq);
-  enter(*state.driver, *fresh);
-  join(front.shown.cq);
+  attach(*state.driver, *fresh, nullptr, front.shown.cq, nullptr);
   front.own.engine = fresh.release();
 }
 
@@ -423,10 +426,7 @@ std::shared_ptr<Endpoint> drive_target_as(ContextState &state, ibv_exp_dct *dct,
   fresh->set_flags();
   const MutexGuard guard(state.driver->mutex);
   fresh->set_user_index(choose());
-  fresh->completes_on[1] = queue_of(dct->cq);
-  enter(*state.driver, *fresh);
-  join(dct->cq);
-  join(dct->srq);
+  attach(*state.driver, *fresh, nullptr, dct->cq, dct->srq);
   return fresh;
 }
 
@@ -456,12 +456,9 @@ ibv_qp *as_guest(ContextState &state, const Joining &joining, ibv_qp *made,
     fresh->shared = queue_of(fresh->srq);
     fresh->set_flags();
     const MutexGuard guard(state.driver->mutex);
-    fresh->completes_on[1] = queue_of(shown(receives_on));
     std::unique_ptr<Endpoint> &place = state.driver->guests[made];
-    enter(*state.driver, *fresh);
+    attach(*state.driver, *fresh, nullptr, shown(receives_on), fresh->srq);
     place = std::move(fresh);
-    join(shown(receives_on));
-    join(place->srq);
     return made;
   } catch (const std::bad_alloc &) {
     real().ibv_destroy_qp(made);

@@ -396,9 +396,8 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
       return entered.failure();
     modern.attr.pd = domain.pd();
   }
-  const bool single_threaded = domain && domain.share().domain->td != nullptr;
   const EntryRoom room{.key_change_bytes = key_change_bytes(*attr), .extra = extra_of(*attr)};
-  const auto made = create_and_remember(state, modern, attr->qp_type, room, single_threaded);
+  const auto made = create_and_remember(state, modern, attr->qp_type, room, domain.unlocked());
   if (!made) return failed_with(*attr, made.failure());
 
   ibv_qp *qp = made.value();
