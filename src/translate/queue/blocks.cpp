@@ -85,20 +85,6 @@ class Shelf {
 template <class Front>
 constinit Shelf<Front> shelf;
 
-template <class Front>
-Front &take() {
-  Front &front = shelf<Front>.take();
-  std::memset(static_cast<void *>(&front), 0, sizeof(front));
-  resource_of(front) = {};
-  return front;
-}
-
-template <class Front>
-void give(Front &front) noexcept {
-  front.own.back = nullptr;
-  shelf<Front>.give_back(front);
-}
-
 }  // namespace
 
 bool BlockRange::reserve() noexcept {
@@ -123,22 +109,27 @@ std::uint8_t *BlockRange::take(std::size_t bytes) noexcept {
   return memory;
 }
 
-template <>
-QpFront &take_block<QpFront>() {
-  return take<QpFront>();
+template <class Front>
+Front &take_block() {
+  Front &front = shelf<Front>.take();
+  std::memset(static_cast<void *>(&front), 0, sizeof(front));
+  resource_of(front) = {};
+  return front;
 }
-template <>
-CqFront &take_block<CqFront>() {
-  return take<CqFront>();
+template QpFront &take_block<QpFront>();
+template CqFront &take_block<CqFront>();
+template SrqFront &take_block<SrqFront>();
+template WqFront &take_block<WqFront>();
+
+template <class Front>
+void give_back(Front &front) noexcept {
+  front.own.back = nullptr;
+  shelf<Front>.give_back(front);
 }
-template <>
-SrqFront &take_block<SrqFront>() {
-  return take<SrqFront>();
-}
-template <>
-WqFront &take_block<WqFront>() {
-  return take<WqFront>();
-}
+template void give_back(QpFront &) noexcept;
+template void give_back(CqFront &) noexcept;
+template void give_back(SrqFront &) noexcept;
+template void give_back(WqFront &) noexcept;
 
 template <class Front>
 Front *find_front(const void *object) noexcept {
@@ -148,10 +139,5 @@ Front *find_front(const void *object) noexcept {
 }
 template QpFront *find_front<QpFront>(const void *) noexcept;
 template CqFront *find_front<CqFront>(const void *) noexcept;
-
-void give_back(QpFront &front) noexcept { give(front); }
-void give_back(CqFront &front) noexcept { give(front); }
-void give_back(SrqFront &front) noexcept { give(front); }
-void give_back(WqFront &front) noexcept { give(front); }
 
 }  // namespace ibvexp::queue

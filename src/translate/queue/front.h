@@ -210,20 +210,10 @@ Object *shown(Object *object) noexcept {
 // A block for an object of that type, all zero. Throws bad_alloc.
 template <class Front>
 Front &take_block();
-template <>
-QpFront &take_block<QpFront>();
-template <>
-CqFront &take_block<CqFront>();
-template <>
-SrqFront &take_block<SrqFront>();
-template <>
-WqFront &take_block<WqFront>();
 
 // own.back is null from here on.
-void give_back(QpFront &) noexcept;
-void give_back(CqFront &) noexcept;
-void give_back(SrqFront &) noexcept;
-void give_back(WqFront &) noexcept;
+template <class Front>
+void give_back(Front &front) noexcept;
 
 // The kind and number that libmlx5 has in front of an object, as the legacy provider
 // had.
