@@ -188,18 +188,23 @@ template <class Sink>
   return -errno;
 }
 
-struct PlainSink {
+// The usual completions, into structures of that size; 0: ibv_wc.
+template <std::uint32_t size>
+struct UsualSink {
   std::uint8_t *at;
 
-  [[gnu::always_inline]] void send(Endpoint &of, Cqe cqe) const { write_send<0>(of, cqe, at); }
+  [[gnu::always_inline]] void send(Endpoint &of, Cqe cqe) const { write_send<size>(of, cqe, at); }
   template <Known known>
   [[gnu::always_inline]] void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    write_receive<0, known>(of, cqe, kind, at);
+    write_receive<size, known>(of, cqe, kind, at);
   }
   [[gnu::always_inline]] void error(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    write_error<0>(of, cqe, kind, at);
+    write_error<size>(of, cqe, kind, at);
   }
-  [[gnu::always_inline]] void next() { at += sizeof(ibv_wc); }
+  [[gnu::always_inline]] void next() { at += size != 0 ? size : sizeof(ibv_wc); }
+};
+
+struct PlainSink : UsualSink<0> {
   [[gnu::noinline, gnu::cold]] static int refuse(const CompletionQueue &) {
     errno = ENOTSUP;
     return -1;
@@ -230,21 +235,10 @@ void add(const MultiPacket &packet, ibv_exp_wc &wc) {
 // The structure as the caller knows it: of which there are two sizes, and
 // whatever else somebody may pass.
 template <std::uint32_t size>
-struct ExpSink {
-  std::uint8_t *at;
-
-  [[gnu::always_inline]] void send(Endpoint &of, Cqe cqe) const { write_send<size>(of, cqe, at); }
-  template <Known known>
-  [[gnu::always_inline]] void receive(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    write_receive<size, known>(of, cqe, kind, at);
-  }
-  [[gnu::always_inline]] void error(Endpoint &of, Cqe cqe, std::uint32_t kind) const {
-    write_error<size>(of, cqe, kind, at);
-  }
-  [[gnu::always_inline]] void next() { at += size; }
+struct ExpSink : UsualSink<size> {
   static int refuse(const CompletionQueue &queue) { return refuse_strides(queue); }
   [[gnu::noinline, gnu::cold]] Take other(CompletionQueue &queue, std::uint32_t index) const {
-    return other_into(queue, index, at, size, nullptr);
+    return other_into(queue, index, this->at, size, nullptr);
   }
 
   static Take other_into(CompletionQueue &queue, std::uint32_t index, void *to,
@@ -368,11 +362,12 @@ template <class Sink>
   return 1;
 }
 
-// These call nothing on their way, so that they need few registers.
-template <class Sink>
+// These call nothing on their way, so that they need few registers. known: plain, or a frame in a
+// queue that is not shared.
+template <Known known, class Sink>
 [[gnu::noinline]] int take_receive(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
                                    std::uint32_t kind) {
-  sink.template receive<Known::plain>(*queue.last, cqe, kind);
+  sink.template receive<known>(*queue.last, cqe, kind);
   return go_on(queue, count, sink, *queue.consumed + 1, take_rest<Sink>);
 }
 
@@ -413,14 +408,6 @@ template <class Sink>
   sink.template receive<Known::shared>(of, cqe, kind);
   of.shared->lock.unlock();
   return go_on(queue, count, sink, *queue.consumed + 1, take_more_shared<Sink>);
-}
-
-// A frame in a queue that is not shared.
-template <class Sink>
-[[gnu::noinline]] int take_frame(CompletionQueue &queue, int count, Sink sink, Cqe cqe,
-                                 std::uint32_t kind) {
-  sink.template receive<Known::frame>(*queue.last, cqe, kind);
-  return go_on(queue, count, sink, *queue.consumed + 1, take_rest<Sink>);
 }
 
 // A message that came with its data.
@@ -468,10 +455,10 @@ template <class Sink>
   Endpoint &of = *queue.last;
   if (const std::uint32_t kind = kind_of(mark); kind != MLX5_CQE_REQ) {
     if (!of.special) [[likely]]
-      return take_receive(queue, count, sink, cqe, kind);
+      return take_receive<Known::plain>(queue, count, sink, cqe, kind);
     if (of.shared != nullptr && of.messages) return take_shared(queue, count, sink, cqe, kind);
     return of.shared == nullptr && of.frames && of.receive.strides == 0
-               ? take_frame(queue, count, sink, cqe, kind)
+               ? take_receive<Known::frame>(queue, count, sink, cqe, kind)
                : take_rest(queue, count, sink, 0);
   }
   sink.send(of, cqe);
