@@ -18,6 +18,9 @@ struct ModernQpInit {
   std::uint32_t max_umr_pieces;  // inline, of a key change; 0: none is posted
   bool builders;                 // requests go through libmlx5's builders
   std::uint32_t channel;         // channel_flags that the kernel or the engine sees to
+
+  // Receive-side scaling.
+  bool scales() const { return (attr.comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0; }
 };
 
 // Creation flags of cross-channel: rdma-core has none of them.

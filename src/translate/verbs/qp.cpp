@@ -17,6 +17,7 @@
 #include "translate/convert/legacy_grants.h"
 #include "translate/convert/qp_convert.h"
 #include "translate/convert/room.h"
+#include "translate/queue/attributes.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/native/builders.h"
 #include "translate/verbs/cross_channel.h"
@@ -251,11 +252,6 @@ Error failed_with(const ibv_exp_qp_init_attr &attr, Error error) {
   return asked && error.code == EINVAL ? Error{EOPNOTSUPP} : error;
 }
 
-// Receive-side scaling.
-bool scales(const ModernQpInit &modern) {
-  return (modern.attr.comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
-}
-
 // What libmlx5's builders do not serve. Their requests are counted, so that completions have to pass
 // this library.
 Result<void> check_builders(ContextState &state, const ModernQpInit &modern, By by,
@@ -278,7 +274,7 @@ Result<void> check_builders(ContextState &state, const ModernQpInit &modern, By 
 // is libmlx5's.
 Result<void *> join_channel_of(ContextState &state, ibv_qp *made, const ModernQpInit &modern,
                                queue::Sides by) {
-  if (scales(modern))
+  if (modern.scales())
     return unsupported(creating, "exp_create_flags", modern.channel,
                        "a QP over a table of work queues has no queues of its own");
   if (by.send != By::engine || by.receive != By::engine)
@@ -320,7 +316,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
     page = joined.value();
   }
   const bool windows = !is_set(state, "MLX5_SHUT_UP_MW");
-  const auto queues = scales(modern) ? queue::Queues::scaling : queue::Queues::own;
+  const auto queues = modern.scales() ? queue::Queues::scaling : queue::Queues::own;
   queue::put_before(&state, made.get(), queues,
                     {.type = type,
                      .granted = modern.attr.cap,
@@ -333,7 +329,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
                      .channel = modern.channel,
                      .page = page});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
-  if (scales(modern)) return made.release();
+  if (modern.scales()) return made.release();
   remember(state, made.get(), modern, room.extra.has_value(), windows);
   return made.release();
 }
@@ -349,12 +345,6 @@ void keep_domain(ContextState &state, DomainUse &domain, ibv_qp *qp) {
     throw;
   }
   if (shown != nullptr) qp->pd = shown;
-}
-
-void unwrap(ibv_qp_init_attr_ex &attr) {
-  attr.send_cq = queue::behind(attr.send_cq);
-  attr.recv_cq = queue::behind(attr.recv_cq);
-  attr.srq = queue::behind(attr.srq);
 }
 
 // What is kept about one of rdma-core's queue pairs; either may be null.
@@ -385,7 +375,7 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
   if (const auto checked = check(state, *attr, QpQueues::of(*attr)); !checked)
     return checked.failure();
   ModernQpInit modern = to_modern(*attr);
-  unwrap(modern.attr);
+  queue::look_behind(modern.attr);
   // libibverbs before release 32 looks into the domain whatever the type.
   if (modern.attr.qp_type != IBV_QPT_XRC_RECV) modern.attr.comp_mask &= ~IBV_QP_INIT_ATTR_XRCD;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
@@ -439,7 +429,7 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
     modern.attr.srq = attr->srq;
     modern.attr.cap = attr->cap;
   }
-  unwrap(modern.attr);
+  queue::look_behind(modern.attr);
   const auto made = create_and_remember(*state, modern, attr->qp_type, room);
   if (!made) return made;
   attr->cap = modern.attr.cap;

@@ -94,8 +94,7 @@ bool exceeds(ContextState &state, std::uint32_t blocks) {
 
 std::optional<LegacyGrants> grants_of(ContextState &state, const ModernQpInit &modern,
                                       const EntryRoom &room) {
-  const bool scales = (modern.attr.comp_mask & IBV_QP_INIT_ATTR_RX_HASH) != 0;
-  if (!room.extra || scales || !mlx5dv_is_supported(state.context->device)) return {};
+  if (!room.extra || modern.scales() || !mlx5dv_is_supported(state.context->device)) return {};
   return legacy_grants(modern.attr.qp_type, modern.attr.cap, *room.extra);
 }
 
