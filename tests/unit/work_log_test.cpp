@@ -4,6 +4,7 @@
 
 #include <catch.h>
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <random>
