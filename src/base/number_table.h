@@ -10,7 +10,7 @@
 
 namespace ibvexp {
 
-// Of objects of any type. A table of nothing takes 2 KB, and 4 KB more with an object.
+// For objects of any type. An empty table takes 2 KB, one with an object 4 KB more.
 class AnyNumberTable {
  public:
   AnyNumberTable() = default;
@@ -33,10 +33,10 @@ class AnyNumberTable {
   }
 
  private:
-  // With the leaf that it needs.
+  // set() where the number has no leaf yet: makes it.
   void add(std::uint32_t number, void *object);
 
-  // What nothing has been put into yet is shared, so that nobody has to look for it.
+  // Places without objects all lead to one empty node, so that find() tests no pointer.
   template <class T, T *nothing>
   struct Node {
     constexpr Node() : Node(std::make_index_sequence<256>()) {}

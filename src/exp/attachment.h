@@ -25,7 +25,7 @@ struct Attachment {
   ContextState state;
   verbs_context_exp table;
 
-  // Before attaching, for the way back.
+  // The two words as attach() found them: detach() puts them back.
   std::uint64_t old_mask;
   std::size_t old_size;
 };

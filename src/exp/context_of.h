@@ -28,7 +28,7 @@ requires(
   return object->pd != nullptr ? object->pd->context : nullptr;
 }
 
-// Freed once it is closed.
+// Looked up, not read: a domain that has been closed is freed.
 inline ibv_context *context_of(ibv_xrc_domain *domain) {
   return translate::context_of_domain(domain);
 }

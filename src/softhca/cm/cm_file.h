@@ -23,9 +23,9 @@ Channel *channel_of(int fd);
 int cm_open(int flags);
 // write(2) on a descriptor of ours. Waits for an event without the device lock.
 ssize_t cm_write(int fd, const void *buffer, size_t length);
-// A further descriptor exists; a descriptor goes away (before the real close).
-// The last one destroys all ids.
+// After `from` has been duplicated to `to`.
 void cm_dup(int from, int to);
+// Before a descriptor is closed. With the last one all ids go.
 void cm_close(int fd);
 // In a forked child: its event channels are empty new ones.
 void cm_forked();

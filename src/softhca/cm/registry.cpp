@@ -24,7 +24,8 @@ namespace softhca::cm {
 
 namespace {
 
-// Its holder writes a few records; a stopped one must not stop the fabric.
+// How long a process waits for the table: its holder writes a few records, and one that was
+// stopped meanwhile must not stop the fabric.
 constexpr int lock_max_wait_ms = 2000;
 constexpr u32 table_version = 1;
 // More than all ports of all slots: a longer file is not of our making.

@@ -43,9 +43,9 @@ constexpr QpField pkey_index{16, 16}, grh{40, 1}, source_path{41, 7}, rlid{48, 1
 constexpr u32 gid_at = 16;  // bytes
 }  // namespace path
 
-// The route of a path on port `port`; whether it is one is for check_address().
+// Reads a path of port `port`. Whether it is valid, check_address() says.
 AddressVector read_path(const Device &, u8 port, const u8 *path);
-// All that the device keeps of a queue pair.
+// Writes the context of a queue pair: all that the device keeps of it.
 void describe_qp(const Qp &, u8 *context);
 
 }  // namespace softhca::firmware

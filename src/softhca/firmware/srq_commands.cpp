@@ -16,7 +16,7 @@ constexpr u32 wq_bytes = work_queue_bytes, query_rmp_at = 32, query_xrq_at = 16;
 
 constexpr u32 next_segment = 16;  // in front of the data segments, also where nothing follows it
 
-// `wq_at`: where its context stands in the box.
+// `wq_at`: where the context of the queue stands in the command.
 Status build_queue(Scope &scope, const Command &c, u32 wq_at, Srq &srq, WorkQueue &work_queue) {
   const u8 *context = c.in.data() + wq_at;
   const u32 type = get_field(context, wq::type, 4);
@@ -56,7 +56,7 @@ Status read_tag_matching(Scope &scope, const u8 *context, Srq &srq) {
   return Status::ok;
 }
 
-// What changes in a work queue's context.
+// The work queue's context: as it was given, but for what has changed since.
 void describe(const Srq &srq, const WorkQueue &work_queue, u8 *context) {
   std::copy(work_queue.begin(), work_queue.end(), context);
   set_field(context, wq::limit, 16, srq.limit);

@@ -192,7 +192,7 @@ void qp_wake(Qp &qp) {
   if (qp.hot || qp.dbrec == nullptr) return;
   Process &p = process();
   if (qp.sweep_index >= p.sweep.size() || p.sweep[qp.sweep_index].qp != &qp)
-    return;  // of our parent
+    return;  // a queue pair of our parent: it was made before the fork
   IdleDoorbell &d = p.sweep[qp.sweep_index];
   d.watch_sent = d.watch_received = false;
   qp.hot = true;

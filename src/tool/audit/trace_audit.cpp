@@ -33,7 +33,7 @@ std::string describe(const Json &note, CallSites &sites) {
   return out;
 }
 
-// Bits of an answer: one that is left out refuses nothing.
+// Whether a row is a bit of an answer: a bit that is left out refuses nothing.
 bool is_of_answer(std::string_view name) {
   for (const Feature &f : features)
     if (f.name == name)
@@ -44,7 +44,8 @@ bool is_of_answer(std::string_view name) {
 // What all processes of a program did with a row.
 struct Sums {
   std::uint64_t calls = 0, successes = 0, refusals = 0, failures = 0, processes = 0;
-  const Json *process = nullptr, *row = nullptr;  // the first
+  // The first process with a refusal, or the first one at all.
+  const Json *process = nullptr, *row = nullptr;
 };
 
 // How calls ended, of the ways that occurred.

@@ -16,7 +16,7 @@
 
 namespace ibvexp::translate {
 
-// Of a domain that is open, without a look at it; null: it is not.
+// The context of an open domain, without reading it; null if it is not open.
 ibv_context *context_of_domain(const ibv_xrc_domain *domain) noexcept;
 // The context is being closed.
 void forget_domains(const ibv_context *context) noexcept;
