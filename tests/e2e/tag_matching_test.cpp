@@ -407,6 +407,13 @@ TEST_CASE(
   CHECK(bad == &wrong);
   CHECK(t.take().exp_opcode == IBV_EXP_WC_TM_ADD);
 
+  wrong = Tags::operation(IBV_EXP_WR_TAG_DEL, 1);
+  for (const std::uint32_t handle : {32u, 12345u, ~0u}) {
+    wrong.tm.handle = handle;
+    CHECK(t.post(wrong, bad) == EINVAL);
+    CHECK(bad == &wrong);
+  }
+
   ibv_srq_init_attr basic{};
   basic.attr = {16, 1, 0};
   const Srq plain(ibv_create_srq(t.pd.get(), &basic));

@@ -124,7 +124,7 @@ struct SrqFront {
     engine::SharedReceiver *engine;
     engine::SharedReceiver *released;
     bool joined;
-    bool tags;  // matches them
+    std::uint32_t tags;  // it has room for so many; 0: does not match them
     std::uint32_t joining;
     SrqFront *next_free;
   } own;

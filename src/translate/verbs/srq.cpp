@@ -76,7 +76,7 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   srq = queue::before_or_destroyed(state, srq, modern.attr.max_sge, joining.receives(), cq);
   if (srq == nullptr) return keep.reason();
   if (tags) {
-    queue::front_of(srq)->own.tags = true;
+    queue::front_of(srq)->own.tags = modern.tm_cap.max_num_tags;
     complete_tags_on(attr->cq);
   }
   // rdma-core leaves them empty in queues of XRC.

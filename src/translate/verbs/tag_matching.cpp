@@ -16,9 +16,12 @@ namespace {
 constexpr EntryId creating = EntryId::ibv_exp_create_srq;
 constexpr EntryId posting = EntryId::ibv_exp_post_srq_ops;
 
-Result<void> check(const ibv_exp_ops_wr &op) {
+// tags: how many the queue has room for. Their handles end there, and libmlx5 checks none.
+Result<void> check(const ibv_exp_ops_wr &op, std::uint32_t tags) {
   const auto opcode = static_cast<std::uint32_t>(op.opcode);
   if (opcode > IBV_EXP_WR_TAG_SYNC) return invalid(posting, "opcode", opcode, "no such operation");
+  if (opcode == IBV_EXP_WR_TAG_DEL && op.tm.handle > tags)
+    return invalid(posting, "tm.handle", op.tm.handle, "beyond all tags of the queue");
   return check_bits(posting, "flags", static_cast<std::uint32_t>(op.flags),
                     bits_of<"ibv_exp_ops_flags">());
 }
@@ -60,7 +63,7 @@ void complete_tags_on(const ibv_cq *cq) noexcept {
 
 bool matches_tags(const ibv_srq *srq) noexcept {
   const queue::SrqFront *front = queue::front_of(srq);
-  return front != nullptr && front->own.tags;
+  return front != nullptr && front->own.tags != 0;
 }
 
 Result<void> post_srq_ops(ibv_srq *srq, ibv_exp_ops_wr *op, ibv_exp_ops_wr **bad_op) {
@@ -69,11 +72,11 @@ Result<void> post_srq_ops(ibv_srq *srq, ibv_exp_ops_wr *op, ibv_exp_ops_wr **bad
     return error;
   };
   const queue::SrqFront *front = queue::before(srq);
-  if (front == nullptr || !front->own.tags)
+  if (front == nullptr || front->own.tags == 0)
     return fails(invalid(posting, "srq", srq->handle, "does not match tags"));
   const KeepErrno keep;
   for (; op != nullptr; op = op->next) {
-    if (const auto checked = check(*op); !checked) return fails(checked.failure());
+    if (const auto checked = check(*op, front->own.tags); !checked) return fails(checked.failure());
     ibv_ops_wr modern = to_modern(*op), *bad = nullptr;
     if (const auto posted = outcome(ibv_post_srq_ops(srq, &modern, &bad)); !posted)
       return fails(posted.failure());
