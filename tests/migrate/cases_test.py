@@ -172,6 +172,12 @@ def portable(tool, folder):
     done = migrate(tool, source, "--write")
     if done.returncode or "ibv_query_device_ex(c, NULL, &attr)" not in source.read_text():
         yield f"each: {done.returncode}: {done.stderr}{source.read_text()}"
+    # Where the flags lead to the experimental header, nothing is known of rdma-core alone.
+    source.write_text("#include <infiniband/verbs_exp.h>\n#ifdef WITH\nint x = IBV_EXP_QP_STATE;\n#endif\n"
+                      "int f(struct ibv_exp_device_attr *a)\n{\n\treturn a->max_dm_size + a->inline_recv_sz;\n}\n")
+    done = migrate(tool, source, "--", f"-I{Path(__file__).parents[2] / 'include'}")
+    if done.returncode != 1 or "IBVEXP1106" in done.stderr or "ibv_device_attr_ex" not in done.stdout:
+        yield f"flags: {done.returncode}: {done.stderr}"
 
 
 def second_pass(tool, folder):

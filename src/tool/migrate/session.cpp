@@ -284,6 +284,7 @@ struct Task {
   std::vector<std::string> folders;
   std::vector<std::string> more;             // flags
   std::map<std::string, std::string> texts;  // instead of those of the files
+  std::vector<std::string> first = {};       // flags in front of the program's own
 };
 
 std::vector<std::string> run(const Task &task, tooling::FrontendActionFactory &factory,
@@ -295,6 +296,8 @@ std::vector<std::string> run(const Task &task, tooling::FrontendActionFactory &f
   tool.appendArgumentsAdjuster(flags(task.folders));
   tool.appendArgumentsAdjuster(
       tooling::getInsertArgumentAdjuster(task.more, tooling::ArgumentInsertPosition::END));
+  tool.appendArgumentsAdjuster(
+      tooling::getInsertArgumentAdjuster(task.first, tooling::ArgumentInsertPosition::BEGIN));
   for (const auto &[path, text] : task.texts) tool.mapVirtualFile(path, text);
   tool.run(&factory);
   return errors.errors;
@@ -338,7 +341,9 @@ class OtherConfiguration {
   const std::set<std::string> &macros() const { return macros_; }
 
  private:
+  // Where the flags lead to the experimental header, nothing compiles with rdma-core alone.
   Task task(const std::string &source, std::map<std::string, std::string> texts, bool after) const {
+    texts["/ibvexp-alone/infiniband/verbs_exp.h"] = "#error\n";
     for (const auto &[macro, path] : definitions_)
       if (macros_.contains(macro) && !texts.contains(path)) texts[path] = read(path);
     for (auto &[path, text] : texts) text = without_definitions(text, macros_);
@@ -346,7 +351,8 @@ class OtherConfiguration {
             {source},
             after ? std::vector{options_.helper} : std::vector<std::string>(),
             undefined_,
-            std::move(texts)};
+            std::move(texts),
+            {"-I/ibvexp-alone"}};
   }
 
   static std::string read(const std::string &path) {
