@@ -965,15 +965,23 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     unsigned next = 0;
     std::string word, text;
     std::vector<std::pair<Piece, std::string>> edits;
+    const std::vector<Piece> body = arguments_in_body(context_, call.getCallee()->getExprLoc());
+    if (!body.empty() && body.size() != call.getNumArgs()) return false;
+    // From the start of one argument, or its end, to that of another.
+    const auto span = [&](unsigned from, unsigned to, bool ends) -> std::optional<Piece> {
+      if (body.empty())
+        return ends ? between(context_, end_of(*call.getArg(from)), end_of(*call.getArg(to)))
+                    : between(context_, call.getArg(from)->getBeginLoc(),
+                              call.getArg(to)->getBeginLoc());
+      const std::size_t begin = body[from].offset + (ends ? body[from].length : 0);
+      return Piece{body[from].file, begin, body[to].offset + (ends ? body[to].length : 0) - begin};
+    };
     const auto drop_to = [&](unsigned end) {
       if (next >= end) return true;
       // From the end of the argument in front, which takes the comma along.
       // Or up to the one behind.
       if (next == 0 && end == call.getNumArgs()) return false;
-      const auto piece =
-          next == 0
-              ? between(context_, call.getArg(0)->getBeginLoc(), call.getArg(end)->getBeginLoc())
-              : between(context_, end_of(*call.getArg(next - 1)), end_of(*call.getArg(end - 1)));
+      const auto piece = next == 0 ? span(0, end, false) : span(next - 1, end - 1, true);
       if (!piece) return false;
       edits.emplace_back(*piece, "");
       next = end;
@@ -988,7 +996,8 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       }
       if (index >= call.getNumArgs() || !drop_to(index)) return false;
       if (!text.empty()) {
-        const auto piece = piece_of(context_, call.getArg(index)->getSourceRange());
+        const auto piece = body.empty() ? piece_of(context_, call.getArg(index)->getSourceRange())
+                                        : std::optional(body[index]);
         if (!piece) return false;
         edits.emplace_back(Piece{piece->file, piece->offset, 0}, text);
         text.clear();

@@ -66,6 +66,33 @@ std::optional<Piece> token_at(const clang::ASTContext &context, clang::SourceLoc
                clang::Lexer::MeasureTokenLength(spelled, sources, context.getLangOpts())};
 }
 
+std::vector<Piece> arguments_in_body(const clang::ASTContext &context, clang::SourceLocation name) {
+  const auto &sources = context.getSourceManager();
+  const auto at = token_at(context, name);
+  if (!name.isMacroID() || sources.isMacroArgExpansion(name) || !at) return {};
+  const llvm::StringRef text = sources.getBufferData(at->file);
+  clang::Lexer lexer(clang::SourceLocation(), context.getLangOpts(), text.begin(),
+                     text.begin() + at->offset + at->length, text.end());
+  std::vector<Piece> found;
+  clang::Token token;
+  for (int depth = 0;;) {
+    lexer.LexFromRawLexer(token);
+    if (token.is(clang::tok::eof) || (!found.empty() && token.isAtStartOfLine())) return {};
+    const std::size_t begin = lexer.getBufferLocation() - text.begin() - token.getLength();
+    if (token.is(clang::tok::r_paren) && --depth == 0) return found;
+    if (token.is(clang::tok::l_paren) && depth++ == 0) {
+      found.push_back({at->file, begin + 1, 0});
+    } else if (depth == 0) {
+      return {};
+    } else if (token.is(clang::tok::comma) && depth == 1) {
+      found.push_back({at->file, begin + 1, 0});
+    } else {
+      if (found.back().length == 0) found.back().offset = begin;
+      found.back().length = begin + token.getLength() - found.back().offset;
+    }
+  }
+}
+
 std::string text_of(const clang::ASTContext &context, const Piece &piece) {
   return context.getSourceManager()
       .getBufferData(piece.file)

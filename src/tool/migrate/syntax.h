@@ -27,6 +27,9 @@ std::optional<Piece> piece_of(const clang::ASTContext &context, clang::SourceRan
 // A token in the body of a macro, for names that can be exchanged anywhere.
 std::optional<Piece> token_at(const clang::ASTContext &context, clang::SourceLocation at);
 
+// What stands between the parentheses behind a name in the body of a macro, comma by comma.
+std::vector<Piece> arguments_in_body(const clang::ASTContext &context, clang::SourceLocation name);
+
 std::string text_of(const clang::ASTContext &context, const Piece &piece);
 
 // Text between the end of one expression and the end, or start, of another.
