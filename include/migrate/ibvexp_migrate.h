@@ -302,12 +302,16 @@ static inline int ibvexp_query_values(struct ibv_context *context, int which,
 
 /* Completion queues, and completions with more than ibv_wc has */
 
-/* Creates a queue for ibvexp_poll_cq(). attr->wc_flags says what there is beside the usual. */
+/*
+ * Creates a queue for ibvexp_poll_cq(). attr->wc_flags says what there is beside the usual, which
+ * on devices that match tags are these.
+ */
 static inline struct ibv_cq *ibvexp_create_cq(struct ibv_context *context, int cqe,
 					      void *cq_context, struct ibv_comp_channel *channel,
 					      int comp_vector, struct ibv_cq_init_attr_ex *attr)
 {
 	struct ibv_cq_init_attr_ex whole;
+	struct ibv_device_attr_ex device;
 	struct ibv_cq_ex *cq;
 
 	memset(&whole, 0, sizeof(whole));
@@ -316,6 +320,8 @@ static inline struct ibv_cq *ibvexp_create_cq(struct ibv_context *context, int c
 	whole.channel = channel;
 	whole.comp_vector = (uint32_t)comp_vector;
 	whole.wc_flags = IBV_WC_STANDARD_FLAGS | (attr ? attr->wc_flags : 0);
+	if (!ibv_query_device_ex(context, NULL, &device) && device.tm_caps.max_num_tags)
+		whole.wc_flags |= IBV_WC_EX_WITH_TM_INFO;
 	cq = ibv_create_cq_ex(context, &whole);
 	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
 }
@@ -334,6 +340,7 @@ struct ibvexp_wc {
 	uint8_t sl;
 	uint8_t dlid_path_bits;
 	uint64_t timestamp; /* cycles of the device */
+	struct ibv_wc_tm_info tm_info; /* of IBV_WC_TM_RECV */
 };
 
 enum { IBVEXP_WC_TIMESTAMP = 1 << 30 };
@@ -370,6 +377,8 @@ static inline int ibvexp_poll_cq(struct ibv_cq *queue, int most, struct ibvexp_w
 				wc[n].sl = ibv_wc_read_sl(cq);
 				wc[n].dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
 			}
+			if (wc[n].opcode == IBV_WC_TM_RECV && cq->read_tm_info)
+				ibv_wc_read_tm_info(cq, &wc[n].tm_info);
 		}
 		if (cq->read_completion_ts) {
 			wc[n].timestamp = ibv_wc_read_completion_ts(cq);

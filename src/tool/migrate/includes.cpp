@@ -122,13 +122,16 @@ std::size_t behind_includes(const File &file, const std::regex &pattern) {
 // In front of the legacy header; in files without one behind the others, under the condition
 // that the uses stand under.
 void add_headers(File &file, const std::string &folder) {
-  static const std::regex dv("(mlx5dv|MLX5DV)_\\w+"), both("(mlx5dv|MLX5DV|ibvexp|IBVEXP)_\\w+");
+  static const std::regex dv("(mlx5dv|MLX5DV)_\\w+"), tags("ibv_(tmh|rvh)|IBV_TMH_\\w+"),
+      both("(mlx5dv|MLX5DV|ibvexp|IBVEXP|IBV_TMH)_\\w+|ibv_(tmh|rvh)");
   std::string wanted;
   for (const std::string &header : helpers(file, folder))
     if (!includes(file, header)) wanted += "#include <" + header + ">\n";
   if (!words(file, dv).empty() && !includes(file, "infiniband/mlx5dv.h") &&
       !includes(file, "infiniband/mlx5_hw.h"))
     wanted += "#include <infiniband/mlx5dv.h>\n";
+  if (!words(file, tags).empty() && !includes(file, "infiniband/tm_types.h"))
+    wanted += "#include <infiniband/tm_types.h>\n";
   if (wanted.empty() || file.includes.empty()) return;
   const auto at = std::find_if(file.includes.begin(), file.includes.end(), [](const auto &include) {
     return successor_of(include.second.name) != nullptr;
