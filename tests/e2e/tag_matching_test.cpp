@@ -407,6 +407,14 @@ TEST_CASE(
   CHECK(bad == &wrong);
   CHECK(t.take().exp_opcode == IBV_EXP_WC_TM_ADD);
 
+  ibv_sge two[2] = {t.in.piece(0, 64), t.in.piece(64, 64)};
+  wrong = t.addition(5, 1, two[0]);
+  for (const int pieces : {2, -1}) {
+    wrong.tm.add.num_sge = pieces;
+    CHECK(t.post(wrong, bad) == EINVAL);
+    CHECK(bad == &wrong);
+  }
+
   wrong = Tags::operation(IBV_EXP_WR_TAG_DEL, 1);
   for (const std::uint32_t handle : {32u, 12345u, ~0u}) {
     wrong.tm.handle = handle;

@@ -22,6 +22,10 @@ Result<void> check(const ibv_exp_ops_wr &op, std::uint32_t tags) {
   if (opcode > IBV_EXP_WR_TAG_SYNC) return invalid(posting, "opcode", opcode, "no such operation");
   if (opcode == IBV_EXP_WR_TAG_DEL && op.tm.handle > tags)
     return invalid(posting, "tm.handle", op.tm.handle, "beyond all tags of the queue");
+  // libmlx5 reads the first piece, whatever their number.
+  if (opcode == IBV_EXP_WR_TAG_ADD && (op.tm.add.num_sge < 0 || op.tm.add.num_sge > 1))
+    return invalid(posting, "tm.add.num_sge", static_cast<std::uint32_t>(op.tm.add.num_sge),
+                   "a tag has one piece at most");
   return check_bits(posting, "flags", static_cast<std::uint32_t>(op.flags),
                     bits_of<"ibv_exp_ops_flags">());
 }
