@@ -388,7 +388,9 @@ int destroy_cq(ContextState *state, ibv_cq *cq) {
     domain.emplace(*state).take(cq);
   const bool settles = front != nullptr && front->own.back == cq;
   if (settles) queue::settle_events(*front);
-  const int result = queue::destroy_with_state(state, cq);
+  // Most queues have no state.
+  const int result = find_cq(state, cq) == nullptr ? real().ibv_destroy_cq(cq)
+                                                   : queue::destroy_with_state(state, cq);
   if (settles && result != 0) queue::unsettle_events(*front);
   if (result != 0 && domain && *domain) domain->keep(cq);
   if (result == 0) queue::remove(front);
