@@ -229,6 +229,14 @@ class Outputs(Audit):
         done = audit(self.folder / "none\x1b[31m")
         self.assertNotIn("\x1b", done.stderr)
 
+    def test_commands_for_names_with_control_characters_can_be_typed(self):
+        program = self.folder / "it's\x1b[31m\n\\n"
+        self.compile("app", MAIN, *INCLUDE).rename(program)
+        command = audit(program).stdout.splitlines()[1]
+        said = subprocess.run(["bash", "-c", command.replace("$ ibvexp run --", "printf %s")], capture_output=True,
+                              text=True, cwd=self.folder.parent, check=True)
+        self.assertEqual(said.stdout.rpartition("/")[2], program.name)
+
     def on_terminal(self, columns=0, **more):
         ours, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 0, columns, 0, 0))

@@ -142,6 +142,8 @@ class Judge {
     return fmt::format("; not read: {} (--recursive)", listed(all));
   }
 
+  static bool is_control(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }
+
   // A shell takes it as one word.
   static std::string quoted(const std::string &word) {
     const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
@@ -149,6 +151,15 @@ class Judge {
              std::string_view("/._-+,=:@%").find(c) != std::string_view::npos;
     });
     if (plain) return word;
+    // Terminals and logs get no control characters; what bash reads as them can still be typed.
+    if (std::any_of(word.begin(), word.end(), is_control)) {
+      std::string out = "$'";
+      for (const char c : word)
+        out += is_control(c)            ? fmt::format("\\x{:02x}", static_cast<unsigned char>(c))
+               : c == '\'' || c == '\\' ? std::string{'\\', c}
+                                        : std::string(1, c);
+      return out + "'";
+    }
     std::string out = "'";
     for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
     return out + "'";
