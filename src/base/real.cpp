@@ -20,11 +20,16 @@ void *find_in(void *where, const char *name, const char *version) {
   return version != nullptr ? ::dlvsym(where, name, version) : ::dlsym(where, name);
 }
 
-template <class Object, class Facts, class Member>
-Facts ask(Object *object, Facts facts, Member mlx5dv_obj::*member, std::uint64_t kind) noexcept {
-  mlx5dv_obj asked{};
+// comp_mask: what is wanted beside the usual.
+template <class Facts, class Object, class Member>
+[[gnu::always_inline]] inline Facts ask(Object *object, Member mlx5dv_obj::*member,
+                                        std::uint64_t kind, std::uint64_t comp_mask = 0) noexcept {
+  mlx5dv_obj asked;  // only the member of that kind is read
+  Facts facts;       // and all that is wanted is written
+  facts.comp_mask = comp_mask;
   asked.*member = {object, &facts};
-  return real().mlx5dv_init_obj(&asked, kind) == 0 ? facts : Facts{};
+  if (real().mlx5dv_init_obj(&asked, kind) != 0) facts = {};
+  return facts;
 }
 
 }  // namespace
@@ -58,24 +63,22 @@ const Real &find_all_real() {
 }
 
 mlx5dv_qp facts_of(ibv_qp *qp) noexcept {
-  return ask(qp, mlx5dv_qp{}, &mlx5dv_obj::qp, MLX5DV_OBJ_QP);
+  return ask<mlx5dv_qp>(qp, &mlx5dv_obj::qp, MLX5DV_OBJ_QP);
 }
 mlx5dv_cq facts_of(ibv_cq *cq) noexcept {
-  return ask(cq, mlx5dv_cq{}, &mlx5dv_obj::cq, MLX5DV_OBJ_CQ);
+  return ask<mlx5dv_cq>(cq, &mlx5dv_obj::cq, MLX5DV_OBJ_CQ);
 }
 mlx5dv_srq facts_of(ibv_srq *srq) noexcept {
-  mlx5dv_srq wanted{};
-  wanted.comp_mask = MLX5DV_SRQ_MASK_SRQN;
-  return ask(srq, wanted, &mlx5dv_obj::srq, MLX5DV_OBJ_SRQ);
+  return ask<mlx5dv_srq>(srq, &mlx5dv_obj::srq, MLX5DV_OBJ_SRQ, MLX5DV_SRQ_MASK_SRQN);
 }
 mlx5dv_rwq facts_of(ibv_wq *wq) noexcept {
-  return ask(wq, mlx5dv_rwq{}, &mlx5dv_obj::rwq, MLX5DV_OBJ_RWQ);
+  return ask<mlx5dv_rwq>(wq, &mlx5dv_obj::rwq, MLX5DV_OBJ_RWQ);
 }
 mlx5dv_pd facts_of(ibv_pd *pd) noexcept {
-  return ask(pd, mlx5dv_pd{}, &mlx5dv_obj::pd, MLX5DV_OBJ_PD);
+  return ask<mlx5dv_pd>(pd, &mlx5dv_obj::pd, MLX5DV_OBJ_PD);
 }
 mlx5dv_dm facts_of(ibv_dm *dm) noexcept {
-  return ask(dm, mlx5dv_dm{}, &mlx5dv_obj::dm, MLX5DV_OBJ_DM);
+  return ask<mlx5dv_dm>(dm, &mlx5dv_obj::dm, MLX5DV_OBJ_DM);
 }
 
 }  // namespace ibvexp

@@ -187,7 +187,8 @@ IBVEXP_FRONT(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3",
   if (state == nullptr)
     return IBVEXP_REAL(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3", context, wanted, more);
   ibv_qp_init_attr_ex attr = queue::attributes_behind(*wanted);
-  const queue::Joining joining(*state, &attr.send_cq, &attr.recv_cq, attr.srq, queue::By::libmlx5);
+  const queue::Joining joining(*state, queue::ends_of(*wanted), &attr.send_cq, &attr.recv_cq,
+                               attr.srq, queue::By::libmlx5);
   if (!joining) {
     errno = joining.failure().code;
     return nullptr;

@@ -68,7 +68,7 @@ class Shelf {
   static constexpr std::size_t block_bytes = odd_lines(head_bytes + sizeof(Front));
   static_assert(alignof(Front) == 64 && block_bytes <= largest_block);
 
-  void grow() {
+  [[gnu::noinline, gnu::cold]] void grow() {
     const MutexGuard guard(growing);
     std::uint8_t *slab = blocks.take(slab_bytes);
     if (slab == nullptr) throw std::bad_alloc();

@@ -142,13 +142,15 @@ bool may_join(const Joining &joining) {
 
 ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *wanted) {
   ibv_qp_init_attr_ex attr = attributes_behind(*wanted);
+  const Ends ends = ends_of(*wanted);
   // Who asks for builders is newer than the layouts, and casts what it gets.
   const bool builders = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   const bool underlay = is_underlay(attr);
-  const Joining joining(*attached(context), &attr.send_cq, &attr.recv_cq, attr.srq,
+  const Joining joining(*attached(context), ends, &attr.send_cq, &attr.recv_cq, attr.srq,
                         builders || underlay ? By::libmlx5 : By::engine);
   if (!may_join(joining)) return nullptr;
   QpMade made;
+  made.ends = ends;
   made.by = joining.by();
   ibv_qp *back = native(context).create_qp_ex(context, &attr);
   if (back == nullptr) return nullptr;

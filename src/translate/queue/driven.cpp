@@ -106,26 +106,15 @@ Front *reserve(Front *front) {
   return front;
 }
 
-void join(const ibv_cq *cq) {
-  CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
+void join(CqFront *front) {
   if (is_driven(front)) __atomic_store_n(&front->own.joined, true, __ATOMIC_RELEASE);
 }
-void join(const ibv_srq *srq) {
-  SrqFront *const front = srq != nullptr ? front_of(srq) : nullptr;
+void join(SrqFront *front) {
   if (front != nullptr) __atomic_store_n(&front->own.joined, true, __ATOMIC_RELEASE);
 }
 
-// The engine drives a queue for good once a queue pair has joined it. Without a queue there is
-// nothing to decide.
-template <class Front>
-bool is_settled(const void *object, const Front *front) {
-  if (object == nullptr) return true;
-  return front != nullptr && __atomic_load_n(&front->own.joined, __ATOMIC_ACQUIRE);
-}
-
 // Null where libmlx5 drives it.
-engine::CompletionQueue *queue_of(const ibv_cq *cq) {
-  const CqFront *front = cq != nullptr ? front_of(cq) : nullptr;
+engine::CompletionQueue *queue_of(const CqFront *front) {
   return front != nullptr ? front->own.engine : nullptr;
 }
 // Of one that is driven.
@@ -148,8 +137,8 @@ void enter(Driver &driver, Endpoint &endpoint) {
 }
 
 // With the driver's mutex. From here on completions of those queues find it; any may be null.
-void attach(Driver &driver, Endpoint &endpoint, const ibv_cq *sends_on, const ibv_cq *receives_on,
-            const ibv_srq *srq) {
+[[gnu::always_inline]] inline void attach(Driver &driver, Endpoint &endpoint, CqFront *sends_on,
+                                          CqFront *receives_on, SrqFront *srq) {
   endpoint.completes_on[0] = queue_of(sends_on);
   endpoint.completes_on[1] = queue_of(receives_on);
   enter(driver, endpoint);
@@ -225,20 +214,10 @@ void change_ring(CqFront &front, std::uint8_t *ring, std::size_t bytes) {
 
 void start_driving(ContextState &state) { state.driver = std::make_shared<Driver>(); }
 
-Joining::Joining(ContextState &state, ibv_cq **send, ibv_cq **receive, const ibv_srq *srq,
-                 By wanted) noexcept
-    : driver_(state.driver.get()) {
-  if (driver_ == nullptr) return;
-  const auto queue_at = [](ibv_cq **at) { return at != nullptr ? *at : nullptr; };
-  CqFront *const sending = before(queue_at(send)), *const receiving = before(queue_at(receive));
-  SrqFront *const shared = before(srq);
-  if (wanted == By::engine && is_settled(queue_at(send), sending) &&
-      is_settled(queue_at(receive), receiving) && is_settled(srq, shared)) {
-    by_ = {By::engine, By::engine};
-    if (sending != nullptr) *send = sending->own.back;
-    if (receiving != nullptr) *receive = receiving->own.back;
-    return;
-  }
+void Joining::decide(ContextState &state, const Ends &ends, ibv_cq **send, ibv_cq **receive,
+                     const ibv_srq *srq, By wanted) noexcept {
+  CqFront *const sending = ends.send, *const receiving = ends.receive;
+  SrqFront *const shared = ends.shared;
   const MutexGuard guard(driver_->mutex);
   // Completions that the engine is to have, although libmlx5 has those of others.
   const auto share = [&](CqFront *front) {
@@ -249,16 +228,16 @@ Joining::Joining(ContextState &state, ibv_cq **send, ibv_cq **receive, const ibv
                            : is_driven(shared) && is_used(*shared))
     share(receiving);
   const auto fits = [](const void *object, bool driven) { return object == nullptr || driven; };
-  bool receives = wanted == By::engine && fits(queue_at(receive), is_driven(receiving)) &&
+  bool receives = wanted == By::engine && fits(at(receive), is_driven(receiving)) &&
                   fits(srq, is_driven(shared));
-  const bool sends = wanted == By::engine && fits(queue_at(send), is_driven(sending)) &&
-                     (queue_at(send) != queue_at(receive) || receives);
+  const bool sends = wanted == By::engine && fits(at(send), is_driven(sending)) &&
+                     (at(send) != at(receive) || receives);
   if (!receives && is_driven(shared)) {
     const bool unused = !is_used(*shared);
     if (!unused && is_driven(receiving)) {
       receives = true;
     } else if (unused || hand_over(*shared)) {
-      release(*shared);
+      queue::release(*shared);
     } else {
       log(LogLevel::warn,
           "SRQ %#x: QPs of ibv_create_qp() receive from it: a QP that completes on an ibv_cq_ex "
@@ -269,6 +248,7 @@ Joining::Joining(ContextState &state, ibv_cq **send, ibv_cq **receive, const ibv
     }
   }
   by_ = {sends ? By::engine : By::libmlx5, receives ? By::engine : By::libmlx5};
+  reserves_ = sends || receives;
   if (sends) reserved_[0] = reserve(sending);
   if (receives) {
     reserved_[1] = reserve(receiving);
@@ -284,8 +264,7 @@ Joining::Joining(ContextState &state, ibv_cq **send, ibv_cq **receive, const ibv
   find_ring(receive, receiving, receives);
 }
 
-Joining::~Joining() {
-  if (reserved_[0] == nullptr && reserved_[1] == nullptr && reserved_srq_ == nullptr) return;
+void Joining::release() noexcept {
   const MutexGuard guard(driver_->mutex);
   for (CqFront *front : reserved_)
     if (front != nullptr) --front->own.joining;
@@ -294,7 +273,7 @@ Joining::~Joining() {
 
 void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   if (state.driver == nullptr || of.buf == nullptr) return;
-  const CqState *known = find_cq(&state, front.own.back);
+  const CqState *known = front.own.plain ? nullptr : find_cq(&state, front.own.back);
   auto fresh = std::make_unique<engine::CompletionQueue>();
   fresh->endpoints = &state.driver->endpoints;
   if (known != nullptr) {
@@ -331,7 +310,7 @@ void complete_on(ContextState &state, SrqFront &front, const ibv_cq *cq) {
   endpoint.set_user_index(resource_of(front).number);
   const MutexGuard guard(state.driver->mutex);
   front.legacy.cq = const_cast<ibv_cq *>(shown(cq));
-  attach(*state.driver, endpoint, nullptr, shown(cq), nullptr);
+  attach(*state.driver, endpoint, nullptr, before(cq), nullptr);
 }
 
 void show_as(SrqFront &front, ibv_srq *shown) noexcept {
@@ -348,7 +327,7 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   const ibv_qp_type type = front.own.back->qp_type;
   fresh->frames = type == IBV_QPT_RAW_PACKET;
   const bool sends = made.by.send == By::engine, receives = made.by.receive == By::engine;
-  if (shown.srq != nullptr && receives) fresh->shared = queue_of(shown.srq);
+  if (shown.srq != nullptr && receives) fresh->shared = &made.ends.shared->own.engine->queue;
   fresh->set_flags();
 
   const ibv_device_attr &device = state.device();
@@ -381,8 +360,8 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   engine::allow_key_changes(fresh->send, state, made.max_umr_pieces);
 
   const MutexGuard guard(state.driver->mutex);
-  attach(*state.driver, *fresh, sends ? shown.send_cq : nullptr, receives ? shown.recv_cq : nullptr,
-         receives ? shown.srq : nullptr);
+  attach(*state.driver, *fresh, sends ? made.ends.send : nullptr,
+         receives ? made.ends.receive : nullptr, receives ? made.ends.shared : nullptr);
   front.own.send = sends ? &fresh->send : nullptr;
   front.own.receive = receives ? &fresh->receive : nullptr;
   front.own.engine = fresh.release();
@@ -407,7 +386,7 @@ void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint3
   }
   fresh->set_flags();
   const MutexGuard guard(state.driver->mutex);
-  attach(*state.driver, *fresh, nullptr, front.shown.cq, nullptr);
+  attach(*state.driver, *fresh, nullptr, front_of(front.shown.cq), nullptr);
   front.own.engine = fresh.release();
 }
 
@@ -426,7 +405,7 @@ std::shared_ptr<Endpoint> drive_target_as(ContextState &state, ibv_exp_dct *dct,
   fresh->set_flags();
   const MutexGuard guard(state.driver->mutex);
   fresh->set_user_index(choose());
-  attach(*state.driver, *fresh, nullptr, dct->cq, dct->srq);
+  attach(*state.driver, *fresh, nullptr, front_of(dct->cq), front_of(dct->srq));
   return fresh;
 }
 
@@ -457,7 +436,7 @@ ibv_qp *as_guest(ContextState &state, const Joining &joining, ibv_qp *made,
     fresh->set_flags();
     const MutexGuard guard(state.driver->mutex);
     std::unique_ptr<Endpoint> &place = state.driver->guests[made];
-    attach(*state.driver, *fresh, nullptr, shown(receives_on), fresh->srq);
+    attach(*state.driver, *fresh, nullptr, before(receives_on), before(srq));
     place = std::move(fresh);
     return made;
   } catch (const std::bad_alloc &) {

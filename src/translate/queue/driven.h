@@ -52,12 +52,22 @@ void start_driving(ContextState &state);
 // meanwhile has joined them, and what failed leaves no trace.
 class Joining {
  public:
-  Joining(ContextState &state, ibv_cq **send, ibv_cq **receive, const ibv_srq *srq,
-          By wanted) noexcept;
-  // Of what only receives.
+  Joining(ContextState &state, const Ends &ends, ibv_cq **send, ibv_cq **receive,
+          const ibv_srq *srq, By wanted) noexcept
+      : driver_(state.driver.get()) {
+    if (driver_ == nullptr) return;
+    // The engine drives a queue for good once a queue pair has joined it.
+    if (wanted == By::engine && is_settled(at(send), ends.send) &&
+        is_settled(at(receive), ends.receive) && is_settled(srq, ends.shared))
+      by_ = {By::engine, By::engine};
+    else decide(state, ends, send, receive, srq, wanted);
+  }
+  // Of what only receives, where nobody knows the fronts yet.
   Joining(ContextState &state, ibv_cq **cq, const ibv_srq *srq, By wanted) noexcept
-      : Joining(state, nullptr, cq, srq, wanted) {}
-  ~Joining();
+      : Joining(state, {nullptr, before(at(cq)), before(srq)}, nullptr, cq, srq, wanted) {}
+  ~Joining() {
+    if (reserves_) release();
+  }
   Joining(const Joining &) = delete;
   Joining &operator=(const Joining &) = delete;
 
@@ -69,9 +79,21 @@ class Joining {
   By receives() const { return by_.receive; }
 
  private:
+  static ibv_cq *at(ibv_cq **queue) { return queue != nullptr ? *queue : nullptr; }
+  // Without a queue there is nothing to decide.
+  template <class Front>
+  static bool is_settled(const void *object, const Front *front) {
+    if (object == nullptr) return true;
+    return front != nullptr && __atomic_load_n(&front->own.joined, __ATOMIC_ACQUIRE);
+  }
+  void decide(ContextState &state, const Ends &ends, ibv_cq **send, ibv_cq **receive,
+              const ibv_srq *srq, By wanted) noexcept;
+  void release() noexcept;
+
   Driver *driver_;
   CqFront *reserved_[2] = {};
   SrqFront *reserved_srq_ = nullptr;
+  bool reserves_ = false;
   Sides by_;
   int error_ = 0;
 };

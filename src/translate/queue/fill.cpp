@@ -1,15 +1,13 @@
 #include "translate/queue/fill.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace ibvexp::queue {
 
 namespace {
 
-std::int32_t shift_of(std::uint32_t stride) {
-  return static_cast<std::int32_t>(std::countr_zero(stride));
-}
+// Of what is not 0.
+std::int32_t shift_of(std::uint32_t stride) { return __builtin_ctz(stride); }
 
 std::size_t bytes_of(std::uint32_t count, std::uint32_t stride) {
   return std::size_t{count} * stride;
@@ -22,11 +20,10 @@ std::int32_t distance(const void *from, const void *to) {
   return bytes == static_cast<std::int32_t>(bytes) ? static_cast<std::int32_t>(bytes) : 0;
 }
 
-legacy::Buffer buffer(void *address, std::size_t length) {
-  legacy::Buffer of{};
-  of.buf = address;
-  of.length = length;
-  return of;
+// The rest stays empty.
+void set(legacy::Buffer &to, void *address, std::size_t length) {
+  to.buf = address;
+  to.length = length;
 }
 
 std::uint32_t *words(__be32 *record) { return reinterpret_cast<std::uint32_t *>(record); }
@@ -34,20 +31,21 @@ std::uint32_t *words(__be32 *record) { return reinterpret_cast<std::uint32_t *>(
 // The two queues lie in one buffer, the receive queue first. Those of raw packets
 // have a buffer each.
 template <class Queues>
-void fill_queues(legacy::Qp &to, Queues &queues, const mlx5dv_qp &of, const QpMade &made) {
+[[gnu::always_inline]] inline void fill_queues(legacy::Qp &to, Queues &queues, const mlx5dv_qp &of,
+                                               const QpMade &made) {
   const std::size_t receive = bytes_of(of.rq.wqe_cnt, of.rq.stride);
   const std::size_t send = bytes_of(of.sq.wqe_cnt, of.sq.stride);
   auto *const begin = static_cast<std::uint8_t *>(of.rq.buf);
   auto *const sq = static_cast<std::uint8_t *>(of.sq.buf);
   if (sq == begin + receive || send == 0) {
-    to.buf = buffer(begin, receive + send);
+    set(to.buf, begin, receive + send);
   } else if (receive == 0) {
-    to.buf = buffer(sq, send);
+    set(to.buf, sq, send);
   } else {
-    to.buf = buffer(begin, receive);
+    set(to.buf, begin, receive);
   }
   if (send != 0 && sq != static_cast<std::uint8_t *>(to.buf.buf) + receive) {
-    to.sq_buf = buffer(sq, send);
+    set(to.sq_buf, sq, send);
     to.sq_buf_size = static_cast<std::int32_t>(send);
   }
   to.buf_size = static_cast<std::int32_t>(to.buf.length);
@@ -76,7 +74,8 @@ void fill_queues(legacy::Qp &to, Queues &queues, const mlx5dv_qp &of, const QpMa
 }
 
 template <class Queues>
-void fill_identity(QpFront &front, Queues &queues, bool single_threaded) {
+[[gnu::always_inline]] inline void fill_identity(QpFront &front, Queues &queues,
+                                                 bool single_threaded) {
   queues.hot.bf = &front.own.bf;
   queues.hot.model_flags = single_threaded ? 0 : legacy::model_thread_safe;
   queues.control.qp_num = front.shown.qp_num;
@@ -124,7 +123,7 @@ void fill_scaling(QpFront &front, ObjectLayout layout) noexcept {
 
 void fill(CqFront &front, const mlx5dv_cq &of) noexcept {
   legacy::Cq &to = front.legacy;
-  to.buf_a = buffer(of.buf, bytes_of(of.cqe_cnt, of.cqe_size));
+  set(to.buf_a, of.buf, bytes_of(of.cqe_cnt, of.cqe_size));
   to.active_buf = &to.buf_a;
   to.active_cqes = static_cast<std::int32_t>(of.cqe_cnt - 1);
   to.cqn = of.cqn;
@@ -138,7 +137,7 @@ void fill(CqFront &front, const mlx5dv_cq &of) noexcept {
 void fill(SrqFront &front, const mlx5dv_srq &of, std::uint32_t max_pieces) noexcept {
   legacy::Srq &to = front.legacy;
   const std::uint32_t entries = of.tail + 1;  // all but the last are free
-  to.buf = buffer(of.buf, bytes_of(entries, of.stride));
+  set(to.buf, of.buf, bytes_of(entries, of.stride));
   to.srqn = to.srq_num = of.srqn;
   to.max = static_cast<std::int32_t>(entries);
   to.max_gs = static_cast<std::int32_t>(max_pieces);
@@ -151,7 +150,7 @@ void fill(SrqFront &front, const mlx5dv_srq &of, std::uint32_t max_pieces) noexc
 void fill(WqFront &front, const mlx5dv_rwq &of, std::uint32_t max_pieces,
           const ibv_exp_wq_mp_rq *strides, ObjectLayout layout) noexcept {
   legacy::Rwq &to = front.legacy;
-  to.buf = buffer(of.buf, bytes_of(of.wqe_cnt, of.stride));
+  set(to.buf, of.buf, bytes_of(of.wqe_cnt, of.stride));
   to.buf_size = static_cast<std::int32_t>(to.buf.length);
   with_queues(to, layout, [&](auto &queue) { fill_queue(queue, of, max_pieces, strides); });
 }

@@ -15,6 +15,7 @@ struct QpMade {
   ibv_qp_cap granted{};
   bool signal_all = false;
   bool single_threaded = false;  // and with a doorbell register that no other has
+  Ends ends;
   // For the engine, if it is to drive a side.
   Sides by;
   bool windows = true;               // may be bound

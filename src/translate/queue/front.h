@@ -140,6 +140,12 @@ struct WqFront {
   } own;
 };
 
+// What a queue pair completes on and receives from. Null: nothing, or an object without a front.
+struct Ends {
+  CqFront *send = nullptr, *receive = nullptr;
+  SrqFront *shared = nullptr;
+};
+
 #if defined(__x86_64__)
 static_assert(sizeof(ibv_qp) == legacy::qp_at && sizeof(ibv_cq) == legacy::cq_at);
 static_assert(sizeof(ibv_srq) == legacy::srq_at && sizeof(ibv_exp_wq) == legacy::rwq_at);
@@ -160,6 +166,12 @@ inline QpFront *front_of(const ibv_qp *qp) noexcept { return front_at<QpFront>(q
 inline CqFront *front_of(const ibv_cq *cq) noexcept { return front_at<CqFront>(cq); }
 inline SrqFront *front_of(const ibv_srq *srq) noexcept { return front_at<SrqFront>(srq); }
 inline WqFront *front_of(const ibv_exp_wq *wq) noexcept { return front_at<WqFront>(wq); }
+
+// Of what a program creates a queue pair with.
+template <class Attr>
+Ends ends_of(const Attr &attr) noexcept {
+  return {front_of(attr.send_cq), front_of(attr.recv_cq), front_of(attr.srq)};
+}
 
 // The same of what a program may have mistaken for an object of that type: null where it is none,
 // or gone.

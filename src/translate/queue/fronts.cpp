@@ -18,6 +18,12 @@ void show(Object &shown, const Object &back) {
   std::memcpy(static_cast<void *>(&shown), static_cast<const void *>(&back), sizeof(shown));
 }
 
+// The program's object in the place of rdma-core's, if there is one.
+template <class Object, class Front>
+void show_end(Object *&shown, Front *front) {
+  if (shown != nullptr && front != nullptr) shown = &front->shown;
+}
+
 const NativeOperations *native_of(ibv_context *context) {
   const ContextState *state = find_state(context);
   return state != nullptr ? state->behind.get() : nullptr;
@@ -126,13 +132,12 @@ ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &m
   QpFront &front = *block;
   show(front.shown, *back);
   if (made.type != ibv_qp_type{}) front.shown.qp_type = made.type;
-  front.shown.send_cq = shown(back->send_cq);
-  front.shown.recv_cq = shown(back->recv_cq);
-  front.shown.srq = shown(back->srq);
+  show_end(front.shown.send_cq, made.ends.send);
+  show_end(front.shown.recv_cq, made.ends.receive);
+  show_end(front.shown.srq, made.ends.shared);
   resource_of(front) = resource_before(back);
-  mlx5dv_qp facts{};
+  mlx5dv_qp facts = of == Queues::own ? facts_of(back) : mlx5dv_qp{};
   if (of == Queues::scaling) fill_scaling(front, layout());
-  else if (of == Queues::own) facts = facts_of(back);
   if (facts.dbrec != nullptr) {
     if (made.page != nullptr) facts.bf = {made.page, 0};
     fill(front, facts, made, layout());
@@ -146,13 +151,14 @@ ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &m
   return &front.shown;
 }
 
-ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector) {
+ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector, bool plain) {
   if (state == nullptr || state->behind == nullptr) return back;
   Block<CqFront> block(&take_block<CqFront>());
   CqFront &front = *block;
   show(front.shown, *back);
   front.own.inner = &state->behind->data;
   front.own.comp_vector = comp_vector;
+  front.own.plain = plain;
   const mlx5dv_cq facts = facts_of(back);
   front.own.back = back;
   drive(*state, front, facts);

@@ -48,7 +48,8 @@ int destroy_with_state(ContextState *state, ibv_cq *cq) noexcept;
 // of receive-side scaling, have none.
 enum class Queues : std::uint8_t { own, none, scaling };
 ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &made);
-ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector);
+// plain: of ibv_create_cq(), and nothing but that.
+ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector, bool plain);
 // cq: rdma-core's, of a queue of XRC.
 ibv_srq *put_before(ContextState *state, ibv_srq *back, std::uint32_t max_pieces,
                     By by = By::engine, const ibv_cq *cq = nullptr);

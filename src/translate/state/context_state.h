@@ -97,9 +97,8 @@ struct ContextState {
 
   // Limits of the device, asked for at the first call. Zeros if it does not
   // answer.
-  const ibv_device_attr &device() {
-    return device_known_.load(std::memory_order_acquire) ? device_ : ask_for_device();
-  }
+  const ibv_device_attr &device() { return knows_device() ? device_ : ask_for_device(); }
+  bool knows_device() const { return device_known_.load(std::memory_order_acquire); }
 
   // Queue pairs by number. Entries come and go with the queue pair; the states
   // themselves stay until the context closes, so that a poller that races with

@@ -132,8 +132,10 @@ Result<CqExtras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr
   return extras;
 }
 
-Result<ibv_cq *> make_plain(ibv_context *context, int cqe, void *cq_context,
-                            ibv_comp_channel *channel, int comp_vector) {
+[[gnu::always_inline]] inline Result<ibv_cq *> make_plain(ibv_context *context, int cqe,
+                                                          void *cq_context,
+                                                          ibv_comp_channel *channel,
+                                                          int comp_vector) {
   const KeepErrno keep;
   return keep.made(real().ibv_create_cq(context, cqe, cq_context, channel, comp_vector));
 }
@@ -156,11 +158,12 @@ Result<ibv_cq *> make(ContextState &state, int cqe, void *cq_context, ibv_comp_c
 
 int destroy_known(ibv_cq *cq) { return destroy_cq(attached(cq->context), cq); }
 
-// What the program gets.
-Result<ibv_cq *> in_front(ContextState *state, const Result<ibv_cq *> &made, int comp_vector) {
+// What the program gets. plain: made by make_plain(), for the base verb.
+Result<ibv_cq *> in_front(ContextState *state, const Result<ibv_cq *> &made, int comp_vector,
+                          bool plain = false) {
   if (!made) return made;
   Owned<ibv_cq, destroy_known> cq(made.value());
-  ibv_cq *const shown = queue::put_before(state, cq.get(), comp_vector);
+  ibv_cq *const shown = queue::put_before(state, cq.get(), comp_vector, plain);
   static_cast<void>(cq.release());
   return shown;
 }
@@ -355,14 +358,11 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
     if (made || cqe <= 0) return made;
     extras.ignore_overrun = false;
   }
-  const auto made =
-      in_front(state,
-               extras.any() ? make_extended(*state, cqe, cq_context, channel, comp_vector, extras)
-                            : make_plain(context, cqe, cq_context, channel, comp_vector),
-               comp_vector);
-  queue::CqFront *const front = made ? queue::front_of(made.value()) : nullptr;
-  if (front != nullptr) front->own.plain = !extras.any();
-  return made;
+  if (extras.any())
+    return in_front(state, make_extended(*state, cqe, cq_context, channel, comp_vector, extras),
+                    comp_vector);
+  return in_front(state, make_plain(context, cqe, cq_context, channel, comp_vector), comp_vector,
+                  true);
 }
 
 int resize_cq(ibv_cq *cq, int cqe) {

@@ -191,7 +191,7 @@ ibv_device **shown_devices(int *count) noexcept {
   return list;
 }
 
-Result<void> ask_device(ContextState &state) {
+Result<void> ask_device_now(ContextState &state) {
   const KeepErrno keep;
   if (state.device().phys_port_cnt == 0) return keep.reason();
   return {};

@@ -15,7 +15,12 @@ ibv_device **shown_devices(int *count) noexcept;
 
 // What the device can do decides about its queue pairs and targets: the reason where it does not
 // answer, and otherwise state.device() is known.
-Result<void> ask_device(ContextState &state);
+Result<void> ask_device_now(ContextState &state);
+inline Result<void> ask_device(ContextState &state) {
+  if (state.knows_device()) [[likely]]
+    return {};
+  return ask_device_now(state);
+}
 
 // What ibv_query_device_ex() says, asked once for each device.
 Result<const ibv_device_attr_ex *> extended_device(ContextState &state);

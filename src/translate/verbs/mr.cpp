@@ -51,7 +51,7 @@ Mapping allocate(std::size_t length) {
   return map_private(nullptr, round_up(length, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))));
 }
 
-Result<void> check(const ibv_exp_reg_mr_in &in) {
+[[gnu::always_inline]] inline Result<void> check(const ibv_exp_reg_mr_in &in) {
   if (const auto bits = check_bits(registering, "comp_mask", in.comp_mask,
                                    bits_of<"ibv_exp_reg_mr_in_comp_mask">());
       !bits)
@@ -92,7 +92,8 @@ Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
   return {};
 }
 
-Result<ibv_mr *> register_on_device(ContextState &state, const ibv_exp_reg_mr_in &in) {
+[[gnu::noinline]] Result<ibv_mr *> register_on_device(ContextState &state,
+                                                      const ibv_exp_reg_mr_in &in) {
   if (const auto checked = check_on_device(in); !checked) return checked.failure();
   const FoundMemory found = find_dm(state, in.dm);
   if (found.dm == nullptr) return invalid(registering, "dm", 0, "of another context, or freed");

@@ -77,16 +77,21 @@ void enter(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, const Qp
   }
 }
 
-// as_legacy: was granted more than rdma-core knows of. Throws bad_alloc.
-void remember(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, bool as_legacy,
-              bool windows) {
-  QpNotes notes;
-  if (as_legacy) notes.granted = modern.attr.cap;
-  notes.no_windows = !windows;
-  queue::QpFront *const front = queue::before(qp);
-  if (front == nullptr || front->own.send == nullptr || front->own.receive == nullptr)
+// shown: what the program holds. as_legacy: was granted more than rdma-core knows of. Throws
+// bad_alloc.
+void remember(ContextState &state, ibv_qp *qp, const ibv_qp *shown, const ModernQpInit &modern,
+              bool as_legacy, bool windows) {
+  const auto note = [&](QpNotes &notes) {
+    if (as_legacy) notes.granted = modern.attr.cap;
+    notes.no_windows = !windows;
+  };
+  queue::QpFront *const front = queue::front_of(shown);
+  if (front == nullptr || front->own.send == nullptr || front->own.receive == nullptr) {
+    QpNotes notes;
+    note(notes);
     return enter(state, qp, modern, notes);
-  front->own.notes = notes;
+  }
+  note(front->own.notes);
   front->own.known = &front->own.notes;
 }
 
@@ -285,10 +290,11 @@ Result<void *> join_channel_of(ContextState &state, ibv_qp *made, const ModernQp
   return join_channel(state, made, modern);
 }
 
-// type: the program's number.
-Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, ibv_qp_type type,
-                                     const EntryRoom &asked, bool single_threaded = false) {
-  const std::uint32_t key_change_bytes = asked.key_change_bytes;
+// What the program gets. type: its number.
+Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
+                                     const queue::Ends &ends, ibv_qp_type type, EntryRoom &room,
+                                     bool single_threaded = false) {
+  const std::uint32_t key_change_bytes = room.key_change_bytes;
   if (modern.needs_dv && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "qp_type or exp_create_flags",
                        static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
@@ -298,13 +304,13 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
   if (modern.attr.cap.max_inline_data > inline_limit)
     return invalid(creating, "cap.max_inline_data", modern.attr.cap.max_inline_data,
                    "more than any entry holds");
-  const queue::Joining joining(state, &modern.attr.send_cq, &modern.attr.recv_cq, modern.attr.srq,
+  const queue::Joining joining(state, ends, &modern.attr.send_cq, &modern.attr.recv_cq,
+                               modern.attr.srq,
                                queue::is_underlay(modern.attr) ? By::libmlx5 : By::engine);
   if (!joining) return joining.failure();
   if (const auto counted = check_builders(state, modern, joining.by().send, key_change_bytes);
       !counted)
     return counted.failure();
-  EntryRoom room = asked;
   room.by = joining.by().send;
   const KeepErrno keep;
   Owned<ibv_qp, destroy_real> made(make_qp(state, modern, room));
@@ -317,21 +323,22 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern, 
   }
   const bool windows = !is_set(state, "MLX5_SHUT_UP_MW");
   const auto queues = modern.scales() ? queue::Queues::scaling : queue::Queues::own;
-  queue::put_before(&state, made.get(), queues,
-                    {.type = type,
-                     .granted = modern.attr.cap,
-                     .signal_all = modern.attr.sq_sig_all != 0,
-                     .single_threaded = single_threaded,
-                     .by = joining.by(),
-                     .windows = windows,
-                     .max_umr_pieces = modern.max_umr_pieces,
-                     .max_tso_header = modern.attr.max_tso_header,
-                     .channel = modern.channel,
-                     .page = page});
+  ibv_qp *const shown = queue::put_before(&state, made.get(), queues,
+                                          {.type = type,
+                                           .granted = modern.attr.cap,
+                                           .signal_all = modern.attr.sq_sig_all != 0,
+                                           .single_threaded = single_threaded,
+                                           .ends = ends,
+                                           .by = joining.by(),
+                                           .windows = windows,
+                                           .max_umr_pieces = modern.max_umr_pieces,
+                                           .max_tso_header = modern.attr.max_tso_header,
+                                           .channel = modern.channel,
+                                           .page = page});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
-  if (modern.scales()) return made.release();
-  remember(state, made.get(), modern, room.extra.has_value(), windows);
-  return made.release();
+  if (!modern.scales()) remember(state, made.get(), shown, modern, room.extra.has_value(), windows);
+  static_cast<void>(made.release());
+  return shown;
 }
 
 // A queue pair shows the program's own protection domain, not the stand-in that
@@ -362,20 +369,14 @@ struct Known {
   return {queue::before(qp), queue::notes_of(state, qp)};
 }
 
-// What the program gets.
-ibv_qp *as_shown(ibv_qp *qp) {
-  if (queue::QpFront *front = queue::before(qp)) queue::refresh(*front);
-  return queue::shown(qp);
-}
-
 }  // namespace
 
 Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
-  if (const auto checked = check(state, *attr, QpQueues::of(*attr)); !checked)
-    return checked.failure();
+  QpQueues queues(*attr);
+  if (const auto checked = check(state, *attr, queues); !checked) return checked.failure();
   ModernQpInit modern = to_modern(*attr);
-  queue::look_behind(modern.attr);
+  queues.put_into(modern.attr);
   // libibverbs before release 32 looks into the domain whatever the type.
   if (modern.attr.qp_type != IBV_QPT_XRC_RECV) modern.attr.comp_mask &= ~IBV_QP_INIT_ATTR_XRCD;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
@@ -386,16 +387,20 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
       return entered.failure();
     modern.attr.pd = domain.pd();
   }
-  const EntryRoom room{.key_change_bytes = key_change_bytes(*attr), .extra = extra_of(*attr)};
-  const auto made = create_and_remember(state, modern, attr->qp_type, room, domain.unlocked());
+  EntryRoom room{.key_change_bytes = key_change_bytes(*attr), .extra = extra_of(*attr)};
+  const auto made =
+      create_and_remember(state, modern, queues.ends, attr->qp_type, room, domain.unlocked());
   if (!made) return failed_with(*attr, made.failure());
 
-  ibv_qp *qp = made.value();
-  if (domain) keep_domain(state, domain, qp);
+  ibv_qp *const qp = queue::behind(made.value());
+  if (domain) {
+    keep_domain(state, domain, qp);
+    made.value()->pd = qp->pd;
+  }
   attr->cap = modern.attr.cap;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_INL_RECV) != 0 && attr->max_inl_recv != 0)
     attr->max_inl_recv = granted_inline_receive(state, qp, modern);
-  return as_shown(qp);
+  return made;
 }
 
 Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr) {
@@ -403,7 +408,7 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   // rdma-core's number of a DC initiator, without what it needs beside it there.
   if (attr->qp_type == IBV_QPT_DRIVER)
     return invalid(creating, "qp_type", IBV_QPT_DRIVER, "no such type of queue pair");
-  const QpQueues queues = QpQueues::of(*attr);
+  QpQueues queues(*attr);
   if (queues.srq != nullptr && is_legacy(queues.srq))
     return invalid(creating, "srq", queues.srq->handle,
                    "senders name a queue of XRC, not receivers");
@@ -429,11 +434,11 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
     modern.attr.srq = attr->srq;
     modern.attr.cap = attr->cap;
   }
-  queue::look_behind(modern.attr);
-  const auto made = create_and_remember(*state, modern, attr->qp_type, room);
+  queues.put_into(modern.attr);
+  const auto made = create_and_remember(*state, modern, queues.ends, attr->qp_type, room);
   if (!made) return made;
   attr->cap = modern.attr.cap;
-  return queue::shown(made.value());
+  return made;
 }
 
 void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init_attr &init) {

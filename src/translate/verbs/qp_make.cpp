@@ -70,8 +70,9 @@ ibv_qp *attempt(ContextState &state, ModernQpInit &asked, const EntryRoom &room,
     asked.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
     asked.dv.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED;
   }
-  asked.attr.cap.max_inline_data =
-      std::max(asked.attr.cap.max_inline_data, inline_data_for(type, room.key_change_bytes));
+  if (key_changes)
+    asked.attr.cap.max_inline_data =
+        std::max(asked.attr.cap.max_inline_data, inline_data_for(type, room.key_change_bytes));
   // The engine does not look for the answer of a masked atomic in a completion.
   if (room.by == By::engine && posts_masked_atomics(type)) {
     asked.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
@@ -110,22 +111,20 @@ ibv_qp *make_qp(ContextState &state, ModernQpInit &modern, const EntryRoom &room
 
   // First entries as large as the legacy provider's, as libmlx5 usually counts them; then counted
   // in the lean way, if they have room for everything nevertheless.
-  const auto with_room = [&] {
-    ModernQpInit roomy = modern;
-    roomy.attr.cap.max_inline_data = legacy->inline_data;
-    roomy.attr.cap.max_send_sge = legacy->pieces;
-    return roomy;
+  const ModernQpInit asked = modern;
+  const auto attempt_with_room = [&](Operations counted) {
+    modern.attr.cap.max_inline_data = legacy->inline_data;
+    modern.attr.cap.max_send_sge = legacy->pieces;
+    return attempt(state, modern, room, counted);
   };
-  ModernQpInit roomy = with_room();
   constexpr std::uint32_t room_for_all = 512;
-  ibv_qp *made = attempt(state, roomy, room, Operations::usual);
+  ibv_qp *made = attempt_with_room(Operations::usual);
   if (made == nullptr && errno == EINVAL && legacy->inline_data >= room_for_all &&
-      room.key_change_bytes == 0 && is_lean_possible(modern.attr.qp_type)) {
-    roomy = with_room();
-    made = attempt(state, roomy, room, Operations::lean);
+      room.key_change_bytes == 0 && is_lean_possible(asked.attr.qp_type)) {
+    modern = asked;
+    made = attempt_with_room(Operations::lean);
   }
   if (made != nullptr) {
-    modern = roomy;
     // The engine takes as many requests as were granted, which libmlx5's entries, no smaller,
     // have room for.
     if (room.by == By::engine) {
@@ -136,7 +135,9 @@ ibv_qp *make_qp(ContextState &state, ModernQpInit &modern, const EntryRoom &room
     return made;
   }
   // Too many for entries of that size: with the room that the program asked for.
-  return errno == EINVAL ? attempt(state, modern, room, Operations::usual) : nullptr;
+  if (errno != EINVAL) return nullptr;
+  modern = asked;
+  return attempt(state, modern, room, Operations::usual);
 }
 
 }  // namespace ibvexp::translate

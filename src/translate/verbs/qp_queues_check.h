@@ -11,22 +11,39 @@
 
 namespace ibvexp::translate {
 
-// rdma-core's objects, of which any may be null. The caller's structure keeps the program's: other
-// threads may read the same one.
+// rdma-core's objects, of which any may be null, and what stands before them. The caller's structure
+// keeps the program's: other threads may read the same one.
 struct QpQueues {
+  queue::Ends ends;
   ibv_cq *send_cq, *recv_cq;
   ibv_srq *srq;
 
   template <class Attr>
-  static QpQueues of(const Attr &attr) {
-    return {queue::behind(attr.send_cq), queue::behind(attr.recv_cq), queue::behind(attr.srq)};
+  explicit QpQueues(const Attr &attr)
+      : ends(queue::ends_of(attr)),
+        send_cq(ends.send != nullptr ? ends.send->own.back : attr.send_cq),
+        recv_cq(ends.receive != nullptr ? ends.receive->own.back : attr.recv_cq),
+        srq(ends.shared != nullptr ? ends.shared->own.back : attr.srq) {}
+
+  // What has been converted gets rdma-core's objects. It has no SRQ where none is received from,
+  // and may complete receives where it completes requests.
+  void put_into(ibv_qp_init_attr_ex &modern) {
+    modern.send_cq = send_cq;
+    if (recv_cq != nullptr) {
+      modern.recv_cq = recv_cq;
+    } else if (modern.recv_cq != nullptr) {
+      modern.recv_cq = send_cq;
+      ends.receive = ends.send;
+    }
+    if (modern.srq != nullptr) modern.srq = srq;
+    else ends.shared = nullptr;
   }
 };
 
 // Attr: ibv_exp_qp_init_attr, or the ibv_qp_init_attr of the base verb.
 template <class Attr>
-Result<void> check_queues(EntryId entry, const ibv_context *context, const Attr &attr,
-                          const QpQueues &queues) {
+[[gnu::always_inline]] inline Result<void> check_queues(EntryId entry, const ibv_context *context,
+                                                        const Attr &attr, const QpQueues &queues) {
   const bool target = attr.qp_type == IBV_QPT_XRC_RECV;
   bool scaling = false;
   if constexpr (requires { attr.rx_hash_conf; })

@@ -191,11 +191,11 @@ constexpr std::uint32_t units_of(std::uint32_t type, std::uint32_t pieces) { ret
 
 }  // namespace
 
-void allow_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces) {
+void allow_some_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces) {
   queue.max_umr_pieces = pieces;
   const std::uint32_t blocks = std::min(queue.max_blocks, most_blocks);
   // What refuses data in entries refuses such keys.
-  if (pieces == 0 || blocks <= blocks_before || (queue.refused_flags & IBV_EXP_SEND_INLINE) != 0 ||
+  if (blocks <= blocks_before || (queue.refused_flags & IBV_EXP_SEND_INLINE) != 0 ||
       !translate::opcode_served(IBV_EXP_WR_UMR_FILL))
     return;
   const std::uint32_t units = (blocks - blocks_before) * units_of_block;

@@ -12,7 +12,10 @@ namespace ibvexp::engine {
 
 // Of a queue that is open and knows what else it refuses. pieces: the most that an
 // entry has been granted.
-void allow_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces);
+void allow_some_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces);
+inline void allow_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces) {
+  if (pieces != 0) allow_some_key_changes(queue, state, pieces);
+}
 
 // What was written: the last request, and the first eight bytes of its entry. Null: none.
 struct KeyChanges {
