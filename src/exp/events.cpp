@@ -1,5 +1,4 @@
-#include "exp/events.h"
-
+// Asynchronous events, with the objects that the program knows.
 #include <pthread.h>
 #include <rdma/ib_user_verbs.h>
 #include <unistd.h>
@@ -36,27 +35,37 @@ Names named_by(ibv_event_type type) {
   }
 }
 
-// What the program knows, for what rdma-core names.
-[[gnu::always_inline]] inline void show_object(ibv_context *context, ibv_async_event &event,
-                                               Names what) noexcept {
-  switch (what) {
-    case Names::qp:
-      if (auto *front = queue::before(event.element.qp)) event.element.qp = &front->shown;
-      else if (find_state(context) != nullptr) translate::show_xrc_receiver(event);
-      break;
-    case Names::cq:
-      if (auto *front = queue::before(event.element.cq)) {
-        queue::count_event(*front, event.element.cq, queue::Event::asynchronous);
-        event.element.cq = &front->shown;
-      }
-      break;
-    case Names::srq:
-      if (auto *front = queue::before(event.element.srq)) event.element.srq = front->own.held;
-      else if (ContextState *state = find_state(context)) translate::show_srq(*state, event);
-      break;
-    case Names::wq:
-    case Names::port: break;
+[[gnu::noinline]] bool show_cq(ibv_async_event &event) noexcept {
+  queue::CqFront *const front = queue::before(event.element.cq);
+  if (front == nullptr) return false;
+  queue::count_event(*front, event.element.cq, queue::Event::asynchronous);
+  event.element.cq = &front->shown;
+  return true;
+}
+
+// The program's object for rdma-core's, which has a front. False: it has none.
+[[gnu::always_inline]] inline bool show_front(ibv_async_event &event, Names what) noexcept {
+  if (what == Names::qp) {
+    if (auto *front = queue::before(event.element.qp)) {
+      event.element.qp = &front->shown;
+      return true;
+    }
+  } else if (what == Names::srq) {
+    if (auto *front = queue::before(event.element.srq)) {
+      event.element.srq = front->own.held;
+      return true;
+    }
   }
+  return what == Names::cq && show_cq(event);
+}
+
+// What the program knows, for what rdma-core names.
+void show_object(ibv_context *context, ibv_async_event &event, Names what) noexcept {
+  if (show_front(event, what)) return;
+  ContextState *const state = find_state(context);
+  if (state == nullptr) return;
+  if (what == Names::qp) translate::show_xrc_receiver(event);
+  else if (what == Names::srq) translate::show_srq(*state, event);
 }
 
 // Of the program's object, counted before rdma-core's is: a destroy may wait for that, and frees
@@ -78,71 +87,91 @@ void acknowledge(Object &back, std::uint32_t Object::*completed) noexcept {
   return error;
 }
 
-// An event that the kernel has in the context's file.
-[[gnu::always_inline]] inline int take_event(ibv_context *context, ibv_async_event *event) {
+// Of what has no front, or of the device.
+[[gnu::noinline]] int take_other(ibv_context *context, ibv_async_event *event) noexcept {
   // What the provider does with an event: rdma-core keeps it where programs of old find it.
   using Provider = void (*)(ibv_context *, ibv_async_event *);
   const auto provider =
       reinterpret_cast<Provider>(reinterpret_cast<void (*)()>(context->ops._compat_async_event));
-  if (provider == nullptr) [[unlikely]]
+  provider(context, event);
+  show_object(context, *event, named_by(event->event_type));
+  return 0;
+}
+
+// An event that the kernel has in the context's file.
+[[gnu::always_inline]] inline int take_event(ibv_context *context, ibv_async_event *event) {
+  if (context->ops._compat_async_event == nullptr) [[unlikely]]
     return get_of_rdma_core(context, event);
   // Read here as in rdma-core, which would look at the type once more.
   ib_uverbs_async_event_desc from;
   if (read(context->async_fd, &from, sizeof(from)) != sizeof(from)) return -1;
   event->event_type = static_cast<ibv_event_type>(from.event_type);
   const Names what = named_by(event->event_type);
-  if (what == Names::port) event->element.port_num = static_cast<int>(from.element);
-  else event->element.qp = reinterpret_cast<ibv_qp *>(from.element);
-  provider(context, event);
-  show_object(context, *event, what);
-  return 0;
+  if (what == Names::port) {
+    event->element.port_num = static_cast<int>(from.element);
+    return take_other(context, event);
+  }
+  event->element.qp = reinterpret_cast<ibv_qp *>(from.element);
+  // libmlx5, which is behind all fronts, does nothing with events of objects.
+  return show_front(*event, what) ? 0 : take_other(context, event);
+}
+
+[[gnu::noinline]] int take_event_of_any(ibv_context *context, ibv_async_event *event) {
+  if (ContextState *const state = find_state(context))
+    return translate::next_event(*state, *event, take_event);
+  return take_event(context, event);
+}
+
+void acknowledge(queue::SrqFront &front) noexcept {
+  count(front.shown.events_completed);
+  acknowledge(*front.own.back, &ibv_srq::events_completed);
+}
+
+// Of what has no front.
+[[gnu::noinline]] void acknowledge_other(const ibv_async_event &event, Names what) noexcept {
+  ibv_async_event behind = event;
+  if (what == Names::srq && translate::is_legacy(event.element.srq)) {
+    auto &legacy = *reinterpret_cast<ibv_srq_legacy *>(event.element.srq);
+    count(legacy.events_completed);
+    behind.element.srq = static_cast<ibv_srq *>(legacy.ibv_srq);
+    if (auto *front = queue::front_of(behind.element.srq)) return acknowledge(*front);
+  }
+  if (what == Names::port && translate::is_of_target(event))
+    return translate::acknowledge_target(event);
+  real().ibv_ack_async_event(&behind);
 }
 
 }  // namespace
 
-int get_async_event(ibv_context *context, ibv_async_event *event) {
+}  // namespace ibvexp
+
+using namespace ibvexp;
+
+#define IBVEXP_INTERPOSED extern "C" [[gnu::visibility("default")]]
+
+// A point of cancellation.
+IBVEXP_INTERPOSED int ibv_get_async_event(ibv_context *context, ibv_async_event *event) {
   if (switched_on(Beyond::key_violations)) [[unlikely]]
-    if (ContextState *const state = find_state(context))
-      return translate::next_event(*state, *event, take_event);
+    return take_event_of_any(context, event);
   return take_event(context, event);
 }
 
-void ack_async_event(ibv_async_event *event) noexcept {
-  switch (named_by(event->event_type)) {
-    case Names::qp:
-      if (auto *front = queue::front_of(event->element.qp)) {
-        count(front->shown.events_completed);
-        return acknowledge(*front->own.back, &ibv_qp::events_completed);
-      }
-      break;
-    case Names::cq:
-      if (auto *front = queue::front_of(event->element.cq)) {
-        count(front->shown.async_events_completed);
-        ibv_cq *const beside = queue::take_events(*front, 1, queue::Event::asynchronous).second;
-        return acknowledge(beside != nullptr ? *beside : *front->own.back,
-                           &ibv_cq::async_events_completed);
-      }
-      break;
-    case Names::srq:
-      if (auto *front = queue::front_of(event->element.srq)) {
-        count(front->shown.events_completed);
-        return acknowledge(*front->own.back, &ibv_srq::events_completed);
-      }
-      if (translate::is_legacy(event->element.srq)) {
-        auto &legacy = *reinterpret_cast<ibv_srq_legacy *>(event->element.srq);
-        count(legacy.events_completed);
-        ibv_async_event behind = *event;
-        behind.element.srq = static_cast<ibv_srq *>(legacy.ibv_srq);
-        return ack_async_event(&behind);
-      }
-      break;
-    case Names::port:
-      if (translate::is_of_target(*event)) [[unlikely]]
-        return translate::acknowledge_target(*event);
-      break;
-    case Names::wq: break;
+IBVEXP_INTERPOSED void ibv_ack_async_event(ibv_async_event *event) {
+  const Names what = named_by(event->event_type);
+  if (what == Names::qp) {
+    if (auto *front = queue::front_of(event->element.qp)) {
+      count(front->shown.events_completed);
+      return acknowledge(*front->own.back, &ibv_qp::events_completed);
+    }
+  } else if (what == Names::srq) {
+    if (auto *front = queue::front_of(event->element.srq)) return acknowledge(*front);
+  } else if (what == Names::cq) {
+    if (auto *front = queue::front_of(event->element.cq)) {
+      count(front->shown.async_events_completed);
+      ibv_cq *const beside = queue::take_events(*front, 1, queue::Event::asynchronous).second;
+      return acknowledge(beside != nullptr ? *beside : *front->own.back,
+                         &ibv_cq::async_events_completed);
+    }
   }
-  real().ibv_ack_async_event(event);
+  acknowledge_other(*event, what);
 }
-
-}  // namespace ibvexp

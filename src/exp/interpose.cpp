@@ -18,7 +18,6 @@
 #include "exp/attachment.h"
 #include "exp/boundary.h"
 #include "exp/caller.h"
-#include "exp/events.h"
 #include "trace/tally.h"
 #include "trace/trace_live.h"
 #include "translate/queue/beside.h"
@@ -366,12 +365,6 @@ IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) {
   return on_behind("ibv_destroy_srq", srq,
                    [](ibv_srq *back) { return translate::destroy_srq(back); });
 }
-
-IBVEXP_INTERPOSED int ibv_get_async_event(ibv_context *context, ibv_async_event *event) {
-  return get_async_event(context, event);
-}
-
-IBVEXP_INTERPOSED void ibv_ack_async_event(ibv_async_event *event) { ack_async_event(event); }
 
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
   if (mr == nullptr) return missing("ibv_dereg_mr", "the region");

@@ -40,7 +40,7 @@ LIMITS = {**TARGETS, ("create", "cq"): 1.64, ("create", "srq"): 1.55, ("create",
           ("destroy", "qp"): 1.46, ("modify", "init"): 1.37, ("modify", "rtr"): 1.45,
           ("modify", "rts"): 1.53, ("modify", "reset"): 1.6}
 # The same for other verbs.
-CALL_LIMITS = {"get-async": 1.57, "ack-async": 1.25, "create-table": 1.95, "close-xrcd": 2.8,
+CALL_LIMITS = {"get-async": 1.25, "ack-async": 1.15, "create-table": 1.95, "close-xrcd": 2.8,
                "open-xrcqp": 2.0, "destroy-xrcsrq": 1.88, "copy-dm": 2.25, "free-dm": 1.95,
                "destroy-table": 1.83, "destroy-flow": 1.81, "destroy-wq": 2.05, "query-qp": 1.25}
 WITH_USER_INDEX = ("qp", "dci", "dct", "wq")
