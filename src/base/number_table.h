@@ -24,11 +24,16 @@ class AnyNumberTable {
     return leaf->at(number & 0xff);
   }
 
+  // Where the object of a number stands, or will stand; null: it has no place yet.
+  std::atomic<void *> *place(std::uint32_t number) noexcept {
+    Leaf *const leaf = root_.at(number >> 16 & 0xff)->at(number >> 8 & 0xff);
+    return leaf != &no_leaf ? &leaf->children[number & 0xff] : nullptr;
+  }
+
   // Calls that change the table are serialised by the owner. Throws bad_alloc.
   void set(std::uint32_t number, void *object) {
-    Leaf *const leaf = root_.at(number >> 16 & 0xff)->at(number >> 8 & 0xff);
-    if (leaf != &no_leaf) [[likely]]
-      leaf->put(number & 0xff, object);
+    if (std::atomic<void *> *const at = place(number)) [[likely]]
+      at->store(object, std::memory_order_release);
     else if (object != nullptr) add(number, object);
   }
 
@@ -67,7 +72,20 @@ class AnyNumberTable {
 template <class T>
 class NumberTable {
  public:
+  // A place of the table. It stays.
+  class Place {
+   public:
+    explicit Place(std::atomic<void *> *at) : at_(at) {}
+    explicit operator bool() const { return at_ != nullptr; }
+    T *get() const { return static_cast<T *>(at_->load(std::memory_order_acquire)); }
+    void set(T *object) const { at_->store(object, std::memory_order_release); }
+
+   private:
+    std::atomic<void *> *at_;
+  };
+
   T *find(std::uint32_t number) const noexcept { return static_cast<T *>(table_.find(number)); }
+  Place place(std::uint32_t number) noexcept { return Place(table_.place(number)); }
   void set(std::uint32_t number, T *object) { table_.set(number, object); }
 
  private:

@@ -108,7 +108,7 @@ ContextState *state_of(const Front *front, ibv_context *context) noexcept {
   return front != nullptr ? ibvexp::attached(context) : find_state(context);
 }
 
-// Hands the object behind to a verb, and the state of its context if it is wanted.
+// Hands the object behind to a verb, with the state of its context and the front if they are wanted.
 template <class Object, class Serve>
 int on_behind(const char *verb, Object *object, Serve serve) {
   const Uncancelled whole;
@@ -116,7 +116,7 @@ int on_behind(const char *verb, Object *object, Serve serve) {
   Object *const back = front != nullptr ? front->own.back : object;
   if (back == nullptr) return gone(verb);
   if constexpr (requires { serve(back); }) return serve(back);
-  else return serve(state_of(front, back->context), back);
+  else return serve(state_of(front, back->context), front, back);
 }
 
 // Options are read, and log complaints about them come, before anything else.
@@ -226,8 +226,8 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_qp(ibv_qp *qp) {
-  return on_behind("ibv_destroy_qp", qp, [](ContextState *state, ibv_qp *back) {
-    return translate::destroy_qp(state, back);
+  return on_behind("ibv_destroy_qp", qp, [](ContextState *state, auto *front, ibv_qp *back) {
+    return translate::destroy_qp(state, front, back);
   });
 }
 
@@ -258,8 +258,8 @@ IBVEXP_INTERPOSED ibv_cq *ibv_create_cq(ibv_context *context, int cqe, void *cq_
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
-  return on_behind("ibv_destroy_cq", cq, [](ContextState *state, ibv_cq *back) {
-    return translate::destroy_cq(state, back);
+  return on_behind("ibv_destroy_cq", cq, [](ContextState *state, auto *front, ibv_cq *back) {
+    return translate::destroy_cq(state, front, back);
   });
 }
 
@@ -362,8 +362,9 @@ IBVEXP_INTERPOSED int ibv_query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) {
-  return on_behind("ibv_destroy_srq", srq,
-                   [](ibv_srq *back) { return translate::destroy_srq(back); });
+  return on_behind("ibv_destroy_srq", srq, [](ContextState *state, auto *front, ibv_srq *back) {
+    return translate::destroy_srq(state, front, back);
+  });
 }
 
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {

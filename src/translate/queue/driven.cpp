@@ -130,10 +130,11 @@ void clean(Endpoint &of) {
 // With the driver's mutex. libmlx5 gives a number out again before we know that it is
 // free: what is left of its former bearer has to be gone before anything completes under
 // it.
-void enter(Driver &driver, Endpoint &endpoint) {
-  Endpoint *const former = driver.endpoints.find(endpoint.user_index());
-  if (former != nullptr) clean(*former);
-  driver.endpoints.set(endpoint.user_index(), &endpoint);
+[[gnu::always_inline]] inline void enter(Driver &driver, Endpoint &endpoint) {
+  const auto place = driver.endpoints.place(endpoint.user_index());
+  if (!place) return driver.endpoints.set(endpoint.user_index(), &endpoint);
+  if (Endpoint *const former = place.get()) clean(*former);
+  place.set(&endpoint);
 }
 
 // With the driver's mutex. From here on completions of those queues find it; any may be null.
@@ -149,10 +150,11 @@ void enter(Driver &driver, Endpoint &endpoint) {
 
 void forget(Driver &driver, Endpoint &endpoint) {
   const MutexGuard guard(driver.mutex);
+  const auto place = driver.endpoints.place(endpoint.user_index());
   // Otherwise the number has been given out again, and the queues are clean.
-  if (driver.endpoints.find(endpoint.user_index()) != &endpoint) return;
+  if (!place || place.get() != &endpoint) return;
   clean(endpoint);
-  driver.endpoints.set(endpoint.user_index(), nullptr);
+  place.set(nullptr);
 }
 
 Driver &driver_of(ibv_context *context) { return *attached(context)->driver; }
@@ -561,7 +563,7 @@ void let_go(ContextState &state, const ibv_qp *guest) noexcept {
 }
 
 void let_go(CqFront &front) noexcept {
-  change_ring(front, nullptr, 0);
+  if (front.own.ring != nullptr) change_ring(front, nullptr, 0);
   delete front.own.engine;
   delete front.own.released;
   delete front.own.beside;

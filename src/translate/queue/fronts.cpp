@@ -111,18 +111,18 @@ ibv_cq *create_native(ContextState &state, int cqe, void *cq_context, ibv_comp_c
 
 int destroy_with_state(ContextState *state, ibv_cq *cq) noexcept {
   CqState *const known = find_cq(state, cq);
+  if (known == nullptr) [[likely]]
+    return real().ibv_destroy_cq(cq);
   const std::uint32_t handle = cq->handle;
-  if (known != nullptr) {
+  {
     // Out of the table first: the handle may be given out again at once.
     const MutexGuard guard(state->mutex);
     state->cqs.set(handle, nullptr);
   }
   const int result = real().ibv_destroy_cq(cq);
-  if (known != nullptr) {
-    const MutexGuard guard(state->mutex);
-    if (result == 0) state->cq_pool.give_back(*known);
-    else state->cqs.set(handle, known);
-  }
+  const MutexGuard guard(state->mutex);
+  if (result == 0) state->cq_pool.give_back(*known);
+  else state->cqs.set(handle, known);
   return result;
 }
 

@@ -378,21 +378,29 @@ int resize_cq(ibv_cq *cq, int cqe) {
   return result;
 }
 
-int destroy_cq(ContextState *state, ibv_cq *cq) {
+namespace {
+
+// Where resource domains are used.
+[[gnu::noinline]] int destroy_in_domain(ContextState &state, ibv_cq *cq) {
+  DomainUse domain(state);
+  domain.take(cq);
+  const int result = queue::destroy_with_state(&state, cq);
+  if (result != 0 && domain) domain.keep(cq);
+  return result;
+}
+
+}  // namespace
+
+int destroy_cq(ContextState *state, queue::CqFront *front, ibv_cq *cq) {
   if (state != nullptr && has_targets_by_command(*state, cq)) return EBUSY;
-  queue::CqFront *const front = queue::before(cq);
   if (front != nullptr && front->own.beside != nullptr)
     if (const int error = queue::destroy_beside(*front); error != 0) return error;
-  std::optional<DomainUse> domain;
-  if (state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed))
-    domain.emplace(*state).take(cq);
-  const bool settles = front != nullptr && front->own.back == cq;
+  // Without a channel it has reported no completion that somebody may still acknowledge.
+  const bool settles = front != nullptr && front->own.back == cq && cq->channel != nullptr;
   if (settles) queue::settle_events(*front);
-  // Most queues have no state.
-  const int result = find_cq(state, cq) == nullptr ? real().ibv_destroy_cq(cq)
-                                                   : queue::destroy_with_state(state, cq);
+  const bool shares = state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed);
+  const int result = shares ? destroy_in_domain(*state, cq) : queue::destroy_with_state(state, cq);
   if (settles && result != 0) queue::unsettle_events(*front);
-  if (result != 0 && domain && *domain) domain->keep(cq);
   if (result == 0) queue::remove(front);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <infiniband/verbs_exp.h>
 
 #include "base/result.h"
+#include "translate/queue/front.h"
 #include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
@@ -27,7 +28,10 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
 int resize_cq(ibv_cq *cq, int cqe);
 
 // Returns what ibv_destroy_cq() returns. state is null for a context that cannot
-// be attached.
-int destroy_cq(ContextState *state, ibv_cq *cq);
+// be attached; front: what stands before it.
+int destroy_cq(ContextState *state, queue::CqFront *front, ibv_cq *cq);
+inline int destroy_cq(ContextState *state, ibv_cq *cq) {
+  return destroy_cq(state, queue::before(cq), cq);
+}
 
 }  // namespace ibvexp::translate

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "base/keep_errno.h"
@@ -449,37 +448,47 @@ void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init
   attr.cap = init.cap;
 }
 
-int destroy_qp(ContextState *state, ibv_qp *qp) {
-  const Known of = known_of(state, qp);
+namespace {
+
+// Of which verbs keep more than its front has.
+[[gnu::noinline]] int destroy_kept(ContextState &state, QpState *entry, ibv_qp *qp) {
   // Out of the table first: the number may be given out again at once.
-  QpState *const entry = of.state();
   const std::uint32_t number = qp->qp_num;
   if (entry != nullptr) {
-    const MutexGuard guard(state->mutex);
-    state->qps.set(number, nullptr);
-    if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr)
+    const MutexGuard guard(state.mutex);
+    state.qps.set(number, nullptr);
+    if (CqState *cq = entry->raw ? find_cq(&state, entry->recv_cq) : nullptr)
       cq->remove_raw(queue::shown(qp));
   }
-  std::optional<DomainUse> domain;
-  if (state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed)) {
-    domain.emplace(*state).take(qp);
-    // rdma-core has to see what it was created with.
-    if (*domain && domain->pd() != nullptr) qp->pd = domain->pd();
-  }
+  DomainUse domain(state);
+  domain.take(qp);
+  // rdma-core has to see what it was created with.
+  if (domain && domain.pd() != nullptr) qp->pd = domain.pd();
   const int result = real().ibv_destroy_qp(qp);
-  if (result != 0 && domain && *domain) keep_domain(*state, *domain, qp);
+  if (result != 0 && domain) keep_domain(state, domain, qp);
   if (entry != nullptr) {
-    const MutexGuard guard(state->mutex);
+    const MutexGuard guard(state.mutex);
     if (result == 0) {
-      state->qp_pool.give_back(*entry);
+      state.qp_pool.give_back(*entry);
     } else {
-      state->qps.set(number, entry);
-      if (CqState *cq = entry->raw ? find_cq(state, entry->recv_cq) : nullptr)
+      state.qps.set(number, entry);
+      if (CqState *cq = entry->raw ? find_cq(&state, entry->recv_cq) : nullptr)
         cq->add_raw(queue::shown(qp));
     }
   }
+  return result;
+}
+
+}  // namespace
+
+int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
+  const Known of{front, front != nullptr ? front->own.known : find_qp(state, qp)};
+  QpState *const entry = of.state();
+  const bool shares = state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed);
+  const int result =
+      entry != nullptr || shares ? destroy_kept(*state, entry, qp) : real().ibv_destroy_qp(qp);
   if (result == 0) {
-    if (of.front != nullptr) queue::remove(of.front);
+    if (front != nullptr) queue::remove(front);
     else if (state != nullptr) queue::let_go(*state, qp);
   }
   return result;

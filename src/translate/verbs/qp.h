@@ -25,7 +25,10 @@ int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask);
 // rdma-core's queue has. qp: rdma-core's.
 void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init_attr &init);
 
-// Returns what ibv_destroy_qp() returns.
-int destroy_qp(ContextState *state, ibv_qp *qp);
+// Returns what ibv_destroy_qp() returns. front: what stands before it.
+int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp);
+inline int destroy_qp(ContextState *state, ibv_qp *qp) {
+  return destroy_qp(state, queue::before(qp), qp);
+}
 
 }  // namespace ibvexp::translate

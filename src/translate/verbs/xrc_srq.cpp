@@ -24,12 +24,12 @@ constexpr EntryId creating = EntryId::ibv_create_xrc_srq;
 static_assert(sizeof(ibv_srq_legacy) == sizeof(ibv_srq) + 48);  // 176 on x86-64
 static_assert(offsetof(ibv_srq_legacy, handle) == offsetof(ibv_srq, handle));
 
-int destroy_real(ibv_srq *srq) {
-  queue::SrqFront *const front = queue::before(srq);
+int destroy_with_front(queue::SrqFront *front, ibv_srq *srq) {
   const int error = real().ibv_destroy_srq(srq);
   if (error == 0) queue::remove(front);
   return error;
 }
+int destroy_real(ibv_srq *srq) { return destroy_with_front(queue::before(srq), srq); }
 
 // rdma-core's queue.
 ibv_srq *behind(ibv_srq *srq) {
@@ -151,11 +151,10 @@ int query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
   return real().ibv_query_srq(is_legacy(srq) ? behind(srq) : srq, attr);
 }
 
-int destroy_srq(ibv_srq *srq) {
-  ContextState *state = find_state(srq->context);
+int destroy_srq(ContextState *state, queue::SrqFront *front, ibv_srq *srq) {
   if (state == nullptr || !is_legacy(srq)) {
     if (state != nullptr && has_targets_by_command(*state, srq)) return EBUSY;
-    return destroy_real(srq);
+    return destroy_with_front(front, srq);
   }
   LegacySrq *const gone = state->legacy_srqs.claim(srq);
   if (gone == nullptr) {

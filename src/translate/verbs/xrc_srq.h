@@ -6,6 +6,7 @@
 #include <infiniband/ofa_verbs.h>
 
 #include "base/result.h"
+#include "translate/queue/front.h"
 #include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
@@ -18,7 +19,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
 // What the base verbs of these names return.
 int modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int mask);
 int query_srq(ibv_srq *srq, ibv_srq_attr *attr);
-int destroy_srq(ibv_srq *srq);
+int destroy_srq(ContextState *state, queue::SrqFront *front, ibv_srq *srq);
 
 // An event of a shared receive queue without a front names rdma-core's: what the program knows
 // instead.
