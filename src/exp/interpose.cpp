@@ -90,12 +90,6 @@ auto made(const char *verb, Make make) noexcept -> decltype(make().value()) {
   return nullptr;
 }
 
-// A verb called with an object that was destroyed.
-int gone(const char *verb) noexcept {
-  log(LogLevel::warn, "%s: the object is destroyed", verb);
-  return errno = EINVAL;
-}
-
 // A base verb called without what it takes.
 int missing(const char *verb, const char *what) noexcept {
   log(LogLevel::warn, "%s: %s must not be null", verb, what);
@@ -114,7 +108,7 @@ int on_behind(const char *verb, Object *object, Serve serve) {
   const Uncancelled whole;
   auto *const front = queue::front_of(object);
   Object *const back = front != nullptr ? front->own.back : object;
-  if (back == nullptr) return gone(verb);
+  if (back == nullptr) return queue::gone(verb);
   if constexpr (requires { serve(back); }) return serve(back);
   else return serve(state_of(front, back->context), front, back);
 }
@@ -195,12 +189,7 @@ IBVEXP_INTERPOSED ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *attr) {
 
 // The requests of a queue pair are counted, and a reset takes them away.
 IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask) {
-  const Uncancelled whole;
-  queue::QpFront *const front = queue::front_of(qp);
-  if (front == nullptr) return translate::modify_base_qp(qp, attr, attr_mask);
-  if (front->own.back == nullptr) [[unlikely]]
-    return gone("ibv_modify_qp");
-  return translate::modify_base_qp(*front, attr, attr_mask);
+  return translate::modify_base_qp(qp, attr, attr_mask);
 }
 
 IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
@@ -212,7 +201,7 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
   if (state != nullptr && state->is_legacy.load(std::memory_order_relaxed))
     attr_mask &= IBV_QP_RATE_LIMIT - 1;
   if (front == nullptr) return real().ibv_query_qp(qp, attr, attr_mask, init);
-  if (front->own.back == nullptr) return gone("ibv_query_qp");
+  if (front->own.back == nullptr) return queue::gone("ibv_query_qp");
   const int error = real().ibv_query_qp(front->own.back, attr, attr_mask, init);
   if (error != 0) return error;
   queue::refresh(*front);
@@ -328,7 +317,7 @@ IBVEXP_INTERPOSED void ibv_ack_cq_events(ibv_cq *cq, unsigned count) {
   queue::CqFront *const front = queue::front_of(cq);
   if (front == nullptr) return real().ibv_ack_cq_events(cq, count);
   if (!queue::acknowledge(*front, count)) [[unlikely]]
-    gone("ibv_ack_cq_events");
+    queue::gone("ibv_ack_cq_events");
 }
 
 IBVEXP_INTERPOSED ibv_srq *ibv_create_srq(ibv_pd *pd, ibv_srq_init_attr *attr) {

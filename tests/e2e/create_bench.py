@@ -37,8 +37,8 @@ TARGETS = {("create", "cq"): 1.5, ("create", "srq"): 1.5, ("create", "qp"): 1.5,
            ("modify", "reset"): 1.15, ("query", "device"): 2.0}
 LIMITS = {**TARGETS, ("create", "cq"): 1.64, ("create", "srq"): 1.55, ("create", "qp"): 1.96,
           ("create", "mr"): 1.38, ("destroy", "cq"): 1.5, ("destroy", "srq"): 1.35,
-          ("destroy", "qp"): 1.4, ("modify", "init"): 1.37, ("modify", "rtr"): 1.45,
-          ("modify", "rts"): 1.53, ("modify", "reset"): 1.6}
+          ("destroy", "qp"): 1.4, ("modify", "init"): 1.37, ("modify", "rtr"): 1.39,
+          ("modify", "rts"): 1.43, ("modify", "reset"): 1.58}
 # The same for other verbs.
 CALL_LIMITS = {"get-async": 1.25, "ack-async": 1.15, "create-table": 1.95, "close-xrcd": 2.8,
                "open-xrcqp": 2.0, "destroy-xrcsrq": 1.88, "copy-dm": 2.25, "free-dm": 1.95,

@@ -480,9 +480,7 @@ void correct(const CqFront &front, mlx5dv_cq &facts) noexcept {
   facts.cqe_cnt = static_cast<std::uint32_t>(front.shown.cqe) + 1;
 }
 
-namespace {
-
-[[gnu::noinline]] void reset(const QpFront &front) {
+void reset(const QpFront &front) noexcept {
   Endpoint &endpoint = *front.own.engine;
   clean(endpoint);
   {
@@ -498,24 +496,11 @@ namespace {
 }
 
 // libmlx5 has just written the record of a raw packet QP from its own count.
-[[gnu::noinline]] void ring_again(const QpFront &front) {
+void ring_again(const QpFront &front) noexcept {
   Endpoint &endpoint = *front.own.engine;
   if (front.own.receive == nullptr || endpoint.receive.buffer == nullptr) return;
   const Guard guard(endpoint.receive.lock);
   endpoint.receive.ring();
-}
-
-}  // namespace
-
-void follow(QpFront &front, ibv_qp_state to) noexcept {
-  if (!is_driven(&front)) return;
-  Endpoint &endpoint = *front.own.engine;
-  if (to == IBV_QPS_RESET) return reset(front);
-  if (to >= IBV_QPS_RTS) {
-    if (front.own.send != nullptr) endpoint.send.select(true);
-  } else if (endpoint.frames) {
-    ring_again(front);
-  }
 }
 
 void follow(ContextState &state, const ibv_qp *guest, ibv_qp_state to) noexcept {

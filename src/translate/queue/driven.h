@@ -146,7 +146,17 @@ void correct(const CqFront &front, mlx5dv_cq &facts) noexcept;
 
 // After a change of state. guest: may be one.
 void follow(ContextState &state, const ibv_qp *guest, ibv_qp_state to) noexcept;
-void follow(QpFront &front, ibv_qp_state to) noexcept;
+void reset(const QpFront &front) noexcept;
+void ring_again(const QpFront &front) noexcept;  // for the receives that were posted before RTR
+inline void follow(const QpFront &front, ibv_qp_state to) noexcept {
+  if (front.own.engine == nullptr) return;
+  if (to == IBV_QPS_RESET) return reset(front);
+  if (to >= IBV_QPS_RTS) {
+    if (front.own.send != nullptr) front.own.send->select(true);
+  } else if (front.own.engine->frames) {
+    ring_again(front);
+  }
+}
 void follow(WqFront &front, ibv_exp_wq_state to) noexcept;
 
 // The object behind is gone: its unread completions go with it.

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/log.h"
 #include "base/real.h"
 #include "table/options.h"
 #include "translate/queue/driven.h"
@@ -206,6 +207,11 @@ void restart(QpFront &front) noexcept {
     queues.rq.head = queues.rq.tail = 0;
     queues.sq.head = queues.sq.tail = 0;
   });
+}
+
+int gone(const char *verb) noexcept {
+  log(LogLevel::warn, "%s: the object is destroyed", verb);
+  return errno = EINVAL;
 }
 
 void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexcept {

@@ -86,6 +86,9 @@ inline QpNotes *notes_of(ContextState *state, const ibv_qp *qp) noexcept {
 // After a reset: counters that a direct program has moved begin again.
 void restart(QpFront &front) noexcept;
 
+// A base verb called with an object that was destroyed: EINVAL, logged.
+int gone(const char *verb) noexcept;
+
 // Another completion queue, of which these are the facts, takes the place behind a
 // front.
 void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexcept;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/owned.h"
 #include "base/real.h"
+#include "base/uncancelled.h"
 #include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
@@ -564,15 +565,19 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   }
 }
 
+// A reset takes all requests away, without completions.
+[[gnu::noinline]] void reset(Known of) {
+  if (QpState *const state = of.state()) state->builders.forget();
+  if (of.front != nullptr) queue::restart(*of.front);
+}
+
 // After a change of state. In INIT there is nothing new.
-[[gnu::noinline]] void follow(Known of, ibv_qp *qp, ibv_qp_state to) {
+[[gnu::always_inline]] inline void follow(Known of, ibv_qp *qp, ibv_qp_state to) {
+  if (of.front != nullptr) engine::set_relaxed(of.front->shown.state, qp->state);
+  if (to == IBV_QPS_INIT) return;
   if (of.notes != nullptr && of.notes->udp_source != 0) [[unlikely]]
     try_to_spread_packets(of.notes, qp);
-  if (to == IBV_QPS_RESET) {
-    // It takes all requests away, without completions.
-    if (QpState *const state = of.state()) state->builders.forget();
-    if (of.front != nullptr) queue::restart(*of.front);
-  }
+  if (to == IBV_QPS_RESET) reset(of);
   if (of.front != nullptr) return queue::follow(*of.front, to);
   if (ContextState *const context = find_state(qp->context)) queue::follow(*context, qp, to);
 }
@@ -585,9 +590,7 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   if (error != 0) [[unlikely]]
     return error;
   if (initiator && (mask & IBV_QP_PORT) != 0) of.notes->port = attr.port_num;
-  if ((mask & IBV_QP_STATE) == 0) return 0;
-  if (of.front != nullptr) engine::set_relaxed(of.front->shown.state, qp->state);
-  if (attr.qp_state != IBV_QPS_INIT) follow(of, qp, attr.qp_state);
+  if ((mask & IBV_QP_STATE) != 0) follow(of, qp, attr.qp_state);
   return 0;
 }
 
@@ -613,25 +616,35 @@ void complete_address(ibv_qp *qp, ibv_qp_attr &attr) {
   return modify_known(of, qp, *attr, mask);
 }
 
-}  // namespace
-
-int modify_base_qp(queue::QpFront &front, ibv_qp_attr *attr, int mask) {
-  return modify({&front, front.own.known}, front.own.back, attr, mask);
-}
-
-int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
+[[gnu::noinline]] int modify_without_front(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   return modify(known_of(find_state(qp->context), qp), qp, attr, mask);
 }
 
-Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
-  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
-  const Known of = known_of(attached(qp->context), qp);
-  // Members that the base verb has are in the same places.
-  auto *const base = reinterpret_cast<ibv_qp_attr *>(attr);
-  if ((mask & ~common_qp_mask) == 0 && attr->comp_mask == 0) {
-    const KeepErrno keep;
-    return outcome(modify(of, qp, base, static_cast<int>(mask)));
-  }
+}  // namespace
+
+// After the call it reads again what is behind the front, which takes less than to keep it.
+int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
+  const Uncancelled whole;
+  queue::QpFront *const front = queue::front_of(qp);
+  if (front == nullptr) return modify_without_front(qp, attr, mask);
+  if (front->own.back == nullptr) [[unlikely]]
+    return queue::gone("ibv_modify_qp");
+  if (is_initiator(front->own.known, front->own.back) || lacks_port(*attr, mask)) [[unlikely]]
+    return modify_copied({front, front->own.known}, front->own.back, attr, mask);
+  const int error = real().ibv_modify_qp(front->own.back, attr, mask);
+  if (error == 0 && (mask & IBV_QP_STATE) != 0)
+    follow({front, front->own.known}, front->own.back, attr->qp_state);
+  return error;
+}
+
+namespace {
+
+// Members that the base verb has are in the same places.
+ibv_qp_attr *base_of(ibv_exp_qp_attr *attr) { return reinterpret_cast<ibv_qp_attr *>(attr); }
+
+// What the base verb does not have.
+[[gnu::noinline]] Result<void> modify_more(Known of, ibv_qp *qp, ibv_exp_qp_attr *attr,
+                                           std::uint64_t mask) {
   // A bit of comp_mask makes a member valid, the argument asks for it: only the
   // argument is refused for what cannot be done.
   if ((attr->comp_mask & ~std::uint32_t{IBV_EXP_QP_ATTR_RESERVED - 1}) != 0)
@@ -661,7 +674,7 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
     return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
 
   // rdma-core reads what the mask names. The rate is in another place.
-  ibv_qp_attr copy, *modern = base;
+  ibv_qp_attr copy, *modern = base_of(attr);
   if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0) {
     // Linux 7 takes it from other queue pairs as well, and mlx5 does nothing about it.
     if (qp->qp_type != IBV_QPT_RAW_PACKET)
@@ -693,6 +706,17 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
     return outcome(ibv_modify_qp_rate_limit(qp, &limit));
   }
   return {};
+}
+
+}  // namespace
+
+Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
+  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
+  const Known of = known_of(attached(qp->context), qp);
+  if ((mask & ~common_qp_mask) != 0 || attr->comp_mask != 0) [[unlikely]]
+    return modify_more(of, qp, attr, mask);
+  const KeepErrno keep;
+  return outcome(modify(of, qp, base_of(attr), static_cast<int>(mask)));
 }
 
 }  // namespace ibvexp::translate

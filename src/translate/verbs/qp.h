@@ -17,8 +17,7 @@ Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask);
 // ages share). state is null for a context that cannot be attached.
 Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr);
 
-// ibv_modify_qp of what is behind a front, and of any of rdma-core's. Returns what that returns.
-int modify_base_qp(queue::QpFront &front, ibv_qp_attr *attr, int mask);
+// ibv_modify_qp() of what a program holds.
 int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask);
 
 // (legacy <- modern) What ibv_query_qp() says of sizes: what was granted, not what

@@ -360,11 +360,17 @@ int refuse(SendQueue &queue, Wr *wr, Wr **bad) {
   return std::is_same_v<Wr, ibv_exp_send_wr> || is_legacy ? EINVAL : ENOMEM;
 }
 
+struct Posts {
+  PostSend post;
+  PostExpSend post_exp;
+};
 template <Transport transport>
-void select_ready(SendQueue &queue) {
-  queue.post = post_chain<transport, ibv_send_wr>;
-  queue.post_exp = post_chain<transport, ibv_exp_send_wr>;
-}
+constexpr Posts posts{post_chain<transport, ibv_send_wr>, post_chain<transport, ibv_exp_send_wr>};
+// By Transport.
+constexpr Posts when_ready[] = {posts<Transport::rc>,  posts<Transport::uc>,
+                                posts<Transport::ud>,  posts<Transport::raw_packet>,
+                                posts<Transport::xrc>, posts<Transport::dc>};
+constexpr Posts when_not{refuse<ibv_send_wr>, refuse<ibv_exp_send_wr>};
 
 }  // namespace
 
@@ -405,19 +411,9 @@ std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge
 }
 
 void SendQueue::select(bool ready) {
-  if (!ready) {
-    post = refuse<ibv_send_wr>;
-    post_exp = refuse<ibv_exp_send_wr>;
-    return;
-  }
-  switch (transport) {
-    case Transport::rc: return select_ready<Transport::rc>(*this);
-    case Transport::uc: return select_ready<Transport::uc>(*this);
-    case Transport::ud: return select_ready<Transport::ud>(*this);
-    case Transport::raw_packet: return select_ready<Transport::raw_packet>(*this);
-    case Transport::xrc: return select_ready<Transport::xrc>(*this);
-    case Transport::dc: return select_ready<Transport::dc>(*this);
-  }
+  const Posts &now = ready ? when_ready[static_cast<std::size_t>(transport)] : when_not;
+  post = now.post;
+  post_exp = now.post_exp;
 }
 
 }  // namespace ibvexp::engine
