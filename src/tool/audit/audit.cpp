@@ -19,11 +19,11 @@
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/container.h"
 #include "tool/audit/file.h"
-#include "tool/audit/script.h"
 #include "tool/audit/source.h"
 #include "tool/audit/trace_audit.h"
 #include "tool/elf_head.h"
 #include "tool/loaded.h"
+#include "tool/script.h"
 
 namespace ibvexp::audit {
 namespace {
@@ -337,7 +337,7 @@ class Auditor {
   }
 
   void follow_script(const Job &job, std::string_view text, FileReport &report) {
-    const Started started = started_by(job.path, text);
+    const tool::Started started = tool::started_by(job.path, text);
     const bool relative = fs::path(job.path).is_relative();
     for (const fs::path &program : started.programs)
       add(relative ? program.lexically_proximate(fs::current_path()) : program, job.input, true);

@@ -1,4 +1,4 @@
-#include "tool/audit/script.h"
+#include "tool/script.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-namespace ibvexp::audit {
+namespace ibvexp::tool {
 namespace {
 
 namespace fs = std::filesystem;
@@ -372,4 +372,4 @@ Started started_by(const fs::path &script, std::string_view text) {
   return Script(script, text).read();
 }
 
-}  // namespace ibvexp::audit
+}  // namespace ibvexp::tool

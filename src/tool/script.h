@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ibvexp::audit {
+namespace ibvexp::tool {
 
 struct Started {
   std::vector<std::filesystem::path> programs;  // they are there
@@ -18,4 +18,4 @@ struct Started {
 // of it is executed. Scripts of other interpreters start nothing.
 Started started_by(const std::filesystem::path &script, std::string_view text);
 
-}  // namespace ibvexp::audit
+}  // namespace ibvexp::tool
