@@ -73,7 +73,7 @@ std::span<const char> ElfHead::bytes(std::uint64_t offset, std::uint64_t size) c
   return {data_ + offset, size};
 }
 
-std::string ElfHead::text(std::uint64_t offset) const {
+std::string_view ElfHead::text(std::uint64_t offset) const {
   if (offset >= size_) return {};
   return {data_ + offset, strnlen(data_ + offset, size_ - offset)};
 }
@@ -85,7 +85,7 @@ std::uint64_t ElfHead::offset_of(std::uint64_t address) const {
 }
 
 void ElfHead::read_dynamic(std::uint64_t offset, std::uint64_t size) {
-  std::uint64_t strings = 0, strings_size = 0;
+  std::uint64_t strings = 0, strings_size = 0, symbols = 0, gnu_hash = 0;
   std::vector<std::uint64_t> needed;
   std::uint64_t path = 0;
   const auto raw = bytes(offset, size);
@@ -96,11 +96,22 @@ void ElfHead::read_dynamic(std::uint64_t offset, std::uint64_t size) {
     if (d.d_tag == DT_NEEDED) needed.push_back(d.d_un.d_val);
     if (d.d_tag == DT_STRTAB) strings = d.d_un.d_ptr;
     if (d.d_tag == DT_STRSZ) strings_size = d.d_un.d_val;
+    if (d.d_tag == DT_SYMTAB) symbols = d.d_un.d_ptr;
+    if (d.d_tag == DT_GNU_HASH) gnu_hash = d.d_un.d_ptr;
     if (d.d_tag == DT_RPATH || d.d_tag == DT_RUNPATH) path = d.d_un.d_val;
   }
   const std::uint64_t start = offset_of(strings);
   names_ = bytes(start, strings_size);
-  for (const std::uint64_t n : needed) needed_.push_back(text(start + n));
+  for (const std::uint64_t n : needed) needed_.emplace_back(text(start + n));
+  // Symbols that others may look up are the last ones; strings stand behind all.
+  std::uint32_t first_hashed = 0;
+  if (const auto head = bytes(offset_of(gnu_hash), 2 * sizeof(first_hashed));
+      gnu_hash != 0 && !head.empty())
+    std::memcpy(&first_hashed, head.data() + sizeof(first_hashed), sizeof(first_hashed));
+  if (symbols != 0)
+    imports_ = bytes(offset_of(symbols), first_hashed > 1    ? first_hashed * sizeof(Elf64_Sym)
+                                         : strings > symbols ? strings - symbols
+                                                             : 0);
   if (path != 0) run_path_ = text(start + path);
 }
 
@@ -154,6 +165,17 @@ bool ElfHead::needs(std::string_view library) const {
   return std::find(needed_.begin(), needed_.end(), library) != needed_.end();
 }
 
+std::vector<std::string_view> ElfHead::imports() const {
+  std::vector<std::string_view> out;
+  for (std::size_t at = 0; at + sizeof(Elf64_Sym) <= imports_.size(); at += sizeof(Elf64_Sym)) {
+    Elf64_Sym s;
+    std::memcpy(&s, imports_.data() + at, sizeof(s));
+    if (s.st_shndx != SHN_UNDEF || s.st_name == 0 || s.st_name >= names_.size()) continue;
+    out.push_back(text(static_cast<std::uint64_t>(names_.data() - data_) + s.st_name));
+  }
+  return out;
+}
+
 bool ElfHead::has_name_with(std::string_view text) const { return contains(names_, text); }
 
 bool ElfHead::has_constant(std::string_view text) const {
@@ -164,13 +186,6 @@ bool ElfHead::has_constant_with(std::string_view part) const {
   return std::any_of(segments_.begin(), segments_.end(), [&](const Segment &s) {
     return s.constant && contains(bytes(s.offset, s.size), part);
   });
-}
-
-bool names_verbs(const ElfHead &file) {
-  for (const std::string &library : file.needed())
-    for (const std::string_view name : {"libibverbs.so", "librdmacm.so", "libmlx5.so"})
-      if (library.starts_with(name)) return true;
-  return file.has_name_with("ibv_") || file.has_name_with("rdma_");
 }
 
 bool has_own_libibverbs(const ElfHead &program) {

@@ -2,6 +2,7 @@
 // from the mapped file, of which only the pages that are asked for are read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -30,6 +31,8 @@ class ElfHead {
   const std::string &build_id() const { return build_id_; }
 
   bool needs(std::string_view library) const;
+  // Names that the dynamic linker looks up in other files.
+  std::vector<std::string_view> imports() const;
   // Whether a text occurs among the names of symbols and libraries for the dynamic linker.
   bool has_name_with(std::string_view text) const;
   // Whether a whole text, from one null to the next, stands in read-only data, or a part of one.
@@ -41,7 +44,7 @@ class ElfHead {
 
  private:
   std::span<const char> bytes(std::uint64_t offset, std::uint64_t size) const;
-  std::string text(std::uint64_t offset) const;
+  std::string_view text(std::uint64_t offset) const;
   std::uint64_t offset_of(std::uint64_t address) const;
   void read_dynamic(std::uint64_t offset, std::uint64_t size);
   void read_notes(std::uint64_t offset, std::uint64_t size);
@@ -59,13 +62,22 @@ class ElfHead {
   std::vector<Segment> segments_;
   std::string interpreter_, run_path_, build_id_;
   std::vector<std::string> needed_;
-  std::span<const char> names_;
+  std::span<const char> names_, imports_;  // the latter perhaps with others behind them
   std::span<const char> symbols_, symbol_names_;
 };
 
-// Whether a file needs libibverbs, libmlx5 or librdmacm, or has a symbol that begins with ibv_ or
-// rdma_. A file that creates objects of verbs has one or the other. Reads no code.
-bool names_verbs(const ElfHead &file);
+// Whether an ElfHead or an ElfImage needs libibverbs, libmlx5 or librdmacm, or imports a name that
+// begins with ibv_ or rdma_. A file that creates objects of verbs has one or the other; plug-ins may
+// have neither, and call verbs through slots all the same.
+template <class File>
+bool names_verbs(const File &file) {
+  const auto any = [](const auto &names, auto... starts) {
+    return std::ranges::any_of(
+        names, [&](std::string_view name) { return (name.starts_with(starts) || ...); });
+  };
+  return any(file.needed(), "libibverbs.so", "librdmacm.so", "libmlx5.so") ||
+         any(file.imports(), "ibv_", "rdma_");
+}
 
 // A copy of libibverbs that was linked into a program: nothing that is preloaded replaces
 // it. Programs that only quote its texts have none. Reads all constants of a program without

@@ -64,7 +64,7 @@ class Audit {
     if (!known) {
       report_.notes.push_back(std::string(image_.machine()) +
                               " code is not analysed: only names were looked at");
-      private_layouts(names_verbs(image_));
+      private_layouts(tool::names_verbs(image_));
       return;
     }
     dispatch();
@@ -83,7 +83,7 @@ class Audit {
       old = old || s.old_lookup;
       add_site(s);
     }
-    private_layouts(!found.sites.empty() || names_verbs(image_));
+    private_layouts(!found.sites.empty() || tool::names_verbs(image_));
     layouts(found);
     report_.header_release = header_release(found);
     const bool reads_private =

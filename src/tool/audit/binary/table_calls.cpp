@@ -9,6 +9,7 @@
 #include "tool/audit/binary/anchors.h"
 #include "tool/audit/binary/arm64.h"
 #include "tool/audit/binary/recogniser.h"
+#include "tool/elf_head.h"
 
 namespace ibvexp::audit {
 namespace {
@@ -58,7 +59,7 @@ class Search {
     const bool dispatches = std::any_of(workers_.begin(), workers_.end(),
                                         [](const auto &w) { return !w->dispatch().sites.empty(); });
     // Of others, whatever looks like a private structure is none.
-    const bool of_verbs = dispatches || names_verbs(image_);
+    const bool of_verbs = dispatches || tool::names_verbs(image_);
     // Private structures are known as x86-64 has them.
     if (of_verbs && image_.is_x86_64()) evaluate_layouts();
     Dispatch out = merge();
@@ -209,15 +210,6 @@ CodeMap::CodeMap(const ElfImage &i) : image(i), functions(i) {
   image.release_pages();
 }
 
-bool names_verbs(const ElfImage &image) {
-  const auto any = [](const std::vector<std::string> &names, auto &&...starts) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const std::string &n) { return (n.starts_with(starts) || ...); });
-  };
-  return any(image.needed(), "libibverbs.so", "librdmacm.so", "libmlx5.so") ||
-         any(image.imports(), "ibv_", "rdma_");
-}
-
 namespace {
 
 // Whether any code may look up the operation table: a function of the unwind tables, or code that
@@ -248,7 +240,7 @@ bool may_dispatch(const ElfImage &image) {
 }  // namespace
 
 Dispatch find_dispatch(const ElfImage &image) {
-  if (!names_verbs(image) && !may_dispatch(image)) return {};
+  if (!tool::names_verbs(image) && !may_dispatch(image)) return {};
   return Search(image).run();
 }
 

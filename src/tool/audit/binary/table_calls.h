@@ -47,10 +47,6 @@ struct Dispatch {
   std::size_t code_bytes = 0;
 };
 
-// Whether it names the libraries or imports their functions. Plug-ins may do neither,
-// and call verbs through slots all the same.
-bool names_verbs(const ElfImage &image);
-
 // x86-64 only.
 Dispatch find_dispatch(const ElfImage &image);
 
