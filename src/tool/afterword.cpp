@@ -11,15 +11,16 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "tool/audit/audit.h"
-#include "tool/audit/trace_audit.h"
+#include "tool/audited.h"
 #include "tool/doctor.h"
 #include "tool/elf_head.h"
 #include "tool/known.h"
 #include "tool/loaded.h"
 #include "tool/program.h"
+#include "tool/refused.h"
 #include "tool/start/started.h"
 
 namespace fs = std::filesystem;
@@ -105,14 +106,6 @@ std::string missed(const trace::Tally &tally, const RunCommand &command) {
       fmt::join(switches, ", "), command_line(command, {}, std::string(automatic_switches)));
 }
 
-// rdma-core's own and ours have structures of libmlx5, rightly.
-bool is_provider(const fs::path &object) {
-  const std::string name = object.filename().string();
-  for (const std::string_view ours : {"libibverbs", "libmlx5", "librdmacm", "libsofthca"})
-    if (name.starts_with(ours)) return true;
-  return false;
-}
-
 // Of a program that failed: what is known about it and the file that it crashed in, and was
 // not seen to before it started.
 void add_known(const trace::Tally &tally, const RunCommand &command, const fs::path &file,
@@ -140,14 +133,14 @@ std::string environment(const char *name, const char *otherwise) {
 }
 
 // What to change for such a program, where we know.
-std::string way_out(const audit::FileReport &reader) {
+std::string way_out(const fs::path &reader, const std::string &layout) {
   if (environment("IBVEXP_ENGINE", "own") == "native")
     return "with IBVEXP_ENGINE=native there are none: leave it out";
   const std::string had = environment("IBVEXP_LAYOUT", "4.x");
-  if (!reader.layout.empty() && reader.layout != had)
-    return fmt::format("it expects those of {0} and had those of {1}: IBVEXP_LAYOUT={0}",
-                       reader.layout, had);
-  const std::string name = fs::path(reader.path).filename().string();
+  if (!layout.empty() && layout != had)
+    return fmt::format("it expects those of {0} and had those of {1}: IBVEXP_LAYOUT={0}", layout,
+                       had);
+  const std::string name = reader.filename().string();
   if (name.find("uct") != std::string::npos || name.find("ucp") != std::string::npos)
     return "UCX does without in UCX_TLS=rc_verbs,ud_verbs,self,sm";
   return "docs/faq.md has a paragraph on mlx5_hw.h";
@@ -156,15 +149,14 @@ std::string way_out(const audit::FileReport &reader) {
 // Of a crash in code that reads private structures; empty for others.
 std::string cause(const trace::Tally &tally, int wait_status) {
   if (tally.crashed_in[0] == '\0' || is_provider(tally.crashed_in)) return {};
-  audit::Options options;
-  options.paths.emplace_back(tally.crashed_in);
-  const audit::Report report = audit::run(options, [](std::size_t, std::size_t) {});
-  for (const audit::FileReport &file : report.files)
-    for (const audit::Use &use : file.uses)
-      if (use.severity == audit::Severity::layout)
+  const nlohmann::json report = audited({tally.crashed_in}, false);
+  for (const auto &file : report.at("files"))
+    for (const auto &use : file.at("uses"))
+      if (use.at("severity") == name_of(Word::layout))
         return fmt::format(
             "ended by {} in {}, which reads private structures of the legacy libmlx5; {}",
-            strsignal(WTERMSIG(wait_status)), file.path, way_out(file));
+            strsignal(WTERMSIG(wait_status)), tally.crashed_in,
+            way_out(tally.crashed_in, file.value("layout", "")));
   return {};
 }
 
@@ -231,7 +223,7 @@ std::vector<std::string> doubts(const TallyFile &file) {
   std::vector<std::string> out;
   for (std::size_t row = 0; row < trace::row_count; ++row)
     if (const std::uint32_t times = tally.refused[row].load(std::memory_order_relaxed);
-        audit::was_refused(trace::name_of_row(row), times))
+        was_refused(trace::name_of_row(row), times))
       out.push_back(fmt::format("refused: {} ({})", trace::name_of_row(row), often(times)));
   std::ranges::move(lost_programs(file), std::back_inserter(out));
   // One that is about to end is given a second.

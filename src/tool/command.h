@@ -25,7 +25,11 @@ using Action = std::function<int()>;
 // A program and its arguments, byte for byte as they were typed.
 using Words = std::vector<std::string>;
 
-void add_audit(CLI::App &app, Action &action);
+// ibvexp-audit has the one, ibvexp-main all others.
+inline constexpr const char *audit_title =
+    "Find uses of experimental verbs in sources, binaries and traces";
+void add_commands(CLI::App &app, Action &action, const Words &program);
+
 void add_doctor(CLI::App &app, Action &action, const Words &program);
 void add_fabric(CLI::App &app, Action &action);
 void add_matrix(CLI::App &app, Action &action);

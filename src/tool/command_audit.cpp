@@ -36,6 +36,7 @@ struct AuditOptions {
   std::vector<std::string> fail_on;
   std::vector<std::string> run;  // NAME=VALUE
   bool quiet = false;
+  bool plain = false;
 };
 
 // "-" is standard output.
@@ -149,6 +150,10 @@ void add_facts(audit::Report &report, const std::vector<std::string> &facts) {
 int run(AuditOptions &o) {
   if (!o.diff.empty()) return show_difference(o);
   if (o.audit.paths.empty()) throw std::runtime_error("audit: name what to audit");
+  if (o.plain) {
+    write_report("-", audit::as_json(audit::run(o.audit, {})));
+    return exit_ok;
+  }
   const audit::Config config = configure(o);
   for (const std::string &file : {o.json, o.sarif, o.html})
     if (!file.empty() && file != "-") check_writable(file);
@@ -177,9 +182,8 @@ int run(AuditOptions &o) {
 
 }  // namespace
 
-void add_audit(CLI::App &app, Action &action) {
-  CLI::App *sub = app.add_subcommand(
-      "audit", "Find uses of experimental verbs in sources, binaries and traces");
+void add_commands(CLI::App &app, Action &action, const Words &) {
+  CLI::App *sub = app.add_subcommand("audit", audit_title);
   const auto o = std::make_shared<AuditOptions>();
   sub->add_option("PATH", o->audit.paths,
                   "Files and folders: C and C++ sources, build files, ELF "
@@ -222,8 +226,10 @@ void add_audit(CLI::App &app, Action &action) {
   sub->add_option("--color", o->colour, "Colours in the table")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
-  // From ibvexp run: not shown.
+  // From other commands of ibvexp: not shown. The second is as JSON, without configuration,
+  // messages and progress.
   sub->add_option("--run-fact", o->run)->allow_extra_args(false)->group("");
+  sub->add_flag("--plain", o->plain)->group("");
   sub->footer(
       "Exit status: 0; 1 if --fail-on found something; 2 if an input could not be read; 3 if "
       "both.");

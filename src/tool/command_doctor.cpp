@@ -15,8 +15,7 @@
 #include <set>
 #include <system_error>
 
-#include "tool/audit/audit.h"
-#include "tool/audit/verdict.h"
+#include "tool/audited.h"
 #include "tool/child.h"
 #include "tool/command.h"
 #include "tool/doctor.h"
@@ -59,16 +58,17 @@ struct AboutProgram {
 AboutProgram examine_program(const Words &command) {
   const std::string file = find_program(command.front()).string();
   AboutProgram out{file, {}, {}};
-  const audit::Report report = audit::run({.paths = {file}, .exclude = {}, .recursive = true}, {});
+  const nlohmann::json report = audited({file}, true);
   // A script stands for what it starts. Libraries are part of their program.
   std::set<std::string> named;
-  for (const audit::FileReport &f : report.files)
-    if (f.named) named.insert(f.path);
-  for (const audit::Program &p : audit::judge(report)) {
-    if (!named.contains(p.name)) continue;
+  for (const auto &f : report.at("files"))
+    if (f.contains("named")) named.insert(f.at("path"));
+  for (const auto &p : report.at("programs")) {
+    const std::string name = p.at("name");
+    if (!named.contains(name)) continue;
     if (!out.verdict.empty()) out.verdict += "; ";
-    if (p.name != file) out.verdict += fmt::format("it starts {}: ", p.name);
-    out.verdict += p.sentence;
+    if (name != report.at("inputs").at(0)) out.verdict += fmt::format("it starts {}: ", name);
+    out.verdict += p.at("verdict");
   }
   if (out.verdict.empty()) out.verdict = "uses no experimental verbs";
   for (const Known &k : known_about(loaded_with(file), command)) out.known.push_back(k.sentence());

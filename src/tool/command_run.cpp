@@ -15,12 +15,12 @@
 #include "base/nearest.h"
 #include "table/compat.h"
 #include "tool/afterword.h"
-#include "tool/audit/audit.h"
 #include "tool/child.h"
 #include "tool/command.h"
 #include "tool/doctor.h"
 #include "tool/elf_head.h"
 #include "tool/known.h"
+#include "tool/layout.h"
 #include "tool/libraries.h"
 #include "tool/loaded.h"
 #include "tool/program.h"
@@ -97,21 +97,15 @@ void choose_device(const std::string &device, std::vector<fs::path> &libraries) 
   throw std::runtime_error(fmt::format("--device: no device \"{}\"; there are:{}", device, names));
 }
 
-// Programs that look behind their objects expect those of a release: what they or
-// their libraries read shows which. Most programs have nothing of verbs, and are large.
-void choose_layout(const std::string &file) {
+// Programs that look behind their objects expect those of a release.
+void choose_layout(const std::string &file, const std::vector<fs::path> &loaded) {
   if (const char *chosen = std::getenv("IBVEXP_LAYOUT"); chosen != nullptr && *chosen != '\0')
     return;
-  const audit::Report report =
-      audit::run({.paths = {file}, .exclude = {}, .recursive = true, .only_with_names = true},
-                 [](auto, auto) {});
-  for (const audit::FileReport &f : report.files) {
-    if (f.layout.empty()) continue;
-    setenv("IBVEXP_LAYOUT", f.layout.c_str(), 1);
-    fmt::print(stderr, "ibvexp: IBVEXP_LAYOUT={}: {} reads objects of that release\n", f.layout,
-               f.path);
-    return;
-  }
+  const auto reader = find_layout(file, loaded);
+  if (!reader) return;
+  setenv("IBVEXP_LAYOUT", reader->release.c_str(), 1);
+  fmt::print(stderr, "ibvexp: IBVEXP_LAYOUT={}: {} reads objects of that release\n",
+             reader->release, reader->file);
 }
 
 // With what is known about such programs where nothing can be preloaded.
@@ -126,8 +120,8 @@ void check_program(const std::string &file, const Words &command) {
 }
 
 // What programs.def has to be set for such programs.
-void set_for(const std::string &file, const Words &command) {
-  for (const Known &k : known_about(loaded_with(file), command)) {
+void set_for(const std::vector<fs::path> &loaded, const Words &command) {
+  for (const Known &k : known_about(loaded, command)) {
     const std::string setting = k.at("set"), variable = setting.substr(0, setting.find('='));
     if (setting.empty() || std::getenv(variable.c_str()) != nullptr) continue;
     setenv(variable.c_str(), setting.c_str() + std::min(variable.size() + 1, setting.size()), 1);
@@ -265,8 +259,9 @@ int run(const RunOptions &o) {
   libraries.push_back(find_libibverbs_exp());
   choose_device(o.device, libraries);
   libraries.push_back(find_follow());
-  choose_layout(file);
-  set_for(file, o.command);
+  const std::vector<fs::path> loaded = loaded_with(file);
+  choose_layout(file, loaded);
+  set_for(loaded, o.command);
 
   if (!o.report.empty() && o.trace.find('%') != std::string::npos)
     throw std::runtime_error(

@@ -59,6 +59,13 @@ std::vector<fs::path> libraries_of(const fs::path &file) {
   return out;
 }
 
+bool is_provider(const fs::path &library) {
+  const std::string name = library.filename().string();
+  for (const std::string_view ours : {"libibverbs", "libmlx5", "librdmacm", "libsofthca"})
+    if (name.starts_with(ours)) return true;
+  return false;
+}
+
 std::vector<fs::path> loaded_with(const fs::path &program) {
   std::vector<fs::path> out{program};
   if (const char *preloaded = std::getenv("LD_PRELOAD")) {

@@ -1,4 +1,4 @@
-// ibvexp: the command-line tool of libibverbs_exp.
+// ibvexp-main and ibvexp-audit: the command-line tool of libibverbs_exp, but for its launcher.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -48,14 +48,7 @@ int run(int argc, char **argv) {
 
   Action action;
   Words program;
-  add_audit(app, action);
-  add_run(app, action, program);
-  add_doctor(app, action, program);
-  add_fabric(app, action);
-  add_matrix(app, action);
-  add_migrate(app, action, program);
-  add_verify(app, action);
-  add_vm(app, action, program);
+  add_commands(app, action, program);
 
   // CLI11 takes lists in brackets apart and options out of any place, so it never
   // sees these.

@@ -236,8 +236,7 @@ class Auditor {
     }
     if (start.starts_with("\177ELF")) {
       report.kind = FileKind::binary;
-      if (!options_.only_with_names || tool::names_verbs(tool::ElfHead(job.path)))
-        audit_elf(job.path, start, report);
+      audit_elf(job.path, start, report);
       if (options_.recursive) {
         std::vector<std::string> libraries;
         for (const fs::path &library : tool::libraries_of(job.path))

@@ -11,7 +11,6 @@ struct Options {
   std::vector<std::string> paths;
   std::vector<std::string> exclude;  // names of folders that are not entered
   bool recursive = false;            // also the libraries that binaries load
-  bool only_with_names = false;      // of binaries, those that name verbs (names_verbs())
   unsigned threads = 0;              // 0: one per processor
 };
 

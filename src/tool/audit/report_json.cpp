@@ -84,6 +84,7 @@ std::string as_json(const Report &report) {
   OrderedJson files = OrderedJson::array();
   for (const FileReport &f : report.files) {
     OrderedJson file{{"path", f.path}, {"kind", name_of(f.kind)}};
+    if (f.named) file["named"] = true;
     if (!f.error.empty()) file["error"] = f.error;
     if (!f.unjudged.empty()) file["unjudged"] = f.unjudged;
     if (!f.header_release.empty()) file["header"] = f.header_release;

@@ -5,12 +5,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "table/compat.h"
 #include "tool/audit/binary/elf_image.h"
 #include "tool/audit/call_sites.h"
 #include "tool/audit/subjects.h"
 #include "tool/audit/trace_words.h"
 #include "tool/plural.h"
+#include "tool/refused.h"
 
 namespace ibvexp::audit {
 namespace {
@@ -31,14 +31,6 @@ std::string describe(const Json &note, CallSites &sites) {
   }
   if (note.contains("reason")) add(note["reason"]);
   return out;
-}
-
-// Whether a row is a bit of an answer: a bit that is left out refuses nothing.
-bool is_of_answer(std::string_view name) {
-  for (const Feature &f : features)
-    if (f.name == name)
-      return f.kind == Kind::capability || f.owner.starts_with("ibv_exp_device_attr_comp_mask");
-  return false;
 }
 
 // What all processes of a program did with a row.
@@ -64,7 +56,7 @@ Use use_of(const std::string &name, const Sums &sums, CallSites &sites) {
   const Subject *subject = subject_of(name);
   Use use = make_use(subject != nullptr ? *subject : unknown_name(name), Evidence::trace);
   // What happened counts, not what the row says about all requests of that name.
-  use.refused = was_refused(name, sums.refusals);
+  use.refused = tool::was_refused(name, sums.refusals);
   if (sums.refusals == 0) use.severity = Severity::works;
   else if (!use.refused) use.severity = Severity::off;
   else if (use.severity == Severity::works) use.severity = Severity::refused;
@@ -83,10 +75,6 @@ Use use_of(const std::string &name, const Sums &sums, CallSites &sites) {
 }
 
 }  // namespace
-
-bool was_refused(std::string_view row, std::uint64_t refusals) {
-  return refusals != 0 && !is_of_answer(row);
-}
 
 bool looks_like_trace(std::string_view text) {
   const std::string_view start = text.substr(0, 256);

@@ -1,4 +1,4 @@
-// What the launcher hides from the dynamic linker of ibvexp-main.
+// What the launcher hides from the dynamic linker of what it starts.
 #pragma once
 
 #define HIDDEN_PRELOAD "LD_PRELOAD="

@@ -1,8 +1,8 @@
-// The command ibvexp as it is typed: starts ibvexp-main, beside it in a build folder or
-// in LIBEXEC. It is linked statically, without a C library, so that no LD_PRELOAD and
+// The command ibvexp as it is typed: starts ibvexp-main, or ibvexp-audit, beside it in a build
+// folder or in LIBEXEC. It is linked statically, without a C library, so that no LD_PRELOAD and
 // no LD_LIBRARY_PATH of the user keeps it from starting (libvma in LD_PRELOAD does so
 // to programs without RDMA, an old libstdc++ in LD_LIBRARY_PATH to those in C++). What
-// would do the same to ibvexp-main gets another first letter here, which
+// would do the same to these two gets another first letter here, which
 // take_back_environment() replaces.
 #include <asm/unistd.h>
 #include <linux/fcntl.h>
@@ -60,13 +60,19 @@ static void hide(char **environment) {
       **environment = HIDDEN_LETTER;
 }
 
-// Replaces the file name at the end of the path.
-static int name_beside(char *path, unsigned long used, const char *name) {
-  while (used > 0 && path[used - 1] != '/') used--;
-  const unsigned long n = length(name);
-  if (used + n >= PATH_MAX) return 0;
-  for (unsigned long i = 0; i <= n; i++) ((volatile char *)path)[used + i] = name[i];
+// Behind what is there already.
+static int append(char *path, unsigned long *used, const char *text) {
+  const unsigned long n = length(text);
+  if (*used + n >= PATH_MAX) return 0;
+  for (unsigned long i = 0; i <= n; i++) ((volatile char *)path)[*used + i] = text[i];
+  *used += n;
   return 1;
+}
+
+// Replaces the file name at the end of the path.
+static int name_beside(char *path, unsigned long used, const char *folder, const char *name) {
+  while (used > 0 && path[used - 1] != '/') used--;
+  return append(path, &used, folder) && append(path, &used, name);
 }
 
 // The stack as the kernel leaves it: argc, argv, a null, the environment.
@@ -82,12 +88,16 @@ __attribute__((noreturn, used)) void launch(long *stack) {
   }
   hide(environment);
   if (stack[0] > 0) argv[0] = self;  // where own_path() finds it
+  const int audits = stack[0] > 1 && begins_with(argv[1], "audit") && argv[1][5] == '\0';
+  const char *name = audits ? "ibvexp-audit" : "ibvexp-main";
   for (int i = 0; i < 2; i++) {
     for (long j = 0; j < n; j++) ((volatile char *)program)[j] = self[j];
-    if (name_beside(program, (unsigned long)n, i == 0 ? "ibvexp-main" : MAIN_FROM_BIN))
+    if (name_beside(program, (unsigned long)n, i == 0 ? "" : LIBEXEC_FROM_BIN "/", name))
       system_call(__NR_execve, (long)program, (long)argv, (long)environment, 0);
   }
-  say("ibvexp: ibvexp-main is neither beside ibvexp nor in " MAIN_FROM_BIN "\n");
+  say("ibvexp: ");
+  say(name);
+  say(" is neither beside ibvexp nor in " LIBEXEC_FROM_BIN "\n");
   system_call(__NR_exit_group, 2, 0, 0, 0);
   __builtin_unreachable();
 }
