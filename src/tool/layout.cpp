@@ -1,8 +1,10 @@
 #include "tool/layout.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tool/audited.h"
@@ -14,6 +16,39 @@ namespace fs = std::filesystem;
 namespace ibvexp::tool {
 
 namespace {
+
+constexpr const char *no_release = "none";
+
+// A line for each build ID. A cache that cannot be written is none.
+class Answers {
+ public:
+  Answers() {
+    const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+    if (cache != nullptr && *cache == '/') file_ = cache;
+    else if (home != nullptr) file_ = fs::path(home) / ".cache";
+    if (!file_.empty()) file_ /= "libibverbs_exp/layouts-" IBVEXP_VERSION;
+    std::ifstream text(file_);
+    for (std::string id, release; text >> id >> release;)
+      if (release == no_release || release == "3.x" || release == "4.x") known_[id] = release;
+  }
+
+  // Empty if there is none.
+  std::string of(const ElfHead &file) const {
+    const auto found = known_.find(file.build_id());
+    return found == known_.end() ? std::string() : found->second;
+  }
+
+  void add(const ElfHead &file, const std::string &release) const {
+    if (file_.empty() || file.build_id().empty()) return;
+    std::error_code ignored;
+    fs::create_directories(file_.parent_path(), ignored);
+    std::ofstream(file_, std::ios::app) << file.build_id() + " " + release + "\n";
+  }
+
+ private:
+  fs::path file_;
+  std::map<std::string, std::string> known_;
+};
 
 // The programs behind a script, and behind scripts that it starts. Of another program none.
 std::vector<fs::path> started_by_script(const fs::path &file) {
@@ -36,13 +71,27 @@ std::vector<fs::path> started_by_script(const fs::path &file) {
 std::optional<LayoutReader> find_layout(const fs::path &program, std::vector<fs::path> loaded) {
   for (const fs::path &started : started_by_script(program))
     std::ranges::move(loaded_with(started), std::back_inserter(loaded));
-  Words of_verbs;
-  for (const fs::path &file : loaded)
-    if (!is_provider(file) && names_verbs(ElfHead(file))) of_verbs.push_back(file.string());
-  if (of_verbs.empty()) return {};
-  const nlohmann::json report = audited(of_verbs, false);
-  for (const auto &f : report.at("files"))
-    if (f.contains("layout")) return LayoutReader{f.at("path"), f.at("layout")};
+  std::optional<Answers> answers;
+  std::map<std::string, std::string> found;  // by file; empty: not known yet
+  Words to_audit;
+  for (const fs::path &part : loaded) {
+    const ElfHead head(part);
+    if (is_provider(part) || !names_verbs(head)) continue;
+    std::error_code ignored;
+    const std::string file = fs::canonical(part, ignored).string();
+    if (found.contains(file)) continue;
+    if (!answers) answers.emplace();
+    if ((found[file] = answers->of(head)).empty()) to_audit.push_back(file);
+  }
+  if (!to_audit.empty()) {
+    for (const std::string &file : to_audit) found[file] = no_release;
+    const nlohmann::json report = audited(to_audit, false);
+    for (const auto &f : report.at("files"))
+      if (f.contains("layout")) found[f.at("path")] = f.at("layout");
+    for (const std::string &file : to_audit) answers->add(ElfHead(file), found[file]);
+  }
+  for (const auto &[file, release] : found)
+    if (release != no_release) return LayoutReader{file, release};
   return {};
 }
 

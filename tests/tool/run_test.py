@@ -19,6 +19,9 @@ LIBRARIES, PRIVATE = sys.argv[3], os.path.abspath(sys.argv[4])
 FABRIC = f"run-{os.getpid()}"
 ENV = dict(os.environ, SOFTHCA_FABRIC=FABRIC, IBVEXP_LOG_LEVEL="error")
 ENV.pop("LD_PRELOAD", None)
+# Answers of other builds are none.
+CACHE = tempfile.TemporaryDirectory()
+ENV["XDG_CACHE_HOME"] = CACHE.name
 
 
 def tearDownModule():
@@ -178,6 +181,21 @@ class Run(Base):
                       crash("crash-reader", IBVEXP_ENGINE="native"))
         # Elsewhere, beside such a library: no cause is known.
         self.assertEqual(crash("crash-own"), "")
+
+    def test_what_a_program_reads_is_found_once(self):
+        env = dict(ENV, XDG_CACHE_HOME=self.folder.name)
+        run = ["run", "--device", "soft", "--", SUBJECT, "query"]
+        self.assertEqual(self.ibvexp(*run, env=env).stderr, "")
+        [answers] = glob.glob(f"{self.folder.name}/libibverbs_exp/layouts-*")
+        with open(answers, encoding="utf-8") as f:
+            lines = f.read().splitlines()
+        self.assertRegex("\n".join(lines), r"^[0-9a-f]+ none$")
+        # From now on that file is believed, but for what is no answer.
+        build_id = lines[0].split()[0]
+        for answer, said in ("3.x", f"ibvexp: IBVEXP_LAYOUT=3.x: {os.path.realpath(SUBJECT)} reads"), ("5.x", ""):
+            with open(answers, "w", encoding="utf-8") as f:
+                f.write(f"{build_id} {answer}\n")
+            self.assertEqual(self.ibvexp(*run, env=env).stderr[:len(said) or None], said)
 
     def test_signals_of_others_end_the_program_beside_private_structures(self):
         for number in signal.SIGSEGV, signal.SIGBUS, signal.SIGILL:
