@@ -54,8 +54,9 @@ int run_program(const std::string &file, const std::vector<std::string> &argumen
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
   const pid_t self = getpid();
-  const pid_t made = fork();
-  if (made < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  // A copy of this process would cost more than all else here. The child only executes.
+  const pid_t made = vfork();
+  if (made < 0) throw std::system_error(errno, std::generic_category(), "vfork");
   if (made == 0) {
     sigprocmask(SIG_SETMASK, &before, nullptr);
     // A launcher that kills us means the program.

@@ -69,7 +69,7 @@ def rows(found):
     for name, title in titles.items():
         small = name == "true"
         all_rows.append(Row(f"`ibvexp run`: {title}", f"run {name}", name, 5 if small else 30,
-                            11 if small else 20))
+                            5 if small else 6))
     return [row for row in all_rows if row.command in found]
 
 
