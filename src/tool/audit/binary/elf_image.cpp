@@ -26,6 +26,9 @@ std::string machine_name(unsigned machine, unsigned elf_class) {
   }
 }
 
+// Known to elf.h since glibc 2.36.
+constexpr Elf64_Sxword dt_relrsz = 35, dt_relr = 36;
+
 template <class T>
 bool read(std::span<const std::uint8_t> bytes, std::uint64_t index, T &out) {
   if (index >= bytes.size() / sizeof(T)) return false;
@@ -104,7 +107,7 @@ void ElfImage::read_dynamic(std::uint64_t address) {
   if (gelf_getclass(elf_) != ELFCLASS64) return;
   const auto bytes = at(address);
   std::uint64_t strings = 0, symbols = 0, hash = 0, gnu_hash = 0, rela = 0, rela_size = 0;
-  std::uint64_t plt = 0, plt_size = 0;
+  std::uint64_t plt = 0, plt_size = 0, packed = 0, packed_size = 0;
   std::vector<std::uint64_t> needed, paths;
   Elf64_Dyn d;
   for (std::uint64_t i = 0; read(bytes, i, d) && d.d_tag != DT_NULL; ++i) {
@@ -122,6 +125,8 @@ void ElfImage::read_dynamic(std::uint64_t address) {
       case DT_JMPREL: plt = d.d_un.d_ptr; break;
       case DT_PLTRELSZ: plt_size = d.d_un.d_val; break;
       case DT_RELASZ: rela_size = d.d_un.d_val; break;
+      case dt_relr: packed = d.d_un.d_ptr; break;
+      case dt_relrsz: packed_size = d.d_un.d_val; break;
       default: break;
     }
   }
@@ -150,6 +155,7 @@ void ElfImage::read_dynamic(std::uint64_t address) {
   }
   read_import_words(plt, plt_size, symbols, strings);
   read_import_words(rela, rela_size, symbols, strings);
+  if (packed != 0) read_packed_relocations(packed, packed_size);
   if (rela == 0) return;
   const auto relocations = at(rela);
   Elf64_Rela r;
@@ -157,6 +163,26 @@ void ElfImage::read_dynamic(std::uint64_t address) {
     if (ELF64_R_TYPE(r.r_info) == (arm64_ ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE) &&
         executable_at(static_cast<std::uint64_t>(r.r_addend)))
       code_pointers_.push_back(static_cast<std::uint64_t>(r.r_addend));
+}
+
+// An address, or bits for the 63 words behind those before. The words hold what they point to.
+void ElfImage::read_packed_relocations(std::uint64_t packed, std::uint64_t size) {
+  const auto add = [&](std::uint64_t word) {
+    std::uint64_t target = 0;
+    if (read(at(word), 0, target) && executable_at(target)) code_pointers_.push_back(target);
+  };
+  const auto entries = at(packed);
+  std::uint64_t entry, next = 0;
+  for (std::uint64_t i = 0; i < size / sizeof entry && read(entries, i, entry); ++i) {
+    if (entry % 2 == 0) {
+      add(entry);
+      next = entry + sizeof entry;
+      continue;
+    }
+    for (std::uint64_t bits = entry >> 1, word = next; bits != 0; bits >>= 1, word += sizeof entry)
+      if (bits % 2 != 0) add(word);
+    next += 63 * sizeof entry;
+  }
 }
 
 void ElfImage::read_import_words(std::uint64_t relocations, std::uint64_t size,

@@ -78,7 +78,6 @@ class ElfImage {
   void release_pages() const;
   // A loop over code calls release_pages() after that many bytes.
   static constexpr std::size_t release_after = std::size_t{16} << 20;
-  Elf *elf() const { return elf_; }
   int descriptor() const { return fd_; }
 
  private:
@@ -87,6 +86,7 @@ class ElfImage {
   void read_section_symbols() const;
   void read_dynamic_symbols() const;
   void read_object_file();
+  void read_packed_relocations(std::uint64_t packed, std::uint64_t size);
   void read_import_words(std::uint64_t relocations, std::uint64_t size, std::uint64_t symbols,
                          std::uint64_t strings);
 
