@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tool/audit/binary/byte_block.h"
+
 namespace ibvexp::audit {
 namespace {
 
@@ -115,28 +117,54 @@ Sign sign_at(std::span<const std::uint8_t> code, std::size_t i, bool framed) {
   return Sign::none;
 }
 
+// Whether a sign may begin at one of some bytes, by those of its bytes that tell most.
+inline bool may_begin_sign(const std::uint8_t *b) {
+  const ByteBlock first = block_at(b), op = block_at(b + 1), third = block_at(b + 3),
+                  fourth = block_at(b + 4);
+  const auto displaced_by = [&](std::uint8_t distance) {
+    return (third == distance) | (fourth == distance);
+  };
+  const auto reads =
+      ((op == 0x2b) | (op == 0x8b)) & (displaced_by(size_word) | displaced_by(old_size_word));
+  const auto tests = (op == 0x85) & displaced_by(0xf0);
+  const auto moves = ((op & 0xf8) == 0xb8) & (block_at(b + 9) == 0x40);
+  const auto tests_bit = (op == 0x0f) & ((third & 0xf8) == 0xe0) & (fourth == 62);
+  return any((((first & 0xf8) == 0x48) & (reads | tests | moves | tests_bit)) |
+             ((first == 0xf6) & displaced_by(0x40)));
+}
+
+// Calls fn(place, sign) for each until it returns true: where that was, or the end of the code.
+template <class Fn>
+std::size_t find_sign(std::span<const std::uint8_t> code, std::size_t from, bool framed, Fn fn) {
+  constexpr std::size_t shortest = 7, longest = 10;
+  for (std::size_t i = from; i + shortest <= code.size();) {
+    std::size_t end = code.size() - shortest + 1;
+    if (i + block_size + longest <= code.size()) {
+      end = i + block_size;
+      if (!may_begin_sign(&code[i])) i = end;
+    }
+    for (; i < end; ++i)
+      if (begins_sign(code[i]))
+        if (const Sign sign = sign_at(code, i, framed); sign != Sign::none && fn(i, sign)) return i;
+  }
+  return code.size();
+}
+
 }  // namespace
 
 bool may_look_up(std::span<const std::uint8_t> code) {
-  const bool framed = keeps_frame_pointer(code);
   bool mask = false, size = false;
-  for (std::size_t i = 0; i + 6 < code.size(); ++i) {
-    if (!begins_sign(code[i])) continue;
-    const Sign sign = sign_at(code, i, framed);
-    if (sign == Sign::none) continue;
+  const auto is_enough = [&](std::size_t at, Sign sign) {
     mask = mask || sign == Sign::mask;
     size = size || sign == Sign::size;
-    if (code.size() <= (sign == Sign::mask ? function_of_mask : function_of_size)) return true;
-    if (mask && size && code.size() <= large_function) return true;
-    if (size_word_near(code, i)) return true;
-  }
-  return false;
+    return code.size() <= (sign == Sign::mask ? function_of_mask : function_of_size) ||
+           (mask && size && code.size() <= large_function) || size_word_near(code, at);
+  };
+  return find_sign(code, 0, keeps_frame_pointer(code), is_enough) < code.size();
 }
 
 std::size_t next_sign(std::span<const std::uint8_t> code, std::size_t from) {
-  for (std::size_t i = from; i + 6 < code.size(); ++i)
-    if (begins_sign(code[i]) && sign_at(code, i, false) != Sign::none) return i;
-  return code.size();
+  return find_sign(code, from, false, [](std::size_t, Sign) { return true; });
 }
 
 }  // namespace ibvexp::audit
