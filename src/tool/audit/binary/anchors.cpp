@@ -46,7 +46,7 @@ constexpr std::uint8_t old_size_word = 0xb8;  // -72
 // made a small function of the look-up, one of these two instructions is enough to evaluate it.
 // Where the look-up is inlined, the test of the table's size stands near them. Large functions are
 // evaluated only with that test: they take long, and contain such instructions by chance.
-constexpr std::size_t function_of_mask = 128, function_of_size = 256;
+constexpr std::size_t function_of_mask = 128, function_of_size = small_look_up;
 constexpr std::size_t large_function = 8192;
 constexpr std::size_t near = 2048;
 
@@ -165,6 +165,18 @@ bool may_look_up(std::span<const std::uint8_t> code) {
 
 std::size_t next_sign(std::span<const std::uint8_t> code, std::size_t from) {
   return find_sign(code, from, false, [](std::size_t, Sign) { return true; });
+}
+
+bool may_be_inlined(std::span<const std::uint8_t> code, std::size_t sign) {
+  const std::size_t from = sign > large_function ? sign - large_function : 0;
+  const auto around = code.subspan(from, std::min(code.size() - from, 2 * large_function));
+  bool mask = false, size = false;
+  const auto both = [&](std::size_t, Sign found) {
+    mask = mask || found == Sign::mask;
+    size = size || found == Sign::size;
+    return mask && size;
+  };
+  return find_sign(around, 0, false, both) < around.size() || size_word_near(code, sign);
 }
 
 }  // namespace ibvexp::audit

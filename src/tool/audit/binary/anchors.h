@@ -15,4 +15,9 @@ bool may_look_up(std::span<const std::uint8_t> function);
 // for code whose functions are not known.
 std::size_t next_sign(std::span<const std::uint8_t> code, std::size_t from);
 
+// Whether that one may belong to a look-up in a function of more than small_look_up bytes. In a
+// smaller one it may be enough by itself.
+bool may_be_inlined(std::span<const std::uint8_t> code, std::size_t sign);
+constexpr std::size_t small_look_up = 256;
+
 }  // namespace ibvexp::audit

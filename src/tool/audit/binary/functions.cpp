@@ -23,15 +23,16 @@ class FrameTable {
 
   // The one that contains an address: the table is sorted.
   std::optional<Function> at(std::uint64_t address) {
-    std::uint64_t first = 0, last = count();
-    while (first < last) {
-      const std::uint64_t middle = first + (last - first) / 2;
-      if (start(middle).value_or(address + 1) <= address) first = middle + 1;
-      else last = middle;
-    }
-    if (first == 0) return {};
-    const auto f = function(first - 1);
+    const std::uint64_t next = next_behind(address);
+    if (next == 0) return {};
+    const auto f = function(next - 1);
     return f && address >= f->start && address < f->end ? f : std::nullopt;
+  }
+
+  // Where the first one behind an address starts.
+  std::optional<std::uint64_t> start_behind(std::uint64_t address) const {
+    const std::uint64_t next = next_behind(address);
+    return next < count() ? start(next) : std::nullopt;
   }
 
  private:
@@ -41,6 +42,16 @@ class FrameTable {
     if (bytes.size() < 12 || bytes[0] != 1 || bytes[2] != 0x03 || bytes[3] != 0x3b) return 0;
     return std::min<std::uint64_t>(number<std::uint32_t>(header_ + 8).value_or(0),
                                    (bytes.size() - 12) / 8);
+  }
+
+  std::uint64_t next_behind(std::uint64_t address) const {
+    std::uint64_t first = 0, last = count();
+    while (first < last) {
+      const std::uint64_t middle = first + (last - first) / 2;
+      if (start(middle).value_or(address + 1) <= address) first = middle + 1;
+      else last = middle;
+    }
+    return first;
   }
 
   // A distance of the table as an address.
@@ -158,6 +169,11 @@ bool is_linkage_stub(std::span<const std::uint8_t> b) {
   return b.size() >= 2 && b[0] == 0xff && b[1] == 0x25;
 }
 
+// Whether a function may begin at a multiple of 16, as compilers align them.
+bool looks_like_start(std::span<const std::uint8_t> code, std::size_t i) {
+  return i > 0 && is_prologue(code.subspan(i)) && is_behind_an_end(code, i);
+}
+
 // For code without unwind tables: whatever looks like a beginning.
 std::vector<std::uint64_t> guessed_starts(const ElfImage &image,
                                           const std::vector<std::uint64_t> &called) {
@@ -169,8 +185,7 @@ std::vector<std::uint64_t> guessed_starts(const ElfImage &image,
     if (image.is_arm64()) continue;
     for (std::size_t i = (16 - s.address % 16) % 16; i < s.bytes.size(); i += 16) {
       if (i % ElfImage::release_after < 16) image.release_pages();
-      if (i > 0 && is_prologue(s.bytes.subspan(i)) && is_behind_an_end(s.bytes, i))
-        starts.push_back(s.address + i);
+      if (looks_like_start(s.bytes, i)) starts.push_back(s.address + i);
     }
   }
   return starts;
@@ -233,7 +248,7 @@ namespace {
 
 // Targets of direct calls, sorted, without PLT entries. Most functions are called from many places:
 // duplicates are removed after each portion, so that the list stays short.
-std::vector<std::uint64_t> called_addresses(const ElfImage &image) {
+std::vector<std::uint64_t> called_addresses(const ElfImage &image, std::size_t every) {
   std::vector<std::uint64_t> called;
   const auto leave_out_known = [&] {
     std::sort(called.begin(), called.end());
@@ -241,13 +256,16 @@ std::vector<std::uint64_t> called_addresses(const ElfImage &image) {
   };
   constexpr std::size_t portion = std::size_t{1} << 18;
   std::size_t most = portion;
-  for_each_direct_call(image, [&](std::uint64_t, std::uint64_t target, bool call) {
-    if (!call) return;
-    called.push_back(target);
-    if (called.size() < most) return;
-    leave_out_known();
-    most = called.size() + portion;
-  });
+  for_each_direct_call(
+      image,
+      [&](std::uint64_t, std::uint64_t target, bool call) {
+        if (!call) return;
+        called.push_back(target);
+        if (called.size() < most) return;
+        leave_out_known();
+        most = called.size() + portion;
+      },
+      every);
   leave_out_known();
   std::uint64_t kept = 0;
   std::erase_if(called, [&](std::uint64_t target) {
@@ -274,11 +292,17 @@ Functions::Functions(const ElfImage &image) {
   if (image.executable_at(image.entry())) starts.push_back(image.entry());
   std::sort(starts.begin(), starts.end());
 
-  const std::vector<std::uint64_t> called = called_addresses(image);
+  // Whether tables know most functions shows in a part of a large file.
+  constexpr std::size_t large = std::size_t{16} << 20;
+  std::size_t code = 0;
+  for (const Segment &s : image.segments()) code += s.executable ? s.bytes.size() : 0;
+  const std::size_t every = code > large ? 8 : 1;
+  std::vector<std::uint64_t> called = called_addresses(image, every);
   const auto strangers = std::count_if(called.begin(), called.end(), [&](std::uint64_t a) {
     return !std::binary_search(starts.begin(), starts.end(), a);
   });
   if (5 * strangers > std::ssize(called)) {
+    if (every > 1) called = called_addresses(image, 1);
     std::sort(known.begin(), known.end(), by_start);
     for (const std::uint64_t start : guessed_starts(image, called))
       if (!inside_of(known, start)) starts.push_back(start);
@@ -302,6 +326,44 @@ Functions::Functions(const ElfImage &image) {
 
 std::optional<Function> framed_function(const ElfImage &image, std::uint64_t address) {
   return FrameTable(image).at(address);
+}
+
+std::vector<Function> small_functions(const ElfImage &image,
+                                      const std::vector<std::uint64_t> &places,
+                                      std::uint64_t longest) {
+  std::vector<std::uint64_t> starts;
+  const auto add = [&](std::uint64_t start) {
+    const auto place =
+        std::lower_bound(places.begin(), places.end(), start - std::min(start, longest));
+    if (place != places.end() && *place <= start + longest) starts.push_back(start);
+  };
+  for_each_direct_call(image, [&](std::uint64_t, std::uint64_t target, bool call) {
+    if (call) add(target);
+  });
+  for (const NamedAddress &s : image.symbols())
+    if (s.function) add(s.address);
+  for (const std::uint64_t pointer : image.code_pointers()) add(pointer);
+  add(image.entry());
+  const FrameTable frames(image);
+  for (const std::uint64_t place : places) {
+    if (const auto next = frames.start_behind(place)) add(*next);
+    for (const Segment &s : image.segments()) {
+      if (!s.executable || place - s.address >= s.bytes.size()) continue;
+      add(s.address);
+      add(s.address + s.bytes.size());
+      const std::uint64_t end = std::min(place + longest, s.address + s.bytes.size());
+      for (std::uint64_t a = (place - std::min(place, longest) + 15) / 16 * 16; a < end; a += 16)
+        if (a > s.address && looks_like_start(s.bytes, a - s.address)) starts.push_back(a);
+    }
+  }
+  std::sort(starts.begin(), starts.end());
+  std::vector<Function> out;
+  for (const std::uint64_t place : places) {
+    const auto next = std::upper_bound(starts.begin(), starts.end(), place);
+    if (next == starts.begin() || next == starts.end()) continue;
+    if (const Function f{*(next - 1), *next}; f.end - f.start <= longest) out.push_back(f);
+  }
+  return out;
 }
 
 const Function *Functions::at(std::uint64_t address) const { return containing(all_, address); }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "tool/audit/binary/byte_block.h"
 #include "tool/audit/binary/elf_image.h"
 
 namespace ibvexp::audit {
@@ -30,6 +31,12 @@ class Functions {
 // The function around an address, if the unwind tables have one.
 std::optional<Function> framed_function(const ElfImage &image, std::uint64_t address);
 
+// The functions of at most so many bytes around places, sorted, in code without unwind tables. The
+// guesses are those of Functions, and more, but only the code around them is read but for calls.
+std::vector<Function> small_functions(const ElfImage &image,
+                                      const std::vector<std::uint64_t> &places,
+                                      std::uint64_t longest);
+
 // The word that a stub of the procedure linkage table jumps through; 0 for what is
 // no such stub.
 std::uint64_t linkage_word(const ElfImage &image, std::uint64_t stub);
@@ -43,14 +50,19 @@ inline bool leads_to_code(const ElfImage &image, const Segment &from, std::uint6
 
 // Calls fn(address of the instruction, target, is it a call) for everything that
 // looks like a direct call or jump with a 32-bit distance into code. Reads bytes,
-// not instructions: a few of them are none.
+// not instructions: a few of them are none. With every > 1 only one of so many parts of the code.
 template <class Fn>
-void for_each_direct_call(const ElfImage &image, Fn fn) {
+void for_each_direct_call(const ElfImage &image, Fn fn, std::size_t every = 1) {
+  constexpr std::size_t part = std::size_t{1} << 20;
   for (const Segment &s : image.segments()) {
     if (!s.executable || s.bytes.size() < 5) continue;
     if (image.is_arm64()) {
       for (std::size_t i = 0; i + 4 <= s.bytes.size(); i += 4) {
         if (i % ElfImage::release_after == 0) image.release_pages();
+        if (i % part == 0 && i / part % every != 0) {
+          i += part - 4;
+          continue;
+        }
         std::uint32_t word;
         std::memcpy(&word, &s.bytes[i], sizeof word);
         if ((word & 0x7c000000) != 0x14000000) continue;  // neither b nor bl
@@ -63,6 +75,15 @@ void for_each_direct_call(const ElfImage &image, Fn fn) {
     }
     for (std::size_t i = 0; i + 5 <= s.bytes.size(); ++i) {
       if (i % ElfImage::release_after == 0) image.release_pages();
+      if (i % part == 0 && i / part % every != 0) {
+        i += part - 1;
+        continue;
+      }
+      if (i % block_size == 0 && i + block_size <= s.bytes.size() &&
+          !any((block_at(&s.bytes[i]) & 0xfe) == 0xe8)) {
+        i += block_size - 1;
+        continue;
+      }
       const std::uint8_t op = s.bytes[i];
       if (op != 0xe8 && op != 0xe9) continue;
       const auto distance =

@@ -213,10 +213,11 @@ CodeMap::CodeMap(const ElfImage &i) : image(i), functions(i) {
 namespace {
 
 // Whether any code may look up the operation table: a function of the unwind tables, or code that
-// they do not describe and that has a sign of a look-up. Without an answer here all functions have
-// to be found, which takes longer than this; most files have no sign.
+// they do not describe. Without an answer here all functions have to be found, which takes longer
+// than this; most files have few signs of a look-up.
 bool may_dispatch(const ElfImage &image) {
   if (!image.is_x86_64()) return true;
+  std::vector<std::uint64_t> undescribed;
   for (const Segment &s : image.segments()) {
     if (!s.executable) continue;
     std::size_t done = 0, kept = 0;
@@ -226,7 +227,12 @@ bool may_dispatch(const ElfImage &image) {
         kept = at;
       }
       const auto f = framed_function(image, s.address + at);
-      if (!f) return true;
+      if (!f) {
+        if (may_be_inlined(s.bytes, at)) return true;
+        undescribed.push_back(s.address + at);
+        done = at + 1;
+        continue;
+      }
       const std::size_t start = f->start > s.address + done ? f->start - s.address : done;
       const std::size_t end = std::min<std::uint64_t>(f->end - s.address, s.bytes.size());
       if (may_look_up(s.bytes.subspan(start, end - start))) return true;
@@ -234,7 +240,11 @@ bool may_dispatch(const ElfImage &image) {
     }
     image.release_pages();
   }
-  return false;
+  if (undescribed.empty()) return false;
+  std::sort(undescribed.begin(), undescribed.end());
+  return std::ranges::any_of(
+      small_functions(image, undescribed, small_look_up),
+      [&](const Function &f) { return may_look_up(image.at(f.start).first(f.end - f.start)); });
 }
 
 }  // namespace
