@@ -47,7 +47,9 @@ ElfImage::ElfImage(const std::string &path) : path_(path) {
     struct stat st {};
     fstat(fd_, &st);
     file_size_ = static_cast<std::uint64_t>(st.st_size);
-    elf_ = elf_begin(fd_, ELF_C_READ_MMAP, nullptr);
+    if (file_size_ <= read_whole) read_contents();
+    elf_ = contents_ ? elf_memory(contents_.get(), file_size_)
+                     : elf_begin(fd_, ELF_C_READ_MMAP, nullptr);
     GElf_Ehdr header;
     if (elf_ == nullptr || elf_kind(elf_) != ELF_K_ELF || gelf_getehdr(elf_, &header) == nullptr)
       throw InputError("damaged ELF file: no usable header");
@@ -71,6 +73,18 @@ ElfImage::ElfImage(const std::string &path) : path_(path) {
     elf_end(elf_);
     close(fd_);
     throw;
+  }
+}
+
+void ElfImage::read_contents() {
+  contents_ = std::make_unique_for_overwrite<char[]>(file_size_);
+  std::uint64_t done = 0;
+  while (done < file_size_) {
+    const ssize_t n =
+        pread(fd_, contents_.get() + done, file_size_ - done, static_cast<off_t>(done));
+    if (n < 0) throw InputError(std::strerror(errno));
+    if (n == 0) throw InputError("truncated ELF file: it ends while it is read");
+    done += static_cast<std::uint64_t>(n);
   }
 }
 
@@ -267,6 +281,8 @@ void ElfImage::read_section_symbols() const {
 }
 
 void ElfImage::release_pages() const {
+  // Other threads' processors hear of each time.
+  if (file_size_ <= release_after) return;
   std::size_t size = 0;
   char *raw = elf_rawfile(elf_, &size);
   // Only a mapping begins with a page; a copy must be kept.

@@ -81,6 +81,7 @@ class ElfImage {
   int descriptor() const { return fd_; }
 
  private:
+  void read_contents();
   void read_segments();
   void read_dynamic(std::uint64_t address);
   void read_section_symbols() const;
@@ -93,7 +94,11 @@ class ElfImage {
   std::string path_;
   int fd_ = -1;
   Elf *elf_ = nullptr;
+  // Files up to that size are read. To map one costs more: page faults, and the other threads'
+  // processors hear of the end.
+  static constexpr std::uint64_t read_whole = std::uint64_t{4} << 20;
   std::uint64_t file_size_ = 0;
+  std::unique_ptr<char[]> contents_;  // of a file that is not mapped
   bool x86_64_ = false, arm64_ = false, program_ = false, object_file_ = false;
   std::deque<std::vector<std::uint8_t>> laid_out_;  // what segments of an object file refer to
   bool interpreted_ = false, fixed_ = false, pie_ = false;
