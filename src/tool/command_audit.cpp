@@ -150,6 +150,9 @@ void add_facts(audit::Report &report, const std::vector<std::string> &facts) {
 int run(AuditOptions &o) {
   if (!o.diff.empty()) return show_difference(o);
   if (o.audit.paths.empty()) throw std::runtime_error("audit: name what to audit");
+  // For each member of an archive libarchive asks for local time, and the C library then for
+  // /etc/localtime.
+  setenv("TZ", "UTC0", 0);
   if (o.plain) {
     write_report("-", audit::as_json(audit::run(o.audit, {})));
     return exit_ok;
