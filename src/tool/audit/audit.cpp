@@ -134,24 +134,25 @@ class Auditor {
     }
     if (error) return fail(path, error.message());
     if (!fs::is_directory(status)) return add(path, input, true);
-    walk_folder(path, input);
+    const fs::path real = fs::canonical(path, error);
+    walk_folder(path, error ? path : real, input);
   }
 
-  void walk_folder(const fs::path &folder, std::size_t input) {
+  // real: without links.
+  void walk_folder(const fs::path &folder, const fs::path &real, std::size_t input) {
     std::error_code error;
     fs::directory_iterator entries(folder, error);
     if (error) return fail(folder, error.message());
-    const fs::path real = fs::canonical(folder, error);
     for (const fs::directory_entry &e : entries) {
       std::error_code failed;
       const bool link = e.is_symlink(failed);
       if (!link && e.is_directory(failed)) {
-        if (!excluded(e.path())) walk_folder(e.path(), input);
+        if (!excluded(e.path())) walk_folder(e.path(), real / e.path().filename(), input);
       } else if (link && !fs::exists(e.path(), failed)) {
         // Of no interest unless it would have been read.
         if (kind_by_name(e.path().native()) != FileKind::other) fail(e.path(), "dangling link");
       } else if (e.is_regular_file(failed)) {
-        if (link || error) add(e.path(), input, false);
+        if (link) add(e.path(), input, false);
         else add(e.path(), (real / e.path().filename()).string(), input, false);
       }
     }
