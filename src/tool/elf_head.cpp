@@ -183,9 +183,15 @@ bool ElfHead::has_constant(std::string_view text) const {
 }
 
 bool ElfHead::has_constant_with(std::string_view part) const {
-  return std::any_of(segments_.begin(), segments_.end(), [&](const Segment &s) {
-    return s.constant && contains(bytes(s.offset, s.size), part);
-  });
+  constexpr std::uint64_t portion = std::uint64_t{16} << 20;
+  for (const Segment &s : segments_)
+    for (std::uint64_t at = 0; s.constant && at < s.size; at += portion) {
+      if (contains(bytes(s.offset + at, std::min(portion + part.size(), s.size - at)), part))
+        return true;
+      // Nothing of it is read again.
+      if (s.size > portion) madvise(const_cast<char *>(data_), size_, MADV_DONTNEED);
+    }
+  return false;
 }
 
 bool has_own_libibverbs(const ElfHead &program) {
