@@ -53,6 +53,14 @@ void ElfImage::read_object_file() {
   if (elf_getshdrnum(elf_, &count) != 0) throw InputError("damaged ELF file: no sections");
   addresses.resize(count);
   contents.resize(count);
+  // What relocations change is copied; other sections may be as large as libicudata's.
+  std::vector<char> relocated(count);
+  for (std::size_t i = 1; i < count; ++i) {
+    GElf_Shdr header;
+    if (gelf_getshdr(elf_getscn(elf_, i), &header) != nullptr && header.sh_type == SHT_RELA &&
+        header.sh_info < count)
+      relocated[header.sh_info] = 1;
+  }
   Elf_Scn *symbol_section = nullptr;
   for (std::size_t i = 1; i < count; ++i) {
     Elf_Scn *section = elf_getscn(elf_, i);
@@ -68,12 +76,15 @@ void ElfImage::read_object_file() {
     const std::uint64_t alignment = header.sh_addralign > 1 ? header.sh_addralign : 1;
     next = (next + alignment - 1) / alignment * alignment;
     const auto *bytes = static_cast<const std::uint8_t *>(data->d_buf);
-    auto &own = laid_out_.emplace_back(bytes, bytes + data->d_size);
+    std::span<const std::uint8_t> content(bytes, data->d_size);
+    if (relocated[i] != 0) {
+      contents[i] = &laid_out_.emplace_back(bytes, bytes + data->d_size);
+      content = *contents[i];
+    }
     addresses[i] = next;
-    contents[i] = &own;
-    segments_.push_back(
-        {next, own, (header.sh_flags & SHF_EXECINSTR) != 0, (header.sh_flags & SHF_WRITE) != 0});
-    next += own.size();
+    segments_.push_back({next, content, (header.sh_flags & SHF_EXECINSTR) != 0,
+                         (header.sh_flags & SHF_WRITE) != 0});
+    next += content.size();
   }
   if (symbol_section == nullptr) return;
 
