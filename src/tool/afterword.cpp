@@ -149,7 +149,12 @@ std::string way_out(const fs::path &reader, const std::string &layout) {
 // Of a crash in code that reads private structures; empty for others.
 std::string cause(const trace::Tally &tally, int wait_status) {
   if (tally.crashed_in[0] == '\0' || is_provider(tally.crashed_in)) return {};
-  const nlohmann::json report = audited({tally.crashed_in}, false);
+  nlohmann::json report;
+  try {
+    report = audited({tally.crashed_in}, false);
+  } catch (const std::exception &) {
+    return {};
+  }
   for (const auto &file : report.at("files"))
     for (const auto &use : file.at("uses"))
       if (use.at("severity") == name_of(Word::layout))

@@ -37,7 +37,7 @@ nlohmann::json audited(const Words &files, bool with_libraries) {
   close(report);
   if (error != 0 || status != 0)
     throw std::runtime_error(
-        "what programs read behind their objects is not known without ibvexp audit");
+        "ibvexp audit failed, and what the program reads behind its objects is not known");
   return nlohmann::json::parse(text);
 }
 

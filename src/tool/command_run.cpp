@@ -101,7 +101,12 @@ void choose_device(const std::string &device, std::vector<fs::path> &libraries) 
 void choose_layout(const std::string &file, const std::vector<fs::path> &loaded) {
   if (const char *chosen = std::getenv("IBVEXP_LAYOUT"); chosen != nullptr && *chosen != '\0')
     return;
-  const auto reader = find_layout(file, loaded);
+  std::optional<LayoutReader> reader;
+  try {
+    reader = find_layout(file, loaded);
+  } catch (const std::exception &e) {
+    fmt::print(stderr, "ibvexp: {}: objects are those of 4.x\n", e.what());
+  }
   if (!reader) return;
   setenv("IBVEXP_LAYOUT", reader->release.c_str(), 1);
   fmt::print(stderr, "ibvexp: IBVEXP_LAYOUT={}: {} reads objects of that release\n",

@@ -197,6 +197,24 @@ class Run(Base):
                 f.write(f"{build_id} {answer}\n")
             self.assertEqual(self.ibvexp(*run, env=env).stderr[:len(said) or None], said)
 
+    def test_programs_run_without_their_audit(self):
+        tool = os.path.dirname(IBVEXP)
+        copy = os.path.join(self.folder.name, "build/src/tool")
+        os.makedirs(copy)
+        for name in os.listdir(os.path.dirname(tool)):
+            if name != "tool":
+                os.symlink(os.path.join(os.path.dirname(tool), name), os.path.join(copy, "..", name))
+        for name in os.listdir(tool):
+            if name in ("ibvexp", "ibvexp-main"):
+                shutil.copy(os.path.join(tool, name), copy)
+            elif name != "ibvexp-audit":
+                os.symlink(os.path.join(tool, name), os.path.join(copy, name))
+        done = subprocess.run([os.path.join(copy, "ibvexp"), "run", "--device", "soft", "--", SUBJECT, "query"],
+                              capture_output=True, text=True, timeout=120, check=False,
+                              env=dict(ENV, XDG_CACHE_HOME=self.folder.name))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("ibvexp: ibvexp audit failed", done.stderr)
+
     def test_signals_of_others_end_the_program_beside_private_structures(self):
         for number in signal.SIGSEGV, signal.SIGBUS, signal.SIGILL:
             process = subprocess.Popen([IBVEXP, "run", "--device", "soft", "--", SUBJECT, "wait"],
