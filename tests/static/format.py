@@ -3,28 +3,20 @@
 
     format.py SOURCE_ROOT
 
-The style is that of clang-format 14, which Debian 12 has; other releases format
-some lines otherwise, so the test is skipped with them.
+The style is that of clang-format 14; the test is skipped with other releases.
 """
 
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-RELEASE = "14"
+import clang14
 
 
 def main():
     root = Path(sys.argv[1])
-    program = shutil.which("clang-format-" + RELEASE) or shutil.which("clang-format")
+    program = clang14.find("clang-format")
     if not program:
-        print("clang-format is not installed")
-        return 77
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    if not re.search(rf"version {RELEASE}\.", version.stdout):
-        print("needs clang-format", RELEASE, "and not", version.stdout.strip())
         return 77
     files = sorted(str(f) for folder in ("src", "tests") for f in (root / folder).rglob("*")
                    if f.suffix in (".c", ".h", ".cpp"))

@@ -7,22 +7,21 @@ Without files: one of each room, which takes a few seconds; ./run tidy looks at 
 commands of the build are g++'s: options that clang does not know, and the precompiled headers, are
 left out.
 
-The checks of a release are those of clang-tidy 14, which Debian 12 has; others find other things,
-so the test is skipped with them.
+The checks are those of clang-tidy 14; the test is skipped with other releases.
 """
 
 import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-RELEASE = "14"
+import clang14
+
 SAMPLE = ("src/base/log.cpp", "src/trace/tally.cpp", "src/translate/queue/engine/post_send.cpp",
           "src/translate/verbs/flow.cpp", "src/exp/events.cpp", "src/softhca/model/fetch.cpp",
           "src/tool/elf_head.cpp")
@@ -53,13 +52,8 @@ def write_commands(build, folder):
 def main():
     root, build = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     files = sys.argv[3:] or SAMPLE
-    program = shutil.which("clang-tidy-" + RELEASE) or shutil.which("clang-tidy")
+    program = clang14.find("clang-tidy")
     if not program:
-        print("clang-tidy is not installed")
-        return 77
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    if not re.search(rf"version {RELEASE}\.", version.stdout):
-        print("needs clang-tidy", RELEASE, "and not", version.stdout.strip())
         return 77
     with tempfile.TemporaryDirectory() as folder:
         write_commands(build, folder)
