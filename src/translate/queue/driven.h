@@ -62,7 +62,7 @@ class Joining {
       by_ = {By::engine, By::engine};
     else decide(state, ends, send, receive, srq, wanted);
   }
-  // Of what only receives, where nobody knows the fronts yet.
+  // Of a queue that only receives; its fronts are looked up here.
   Joining(ContextState &state, ibv_cq **cq, const ibv_srq *srq, By wanted) noexcept
       : Joining(state, {nullptr, before(at(cq)), before(srq)}, nullptr, cq, srq, wanted) {}
   ~Joining() {

@@ -395,7 +395,7 @@ int destroy_cq(ContextState *state, queue::CqFront *front, ibv_cq *cq) {
   if (state != nullptr && has_targets_by_command(*state, cq)) return EBUSY;
   if (front != nullptr && front->own.beside != nullptr)
     if (const int error = queue::destroy_beside(*front); error != 0) return error;
-  // Without a channel it has reported no completion that somebody may still acknowledge.
+  // Without a channel there are no completion events that the program has still to acknowledge.
   const bool settles = front != nullptr && front->own.back == cq && cq->channel != nullptr;
   if (settles) queue::settle_events(*front);
   const bool shares = state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed);

@@ -1,8 +1,7 @@
 // Ringing for new entries in a send queue.
 //
-// A register of the device is shared by queues, also by such that libmlx5 drives
-// itself under a lock that nobody else can take. Eight bytes at once need no lock; whole
-// entries ("BlueFlame") would.
+// Queues share a register of the device, also with those that libmlx5 drives under its own lock,
+// which is private. Eight bytes at once need no lock; whole entries ("BlueFlame") would.
 #pragma once
 
 #include "translate/queue/engine/barrier.h"
