@@ -15,7 +15,7 @@ import unittest
 
 from audit_case import IBVEXP, ROOT, Audit, audit
 
-REFUSED = "ibv_exp_ec_encode_sync(c, &t, &bad);"
+REFUSED = "ibv_exp_peer_commit_qp(c, &t, &bad);"
 
 
 class Suppressions(Audit):
@@ -28,7 +28,7 @@ class Suppressions(Audit):
                 (f"{REFUSED} // ibvexp-audit: ignore\n", 0),
                 (f"/* ibvexp-audit: ignore: cannot happen */\n{REFUSED}\n", 0),
                 (f"/* several lines\n * ibvexp-audit: ignore\n */\n{REFUSED}\n", 0),
-                (f"{REFUSED} // ibvexp-audit: ignore ibv_exp_ec_encode_sync\n", 0),
+                (f"{REFUSED} // ibvexp-audit: ignore ibv_exp_peer_commit_qp\n", 0),
                 (f"{REFUSED} // ibvexp-audit: ignore ibv_exp_poll_dc_info\n", 1),
                 (f"{REFUSED}\n// ibvexp-audit: ignore\n", 1),
                 (f"// ibvexp-audit: ignore\n\n{REFUSED}\n", 1),
@@ -47,7 +47,7 @@ class Suppressions(Audit):
     def test_configuration(self):
         config = self.file(".ibvexp-audit.json", json.dumps(
             {"fail-on": ["refused"], "exclude": ["third_party"],
-             "ignore": ["ibv_exp_ec_encode_sync", {"name": "ibv_exp_poll_dc_info", "path": "old/*.c"}]}))
+             "ignore": ["ibv_exp_peer_commit_qp", {"name": "ibv_exp_poll_dc_info", "path": "old/*.c"}]}))
         self.file("third_party/a.c", "ibv_exp_arm_dct(d, &a);\n")
         self.file("old/a.c", "ibv_exp_poll_dc_info(c, e, 1, 1);\n" + REFUSED)
         self.assertEqual(audit(".", cwd=self.folder).returncode, 0)
@@ -99,11 +99,11 @@ class Baselines(Audit):
         self.assertEqual(done.returncode, 0)
         path = source / "a.c"
         self.assertEqual(done.stdout.splitlines(), [
-            f"{source}: works, 1 feature off: ibv_exp_ec_encode_sync -> "
+            f"{source}: works, 1 feature off: ibv_exp_peer_commit_qp -> "
             "works, --beyond nop adds IBV_EXP_WR_NOP",
             f"+ {path}: 1 IBV_EXP_WR_NOP (beyond)",
             f"+ {path}: 1 ibv_exp_poll_cq (works)",
-            f"- {path}: 1 ibv_exp_ec_encode_sync (refused)"])
+            f"- {path}: 1 ibv_exp_peer_commit_qp (refused)"])
         self.assertEqual(audit("--diff", old, new, "--fail-on", "refused").returncode, 0)
         self.assertEqual(audit("--diff", old, new, "--fail-on", "beyond").returncode, 1)
         changes = json.loads(audit("--diff", old, new, "--format", "json").stdout)
@@ -117,7 +117,7 @@ class Formats(Audit):
 
     def test_gcc(self):
         lines = audit("--format", "gcc", self.source, self.folder / "none").stdout.splitlines()
-        self.assertEqual(lines[0], f"{self.source}:1:3: error: ibv_exp_ec_encode_sync is unsupported [refused]")
+        self.assertEqual(lines[0], f"{self.source}:1:3: error: ibv_exp_peer_commit_qp is unsupported [refused]")
         self.assertRegex(lines[1], r":3:5: warning: IBV_EXP_WR_NOP is beyond \(IBVEXP_BEYOND=nop\).* \[beyond\]$")
         self.assertRegex(lines[2], "none: error: no such file or directory")
         self.assertEqual(len(lines), 3)
@@ -125,18 +125,18 @@ class Formats(Audit):
     def test_github(self):
         lines = audit("--format", "github", self.source).stdout.splitlines()
         where = str(self.source).replace(",", "%2C")
-        self.assertRegex(lines[0], f"^::error file={where},line=1,col=3,title=ibv_exp_ec_encode_sync::ibv_exp_ec_encode_sync is")
+        self.assertRegex(lines[0], f"^::error file={where},line=1,col=3,title=ibv_exp_peer_commit_qp::ibv_exp_peer_commit_qp is")
         self.assertRegex(lines[1], f"^::warning file={where},line=3,col=5,title=IBV_EXP_WR_NOP::")
 
     def test_markdown(self):
         text = audit("--format", "md", self.source).stdout
-        self.assertIn("works, 1 feature off: ibv\\_exp\\_ec\\_encode\\_sync", text)
-        self.assertRegex(text, r"\| refused \| ibv\\_exp\\_ec\\_encode\\_sync \| .*a,b.c:1 \|")
+        self.assertIn("works, 1 feature off: ibv\\_exp\\_peer\\_commit\\_qp", text)
+        self.assertRegex(text, r"\| refused \| ibv\\_exp\\_peer\\_commit\\_qp \| .*a,b.c:1 \|")
 
     def test_csv(self):
         rows = list(csv.DictReader(io.StringIO(audit("--format", "csv", self.source).stdout)))
         self.assertEqual([(r["path"], r["line"], r["name"], r["severity"]) for r in rows],
-                         [(str(self.source), "1", "ibv_exp_ec_encode_sync", "refused"),
+                         [(str(self.source), "1", "ibv_exp_peer_commit_qp", "refused"),
                           (str(self.source), "2", "ibv_exp_poll_cq", "works"),
                           (str(self.source), "3", "IBV_EXP_WR_NOP", "beyond")])
 

@@ -203,7 +203,7 @@ class Traces(Audit):
                              "calls": 1, "successes": 0, "refusals": 1, "failures": 0, "first_refusal": 0}]}
         trace = self.file("t.json", json.dumps({"format": "ibvexp-trace", "version": 1, "processes": [process]}))
         self.assertLessEqual(self.longest(audit(trace)), 100)
-        many = self.file("many.c", "ibv_exp_ec_encode_sync(c, &t, &bad);\n" * 300 + "x = IBV_EXP_QPT_DC_INI;\n")
+        many = self.file("many.c", "ibv_exp_peer_commit_qp(c, &t, &bad);\n" * 300 + "x = IBV_EXP_QPT_DC_INI;\n")
         done = audit(many.name, cwd=self.folder)
         self.assertLessEqual(self.longest(done), 100)
         for line in range(1, 301):
@@ -221,7 +221,7 @@ class Traces(Audit):
 class Outputs(Audit):
     def test_control_characters_of_names_are_escaped(self):
         name = "evil\x1b[31m\nname.c"
-        source = self.file(name, "ibv_exp_ec_encode_sync(c, &t, &bad);\n")
+        source = self.file(name, "ibv_exp_peer_commit_qp(c, &t, &bad);\n")
         for form in "table", "gcc", "github", "md", "csv", "html":
             text = audit("--format", form, source).stdout
             self.assertNotIn("\x1b", text, form)
@@ -241,7 +241,7 @@ class Outputs(Audit):
         ours, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 0, columns, 0, 0))
         done = subprocess.Popen([sys.argv[1], "audit", "--format", "table",
-                                 self.file("a.c", "ibv_exp_ec_encode_sync(c, &t, &bad);\n")], stdout=its, stderr=its,
+                                 self.file("a.c", "ibv_exp_peer_commit_qp(c, &t, &bad);\n")], stdout=its, stderr=its,
                                 env={**os.environ, "NO_COLOR": "", **more})
         os.close(its)
         text = b""
@@ -269,10 +269,10 @@ class Outputs(Audit):
         self.assertNotIn(b"\x1b[", self.on_terminal(TERM="dumb"))
 
     def test_html_without_scripts(self):
-        source = self.file("a.c", "ibv_exp_ec_encode_sync(c, &t, &bad);\n")
+        source = self.file("a.c", "ibv_exp_peer_commit_qp(c, &t, &bad);\n")
         page = audit("--format", "html", source).stdout
         plain = page[page.index('id="plain"'):page.index("</section>")]
-        for words in "works, 1 feature off: ibv_exp_ec_encode_sync", f"{source}:1", "refused":
+        for words in "works, 1 feature off: ibv_exp_peer_commit_qp", f"{source}:1", "refused":
             self.assertIn(words, plain)
 
     def test_uses_of_one_file_are_bounded(self):

@@ -46,11 +46,11 @@ class Sources(Audit):
         self.assertEqual(verdict["command"], "ibvexp run -- PROGRAM")
 
     def test_refused_requests_are_named_with_their_places(self):
-        verdict, source = self.judge("ibv_exp_create_qp(c, &a);\n a.flags |= IBV_EXP_QP_CREATE_EC_PARITY_EN;\n"
-                                     "b.flags = IBV_EXP_QP_CREATE_EC_PARITY_EN;\nibv_exp_ec_encode_sync(c, &t, &bad);\n")
+        verdict, source = self.judge("ibv_exp_create_qp(c, &a);\n a.flags |= IBV_EXP_SEND_WITH_CALC;\n"
+                                     "b.flags = IBV_EXP_SEND_WITH_CALC;\nibv_exp_peer_commit_qp(c, &t, &bad);\n")
         self.assertEqual(verdict["standing"], "off")
         self.assertEqual(verdict["verdict"], "works, 2 features off: "
-                                             "IBV_EXP_QP_CREATE_EC_PARITY_EN, ibv_exp_ec_encode_sync")
+                                             "IBV_EXP_SEND_WITH_CALC, ibv_exp_peer_commit_qp")
         flag, verb = verdict["reasons"]
         self.assertEqual(flag["places"], [f"{source}:2", f"{source}:3"])
         self.assertEqual(flag["count"], 2)
@@ -134,7 +134,7 @@ class Sources(Audit):
             self.assertEqual(self.judge("ibv_exp_poll_cq(c);\n")[0]["standing"], "works", other)
 
     def test_a_provider_beside_the_program_is_not_the_program(self):
-        provider = self.file("app/drivers/libmlx5/src/verbs.c", "ibv_exp_cmd_create_qp(c); ibv_exp_ec_encode_sync(c, t, b);\n")
+        provider = self.file("app/drivers/libmlx5/src/verbs.c", "ibv_exp_cmd_create_qp(c); ibv_exp_peer_commit_qp(c, t, b);\n")
         self.file("app/drivers/libmlx5/src/mlx5.h", "int a = IBV_EXP_WR_NOP;\n")
         self.file("app/drivers/libmlx5/configure.ac", "AC_CHECK_DECLS([IBV_EXP_WR_CQE_WAIT])\n")
         verdict, source = self.judge("ibv_exp_poll_cq(c);\n")
@@ -162,14 +162,14 @@ class Sources(Audit):
         self.assertEqual(verdict["reasons"], [])
 
     def test_files_that_are_named_are_one_program(self):
-        one, two = self.file("one.c", "ibv_exp_poll_cq(c);\n"), self.file("two.c", "ibv_exp_ec_encode_sync(c, t, b);\n")
+        one, two = self.file("one.c", "ibv_exp_poll_cq(c);\n"), self.file("two.c", "ibv_exp_peer_commit_qp(c, t, b);\n")
         report, _ = self.report(one, two)
         self.assertEqual(self.program(report)["name"], "2 files")
 
     def test_the_verdict_stands_on_top(self):
-        source = self.file("a.c", "ibv_exp_ec_encode_sync(c, &t, &bad);\n")
+        source = self.file("a.c", "ibv_exp_peer_commit_qp(c, &t, &bad);\n")
         lines = audit(source).stdout.splitlines()
-        self.assertEqual(lines[0], f"{source}: works, 1 feature off: ibv_exp_ec_encode_sync")
+        self.assertEqual(lines[0], f"{source}: works, 1 feature off: ibv_exp_peer_commit_qp")
         self.assertIn(f"{source}:1", lines[1])
         self.assertEqual(lines[2], "  $ ibvexp run -- PROGRAM")
 

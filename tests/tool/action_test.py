@@ -87,7 +87,7 @@ class Action(unittest.TestCase):
 
     def test_a_program_and_its_sources(self):
         with open(os.path.join(self.folder, "a.c"), "w", encoding="utf-8") as f:
-            f.write("ibv_exp_ec_encode_sync(c, &t, &bad);\n")
+            f.write("ibv_exp_peer_commit_qp(c, &t, &bad);\n")
         self.assertEqual(self.start(tarball=self.tarball, run=f"{SUBJECT} query"), [], self.output)
         for name in "used.html", "audit.sarif":
             self.assertEqual(os.path.exists(os.path.join(self.folder, "ibvexp-reports", name)), name == "used.html")

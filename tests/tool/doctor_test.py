@@ -51,7 +51,7 @@ class Doctor(Base):
         self.assertEqual(device["ports"][0]["state"], "ACTIVE")
         here = {r["name"]: r["here"] for r in report["rows"]}
         self.assertEqual(here["ibv_exp_create_qp"], "works")
-        self.assertEqual(here["ibv_exp_ec_encode_sync"], "refused")
+        self.assertEqual(here["ibv_exp_peer_commit_qp"], "refused")
 
     def test_rows_follow_the_device(self):
         env = dict(ENV, SOFTHCA_FABRIC=FABRIC + "-odp",

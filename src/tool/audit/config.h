@@ -2,7 +2,7 @@
 //
 //   {"exclude": ["third_party"], "recursive": false, "fail-on": ["refused"],
 //    "baseline": "audit.json",
-//    "ignore": ["IBV_EXP_WR_NOP", {"name": "ibv_exp_ec_encode_sync", "path": "tests/*"}]}
+//    "ignore": ["IBV_EXP_WR_NOP", {"name": "ibv_exp_peer_commit_qp", "path": "tests/*"}]}
 //
 // File names are relative to the configuration file's folder.
 #pragma once
