@@ -14,6 +14,7 @@
 #include "translate/verbs/device.h"
 #include "translate/verbs/device_memory.h"
 #include "translate/verbs/environment.h"
+#include "translate/verbs/erasure_coding.h"
 #include "translate/verbs/flow.h"
 #include "translate/verbs/gid.h"
 #include "translate/verbs/indirect_key.h"
@@ -102,6 +103,16 @@ IBVEXP_SERVES(ibv_exp_create_rwq_ind_table, create_rwq_ind_table);
 IBVEXP_SERVES(ibv_exp_destroy_rwq_ind_table, destroy_rwq_ind_table);
 IBVEXP_SERVES(ibv_exp_query_intf, query_intf);
 IBVEXP_SERVES(ibv_exp_release_intf, release_intf);
+IBVEXP_SERVES(ibv_exp_alloc_ec_calc, alloc_ec_calc);
+IBVEXP_SERVES(ibv_exp_dealloc_ec_calc, dealloc_ec_calc);
+IBVEXP_SERVES(ibv_exp_ec_encode_sync, ec_encode_sync);
+IBVEXP_SERVES(ibv_exp_ec_encode_async, ec_encode_async);
+IBVEXP_SERVES(ibv_exp_ec_decode_sync, ec_decode_sync);
+IBVEXP_SERVES(ibv_exp_ec_decode_async, ec_decode_async);
+IBVEXP_SERVES(ibv_exp_ec_update_sync, ec_update_sync);
+IBVEXP_SERVES(ibv_exp_ec_update_async, ec_update_async);
+IBVEXP_SERVES(ibv_exp_ec_poll, ec_poll);
+IBVEXP_SERVES(ibv_exp_ec_encode_send, ec_encode_send);
 IBVEXP_SERVES(rdma_establish, establish);
 IBVEXP_SERVES(rdma_init_qp_attr, init_qp_attr);
 

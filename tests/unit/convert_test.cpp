@@ -234,7 +234,8 @@ TEST_CASE("device attributes are reported if asked for, known and allowed") {
 
   CHECK(exp_capabilities(facts, all) ==
         (IBV_EXP_DEVICE_XRC | IBV_EXP_DEVICE_MEM_WINDOW | IBV_EXP_DEVICE_ODP |
-         IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_NOP | IBV_EXP_DEVICE_SHARED_MR));
+         IBV_EXP_DEVICE_MR_ALLOCATE | IBV_EXP_DEVICE_NOP | IBV_EXP_DEVICE_EC_OFFLOAD |
+         IBV_EXP_DEVICE_SHARED_MR));
   CHECK(exp_capabilities(facts, none) == 0);
   // Before rdma-core v36.
   facts.engine = false;

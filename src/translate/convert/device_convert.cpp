@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "translate/convert/galois.h"
 #include "translate/convert/umr_limits.h"
 
 namespace ibvexp::translate {
@@ -299,6 +300,16 @@ constexpr Part parts[] = {
                                           IBV_EXP_RAW_PACKET_CAP_TUNNELED_OFFLOAD_GENEVE);
       return from.is_mlx5;
     IBVEXP_END
+    // The processor calculates.
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_EC_CAPS)
+      to.ec_caps = {max_coded_blocks, max_calculations};
+      return true;
+    IBVEXP_END
+    IBVEXP_PART(IBV_EXP_DEVICE_ATTR_EC_GF_BASE)
+      to.ec_w_mask = 0;
+      for (int w = 1; w <= 8; ++w) to.ec_w_mask |= is_symbol_width(w) ? 1u << (w - 1) : 0;
+      return true;
+    IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_RX_PAD_END_ALIGN)
       to.rx_pad_end_addr_align =
           (from.attr.device_cap_flags_ex & IBV_DEVICE_PCI_WRITE_END_PADDING) != 0 ? 64 : 0;
@@ -361,6 +372,7 @@ constexpr Capability capabilities[] = {
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_NOP, from.engine)
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_MR_ALLOCATE, (static_cast<void>(from), true))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_SHARED_MR, (static_cast<void>(from), true))
+    IBVEXP_CAPABILITY(IBV_EXP_DEVICE_EC_OFFLOAD, (static_cast<void>(from), true))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_SCATTER_FCS,
                       has_raw_cap(from, IBV_RAW_PACKET_CAP_SCATTER_FCS))
     IBVEXP_CAPABILITY(IBV_EXP_DEVICE_WQ_DELAY_DROP,

@@ -17,6 +17,7 @@
 #include "base/keep_errno.h"
 #include "base/lock.h"
 #include "base/number_table.h"
+#include "translate/state/calculation.h"
 #include "translate/state/cq_state.h"
 #include "translate/state/native.h"
 #include "translate/state/objects.h"
@@ -134,6 +135,7 @@ struct ContextState {
   Handles<DeviceMemory> device_memory;
   Handles<LegacySrq> legacy_srqs;
   Handles<KeyListMemory> key_lists;
+  Handles<Calculation> calculations;
   Handles<ResDomain> res_domains;
   // Of the objects that were created with one.
   std::unordered_map<const void *, DomainShare> domain_shares;
