@@ -143,15 +143,16 @@ constexpr std::uint64_t block_alignment = 64;
 std::uint64_t as_word(int value) { return static_cast<std::uint32_t>(value); }
 
 // As many blocks, and no more.
-Result<void> check_list(EntryId entry, const char *number, const ibv_sge *pieces, int count,
-                        int most, std::uint64_t bytes) {
+Result<void> check_list(EntryId entry, const char *list, const ibv_sge *pieces, int count, int most,
+                        std::uint64_t bytes) {
   if (pieces == nullptr || count < 1 || count > most)
-    return invalid(entry, number, as_word(count), "no list, or more pieces than asked for");
+    return invalid(entry, list, as_word(count),
+                   "no pieces, or more than the calculation was made for");
   std::uint64_t length = 0;
   for (const ibv_sge &piece : std::span(pieces, static_cast<std::size_t>(count)))
     length += piece.length;
   if (length != bytes)
-    return invalid(entry, number, length, "the bytes of the list are not those of its blocks");
+    return invalid(entry, list, length, "bytes, which must be block_size for each block");
   return {};
 }
 
@@ -161,11 +162,11 @@ Result<void> check_blocks(EntryId entry, const Calculation &by, const ibv_exp_ec
   if (mem->block_size <= 0 || mem->block_size % block_alignment != 0)
     return invalid(entry, "block_size", as_word(mem->block_size), "no multiple of 64");
   const auto size = static_cast<std::uint64_t>(mem->block_size);
-  if (const auto list = check_list(entry, "num_data_sge", mem->data_blocks, mem->num_data_sge,
+  if (const auto list = check_list(entry, "data_blocks", mem->data_blocks, mem->num_data_sge,
                                    by.most_data_pieces, data * size);
       !list)
     return list;
-  return check_list(entry, "num_code_sge", mem->code_blocks, mem->num_code_sge, by.most_code_pieces,
+  return check_list(entry, "code_blocks", mem->code_blocks, mem->num_code_sge, by.most_code_pieces,
                     code * size);
 }
 
@@ -265,7 +266,8 @@ Result<ibv_exp_ec_calc *> alloc_ec_calc(ContextState &state, ibv_pd *pd,
   if (!is_symbol_width(attr->w))
     return invalid(allocating, "w", as_word(attr->w), "symbols have 4 or 8 bits");
   if (attr->k < 1 || attr->m < 1 || attr->k > 1 << attr->w || attr->m > (1 << attr->w) - attr->k)
-    return invalid(allocating, "k", as_word(attr->k), "with m, more blocks than the field takes");
+    return invalid(allocating, "k", as_word(attr->k),
+                   "k and m are 1 or more, together at most 2^w");
   const std::uint32_t in_flight =
       has(IBV_EXP_EC_CALC_ATTR_MAX_INFLIGHT) ? attr->max_inflight_calcs : 1;
   if (in_flight == 0 || in_flight > max_calculations)
