@@ -177,10 +177,8 @@ struct TestWq {
     wq.buffer = queue.data();
     wq.dbrec = dbrec;
     wq.entries = entries;
-    wq.striding = log_bytes != 0;
-    wq.stride = wq.striding ? 32 : 16;
-    wq.log_stride_bytes = log_bytes;
-    wq.log_strides = log_strides;
+    wq.strides = {log_bytes, log_strides};
+    wq.stride = wq.strides.on() ? 32 : 16;
     wq.cq = &cq.cq;
     wq_set_state(wq, WqState::ready);
   }
@@ -188,7 +186,7 @@ struct TestWq {
   void post(u32 n = 1, u32 bytes = slot_bytes) {
     for (u32 i = 0; i < n; ++i, ++posted) {
       const u32 at = posted & (wq.entries - 1);
-      u8 *s = queue.data() + at * wq.stride + (wq.striding ? 16 : 0);
+      u8 *s = queue.data() + at * wq.stride + (wq.strides.on() ? 16 : 0);
       store_be32(s, bytes);
       store_be32(s + 4, memory.key());
       store_be64(s + 8, memory.address(u64{at} * slot_bytes));

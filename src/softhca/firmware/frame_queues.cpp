@@ -50,19 +50,6 @@ struct Common {
   }
 };
 
-Status read_strides(const Capabilities &caps, const u8 *context, Wq &q) {
-  // In the fields the least values are 0; fewer strides are what wraps.
-  constexpr u32 least_bytes = 6, most_bytes = 13, usual_strides = 9, least_strides = 3;
-  if (!caps.striding_rq) return Status::bad_param;
-  q.striding = true;
-  q.log_stride_bytes = get_field(context, wq::log_stride_bytes, 3) + least_bytes;
-  const u32 strides = get_field(context, wq::log_strides, 4);
-  q.log_strides = strides < 8 ? strides + usual_strides : strides - 16 + usual_strides;
-  q.two_byte_shift = get_field(context, wq::two_byte_shift, 1) != 0;
-  return q.log_stride_bytes <= most_bytes && q.log_strides >= least_strides ? Status::ok
-                                                                            : Status::bad_param;
-}
-
 u32 state_of(const Qp &sq) {
   switch (sq.state) {
     case QpState::rts: return state_ready;
@@ -81,6 +68,16 @@ u32 state_of(const Wq &q) {
 
 }  // namespace
 
+bool read_strides(const Capabilities &caps, const u8 *context, Strides &strides) {
+  // In the fields the least values are 0; fewer strides are what wraps.
+  constexpr u32 least_bytes = 6, most_bytes = 13, usual_count = 9, least_count = 3;
+  if (!caps.striding_rq) return false;
+  strides.log_bytes = get_field(context, wq::log_stride_bytes, 3) + least_bytes;
+  const u32 count = get_field(context, wq::log_strides, 4);
+  strides.log_count = count < 8 ? count + usual_count : count - 16 + usual_count;
+  return strides.log_bytes <= most_bytes && strides.log_count >= least_count;
+}
+
 Status create_rq(Scope &scope, const Command &c, Wq &q) {
   constexpr u32 own_memory = 0;
   Common common{};
@@ -90,7 +87,8 @@ Status create_rq(Scope &scope, const Command &c, Wq &q) {
     return Status::bad_param;
   const u32 type = get_field(common.wq, wq::type, 4);
   if (type == wq::striding_cyclic) {
-    if (const Status s = read_strides(scope.caps(), common.wq, q); s != Status::ok) return s;
+    if (!read_strides(scope.caps(), common.wq, q.strides)) return Status::bad_param;
+    q.two_byte_shift = get_field(common.wq, wq::two_byte_shift, 1) != 0;
   } else if (type != wq::cyclic) {
     return Status::bad_param;
   }
@@ -99,7 +97,7 @@ Status create_rq(Scope &scope, const Command &c, Wq &q) {
   q.stride = common.stride;
   q.signature = get_field(common.wq, wq::signature, 1) != 0;
   // Room for a data segment behind the others.
-  const u32 least = (q.striding ? 2u : 1u) + (q.signature ? 1u : 0u);
+  const u32 least = (q.strides.on() ? 2u : 1u) + (q.signature ? 1u : 0u);
   if (q.stride < least * wqe_ds) return Status::bad_param;
   q.uidx = get_field(context, user_index_bit, 24);
   q.offloads.strip_vlan = get_field(context, rq_no_strip, 1) == 0;

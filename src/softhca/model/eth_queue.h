@@ -9,6 +9,7 @@
 #include "model/cq.h"
 #include "model/eth_frame.h"
 #include "model/event.h"
+#include "model/strides.h"
 
 namespace softhca {
 
@@ -43,20 +44,16 @@ struct Wq {
   u32 entries = 0;       // power of two
   u32 stride = 0;        // bytes per WQE
   bool signature = false;
-  bool striding = false;
-  u32 log_stride_bytes = 0;
-  u32 log_strides = 0;
+  Strides strides;
   bool two_byte_shift = false;  // frames start two bytes in: their IP headers are aligned
   ReceiveOffloads offloads;
   Cq *cq = nullptr;
   EventSink async;
 
-  u16 consumed = 0;      // WQEs used up
-  u32 strides_used = 0;  // of the current WQE
+  u16 consumed = 0;  // WQEs used up
   Starvation starvation;
 
   u16 available() const { return static_cast<u16>(read_doorbell(&dbrec[0]) - consumed); }
-  u32 strides() const { return 1u << log_strides; }
 };
 
 void wq_set_state(Wq &, WqState);

@@ -105,7 +105,7 @@ ReceiveWqe current_wqe(const Wq &wq, u64 bytes) {
   out.counter = wq.consumed;
   const u8 *segments = wq.buffer + u64{wq.consumed & (wq.entries - 1)} * wq.stride;
   // A next segment in front of striding WQEs, a signature in front of others.
-  const u32 skip = (wq.striding ? 1 : 0) + (wq.signature ? 1 : 0);
+  const u32 skip = (wq.strides.on() ? 1 : 0) + (wq.signature ? 1 : 0);
   resolve_scatter(segments + skip * wqe_ds, wq.stride / wqe_ds - skip, bytes, {wq.pdn, wq.wqn},
                   out);
   return out;
@@ -135,29 +135,28 @@ void deliver_cyclic(Wq &wq, Cqe &cqe, const Image &image) {
 
 void next_striding_wqe(Wq &wq) {
   wq.consumed = static_cast<u16>(wq.consumed + 1);
-  wq.strides_used = 0;
+  wq.strides.used = 0;
 }
 
 void deliver_striding(Wq &wq, Cqe &cqe, const Image &image) {
-  constexpr u32 filler = 1u << 31;
   const u32 shift = wq.two_byte_shift ? 2 : 0;
-  const u32 need = (image.bytes + shift + (1u << wq.log_stride_bytes) - 1) >> wq.log_stride_bytes;
-  if (need > wq.strides()) {
+  const u32 need = wq.strides.needed(image.bytes + shift);
+  if (need > wq.strides.count()) {
     SOFTHCA_LOG(debug, "WQ %#x: a frame of %u bytes is longer than a WQE", wq.wqn, image.bytes);
     return;
   }
-  if (const u32 left = wq.strides() - wq.strides_used; need > left) {
+  if (const u32 left = wq.strides.left(); need > left) {
     // What is left of the WQE stays unused; its owner has to know.
     if (wq.available() < 2) return;
     Cqe rest;
-    rest.byte_count(filler | left << 16);
+    rest.byte_count(filler_bit | left << 16);
     rest.wqe_id(wq.consumed);
-    rest.wqe_counter(static_cast<u16>(wq.strides_used));
+    rest.wqe_counter(static_cast<u16>(wq.strides.used));
     write_wq(wq, rest, CqeOpcode::resp_send);
     if (wq.state != WqState::ready) return;
     next_striding_wqe(wq);
   }
-  const u64 offset = (u64{wq.strides_used} << wq.log_stride_bytes) + shift;
+  const u64 offset = wq.strides.offset() + shift;
   const ReceiveWqe wqe = current_wqe(wq, offset + image.bytes);
   Syndrome s = wqe.status;
   if (s == Syndrome::ok && offset + image.bytes > wqe.capacity) s = Syndrome::local_length;
@@ -171,9 +170,9 @@ void deliver_striding(Wq &wq, Cqe &cqe, const Image &image) {
   }
   cqe.byte_count(need << 16 | (shift + image.bytes));
   cqe.wqe_id(wqe.counter);
-  cqe.wqe_counter(static_cast<u16>(wq.strides_used));
-  wq.strides_used += need;
-  if (wq.strides_used == wq.strides()) next_striding_wqe(wq);
+  cqe.wqe_counter(static_cast<u16>(wq.strides.used));
+  wq.strides.used += need;
+  if (wq.strides.left() == 0) next_striding_wqe(wq);
   write_wq(wq, cqe, CqeOpcode::resp_send);
 }
 
@@ -182,7 +181,7 @@ void deliver_to_wq(Wq &wq, const EthFrame &f, const ReceiveOffloads &o, const Rs
   if (wq.state != WqState::ready || wq.available() == 0) return;
   const Image image(f, o);
   Cqe cqe = describe(f, image, o, rss, tag);
-  if (wq.striding) deliver_striding(wq, cqe, image);
+  if (wq.strides.on()) deliver_striding(wq, cqe, image);
   else deliver_cyclic(wq, cqe, image);
 }
 
@@ -213,10 +212,10 @@ Wq &choose_wq(const Rss &rss, const RssResult &result) {
 
 bool has_room(const Wq &wq, const EthFrame &f) {
   const u16 available = wq.available();
-  if (!wq.striding || available != 1) return available != 0;
+  if (!wq.strides.on() || available != 1) return available != 0;
   const u32 bytes =
       f.bytes + (wq.offloads.scatter_fcs ? fcs_bytes : 0) + (wq.two_byte_shift ? 2 : 0);
-  return bytes <= (wq.strides() - wq.strides_used) << wq.log_stride_bytes;
+  return wq.strides.needed(bytes) <= wq.strides.left();
 }
 
 bool worth_waiting(Starvation &s, bool room, u64 now_ns) {
@@ -267,7 +266,7 @@ void wq_set_state(Wq &wq, WqState state) {
   wq.state = state;
   if (state == WqState::reset) {
     wq.consumed = 0;
-    wq.strides_used = 0;
+    wq.strides.used = 0;
   }
   if (before == WqState::error && state != WqState::error) std::erase(process().failed_wqs, &wq);
   if (before != WqState::error && state == WqState::error) {

@@ -43,9 +43,7 @@ int read_layout(const File &file, const Attrs &attrs, u32 max_wr, mlx5_ib_create
     if (!within(d.single_stride_log_num_of_bytes, min_log_stride_bytes, max_log_stride_bytes) ||
         !within(d.single_wqe_log_num_of_strides, min_log_strides, max_log_strides))
       return EINVAL;
-    wq.striding = true;
-    wq.log_stride_bytes = d.single_stride_log_num_of_bytes;
-    wq.log_strides = d.single_wqe_log_num_of_strides;
+    wq.strides = {d.single_stride_log_num_of_bytes, d.single_wqe_log_num_of_strides};
     wq.two_byte_shift = d.two_byte_shift_en != 0;
   }
   if ((d.flags & ~u32{MLX5_WQ_FLAG_SIGNATURE}) != 0) return EINVAL;
@@ -58,7 +56,7 @@ int read_layout(const File &file, const Attrs &attrs, u32 max_wr, mlx5_ib_create
   wq.entries = d.rq_wqe_count;
   wq.stride = 1u << d.rq_wqe_shift;
   // Room for at least one data segment.
-  if (((wq.striding ? 2u : 1u) + (wq.signature ? 1u : 0u)) * wqe_ds > wq.stride) return EINVAL;
+  if (((wq.strides.on() ? 2u : 1u) + (wq.signature ? 1u : 0u)) * wqe_ds > wq.stride) return EINVAL;
   if (const int error = check_uidx(d.user_index); error != 0) return error;
   wq.uidx = d.user_index;
   return 0;
