@@ -334,22 +334,11 @@ TEST_CASE("Receive memory pools are refused one value at a time", "[devx_test]")
 }
 
 TEST_CASE("A queue that matches tags tells what it was made with", "[devx_test]") {
-  constexpr uint32_t xrqc = 128, wq = xrqc + 1024;
+  constexpr uint32_t xrqc = Xrq::xrqc, wq = Xrq::wq;
   const Context c;
   const Cq cq(c);
-  const Umem umem(c, 8192);
-  Box in(16 + 128 + 192, 0x717);
-  in.put(xrqc + 20, 4, 1);
-  in.put(xrqc + 40, 24, 0x123);
-  in.put(xrqc + 72, 24, cq.object.number);
-  in.put(xrqc + 256, 4, 4);
-  in.put(wq, 4, 1);
-  in.put(wq + 72, 24, c.pdn);
-  in.put(wq + 160, 32, 4096);
-  in.put(wq + 268, 4, 5);
-  in.put(wq + 283, 5, 4);
-  in.put(wq + 320, 32, umem.id());
-  in.put(wq + 352, 32, umem.id());
+  const Xrq tags(c, cq.object.number);
+  const Box in = tags.command(c, Xrq::cyclic);
   if (c.ethernet()) {  // where the device has none
     CHECK(refused(c, in) == bad_param);
     return;
@@ -361,10 +350,16 @@ TEST_CASE("A queue that matches tags tells what it was made with", "[devx_test]"
   CHECK(refused(c, changed(in, xrqc + 72, 24, 0xfffff)) == bad_resource);
   CHECK(refused(c, changed(in, wq + 72, 24, 0xfffff)) == bad_resource);
   CHECK(refused(c, Box(16 + 128, 0x717)) == bad_input_length);
+  // Strides: no shift, as few and as small as they may be, and no more types of queues.
+  const Box strides = tags.command(c, Xrq::striding_linked);
+  CHECK(refused(c, changed(strides, wq + 312, 1, 1)) == bad_param);
+  CHECK(refused(c, changed(strides, wq + 308, 4, (2u - 9) & 0xf)) == bad_param);
+  CHECK(refused(c, changed(strides, wq, 4, 4)) == bad_param);
+  CHECK(Object(c, changed(strides, wq + 317, 3, 0)).object != nullptr);
 
   Object queue(c, in);
   REQUIRE(queue.object != nullptr);
-  *umem.record(4096) = htobe32(16);
+  *tags.umem.record(4096) = htobe32(16);
   Box arm = queue.command(0x71a);
   arm.put(112, 16, 3);
   REQUIRE(queue.modify(arm) == 0);

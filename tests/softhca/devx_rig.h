@@ -431,4 +431,51 @@ class Rmp {
   uint16_t posted_ = 0;
 };
 
+// A shared queue that matches tags, of 16 WQEs. Striding: of 8 strides of 1024 bytes, each of which
+// has a data segment, as UCX lays them out.
+class Xrq {
+ public:
+  static constexpr uint32_t wqes = 16, stride = 256;  // bytes of a WQE
+  static constexpr uint32_t xrqc = 128, wq = xrqc + 1024;
+  static constexpr uint32_t stride_bytes = 1024, strides = 8;
+  enum Type { linked = 0, cyclic = 1, striding_linked = 2, striding_cyclic = 3 };
+
+  Xrq(const Context &c, uint32_t cqn) : umem(c, 8192), cqn_(cqn) {
+    for (uint32_t i = 0; i < wqes; ++i)
+      umem.at(i * stride)[3] = static_cast<uint8_t>((i + 1) % wqes);
+  }
+  Box command(const Context &c, uint32_t type) const {
+    Box in(16 + 128 + 192, 0x717);
+    in.put(xrqc + 20, 4, 1);
+    in.put(xrqc + 40, 24, 0x123);
+    in.put(xrqc + 72, 24, cqn_);
+    in.put(xrqc + 256, 4, 4);
+    in.put(wq, 4, type);
+    in.put(wq + 72, 24, c.pdn);
+    in.put(wq + 160, 32, 4096);
+    in.put(wq + 268, 4, 8);
+    in.put(wq + 283, 5, 4);
+    in.put(wq + 308, 4, type >= striding_linked ? (3u - 9) & 0xf : 0);
+    in.put(wq + 317, 3, type >= striding_linked ? 10 - 6 : 0);
+    in.put(wq + 320, 32, umem.id());
+    in.put(wq + 352, 32, umem.id());
+    return in;
+  }
+  void post(const ibv_mr *mr, uint32_t offset) {
+    for (uint32_t i = 0; i < strides; ++i)
+      mlx5dv_set_data_seg(
+          reinterpret_cast<mlx5_wqe_data_seg *>(umem.at(posted_ % wqes * stride + 16 + i * 16)),
+          stride_bytes, mr->lkey, reinterpret_cast<uint64_t>(mr->addr) + offset + i * stride_bytes);
+    ++posted_;
+    __atomic_store_n(umem.record(4096), htobe32(posted_), __ATOMIC_RELEASE);
+  }
+
+  Umem umem;
+  Object object;
+
+ private:
+  uint32_t cqn_;
+  uint16_t posted_ = 0;
+};
+
 }  // namespace devx

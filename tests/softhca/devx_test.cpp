@@ -513,6 +513,62 @@ TEST_CASE("Receive memory pools hand out their buffers in order", "[devx_test]")
   CHECK(refused(c, tiny) == bad_param);  // no room for data
 }
 
+TEST_CASE("Packets of messages fill the strides of a shared queue", "[devx_test]") {
+  const Context c;
+  if (c.ethernet()) return;  // where no queue matches tags
+  Box caps(16 + 4096), ask(16, 0x100);
+  ask.put(48, 16, 1);  // the current ones of the device
+  REQUIRE(mlx5dv_devx_general_cmd(c.ctx, ask.data(), ask.size(), caps.data(), caps.size()) == 0);
+  CHECK(caps.get(128 + 0x225, 1) == 1);  // ib_striding_wq_cq_first_indication
+  CHECK(caps.get(128 + 0x233, 1) == 1);  // ib_cyclic_striding_wq
+  CHECK(caps.get(128 + 0x3a0, 1) == 1);  // ext_stride_num_range
+
+  const auto type = GENERATE(Xrq::striding_linked, Xrq::striding_cyclic);
+  constexpr uint32_t first_flag = 1u << 29, last_flag = 1u << 30, filler = 1u << 31;
+  constexpr uint32_t wqe_bytes = Xrq::strides * Xrq::stride_bytes;
+  Cq sends(c), receives(c);
+  Xrq queue(c, receives.object.number);
+  queue.object.create(c, queue.command(c, type));
+  REQUIRE(queue.object.object != nullptr);
+  Qp a(c, rc, sends.object.number), b(c, rc, sends.object.number, {1, queue.object.number});
+  a.connect(b.object.number, c);
+  b.connect(a.object.number, c);
+  const Memory to(c, size_t{Xrq::wqes} * wqe_bytes);
+  for (uint32_t i = 0; i < Xrq::wqes; ++i) queue.post(to.mr, i * wqe_bytes);
+
+  // Three packets of 1024 bytes at most, since the path has no more: two messages for each WQE, and
+  // two strides of the third one.
+  constexpr uint32_t bytes = 2 * 1024 + 500, messages = 30;
+  Memory from(c, bytes);
+  uint32_t wqe = 0, stride = 0;
+  for (uint32_t m = 0; m < messages; ++m) {
+    for (uint32_t i = 16; i < bytes; ++i) from.bytes[i] = static_cast<uint8_t>(m + i * 7);
+    a.send(from.mr, bytes);
+    for (uint32_t done = 0; done < bytes; done += 1024) {
+      const mlx5_cqe64 *cqe = receives.wait();
+      const uint32_t piece = std::min(bytes - done, 1024u), count = be32toh(cqe->byte_cnt);
+      CHECK(cqe->op_own >> 4 == MLX5_CQE_RESP_SEND);
+      CHECK((cqe->app == 1 && cqe->app_op == 4));  // tag matching: a message without a tag
+      CHECK(be32toh(cqe->srqn_uidx) == 0x123);
+      CHECK((be32toh(cqe->sop_drop_qpn) & 0xffffff) == b.object.number);
+      CHECK(count ==
+            (piece | (done == 0 ? first_flag : 0) | (done + piece == bytes ? last_flag : 0)));
+      CHECK((count & filler) == 0);
+      CHECK(be16toh(cqe->wqe_counter) % Xrq::wqes == wqe);
+      CHECK((uint32_t{cqe->rsvd20[2]} << 8 | cqe->rsvd20[3]) == stride);
+      CHECK(std::memcmp(to.bytes.data() + wqe * wqe_bytes + stride * Xrq::stride_bytes,
+                        from.bytes.data() + done, piece) == 0);
+      if (++stride == Xrq::strides) stride = 0, ++wqe;
+    }
+    CHECK(sends.wait_opcode() == MLX5_CQE_REQ);
+  }
+  // 90 strides are 11 WQEs and two strides.
+  Box out(16 + 128 + 192);
+  REQUIRE(queue.object.query(queue.object.command(0x719), out) == 0);
+  CHECK(out.get(Xrq::wq, 4) == type);
+  CHECK(out.get(Xrq::wq + 192, 32) == 11);
+}
+
 TEST_CASE("A receive memory pool tells that it is nearly empty", "[devx_test]") {
   const Context c;
   Cq cq(c);

@@ -122,6 +122,7 @@ struct Cqe {
   void opcode_qpn(u8 op, u32 qpn) { store_be32(raw + 56, u32{op} << 24 | (qpn & 0xffffff)); }
   void wqe_counter(u16 v) { store_be16(raw + 60, v); }
   void wqe_id(u16 v) { store_be16(raw + 2, v); }
+  void stride_index(u16 v) { store_be16(raw + 20, v); }  // of messages; frames have the counter
   void slid(u16 v) { store_be16(raw + 22, v); }
   void flags_rqpn(u32 v) { store_be32(raw + 24, v); }
   void application(u8 operation, u16 info) {  // tag matching is the only one

@@ -68,10 +68,9 @@ u32 state_of(const Wq &q) {
 
 }  // namespace
 
-bool read_strides(const Capabilities &caps, const u8 *context, Strides &strides) {
+bool read_strides(const u8 *context, Strides &strides) {
   // In the fields the least values are 0; fewer strides are what wraps.
   constexpr u32 least_bytes = 6, most_bytes = 13, usual_count = 9, least_count = 3;
-  if (!caps.striding_rq) return false;
   strides.log_bytes = get_field(context, wq::log_stride_bytes, 3) + least_bytes;
   const u32 count = get_field(context, wq::log_strides, 4);
   strides.log_count = count < 8 ? count + usual_count : count - 16 + usual_count;
@@ -87,7 +86,7 @@ Status create_rq(Scope &scope, const Command &c, Wq &q) {
     return Status::bad_param;
   const u32 type = get_field(common.wq, wq::type, 4);
   if (type == wq::striding_cyclic) {
-    if (!read_strides(scope.caps(), common.wq, q.strides)) return Status::bad_param;
+    if (!scope.caps().striding_rq || !read_strides(common.wq, q.strides)) return Status::bad_param;
     q.two_byte_shift = get_field(common.wq, wq::two_byte_shift, 1) != 0;
   } else if (type != wq::cyclic) {
     return Status::bad_param;

@@ -144,6 +144,9 @@ std::vector<u8> general_page(const Device &device) {
     p.set(0x5f1, 1, 1);                   // rndv_offload_rc
     p.set(0x5f3, 5, c.log_max_tags);      // log_tag_matching_list_sz
     p.set(0x5fb, 5, log2_up(c.max_srq));  // log_max_xrq
+    p.set(0x225, 1, c.striding_srq);      // ib_striding_wq_cq_first_indication
+    p.set(0x233, 1, c.striding_srq);      // ib_cyclic_striding_wq
+    p.set(0x3a0, 1, c.striding_srq);      // ext_stride_num_range
   }
   return p.take();
 }

@@ -49,8 +49,8 @@ void query_xrq(const Srq &, const WorkQueue &, Command &);
 // An event when fewer work requests than that are left.
 Status set_srq_limit(Srq &, u32 limit);
 
-// Strides of WQEs, of which `context` is the work queue's. False: none that there are.
-bool read_strides(const Capabilities &, const u8 *context, Strides &);
+// Strides of WQEs from the context of a work queue. False: there are none of that size.
+bool read_strides(const u8 *context, Strides &);
 
 // Queues of frames: RQ and SQ. They begin in RST.
 constexpr u32 frame_queue_at = 32, frame_queue_bytes = 240;  // rqc, sqc

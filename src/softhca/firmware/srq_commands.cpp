@@ -20,9 +20,15 @@ constexpr u32 next_segment = 16;  // in front of the data segments, also where n
 Status build_queue(Scope &scope, const Command &c, u32 wq_at, Srq &srq, WorkQueue &work_queue) {
   const u8 *context = c.in.data() + wq_at;
   const u32 type = get_field(context, wq::type, 4);
-  if (type != wq::linked_list && type != wq::cyclic) return Status::bad_param;  // none striding
+  const bool striding = type == wq::striding_list || type == wq::striding_cyclic;
+  // Those that match tags alone are.
+  if (type > wq::striding_cyclic || (striding && (!scope.caps().striding_srq || !srq.tags)))
+    return Status::bad_param;
+  if (striding &&
+      (get_field(context, wq::two_byte_shift, 1) != 0 || !read_strides(context, srq.strides)))
+    return Status::bad_param;
   if (get_field(context, wq::signature, 1) != 0) return Status::bad_param;
-  srq.cyclic = type == wq::cyclic;
+  srq.cyclic = type == wq::cyclic || type == wq::striding_cyclic;
   srq.pdn = get_field(context, wq::pd, 24);
   if (!scope.use_pd(srq.pdn)) return Status::bad_resource;
 

@@ -40,6 +40,7 @@ Capabilities capabilities_of(const DeviceConfig &config) {
   // The command QP of such an SRQ has a path without GRH on port 1 (libmlx5),
   // which RoCE does not have.
   caps.tag_matching = caps.tag_matching && config.ports.front().link == LinkLayer::infiniband;
+  caps.striding_srq = caps.striding_srq && caps.tag_matching;
   for (bool Capabilities::*flag : {&Capabilities::striding_rq, &Capabilities::tso,
                                    &Capabilities::multi_packet_send, &Capabilities::packet_pacing})
     caps.*flag = caps.*flag && caps.raw_ethernet;

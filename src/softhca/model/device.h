@@ -89,6 +89,7 @@ struct Capabilities {
   bool packet_pacing = true;
   bool reserved_qpns = true;
   bool tag_matching = true;
+  bool striding_srq = true;
   bool dci_streams = true;
   bool dma_memcpy = true;
   bool signature = true;

@@ -67,14 +67,6 @@ std::array<u8, 6> mac_of(const u8 *gid) {
   return {static_cast<u8>(gid[8] ^ 2), gid[9], gid[10], gid[13], gid[14], gid[15]};
 }
 
-// The payload of one packet of a burst: the smallest MTU that makes as many
-// packets of it as it has sequence numbers.
-u32 mtu_of(const PacketHeader &h) {
-  u32 mtu = 256;
-  while (mtu < 4096 && (h.payload + mtu - 1) / mtu > std::max<u32>(h.npsn, 1)) mtu *= 2;
-  return mtu;
-}
-
 // One transport packet: BTH, extended headers and payload, padded.
 struct Transport {
   u8 opcode = 0;
@@ -341,6 +333,13 @@ std::vector<Transport> transport_of(const PacketHeader &h, const u8 *payload) {
 }
 
 }  // namespace
+
+// The smallest MTU that makes as many packets of it as it has sequence numbers.
+u32 mtu_of(const PacketHeader &h) {
+  u32 mtu = 256;
+  while (mtu < 4096 && (h.payload + mtu - 1) / mtu > std::max<u32>(h.npsn, 1)) mtu *= 2;
+  return mtu;
+}
 
 PacketTrain packets_of(const PacketHeader &h, const u8 *payload) {
   PacketTrain train;

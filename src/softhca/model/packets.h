@@ -17,6 +17,9 @@ struct PacketTrain {
   std::vector<Packet> packets;
 };
 
+// Bytes of the packets that a record of several stands for, the last one apart.
+u32 mtu_of(const PacketHeader &);
+
 // All packets of a record, in order, with ICRC (and VCRC); none for what has no
 // counterpart on a real wire. A DC record shows as one of RC: the opcodes of
 // dynamic connections are not public.

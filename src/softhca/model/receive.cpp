@@ -77,19 +77,36 @@ bool waits_for_memory(Qp &qp, const PageFault &missing, ReceiveWqe &out) {
 
 }  // namespace
 
+namespace {
+
+void inject_fault(ReceiveWqe &out) {
+  if (!faults_configured() || out.status != Syndrome::ok) return;
+  const WqeFault fault = fault_wqe("RECV");
+  if (fault.syndrome != 0) out.status = static_cast<Syndrome>(fault.syndrome);
+}
+
+const u8 *head_of(const Srq &srq) { return srq.buffer + static_cast<u64>(srq.head) * srq.stride; }
+
+void release_head(Srq &srq) {
+  const u32 next = srq.cyclic ? srq.head + 1u : load_be16(head_of(srq) + 2);
+  srq.head = static_cast<u16>(next & (srq.entries - 1));
+  srq.consumed = static_cast<u16>(srq.consumed + 1);
+  srq.strides.used = 0;
+  srq_check_limit(srq);
+}
+
+}  // namespace
+
 bool take_receive_wqe(Qp &qp, Srq *srq, u64 bytes, ReceiveWqe &out) {
   PageFault missing;
   out.reset();
   if (srq != nullptr) {
     if (srq_available(*srq) == 0) return false;
-    const u8 *wqe = srq->buffer + static_cast<u64>(srq->head) * srq->stride;
     out.counter = srq->head;
-    resolve_scatter(wqe + 16, srq->stride / wqe_ds - 1, bytes, {srq->pdn, qp.qpn}, out, &missing);
+    resolve_scatter(head_of(*srq) + wqe_ds, srq->stride / wqe_ds - 1, bytes, {srq->pdn, qp.qpn},
+                    out, &missing);
     if (waits_for_memory(qp, missing, out)) return false;
-    const u32 next = srq->cyclic ? srq->head + 1u : load_be16(wqe + 2);
-    srq->head = static_cast<u16>(next & (srq->entries - 1));
-    srq->consumed = static_cast<u16>(srq->consumed + 1);
-    srq_check_limit(*srq);
+    release_head(*srq);
   } else {
     if (rq_available(qp) == 0) return false;
     const u8 *wqe = qp.rq + static_cast<u64>(qp.rq_consumed & (qp.rq_wqes - 1)) * qp.rq_stride;
@@ -103,10 +120,7 @@ bool take_receive_wqe(Qp &qp, Srq *srq, u64 bytes, ReceiveWqe &out) {
     if (waits_for_memory(qp, missing, out)) return false;
     qp.rq_consumed = static_cast<u16>(qp.rq_consumed + 1);
   }
-  if (faults_configured() && out.status == Syndrome::ok) {
-    const WqeFault fault = fault_wqe("RECV");
-    if (fault.syndrome != 0) out.status = static_cast<Syndrome>(fault.syndrome);
-  }
+  inject_fault(out);
   out.taken = true;
   return true;
 }
@@ -141,6 +155,40 @@ void write_receive(Qp &qp, const Srq *srq, Cqe &cqe, CqeOpcode opcode, bool soli
 
 }  // namespace
 
+bool take_strides(Qp &qp, Srq &srq, u32 bytes, ReceiveWqe &out) {
+  Strides &strides = srq.strides;
+  const u32 need = std::max(strides.needed(bytes), 1u);
+  const u16 posted = srq_available(srq);
+  out.reset();
+  if (posted == 0) return false;
+  if (need > strides.left() && need <= strides.count()) {
+    // What is left of the WQE stays unused; its owner has to know.
+    if (posted == 1) return false;
+    Cqe rest;
+    address_fields(qp, &srq, srq.head, rest);
+    rest.byte_count(filler_bit);
+    rest.stride_index(static_cast<u16>(strides.used));
+    rest.application(0, 0);
+    write_receive(qp, &srq, rest, CqeOpcode::resp_send, false, nullptr, 0);
+    release_head(srq);
+  }
+  PageFault missing;
+  out.counter = srq.head;
+  out.stride = strides.used;
+  const u64 end = strides.offset() + bytes;
+  resolve_scatter(head_of(srq) + wqe_ds, srq.stride / wqe_ds - 1, end, {srq.pdn, qp.qpn}, out,
+                  &missing);
+  if (waits_for_memory(qp, missing, out)) return false;
+  if (out.status == Syndrome::ok && (need > strides.count() || end > out.capacity))
+    out.status = Syndrome::local_length;
+  inject_fault(out);
+  out.taken = true;
+  // A WQE with an error is used up.
+  if (out.status != Syndrome::ok || need >= strides.left()) release_head(srq);
+  else strides.used += need;
+  return true;
+}
+
 Syndrome settle_signed(const Qp &qp, const Srq *srq, const ReceiveWqe &wqe, u64 bytes) {
   for (const auto &part : wqe.signed_parts) {
     if (!scatter_signed(*part, bytes)) return Syndrome::local_protection;
@@ -169,6 +217,8 @@ void complete_receive(Qp &qp, Srq *srq, const ReceiveWqe &wqe, CqeOpcode opcode,
   else if ((h.flags & packet_inv) != 0) cqe.imm_host(h.imm);
   else cqe.pkey_raw(qp.general_services ? the_pkey : 0);  // an index, but for QP 1
   if (wqe.tag != TagOutcome::none) describe_tagged(wqe, cqe);
+  if (srq != nullptr && srq->strides.on() && !wqe.matched())
+    cqe.stride_index(static_cast<u16>(wqe.stride));
   write_receive(qp, srq, cqe, opcode, (h.flags & packet_solicited) != 0, inline_data, inline_bytes);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "model/device.h"
+#include "model/packets.h"
 #include "model/paging.h"
 #include "model/path_migration.h"
 #include "model/requester.h"
@@ -128,15 +129,27 @@ bool fits_cqe(const Qp &qp, const Srq *srq, u32 bytes) {
 
 // False: no receive WQE, the sender is to wait.
 bool take_or_rnr(Request &q, Srq *srq, u64 bytes) {
-  if (take_receive_wqe(q.qp, srq, bytes, q.r.wqe)) return true;
-  if (acknowledged_service(q.qp)) negative(q, Nak::rnr, q.r.expected_psn);
-  return false;
+  const bool taken = srq != nullptr && srq->strides.on()
+                         ? take_strides(q.qp, *srq, static_cast<u32>(bytes), q.r.wqe)
+                         : take_receive_wqe(q.qp, srq, bytes, q.r.wqe);
+  if (!taken && acknowledged_service(q.qp)) negative(q, Nak::rnr, q.r.expected_psn);
+  return taken;
 }
 
-bool take_tagged_or_rnr(Request &q, Srq &srq) {
-  if (take_tagged(q.qp, srq, q.h, q.payload, q.r.wqe)) return true;
-  negative(q, Nak::rnr, q.r.expected_psn);
-  return false;
+// The same for what goes to WQEs of an SRQ that matches tags: a message, or its next packet.
+bool take_unmatched(Request &q, Srq &srq, u32 bytes, bool first) {
+  const TagOutcome tag = q.r.wqe.tag;
+  const bool taken = take_or_rnr(q, &srq, bytes);
+  q.r.wqe.tag = tag;
+  if (taken && first && tag == TagOutcome::unexpected) ++srq.tags->hardware_phase;
+  return taken;
+}
+
+// Where a message goes, before its first packet does. False: no receive WQE.
+bool choose_buffer(Request &q, Srq *srq) {
+  if (srq == nullptr || !srq->tags) return take_or_rnr(q, srq, q.h.message_bytes);
+  if (match_tag(q.qp, *srq, q.h, q.payload, q.r.wqe) || srq->strides.on()) return true;
+  return take_unmatched(q, *srq, q.h.message_bytes, true);
 }
 
 void fail_receive(Request &q, Srq *srq, Syndrome s) {
@@ -144,13 +157,67 @@ void fail_receive(Request &q, Srq *srq, Syndrome s) {
   complete_receive_error(q.qp, srq, q.r.wqe, s);
 }
 
+CqeOpcode completion_of_send(u8 flags) {
+  if ((flags & packet_imm) != 0) return CqeOpcode::resp_send_imm;
+  return (flags & packet_inv) != 0 ? CqeOpcode::resp_send_inv : CqeOpcode::resp_send;
+}
+
+bool invalidates_wrongly(const Request &q) {
+  return q.last() && (q.h.flags & packet_inv) != 0 &&
+         !invalidate(process().mkeys, q.h.imm, remote_requester(q), true);
+}
+
+// The data has arrived but the key may not be invalidated.
+void refuse_invalidation(Request &q, Srq *srq) {
+  fail_receive(q, srq, Syndrome::local_access);
+  refuse(q, Nak::remote_access, EventType::qp_access_err);
+}
+
+// Into strides a message goes packet by packet, each with a completion of its own.
+void send_into_strides(Request &q, Srq &srq) {
+  Responder &r = q.r;
+  ReceiveWqe &wqe = r.wqe;
+  const u32 mtu = mtu_of(q.h);
+  u32 done = 0;
+  if (q.first()) {
+    r.received = 0;
+    r.opcode = q.opcode();
+  }
+  do {
+    const u32 bytes = std::min(mtu, q.h.payload - done);
+    const bool first = q.first() && done == 0, last = q.last() && done + bytes == q.h.payload;
+    if (!take_unmatched(q, srq, bytes, first)) return;
+    Syndrome s = wqe.status;
+    const u64 at = u64{wqe.stride} << srq.strides.log_bytes;
+    if (s == Syndrome::ok && bytes != 0 && !write_spans(wqe.spans, at, q.payload + done, bytes))
+      s = Syndrome::local_protection;
+    if (s != Syndrome::ok) {
+      fail_receive(q, &srq, s);
+      return s == Syndrome::local_length ? refuse(q, Nak::invalid_request, EventType::qp_req_err)
+                                         : refuse(q, Nak::remote_operation, EventType::qp_fatal);
+    }
+    if (last && invalidates_wrongly(q)) return refuse_invalidation(q, &srq);
+    PacketHeader h = q.h;
+    if (!last) h.flags &= static_cast<u8>(~(packet_imm | packet_inv | packet_solicited));
+    complete_receive(q.qp, &srq, wqe, completion_of_send(h.flags), h,
+                     bytes | (first ? first_packet_bit : 0) | (last ? last_packet_bit : 0));
+    wqe.taken = false;
+    r.in_message = !last;
+    r.received += bytes;
+    r.expected_psn = psn_add(r.expected_psn, 1);
+    done += bytes;
+  } while (done < q.h.payload);
+  if (!q.last()) return acknowledge_part(q);
+  ++r.message_number;
+  acknowledge(q, psn_add(r.expected_psn, 0xffffff));
+}
+
 void do_send(Request &q) {
   Responder &r = q.r;
   Srq *srq = receive_srq(q);
+  if (q.first() && !choose_buffer(q, srq)) return;
+  if (srq != nullptr && srq->strides.on() && !r.wqe.matched()) return send_into_strides(q, *srq);
   if (q.first()) {
-    if (srq != nullptr && srq->tags ? !take_tagged_or_rnr(q, *srq)
-                                    : !take_or_rnr(q, srq, q.h.message_bytes))
-      return;
     r.in_message = true;
     r.received = 0;
     r.opcode = q.opcode();
@@ -169,12 +236,7 @@ void do_send(Request &q) {
       !write_spans(wqe.spans, r.received, q.payload + header, bytes))
     s = Syndrome::local_protection;
   if (s == Syndrome::ok && q.last()) s = settle_signed(q.qp, srq, wqe, u64{r.received} + bytes);
-  if (s == Syndrome::ok && q.last() && (q.h.flags & packet_inv) != 0 &&
-      !invalidate(process().mkeys, q.h.imm, remote_requester(q), true)) {
-    // The data has arrived but the key may not be invalidated.
-    fail_receive(q, srq, Syndrome::local_access);
-    return refuse(q, Nak::remote_access, EventType::qp_access_err);
-  }
+  if (s == Syndrome::ok && invalidates_wrongly(q)) return refuse_invalidation(q, srq);
   if (s != Syndrome::ok) {
     fail_receive(q, srq, s);
     if (q.qp.type == QpType::uc) return qp_fail(q.qp, EventType::qp_fatal);
@@ -186,9 +248,7 @@ void do_send(Request &q) {
   if (!q.last()) return acknowledge_part(q);
   r.in_message = false;
   wqe.taken = false;
-  CqeOpcode op = CqeOpcode::resp_send;
-  if ((q.h.flags & packet_imm) != 0) op = CqeOpcode::resp_send_imm;
-  if ((q.h.flags & packet_inv) != 0) op = CqeOpcode::resp_send_inv;
+  const CqeOpcode op = completion_of_send(q.h.flags);
   if (wqe.tag != TagOutcome::none) complete_tagged(q.qp, *srq, wqe, op, q.h, r.received);
   else
     complete_receive(q.qp, srq, wqe, op, q.h, r.received, in_cqe ? q.payload : nullptr,

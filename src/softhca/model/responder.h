@@ -26,6 +26,7 @@ struct ReceiveWqe {
   std::vector<Span> spans;                                // resolved for the bytes asked for
   std::vector<std::unique_ptr<SignedPart>> signed_parts;  // what some of them are
   Syndrome status = Syndrome::ok;
+  u32 stride = 0;  // SRQ of strides: the first one of the packet
 
   // Tag matching SRQ:
   TagOutcome tag = TagOutcome::none;
@@ -103,6 +104,8 @@ void resolve_scatter(const u8 *segments, u32 count, u64 bytes, const Requester &
 // Takes the next receive WQE and resolves its scatter list for `bytes`.
 // False when none is posted, or its memory is yet to come.
 bool take_receive_wqe(Qp &, Srq *, u64 bytes, ReceiveWqe &out);
+// The same of an SRQ of strides, for one packet.
+bool take_strides(Qp &, Srq &, u32 bytes, ReceiveWqe &out);
 // The whole message has arrived: what lies under keys with signatures goes to memory.
 Syndrome settle_signed(const Qp &, const Srq *, const ReceiveWqe &, u64 bytes);
 // Completes a taken receive WQE.

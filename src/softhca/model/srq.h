@@ -6,6 +6,7 @@
 #include "base/types.h"
 #include "model/cq.h"
 #include "model/event.h"
+#include "model/strides.h"
 
 namespace softhca {
 
@@ -29,6 +30,7 @@ struct Srq {
   bool cyclic = false;   // the next WQE is the one behind, whatever it says of itself
   u32 stride = 0;        // bytes per WQE: next segment + data segments
   u32 max_sge = 0;
+  Strides strides;                // tag matching only: each packet of a message takes its own
   Cq *cq = nullptr;               // XRC and tag matching
   std::unique_ptr<TagList> tags;  // tag matching only
   EventSink async;

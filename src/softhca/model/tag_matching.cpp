@@ -184,7 +184,7 @@ Syndrome execute_tag_operation(Qp &qp, const u8 *wqe, u32 ds) {
   return Syndrome::local_qp_op;  // no room to report it
 }
 
-bool take_tagged(Qp &qp, Srq &srq, const PacketHeader &h, const u8 *payload, ReceiveWqe &out) {
+bool match_tag(Qp &qp, Srq &srq, const PacketHeader &h, const u8 *payload, ReceiveWqe &out) {
   // A copy: its sender may be broken and write to it again.
   u8 header[rendezvous_header_bytes] = {};
   std::memcpy(header, payload, std::min(h.payload, rendezvous_header_bytes));
@@ -196,10 +196,8 @@ bool take_tagged(Qp &qp, Srq &srq, const PacketHeader &h, const u8 *payload, Rec
       return true;
     }
   }
-  if (!take_receive_wqe(qp, &srq, h.message_bytes, out)) return false;
-  if (tagged) ++srq.tags->hardware_phase;
   out.tag = tagged ? TagOutcome::unexpected : TagOutcome::untagged;
-  return true;
+  return false;
 }
 
 void complete_tagged(Qp &qp, Srq &srq, ReceiveWqe &wqe, CqeOpcode opcode, const PacketHeader &h,

@@ -68,8 +68,9 @@ inline constexpr u32 max_rendezvous_header = 64;
 Syndrome execute_tag_operation(Qp &, const u8 *wqe, u32 ds);
 
 // The first packet of a Send to a tag matching SRQ: decides where the message
-// goes. False when that is an SRQ WQE and none is posted.
-bool take_tagged(Qp &, Srq &, const PacketHeader &, const u8 *payload, ReceiveWqe &out);
+// goes. True: to a buffer of the list. False: to an SRQ WQE, which the caller
+// takes; `out.tag` says what the message is.
+bool match_tag(Qp &, Srq &, const PacketHeader &, const u8 *payload, ReceiveWqe &out);
 // Completes such a message: reports it, and starts reading for a rendezvous.
 void complete_tagged(Qp &, Srq &, ReceiveWqe &, CqeOpcode, const PacketHeader &, u32 bytes);
 // A work request of the device itself is done, or has failed.
