@@ -1261,6 +1261,62 @@ TEST_CASE("engine: multi-packet queues") {
   CHECK(rig.consumed() == 2);
 }
 
+TEST_CASE("engine: a shared queue of strides, whose packets complete in any order") {
+  PollRig rig;
+  SharedRig<4, 32, 1> of;
+  SharedQueue &shared = of.queue;
+  rig.endpoint.shared = &shared;
+  rig.endpoint.receive.strides = 8;
+  rig.endpoint.receive.log_stride_bytes = 6;
+  rig.endpoint.set_flags();
+  shared.strides_used = ibvexp::make_zeros<std::uint32_t>(4);
+  ibv_sge piece{0x1000, 512, 7};
+  ibv_recv_wr wr{}, *bad = nullptr;
+  wr.wr_id = 40;
+  wr.sg_list = &piece;
+  wr.num_sge = 1;
+  REQUIRE(post_receive(shared, &wr, &bad) == 0);
+  const std::int32_t tail = shared.counters->tail;
+  const auto add = [&](std::uint16_t stride, std::uint32_t count, std::uint8_t outcome,
+                       std::uint8_t opcode = 2) {
+    PollRig::Fields packet;
+    packet.opcode = opcode;
+    packet.bytes = count;
+    std::uint8_t *const at = rig.add(packet);
+    store(at + 20, be(stride));
+    at[41] = outcome;
+  };
+  constexpr std::uint32_t first = 1u << 29, last = 1u << 30, filler = 1u << 31;
+  add(3, first | 65, 3);          // two strides, and more to come
+  add(0, first | last | 192, 4);  // three
+  add(5, 700, 0, 1);              // written: one, with its own count
+  add(6, filler, 0);              // and the rest
+  ibv_wc plain;
+  CHECK(poll(rig.queue, 1, &plain) == -1);
+  ibv_exp_wc wc[4];
+  REQUIRE(poll(rig.queue, 4, wc, sizeof(wc[0])) == 4);
+  constexpr std::uint64_t bits = IBV_EXP_WC_MP_WR_MORE_IN_MSG | IBV_EXP_WC_MP_WR_CONSUMED;
+  for (const ibv_exp_wc &one : wc) CHECK(one.wr_id == 40);
+  CHECK(wc[0].exp_opcode == IBV_EXP_WC_TM_RECV);
+  CHECK(wc[0].mp_wr.strides_offset == 3);
+  CHECK(wc[0].mp_wr.byte_len == 65);
+  CHECK((wc[0].exp_wc_flags & bits) == IBV_EXP_WC_MP_WR_MORE_IN_MSG);
+  CHECK(wc[1].exp_opcode == IBV_EXP_WC_TM_NO_TAG);
+  CHECK(wc[1].mp_wr.strides_offset == 0);
+  CHECK(wc[1].mp_wr.byte_len == 192);
+  CHECK((wc[1].exp_wc_flags & bits) == 0);
+  CHECK(wc[2].exp_opcode == IBV_EXP_WC_RECV_RDMA_WITH_IMM);
+  CHECK(wc[2].byte_len == 700);
+  CHECK((wc[2].exp_wc_flags & bits) == 0);
+  CHECK(wc[3].exp_opcode == IBV_EXP_WC_RECV_NOP);
+  CHECK(wc[3].mp_wr.byte_len == 0);
+  CHECK((wc[3].exp_wc_flags & bits) == IBV_EXP_WC_MP_WR_CONSUMED);
+  // The entry went back once.
+  CHECK(tail != shared.counters->tail);
+  CHECK(shared.counters->tail == 0);
+  CHECK(shared.strides_used[0] == 0);
+}
+
 TEST_CASE("engine: what has no place is met after what is in front of it") {
   PollRig rig;
   rig.endpoint.receive.strides = 8;

@@ -150,10 +150,10 @@ template <std::uint32_t wc_size>
   }
 }
 
-// What is known of a message: nothing; that it is one for a whole entry; that it
-// invalidates no key, either; that it is a frame, and its queue not shared; that the queue
-// is shared, and locked; and that the endpoint is not special.
-enum class Known : std::uint8_t { nothing, messages, keeping, frame, shared, plain };
+// What is known of a message: nothing; that its entry of a shared queue is not done yet; that it
+// is one for a whole entry; that it invalidates no key, either; that it is a frame, and its queue
+// not shared; that the queue is shared, and locked; and that the endpoint is not special.
+enum class Known : std::uint8_t { nothing, kept, messages, keeping, frame, shared, plain };
 
 template <std::uint32_t wc_size, Known known = Known::nothing>
 [[gnu::always_inline]] inline void write_receive(Endpoint &of, Cqe cqe, std::uint32_t kind,
@@ -164,6 +164,7 @@ template <std::uint32_t wc_size, Known known = Known::nothing>
   if (known == Known::plain || known == Known::frame || (known == Known::nothing && !of.special))
       [[likely]]
     to[0] = complete_own_receive(of.receive);
+  else if (known == Known::kept) to[0] = of.shared->ids[cqe.counter()];
   else
     to[0] = known == Known::shared ? complete_shared(*of.shared, cqe) : complete_receive(of, cqe);
   write_half(at, offsetof(ibv_wc, byte_len), cqe.byte_count());
@@ -214,6 +215,7 @@ template <std::uint32_t wc_size>
   write_half(at, offsetof(ibv_wc, status), statuses[cqe.syndrome()]);
   if (kind == MLX5_CQE_RESP_ERR) {
     to[0] = complete_receive(of, cqe);
+    if (of.receive.strides != 0 && of.shared != nullptr) of.shared->strides_used[cqe.counter()] = 0;
   } else {
     const Sent &sent = complete_send(of.send, cqe);
     to[0] = sent.wr_id;

@@ -34,6 +34,9 @@ class Cqe {
   std::uint16_t vlan() const { return load_be<std::uint16_t>(at_ + 30); }
   std::uint32_t immediate() const { return load<std::uint32_t>(at_ + 36); }  // as on the wire
 
+  std::uint16_t stride() const { return load_be<std::uint16_t>(at_ + 20); }  // of a message
+  std::uint8_t outcome() const { return at_[41]; }                           // of tag matching
+
   std::uint16_t slid() const { return load_be<std::uint16_t>(at_ + 22); }
   std::uint8_t path_bits() const { return at_[17] & 0x7f; }
   std::uint32_t flags_and_source() const { return load_be<std::uint32_t>(at_ + 24); }
@@ -93,6 +96,17 @@ inline Strides strides_of(Cqe cqe, std::uint32_t shift = 0) {
   return {cqe.counter(), static_cast<std::uint16_t>(word >> 16 & 0x7fff),
           filler ? std::uint16_t{0} : static_cast<std::uint16_t>(word - shift), filler};
 }
+
+// Of a packet of a message in a shared queue, whose completions do not say how many they are: as
+// many as its bytes fill, one at least. written: by a WRITE, which takes one.
+inline Strides message_strides_of(Cqe cqe, std::uint32_t log_bytes, bool written) {
+  const std::uint32_t word = cqe.byte_count();
+  const bool filler = !written && word >> 31 != 0;
+  const auto bytes = filler || written ? std::uint16_t{0} : static_cast<std::uint16_t>(word);
+  const std::uint32_t count = (bytes + (1u << log_bytes) - 1) >> log_bytes;
+  return {cqe.stride(), static_cast<std::uint16_t>(std::max(count, 1u)), bytes, filler};
+}
+inline bool is_last_packet(Cqe cqe) { return (cqe.byte_count() >> 30 & 1) != 0; }
 
 // How many entries of a receive queue the device is done with once it has written this
 // completion of the queue; modulo 2^16. striding: of a multi-packet queue of that many

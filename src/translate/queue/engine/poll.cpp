@@ -226,9 +226,13 @@ void add(const MultiPacket &packet, ibv_exp_wc &wc) {
     nothing.exp_opcode = IBV_EXP_WC_RECV_NOP;
     wc = nothing;
   }
-  wc.byte_len = 0;
-  wc.mp_wr.strides_offset = packet.strides.first;
-  wc.mp_wr.byte_len = packet.strides.bytes;
+  if (!packet.written) {
+    wc.byte_len = 0;
+    wc.mp_wr.strides_offset = packet.strides.first;
+    wc.mp_wr.byte_len = packet.strides.bytes;
+  }
+  if (packet.opcode != 0) wc.exp_opcode = static_cast<ibv_exp_wc_opcode>(packet.opcode);
+  if (packet.more) wc.exp_wc_flags |= IBV_EXP_WC_MP_WR_MORE_IN_MSG;
   if (packet.ends_entry) wc.exp_wc_flags |= IBV_EXP_WC_MP_WR_CONSUMED;
 }
 
@@ -245,7 +249,7 @@ struct ExpSink : UsualSink<size> {
                          std::uint32_t wc_size, translate::Stamps *stamps) {
     ibv_wc modern;
     Taken taken;
-    const Take got = take_other(queue, index, queue.reports_strides, modern, taken);
+    const Take got = take_other(queue, index, true, modern, taken);
     if (got != Take::one) return got;
     const Endpoint &of = *taken.of;
     ibv_exp_wc legacy =

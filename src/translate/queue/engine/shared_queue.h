@@ -30,8 +30,9 @@ struct SharedQueue {
   std::uint32_t *record = nullptr;
   Post post = nullptr;  // for entries of this size (post_shared.h)
   Zeros<std::uint64_t> ids;
-  ibv_srq *srq = nullptr;  // the program's
-  bool posted = false;     // by us, however often the counter has wrapped
+  Zeros<std::uint32_t> strides_used;  // of a queue of strides, by entry
+  ibv_srq *srq = nullptr;             // the program's
+  bool posted = false;                // by us, however often the counter has wrapped
   SharedCounters own_counters;
   std::uint16_t own_counter = 0;
 

@@ -30,6 +30,30 @@ void fill_strides(Endpoint &of, Cqe cqe, ibv_wc &wc, MultiPacket &packet) {
   set_relaxed(queue.counters->tail, packet.ends_entry ? tail + 1 : tail);
 }
 
+// Completions of several queue pairs may come in another order than their strides lie: an entry is
+// done when all of it is.
+void fill_shared_strides(Endpoint &of, Cqe cqe, ibv_wc &wc, MultiPacket &packet) {
+  constexpr std::uint8_t unexpected = 3, untagged = 4;  // of tag matching
+  SharedQueue &queue = *of.shared;
+  const std::uint32_t entry = cqe.counter(), count = of.receive.strides;
+  packet.is_one = true;
+  packet.written = opcode_of(cqe.op_own()) == MLX5_CQE_RESP_WR_IMM;
+  packet.strides = message_strides_of(cqe, of.receive.log_stride_bytes, packet.written);
+  packet.more = !packet.written && !packet.strides.filler && !is_last_packet(cqe);
+  const std::uint8_t outcome = packet.strides.filler ? std::uint8_t{0} : cqe.outcome();
+  if (outcome == unexpected) packet.opcode = IBV_EXP_WC_TM_RECV;
+  if (outcome == untagged) packet.opcode = IBV_EXP_WC_TM_NO_TAG;
+  const std::uint32_t used =
+      packet.strides.filler ? count - packet.strides.first : std::uint32_t{packet.strides.consumed};
+  std::uint32_t &done = queue.strides_used[entry];
+  done += used;
+  packet.ends_entry = done >= count;
+  write_receive<0, Known::kept>(of, cqe, opcode_of(cqe.op_own()), &wc);
+  if (!packet.ends_entry) return;
+  done = 0;
+  queue.free_entry(entry);
+}
+
 }  // namespace
 
 Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, ibv_wc &wc,
@@ -66,7 +90,11 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
     return Take::one;
   }
   if (of->receive.strides != 0) {
-    if (!multi_packet) return Take::refused;
+    if (multi_packet && of->shared != nullptr) {
+      fill_shared_strides(*of, cqe, wc, taken.packet);
+      return Take::one;
+    }
+    if (!multi_packet || !queue.reports_strides) return Take::refused;
     opened_by(Beyond::mp_rq_poll, name_of_feature<FeatureId::mprq_poll_mp_wr>);
     fill_strides(*of, cqe, wc, taken.packet);
     return Take::one;

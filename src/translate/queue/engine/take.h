@@ -10,6 +10,10 @@ struct MultiPacket {
   bool is_one = false;
   bool ends_entry = false;
   Strides strides{};
+  // Of a shared queue:
+  bool more = false;        // the message goes on
+  bool written = false;     // by a WRITE, with its own count
+  std::uint8_t opcode = 0;  // IBV_EXP_WC_TM_*; 0: that of the completion
 };
 
 struct Taken {
@@ -26,7 +30,7 @@ enum class Take : std::uint8_t {
   refused  // has no place in what was asked for: it stays
 };
 
-// The completion at that index, whatever it is. multi_packet: strides can be reported.
+// The completion at that index, whatever it is. multi_packet: the structure has room for strides.
 Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, ibv_wc &wc,
                 Taken &taken);
 
