@@ -8,6 +8,7 @@
 #include <bit>
 #include <cerrno>
 #include <limits>
+#include <utility>
 
 #include "base/log.h"
 #include "base/real.h"
@@ -19,6 +20,7 @@
 #include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/open.h"
 #include "translate/queue/fronts.h"
+#include "translate/queue/on_rings.h"
 
 namespace ibvexp::queue {
 
@@ -220,6 +222,12 @@ void Joining::decide(ContextState &state, const Ends &ends, ibv_cq **send, ibv_c
                      const ibv_srq *srq, By wanted) noexcept {
   CqFront *const sending = ends.send, *const receiving = ends.receive;
   SrqFront *const shared = ends.shared;
+  if (shared != nullptr && shared->own.strides != nullptr && wanted == By::libmlx5) {
+    log(LogLevel::warn, "SRQ %#x is one of strides: only QPs of ibv_create_qp() receive from it",
+        shared->legacy.srqn);
+    error_ = ENOTSUP;
+    return;
+  }
   const MutexGuard guard(driver_->mutex);
   // Completions that the engine is to have, although libmlx5 has those of others.
   const auto share = [&](CqFront *front) {
@@ -313,6 +321,31 @@ void complete_on(ContextState &state, SrqFront &front, const ibv_cq *cq) {
   const MutexGuard guard(state.driver->mutex);
   front.legacy.cq = const_cast<ibv_cq *>(shown(cq));
   attach(*state.driver, endpoint, nullptr, before(cq), nullptr);
+}
+
+namespace {
+
+// libmlx5 takes the lowest that is free; the highest of all means none. With the driver's mutex.
+std::uint32_t index_from_above(const Driver &driver) {
+  std::uint32_t index = 0xfffffe;
+  while (driver.endpoints.find(index) != nullptr) --index;
+  return index;
+}
+
+}  // namespace
+
+void complete_in_strides(ContextState &state, SrqFront &front, const ibv_cq *cq,
+                         const ibv_exp_mp_wr &strides) {
+  engine::SharedReceiver &of = *front.own.engine;
+  of.queue.strides_used = make_zeros<std::uint32_t>(static_cast<std::size_t>(front.legacy.max));
+  of.endpoint.receive.strides = 1u << strides.log_num_of_strides;
+  of.endpoint.receive.log_stride_bytes = strides.log_stride_size;
+  of.endpoint.set_flags();
+  front.legacy.cq = shown(const_cast<ibv_cq *>(cq));
+  const MutexGuard guard(state.driver->mutex);
+  of.endpoint.set_user_index(index_from_above(*state.driver));
+  resource_of(front).number = of.endpoint.user_index();
+  attach(*state.driver, of.endpoint, nullptr, before(cq), &front);
 }
 
 void show_as(SrqFront &front, ibv_srq *shown) noexcept {
@@ -418,12 +451,7 @@ std::shared_ptr<Endpoint> drive_target(ContextState &state, const ibv_qp *back, 
 }
 
 std::shared_ptr<Endpoint> drive_target(ContextState &state, ibv_exp_dct *dct) {
-  return drive_target_as(state, dct, [&] {
-    // libmlx5 takes the lowest that is free; the highest of all means none.
-    std::uint32_t index = 0xfffffe;
-    while (state.driver->endpoints.find(index) != nullptr) --index;
-    return index;
-  });
+  return drive_target_as(state, dct, [&] { return index_from_above(*state.driver); });
 }
 
 ibv_qp *as_guest(ContextState &state, const Joining &joining, ibv_qp *made,
@@ -521,6 +549,7 @@ void follow(WqFront &front, ibv_exp_wq_state to) noexcept {
 }
 
 void let_go(QpFront &front) noexcept {
+  delete std::exchange(front.own.connection, nullptr);
   if (!is_driven(&front)) return;
   const std::unique_ptr<Endpoint> gone(front.own.engine);
   front.own.engine = nullptr;
@@ -558,6 +587,7 @@ void let_go(CqFront &front) noexcept {
 }
 
 void let_go(SrqFront &front) noexcept {
+  delete std::exchange(front.own.strides, nullptr);
   const std::unique_ptr<engine::SharedReceiver> gone(front.own.engine), former(front.own.released);
   front.own.engine = front.own.released = nullptr;
   if (gone == nullptr || front.legacy.cq == nullptr) return;

@@ -130,6 +130,10 @@ std::shared_ptr<engine::Endpoint> drive_target(ContextState &state, const ibv_qp
 // gives to no queue.
 std::shared_ptr<engine::Endpoint> drive_target(ContextState &state, ibv_exp_dct *dct);
 
+// The same of a shared receive queue of strides, under a user index that libmlx5 gives to no queue.
+void complete_in_strides(ContextState &state, SrqFront &front, const ibv_cq *cq,
+                         const ibv_exp_mp_wr &strides);
+
 // The program's pointer to a shared receive queue is another one than the front.
 void show_as(SrqFront &front, ibv_srq *shown) noexcept;
 

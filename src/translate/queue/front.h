@@ -41,6 +41,9 @@ struct SharedReceiver;
 
 namespace ibvexp::queue {
 
+struct Connection;
+struct OnRings;
+
 // Whose data path an object has (driven.h).
 enum class By : std::uint8_t { libmlx5, engine };
 
@@ -67,7 +70,8 @@ struct QpFront {
     engine::Endpoint *engine;
     legacy::Register bf;
     QpFront *next_free;
-    QpNotes notes;  // if the engine drives both sides
+    Connection *connection;  // of a shared queue of strides; null: the object behind serves
+    QpNotes notes;           // if the engine drives both sides
   } own;
 };
 
@@ -126,6 +130,7 @@ struct SrqFront {
     bool joined;
     std::uint32_t tags;  // it has room for so many; 0: does not match them
     std::uint32_t joining;
+    OnRings *strides;  // null: whole messages
     SrqFront *next_free;
   } own;
 };

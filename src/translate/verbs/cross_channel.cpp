@@ -68,27 +68,6 @@ class Command {
   alignas(8) std::uint8_t message_[sizeof(ib_uverbs_ioctl_hdr) + 5 * sizeof(ib_uverbs_attr)] = {};
 };
 
-// The page of the context, made if there is none. Linux makes no page for whole entries where
-// writes are not combined, and masters need none.
-Result<const mlx5dv_devx_uar *> channel_page(ContextState &state) {
-  {
-    const MutexGuard guard(state.mutex);
-    if (state.channel_page != nullptr) return state.channel_page;
-  }
-  const KeepErrno keep;
-  mlx5dv_devx_uar *fresh = mlx5dv_devx_alloc_uar(state.context, MLX5DV_UAR_ALLOC_TYPE_NC);
-  if (fresh == nullptr) fresh = mlx5dv_devx_alloc_uar(state.context, MLX5DV_UAR_ALLOC_TYPE_BF);
-  if (fresh == nullptr) return keep.reason();
-  mlx5dv_devx_uar *spare = nullptr;
-  {
-    const MutexGuard guard(state.mutex);
-    if (state.channel_page == nullptr) state.channel_page = fresh;
-    else spare = fresh;
-  }
-  if (spare != nullptr) mlx5dv_devx_free_uar(spare);
-  return state.channel_page;
-}
-
 // Handle and number of the kernel's second queue pair.
 struct Second {
   std::uint32_t handle = 0, number = 0;
@@ -158,6 +137,27 @@ bool may_be_managed(ibv_qp_type type) {
 }
 
 }  // namespace
+
+// Linux makes no page for whole entries where
+// writes are not combined, and masters need none.
+Result<const mlx5dv_devx_uar *> channel_page(ContextState &state) {
+  {
+    const MutexGuard guard(state.mutex);
+    if (state.channel_page != nullptr) return state.channel_page;
+  }
+  const KeepErrno keep;
+  mlx5dv_devx_uar *fresh = mlx5dv_devx_alloc_uar(state.context, MLX5DV_UAR_ALLOC_TYPE_NC);
+  if (fresh == nullptr) fresh = mlx5dv_devx_alloc_uar(state.context, MLX5DV_UAR_ALLOC_TYPE_BF);
+  if (fresh == nullptr) return keep.reason();
+  mlx5dv_devx_uar *spare = nullptr;
+  {
+    const MutexGuard guard(state.mutex);
+    if (state.channel_page == nullptr) state.channel_page = fresh;
+    else spare = fresh;
+  }
+  if (spare != nullptr) mlx5dv_devx_free_uar(spare);
+  return state.channel_page;
+}
 
 Result<void *> join_channel(ContextState &state, ibv_qp *made, const ModernQpInit &modern) {
   const std::uint32_t asked = modern.channel;

@@ -4,6 +4,8 @@
 // stands for the second.
 #pragma once
 
+#include <infiniband/mlx5dv.h>
+
 #include "base/result.h"
 #include "translate/convert/qp_convert.h"
 #include "translate/state/context_state.h"
@@ -18,6 +20,9 @@ Result<void *> join_channel(ContextState &state, ibv_qp *made, const ModernQpIni
 
 // Creates a master and destroys it again: 0, or the errno value of what failed.
 int try_master(ContextState &state, ibv_pd *pd, ibv_cq *cq);
+
+// A page of registers, made when it is first asked for.
+Result<const mlx5dv_devx_uar *> channel_page(ContextState &state);
 
 // The page of the registers goes with the context.
 void free_channel_page(ContextState &state) noexcept;
