@@ -202,7 +202,7 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
     attr_mask &= IBV_QP_RATE_LIMIT - 1;
   if (front == nullptr) return real().ibv_query_qp(qp, attr, attr_mask, init);
   if (front->own.back == nullptr) return queue::gone("ibv_query_qp");
-  const int error = real().ibv_query_qp(front->own.back, attr, attr_mask, init);
+  const int error = translate::query_qp(*front, attr, attr_mask, init);
   if (error != 0) return error;
   queue::refresh(*front);
   init->qp_context = qp->qp_context;

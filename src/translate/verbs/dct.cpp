@@ -49,7 +49,7 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
   if (const auto srq = check_object(state.context, "srq", queue::behind(attr.srq)); !srq)
     return srq;
   if (is_legacy(attr.srq)) return invalid(creating, "srq", attr.srq->handle, "a queue of XRC");
-  if (matches_tags(attr.srq))
+  if (matches_tags(attr.srq) || is_of_strides(attr.srq))
     return unsupported(creating, FeatureId::tm_create_dct, "srq", attr.srq->handle);
   if (const auto asked = ask_device(state); !asked) return asked;
   if (attr.port == 0 || attr.port > state.device().phys_port_cnt)

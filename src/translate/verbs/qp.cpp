@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "base/keep_errno.h"
@@ -26,6 +27,7 @@
 #include "translate/verbs/qp_make.h"
 #include "translate/verbs/qp_queues_check.h"
 #include "translate/verbs/res_domain.h"
+#include "translate/verbs/stride_queue.h"
 #include "translate/verbs/wq.h"
 #include "translate/verbs/xrc_srq.h"
 
@@ -321,6 +323,13 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
     if (!joined) return joined.failure();
     page = joined.value();
   }
+  std::unique_ptr<queue::Connection> connection;
+  if (ends.shared != nullptr && ends.shared->own.strides != nullptr) {
+    const auto connected =
+        connect_to_strides(state, made.get(), modern, joining.by(), *ends.shared, &page);
+    if (!connected) return connected.failure();
+    connection.reset(connected.value());
+  }
   const bool windows = !is_set(state, "MLX5_SHUT_UP_MW");
   const auto queues = modern.scales() ? queue::Queues::scaling : queue::Queues::own;
   ibv_qp *const shown = queue::put_before(&state, made.get(), queues,
@@ -336,6 +345,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                                            .channel = modern.channel,
                                            .page = page});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
+  if (connection != nullptr) queue::front_of(shown)->own.connection = connection.release();
   if (!modern.scales()) remember(state, made.get(), shown, modern, room.extra.has_value(), windows);
   static_cast<void>(made.release());
   return shown;
@@ -441,6 +451,12 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   return made;
 }
 
+int query_qp(queue::QpFront &front, ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init) {
+  if (front.own.connection != nullptr) [[unlikely]]
+    return query(*front.own.connection, *attr, *init);
+  return real().ibv_query_qp(front.own.back, attr, mask, init);
+}
+
 void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init_attr &init) {
   const QpNotes *known = queue::notes_of(state, qp);
   if (known == nullptr || known->granted.max_send_wr == 0) return;
@@ -485,6 +501,9 @@ namespace {
 int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
   const Known of{front, front != nullptr ? front->own.known : find_qp(state, qp)};
   QpState *const entry = of.state();
+  if (front != nullptr && front->own.connection != nullptr) [[unlikely]] {
+    if (const int error = front->own.connection->destroy(); error != 0) return error;
+  }
   const bool shares = state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed);
   const int result =
       entry != nullptr || shares ? destroy_kept(*state, entry, qp) : real().ibv_destroy_qp(qp);
@@ -582,11 +601,17 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   if (ContextState *const context = find_state(qp->context)) queue::follow(*context, qp, to);
 }
 
+// Of a shared receive queue of strides.
+bool is_connection(const queue::QpFront *front) {
+  return front != nullptr && front->own.connection != nullptr;
+}
+
 // Any queue pair, by whatever door. Not so for targets.
 [[gnu::always_inline]] inline int modify_known(Known of, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
   const bool initiator = is_initiator(of.notes, qp);
-  const int error = initiator ? modify_initiator(*of.notes, qp, attr, mask)
-                              : real().ibv_modify_qp(qp, &attr, mask);
+  const int error = is_connection(of.front) ? modify(*of.front->own.connection, qp, attr, mask)
+                    : initiator             ? modify_initiator(*of.notes, qp, attr, mask)
+                                            : real().ibv_modify_qp(qp, &attr, mask);
   if (error != 0) [[unlikely]]
     return error;
   if (initiator && (mask & IBV_QP_PORT) != 0) of.notes->port = attr.port_num;
@@ -629,7 +654,8 @@ int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   if (front == nullptr) return modify_without_front(qp, attr, mask);
   if (front->own.back == nullptr) [[unlikely]]
     return queue::gone("ibv_modify_qp");
-  if (is_initiator(front->own.known, front->own.back) || lacks_port(*attr, mask)) [[unlikely]]
+  if (is_initiator(front->own.known, front->own.back) || lacks_port(*attr, mask) ||
+      is_connection(front)) [[unlikely]]
     return modify_copied({front, front->own.known}, front->own.back, attr, mask);
   const int error = real().ibv_modify_qp(front->own.back, attr, mask);
   if (error == 0 && (mask & IBV_QP_STATE) != 0)

@@ -4,6 +4,7 @@
 #include "trace/diagnose.h"
 #include "translate/convert/srq_convert.h"
 #include "translate/queue/fronts.h"
+#include "translate/verbs/stride_queue.h"
 #include "translate/verbs/tag_matching.h"
 
 namespace ibvexp::translate {
@@ -58,6 +59,9 @@ Result<void> check(ibv_context *context, const ibv_exp_create_srq_attr *attr) {
 
 Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr) {
   if (const auto checked = check(context, attr); !checked) return checked.failure();
+  if (attr->srq_type == IBV_EXP_SRQT_TAG_MATCHING &&
+      (attr->comp_mask & IBV_EXP_CREATE_SRQ_MP_WR) != 0)
+    return create_stride_queue(*attached(context), *attr);
   ibv_srq_init_attr_ex modern = to_modern(*attr);
   modern.cq = queue::behind(modern.cq);
   const bool completes = (modern.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0;

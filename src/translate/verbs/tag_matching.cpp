@@ -70,12 +70,19 @@ bool matches_tags(const ibv_srq *srq) noexcept {
   return front != nullptr && front->own.tags != 0;
 }
 
+bool is_of_strides(const ibv_srq *srq) noexcept {
+  const queue::SrqFront *front = queue::front_of(srq);
+  return front != nullptr && front->own.strides != nullptr;
+}
+
 Result<void> post_srq_ops(ibv_srq *srq, ibv_exp_ops_wr *op, ibv_exp_ops_wr **bad_op) {
   const auto fails = [&](Error error) {
     if (bad_op != nullptr) *bad_op = op;
     return error;
   };
   const queue::SrqFront *front = queue::before(srq);
+  if (front != nullptr && front->own.strides != nullptr)
+    return fails(unsupported(posting, "srq", srq->handle, "a queue of strides has no tags"));
   if (front == nullptr || front->own.tags == 0)
     return fails(invalid(posting, "srq", srq->handle, "does not match tags"));
   const KeepErrno keep;

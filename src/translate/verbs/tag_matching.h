@@ -22,6 +22,9 @@ void complete_tags_on(const ibv_cq *cq) noexcept;
 // The program's queue.
 bool matches_tags(const ibv_srq *srq) noexcept;
 
+// The program's queue is one of strides.
+bool is_of_strides(const ibv_srq *srq) noexcept;
+
 Result<void> post_srq_ops(ibv_srq *srq, ibv_exp_ops_wr *op, ibv_exp_ops_wr **bad_op);
 
 }  // namespace ibvexp::translate

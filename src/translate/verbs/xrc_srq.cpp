@@ -11,6 +11,7 @@
 #include "trace/diagnose.h"
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/fronts.h"
+#include "translate/queue/on_rings.h"
 #include "translate/queue/operation.h"
 #include "translate/verbs/dct.h"
 #include "translate/verbs/xrc.h"
@@ -144,6 +145,11 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
 }
 
 int modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int mask) {
+  const queue::SrqFront *const front = is_legacy(srq) ? nullptr : queue::before(srq);
+  if (front != nullptr && front->own.strides != nullptr) {
+    log(LogLevel::warn, "ibv_modify_srq: a queue of strides has neither limit nor another size");
+    return ENOTSUP;
+  }
   return real().ibv_modify_srq(is_legacy(srq) ? behind(srq) : srq, attr, mask);
 }
 
@@ -154,6 +160,8 @@ int query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
 int destroy_srq(ContextState *state, queue::SrqFront *front, ibv_srq *srq) {
   if (state == nullptr || !is_legacy(srq)) {
     if (state != nullptr && has_targets_by_command(*state, srq)) return EBUSY;
+    if (front != nullptr && front->own.strides != nullptr && front->own.strides->destroy() != 0)
+      return EBUSY;
     return destroy_with_front(front, srq);
   }
   LegacySrq *const gone = state->legacy_srqs.claim(srq);
