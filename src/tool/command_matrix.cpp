@@ -15,8 +15,8 @@ void add_matrix(CLI::App &app, Action &action) {
   const auto name = std::make_shared<std::string>();
   sub->add_option(
       "NAME", *name,
-      "A verb, flag, opcode or member: what becomes of it, what replaces it, an example; or a "
-      "switch or an environment variable");
+      "A verb, flag, opcode, structure, member (ibv_exp_send_wr.exp_opcode) or enumeration: what "
+      "becomes of it, what replaces it, an example; or a switch or an environment variable");
   const auto json = std::make_shared<bool>(false);
   auto *as_json = sub->add_flag("--json", *json, "As JSON");
   sub->add_flag_function(

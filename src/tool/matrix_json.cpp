@@ -4,6 +4,7 @@
 #include "table/compat.h"
 #include "tool/matrix.h"
 #include "tool/matrix_count.h"
+#include "tool/matrix_types.h"
 
 namespace ibvexp::tool {
 namespace {
@@ -86,6 +87,24 @@ Json all() {
   return out;
 }
 
+// A structure, a member or an enumeration, which has rows at most.
+Json described(const TypeInfo &type) {
+  Json out{{"name", type.name},
+           {"kind", name_of(type.kind)},
+           {"of", type.part_of},
+           {"for", type.taken_by},
+           {"target", type.modern.empty() ? Json() : Json(type.modern)}};
+  out["parts"] = Json::array();
+  for (const TypeInfo::Part &part : type.parts) {
+    const std::string_view target = part.row != nullptr ? part.row->answer.target : part.modern;
+    out["parts"].push_back(
+        {{"name", part.name},
+         {"verdict", part.row != nullptr ? Json(name_of(part.row->answer.verdict)) : Json()},
+         {"target", target.empty() ? Json() : Json(target)}});
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string matrix_json() { return all().dump(1) + "\n"; }
@@ -102,6 +121,7 @@ std::string matrix_lookup_json(std::string_view name) {
   for (const char *kind : {"switches", "options"})
     for (const Json &row : matrix[kind])
       if (row["name"] == name) return row.dump(1) + "\n";
+  if (const std::optional<TypeInfo> type = find_type(name)) return described(*type).dump(1) + "\n";
   return matrix_lookup(name);  // and that it has none
 }
 

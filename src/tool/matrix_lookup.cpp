@@ -10,6 +10,7 @@
 #include "table/compat.h"
 #include "tool/markdown.h"
 #include "tool/matrix.h"
+#include "tool/matrix_types.h"
 #include "tool/words.h"
 
 namespace ibvexp::tool {
@@ -87,6 +88,32 @@ std::string described(const BeyondSwitch &s) {
       s.name, s.since, s.help, rows_of(s));
 }
 
+std::string listed(const std::vector<std::string_view> &names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string described(const TypeInfo &type) {
+  std::string out =
+      fmt::format("{}: {} {}\n", type.name, type.kind == TypeInfo::Kind::enumeration ? "an" : "a",
+                  name_of(type.kind));
+  const auto add = [&](std::string_view what, std::string_view text) {
+    if (!text.empty()) out += fmt::format("  {:<14}{}\n", what, text);
+  };
+  add("of", listed(type.part_of));
+  add("for", listed(type.taken_by));
+  add("on rdma-core", type.modern);
+  if (!type.parts.empty())
+    out += type.kind == TypeInfo::Kind::structure ? "  members\n" : "  values\n";
+  for (const TypeInfo::Part &part : type.parts) {
+    const std::string_view said = part.row != nullptr ? words(part.row->answer.verdict) : "",
+                           modern = part.row != nullptr ? part.row->answer.target : part.modern;
+    out += fmt::format("    {}{}{}{}{}\n", part.name, said.empty() ? "" : ": ", said,
+                       modern.empty() ? "" : " -> ", modern);
+  }
+  if (const std::string code = example(type.name); !code.empty()) out += "\n" + code;
+  return out;
+}
+
 std::string described(const Option &o) {
   std::string out = fmt::format("{}: an environment variable\n", o.name);
   if (!o.allowed.empty()) out += fmt::format("  allowed       {}\n", o.allowed);
@@ -114,6 +141,12 @@ std::string matrix_lookup(std::string_view name) {
     if (f.name == name) return described(f.name, f.family, f.answer);
     all.push_back(f.name);
   }
+  if (const std::optional<TypeInfo> type = find_type(name)) return described(*type);
+  if (const std::vector<std::string_view> with = structures_with(name); !with.empty())
+    throw std::runtime_error(
+        fmt::format("{0} is a member of {1}: look up {2}.{0}", name, listed(with), with.front()));
+  const std::vector<std::string> types = type_names();
+  all.insert(all.end(), types.begin(), types.end());
   const std::string_view meant = nearest(name, all, [](std::string_view n) { return n; });
   throw std::runtime_error(
       fmt::format("{} is no name of the matrix{}", name,

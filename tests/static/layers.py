@@ -57,7 +57,7 @@ PARTS = {
 SEAMS = {"tool": {"softhca/wire/listing.h"}}
 
 # Made by the build.
-GENERATED = {"report_template.h", "api_names.inc", "programs_text.h", "migrating_text.h"}
+GENERATED = {"report_template.h", "api_names.inc", "api_structures.inc", "programs_text.h", "migrating_text.h"}
 
 SUFFIXES = {".h", ".cpp", ".c", ".def", ".inc"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)

@@ -662,6 +662,41 @@ class Run(Base):
         self.assertEqual((done.returncode, done.stderr), (
             2, "ibvexp: ibv_exp_create_dtc is no name of the matrix; did you mean ibv_exp_create_dct?\n"))
 
+    def test_the_matrix_looks_types_up(self):
+        def said(*words):
+            done = self.ibvexp("matrix", *words)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            return done.stdout
+        text = said("ibv_exp_send_wr")
+        self.assertTrue(text.startswith("ibv_exp_send_wr: a structure\n"), text)
+        for line in ("  for           ibv_exp_post_send", "  on rdma-core  ibv_send_wr",
+                     "    ibv_exp_send_wr.dc: translated -> mlx5dv_wr_set_dc_addr",
+                     "    ibv_exp_send_wr.exp_opcode -> ibv_send_wr.opcode"):
+            self.assertIn(line, text.splitlines())
+        text = said("ibv_exp_send_wr.exp_opcode")
+        for line in ("ibv_exp_send_wr.exp_opcode: a member", "  of            ibv_exp_send_wr",
+                     "  on rdma-core  ibv_send_wr.opcode", "    IBV_EXP_WR_SEND: native -> IBV_WR_SEND"):
+            self.assertIn(line, text.splitlines())
+        # Of a member that names its values in a comment, inside of a union, and of an enumeration.
+        self.assertIn("    IBV_EXP_SEND_INLINE: native -> IBV_SEND_INLINE\n", said("ibv_exp_send_wr.exp_send_flags"))
+        self.assertIn("on rdma-core  ibv_send_wr.imm_data\n", said("ibv_exp_send_wr.ex.imm_data"))
+        self.assertIn("an enumeration\n  of            ibv_exp_send_wr\n", said("ibv_exp_wr_opcode"))
+        # One with a row of its own says what the row says.
+        self.assertTrue(said("ibv_exp_send_wr.dc").startswith("ibv_exp_send_wr.dc: translated\n"))
+        as_json = json.loads(said("--json", "ibv_exp_send_wr"))
+        self.assertEqual((as_json["kind"], as_json["for"], as_json["target"]),
+                         ("structure", ["ibv_exp_post_send"], "ibv_send_wr"))
+        self.assertIn({"name": "ibv_exp_send_wr.tso", "verdict": "translated", "target": "ibv_wr_send_tso"},
+                      as_json["parts"])
+        for word, meant in (("ibv_exp_send_wr.exp_opcod", "ibv_exp_send_wr.exp_opcode"),
+                            ("ibv_exp_snd_wr", "ibv_exp_send_wr"), ("ibv_exp_wr_opcodes", "ibv_exp_wr_opcode")):
+            done = self.ibvexp("matrix", word)
+            self.assertEqual((done.returncode, done.stderr), (
+                2, f"ibvexp: {word} is no name of the matrix; did you mean {meant}?\n"))
+        done = self.ibvexp("matrix", "exp_opcode")
+        self.assertEqual((done.returncode, done.stderr), (2, (
+            "ibvexp: exp_opcode is a member of ibv_exp_wc, ibv_exp_send_wr: look up ibv_exp_wc.exp_opcode\n")))
+
     def test_unknown_variables_are_named(self):
         done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "query",
                            env=dict(ENV, IBVEXP_LOGLEVEL="debug"))
