@@ -62,7 +62,7 @@ AboutProgram examine_program(const Words &command) {
   // A script stands for what it starts. Libraries are part of their program.
   std::set<std::string> named;
   for (const auto &f : report.at("files"))
-    if (f.contains("named")) named.insert(f.at("path"));
+    if (f.contains("named")) named.insert(f.at("path").get<std::string>());
   for (const auto &p : report.at("programs")) {
     const std::string name = p.at("name");
     if (!named.contains(name)) continue;

@@ -87,7 +87,8 @@ std::optional<LayoutReader> find_layout(const fs::path &program, std::vector<fs:
     for (const std::string &file : to_audit) found[file] = no_release;
     const nlohmann::json report = audited(to_audit, false);
     for (const auto &f : report.at("files"))
-      if (f.contains("layout")) found[f.at("path")] = f.at("layout");
+      if (f.contains("layout"))
+        found[f.at("path").get<std::string>()] = f.at("layout").get<std::string>();
     for (const std::string &file : to_audit) answers->add(ElfHead(file), found[file]);
   }
   for (const auto &[file, release] : found)
