@@ -57,6 +57,7 @@ static inline struct ibv_qp *ibvexp_create_dct(struct ibv_context *context,
 		return NULL;
 	}
 	memset(&init, 0, sizeof(init));
+	init.qp_context = (void *)(uintptr_t)attr->dc_key; /* for ibvexp_query_dct() */
 	init.qp_type = IBV_QPT_DRIVER;
 	init.send_cq = init.recv_cq = attr->cq;
 	init.srq = attr->srq;
@@ -110,6 +111,7 @@ struct ibvexp_dct_attr {
 	uint8_t gid_index;
 	uint8_t hop_limit;
 	uint8_t state;
+	uint64_t dc_key;
 };
 
 enum { IBVEXP_DCT_ACTIVE, IBVEXP_DCT_DRAINING, IBVEXP_DCT_DRAINED };
@@ -137,6 +139,7 @@ static inline int ibvexp_query_dct(struct ibv_qp *dct, struct ibvexp_dct_attr *a
 	attr->gid_index = now.ah_attr.grh.sgid_index;
 	attr->hop_limit = now.ah_attr.grh.hop_limit;
 	attr->state = now.qp_state == IBV_QPS_RTR ? IBVEXP_DCT_ACTIVE : IBVEXP_DCT_DRAINED;
+	attr->dc_key = (uintptr_t)dct->qp_context;
 	return 0;
 }
 
@@ -915,6 +918,7 @@ struct ibvexp_device_attr {
 		uint8_t min_single_stride_log_num_of_bytes;
 		uint8_t max_single_stride_log_num_of_bytes;
 	} mp_rq_caps;
+	int inline_recv_sz; /* bytes that libmlx5 receives into completions */
 };
 
 /* From the device's own list of capabilities; 0 if it cannot be asked. */
@@ -932,6 +936,24 @@ static inline uint64_t ibvexp_masked_atomic_sizes(struct ibv_context *context)
 	if ((be32toh(out[8]) & both) != both)
 		return 0;
 	return be32toh(out[9]) & be32toh(out[10]) & requests;
+}
+
+/* Whether libmlx5 receives small messages into completions. */
+static inline int ibvexp_scatters(void)
+{
+	const char *value = getenv("MLX5_SCATTER_TO_CQE");
+
+	return !value || strcmp(value, "0") != 0;
+}
+
+/* How many bytes a queue pair made with these attributes receives into completions. */
+static inline uint32_t ibvexp_inline_recv(const struct ibv_qp_init_attr_ex *attr)
+{
+	const char *size = getenv("MLX5_CQE_SIZE");
+
+	if (!ibvexp_scatters() || (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC))
+		return 0;
+	return size && strcmp(size, "128") == 0 ? 64 : 32;
 }
 
 /* Nothing reports it: creation is the question. */
@@ -969,6 +991,7 @@ static inline int ibvexp_query_device(struct ibv_context *context, struct ibvexp
 	if (error || mlx5dv_query_device(context, &dv))
 		return error;
 	attr->dc_transport = ibvexp_has_dc(context);
+	attr->inline_recv_sz = ibvexp_scatters() ? 64 : 0;
 	attr->umr_caps.max_klm_list_size = IBVEXP_UMR_MOST;
 	attr->umr_caps.max_send_wqe_inline_klms = IBVEXP_UMR_MOST;
 	attr->umr_caps.max_umr_recursion_depth = 4;

@@ -174,7 +174,7 @@ def portable(tool, folder):
         yield f"each: {done.returncode}: {done.stderr}{source.read_text()}"
     # Where the flags lead to the experimental header, nothing is known of rdma-core alone.
     source.write_text("#include <infiniband/verbs_exp.h>\n#ifdef WITH\nint x = IBV_EXP_QP_STATE;\n#endif\n"
-                      "int f(struct ibv_exp_device_attr *a)\n{\n\treturn a->max_dm_size + a->inline_recv_sz;\n}\n")
+                      "int f(struct ibv_exp_device_attr *a)\n{\n\treturn a->max_dm_size + a->ooo_caps.rc_caps;\n}\n")
     done = migrate(tool, source, "--", f"-I{Path(__file__).parents[2] / 'include'}")
     if done.returncode != 1 or "IBVEXP1106" in done.stderr or "ibv_device_attr_ex" not in done.stdout:
         yield f"flags: {done.returncode}: {done.stderr}"

@@ -155,8 +155,12 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       if (!set_by_function(*member, *chain, *rule)) leave(first, Kind::form, legacy);
       return true;
     }
-    if (const SetRule *rule = rules_.get(chain->type, chain->path())) {
-      if (!get_by_function(*member, *chain, *rule)) leave(first, Kind::form, legacy);
+    if (const SetRule *rule = rules_.get(chain->type, chain->path());
+        rule != nullptr && get_by_function(*member, *chain, *rule))
+      return true;
+    if (const BinaryOperator *op = overwritten(*member, *chain);
+        op != nullptr && remove_statement(*op, Kind::gone, legacy)) {
+      for (const DeclRefExpr *name : constants_in(*op->getRHS())) seen_.insert(name);
       return true;
     }
     const auto to = modern_path(*chain);
@@ -226,7 +230,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       remove_statement(*op, Kind::gone,
                        constants_in(*op->getRHS()).front()->getDecl()->getName().str());
     }
-    if (op->getOpcode() == BO_And) bit_test(*op);
+    if (op->getOpcode() == BO_And || is_test(*op)) bit_test(*op);
     else if (op->getOpcode() == BO_EQ || op->getOpcode() == BO_NE) comparison(*op);
     else if (op->getOpcode() == BO_Or) mask(*op), initiator_to_rts(*op);
     return true;
@@ -675,21 +679,93 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     return found;
   }
 
-  // x->member, as a value
+  // x->member, or x.member, as a value
   bool get_by_function(const MemberExpr &member, const Chain &chain, const SetRule &rule) {
     const MemberExpr &first = *chain.steps.front().expression;
     const auto parents = context_.getParents(member);
     const auto *cast = parents.empty() ? nullptr : parents[0].get<ImplicitCastExpr>();
-    if (cast == nullptr || cast->getCastKind() != CK_LValueToRValue || !first.isArrow())
-      return false;
+    if (cast == nullptr || cast->getCastKind() != CK_LValueToRValue) return false;
     const auto object = piece_of(context_, first.getBase()->getSourceRange());
     const auto rest = between(context_, end_of(*first.getBase()), end_of(member));
     if (!object || !rest) return false;
     const std::string legacy = chain.type + "." + chain.path();
-    edit({object->file, object->offset, 0}, fmt::format("{}(", rule.function), Kind::member,
-         legacy);
+    edit({object->file, object->offset, 0},
+         fmt::format("{}({}", rule.function, first.isArrow() ? "" : "&"), Kind::member, legacy);
     edit(*rest, ")", Kind::member, legacy);
     return true;
+  }
+
+  // x.member = y of a local variable that ibv_exp_query_device() fills next, without which the
+  // function ends; or null.
+  const BinaryOperator *overwritten(const MemberExpr &member, const Chain &chain) {
+    const auto *op = dyn_cast_or_null<BinaryOperator>(parent_of(context_, member));
+    const VarDecl *variable = variable_of(member);
+    const auto *block =
+        op != nullptr ? dyn_cast_or_null<CompoundStmt>(parent_of(context_, *op)) : nullptr;
+    if (chain.type != "ibv_exp_device_attr" || chain.path().starts_with("comp_mask") ||
+        variable == nullptr || block == nullptr || op->getOpcode() != BO_Assign ||
+        op->getLHS()->IgnoreParens() != &member || has_side_effects(context_, *op->getRHS()))
+      return nullptr;
+    const auto *at = std::find(block->body_begin(), block->body_end(), op);
+    while (at != block->body_end() && sets_member_of(**at, *variable)) ++at;
+    const auto *choice = at != block->body_end() ? dyn_cast<IfStmt>(*at) : nullptr;
+    const auto *call =
+        choice != nullptr ? dyn_cast<CallExpr>(choice->getCond()->IgnoreParenImpCasts()) : nullptr;
+    const auto *verb = call != nullptr ? call->getDirectCallee() : nullptr;
+    if (verb == nullptr || name_of(*verb) != "ibv_exp_query_device" || call->getNumArgs() != 2)
+      return nullptr;
+    const auto *address = dyn_cast<UnaryOperator>(call->getArg(1)->IgnoreParenImpCasts());
+    if (address == nullptr || address->getOpcode() != UO_AddrOf ||
+        variable_named(*address->getSubExpr()) != variable)
+      return nullptr;
+    const Stmt *last = choice->getThen();
+    if (const auto *body = dyn_cast<CompoundStmt>(last); body != nullptr && !body->body_empty())
+      last = body->body_back();
+    return isa<ReturnStmt>(last) ? op : nullptr;
+  }
+
+  static const VarDecl *variable_named(const Expr &expression) {
+    const auto *name = dyn_cast<DeclRefExpr>(expression.IgnoreParenImpCasts());
+    const auto *variable = name != nullptr ? dyn_cast<VarDecl>(name->getDecl()) : nullptr;
+    return variable != nullptr && variable->hasLocalStorage() &&
+                   !variable->getType()->isReferenceType()
+               ? variable
+               : nullptr;
+  }
+
+  // The local variable of which it is a member, not one behind a pointer.
+  static const VarDecl *variable_of(const MemberExpr &member) {
+    return member.isArrow() ? nullptr : variable_named(*member.getBase());
+  }
+
+  bool sets_member_of(const Stmt &statement, const VarDecl &variable) const {
+    const auto *op = dyn_cast<BinaryOperator>(&statement);
+    const auto *member =
+        op != nullptr && op->isAssignmentOp() ? dyn_cast<MemberExpr>(op->getLHS()) : nullptr;
+    return member != nullptr && variable_of(*member) == &variable &&
+           !has_side_effects(context_, *op->getRHS());
+  }
+
+  // (x.mask &= BIT), whose value is asked for, of a local variable of which nothing else reads
+  // the mask.
+  bool is_test(const BinaryOperator &op) {
+    const auto *member = dyn_cast<MemberExpr>(op.getLHS()->IgnoreParens());
+    const VarDecl *variable = member != nullptr ? variable_of(*member) : nullptr;
+    if (op.getOpcode() != BO_AndAssign || variable == nullptr || is_statement(op)) return false;
+    const auto *function = dyn_cast<FunctionDecl>(variable->getDeclContext());
+    if (function == nullptr) return false;
+    std::size_t uses = 0;
+    std::vector<const Stmt *> left{function->getBody()};
+    while (!left.empty()) {
+      const Stmt *at = left.back();
+      left.pop_back();
+      if (at == nullptr) continue;
+      for (const Stmt *child : at->children()) left.push_back(child);
+      const auto *other = dyn_cast<MemberExpr>(at);
+      uses += other != nullptr && other->getMemberDecl() == member->getMemberDecl() &&
+              variable_of(*other) == variable;
+    }
+    return uses == 1;
   }
 
   // Only setting it is something that can be left out.
@@ -836,32 +912,86 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     edit(*piece, "", Kind::gone, constants_in(gone).front()->getDecl()->getName().str());
   }
 
-  // (x.mask & BIT)
+  // (x.mask & BIT), or (BIT & x.mask)
   void bit_test(const BinaryOperator &op) {
-    const auto chain = chain_of(*op.getLHS()->IgnoreParenCasts());
-    const auto *name = dyn_cast<DeclRefExpr>(op.getRHS()->IgnoreParenCasts());
+    const Expr *mask = op.getLHS()->IgnoreParenCasts(), *bit = op.getRHS()->IgnoreParenCasts();
+    if (isa<DeclRefExpr>(mask)) std::swap(mask, bit);
+    const auto chain = chain_of(*mask);
+    const auto *name = dyn_cast<DeclRefExpr>(bit);
     if (!chain || name == nullptr) return;
     const std::string legacy = name->getDecl()->getName().str();
     const TestRule *rule = rules_.test(chain->type, chain->path(), legacy);
     if (rule == nullptr) return;
     std::string text(rule->expression);
     const bool done = text == "1" ? always(op, legacy) : value_instead(op, *chain, text, legacy);
-    if (!done) leave(name->getLocation(), Kind::form, legacy);
+    // Of a macro a second run sees the constant alone.
+    if (!done)
+      leave(name->getLocation(), op.getOperatorLoc().isMacroID() ? Kind::no_rule : Kind::form,
+            legacy);
     seen_.insert(name);
     for (const auto &step : chain->steps) seen_.insert(step.expression);
-    seen_.insert(op.getLHS()->IgnoreParenCasts());
+    seen_.insert(mask);
   }
 
   bool value_instead(const BinaryOperator &op, const Chain &chain, const std::string &text,
                      const std::string &legacy) {
-    const auto object = between(context_, chain.steps.front().expression->getBeginLoc(),
-                                chain.steps.front().expression->getMemberLoc());
-    if (!object) return false;
+    const MemberExpr &first = *chain.steps.front().expression;
+    const auto object = piece_of(context_, first.getBase()->getSourceRange());
+    if (!object && !first.isImplicitAccess()) return false;
     const TypeRule *type = rules_.type(chain.type);
     const std::size_t end = std::min(text.find(' '), text.size());
     const auto path = type != nullptr ? place_in(*type, text.substr(1, end - 1)) : std::nullopt;
     if (!path) return false;
-    return replace(op, text_of(context_, *object) + *path + text.substr(end), Kind::test, legacy);
+    const std::string value =
+        (first.isImplicitAccess() ? std::string()
+                                  : text_of(context_, *object) + (first.isArrow() ? "->" : ".")) +
+        *path + text.substr(end);
+    if (!op.getOperatorLoc().isMacroID()) return replace(op, value, Kind::test, legacy);
+    const auto invocation = invocation_of(op);
+    if (!invocation) return false;
+    const auto &[piece, compared] = *invocation;
+    const bool simple = end == text.size();
+    edit(piece,
+         !compared ? fmt::format("({})", value)
+         : simple  ? fmt::format("({} != 0)", value)
+                   : fmt::format("(({}) != 0)", value),
+         Kind::test, legacy);
+    return true;
+  }
+
+  // SET(BIT, x.mask), a macro of which the test is all that there is, perhaps compared with 0:
+  // where it is used, and whether it compares.
+  std::optional<std::pair<Piece, bool>> invocation_of(const BinaryOperator &test) const {
+    const auto &sources = context_.getSourceManager();
+    const auto used_at = [&](SourceLocation in_body) -> SourceRange {
+      if (!sources.isMacroBodyExpansion(in_body)) return {};
+      return sources.getImmediateExpansionRange(in_body).getAsRange();
+    };
+    const SourceRange range = used_at(test.getOperatorLoc());
+    if (range.isInvalid() || range.getBegin().isMacroID() || range.getEnd().isMacroID()) return {};
+    const Expr *whole = &test;
+    bool compared = false;
+    for (;;) {
+      const auto parents = context_.getParents(*whole);
+      const auto *parent = parents.empty() ? nullptr : parents[0].get<Expr>();
+      const auto *op = dyn_cast_or_null<BinaryOperator>(parent);
+      if (op != nullptr && op->getOpcode() == BO_NE && !compared &&
+          used_at(op->getOperatorLoc()) == range) {
+        const auto *zero = dyn_cast<IntegerLiteral>(op->getRHS()->IgnoreParenImpCasts());
+        if (zero == nullptr || zero->getValue() != 0) return {};
+        compared = true;
+      } else if (parent == nullptr || !isa<ParenExpr, ImplicitCastExpr>(parent) ||
+                 (isa<ParenExpr>(parent) && used_at(parent->getBeginLoc()) != range)) {
+        break;
+      }
+      whole = parent;
+    }
+    const auto &options = context_.getLangOpts();
+    if (!Lexer::isAtStartOfMacroExpansion(whole->getBeginLoc(), sources, options) ||
+        !Lexer::isAtEndOfMacroExpansion(whole->getEndLoc(), sources, options))
+      return {};
+    const auto piece = piece_of(context_, range);
+    return piece ? std::optional(std::pair(*piece, compared)) : std::nullopt;
   }
 
   // A condition that always holds leaves the && or || that it is part of, or decides it.
@@ -902,7 +1032,29 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
         return true;
       }
     }
+    if (choose(*at, value, legacy)) return true;
     return replace(*at, value ? "1" : "0", Kind::test, legacy);
+  }
+
+  // condition ? a : b, of which the one that is left out is a name or a number.
+  bool choose(const Expr &condition, bool value, const std::string &legacy) {
+    const auto parents = context_.getParents(condition);
+    const auto *choice = parents.empty() ? nullptr : parents[0].get<ConditionalOperator>();
+    if (choice == nullptr || choice->getCond() != &condition) return false;
+    const Expr &taken = value ? *choice->getTrueExpr() : *choice->getFalseExpr();
+    const Expr *other = value ? choice->getFalseExpr() : choice->getTrueExpr();
+    const auto *name = dyn_cast<DeclRefExpr>(other->IgnoreParenImpCasts());
+    if (name != nullptr ? concerns(name_of(*name->getDecl()))
+                        : !isa<IntegerLiteral>(other->IgnoreParenImpCasts()))
+      return false;
+    const auto whole = piece_of(context_, choice->getSourceRange());
+    const auto kept = piece_of(context_, taken.getSourceRange());
+    if (!whole || !kept || whole->file != kept->file) return false;
+    const std::size_t end = kept->offset + kept->length;
+    edit({whole->file, whole->offset, kept->offset - whole->offset}, "", Kind::test, legacy);
+    if (const std::size_t rest = whole->offset + whole->length - end; rest != 0)
+      edit({whole->file, end, rest}, "", Kind::test, legacy);
+    return true;
   }
 
   // wc.qp == qp: by number.
