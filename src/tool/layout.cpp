@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tool/audited.h"
+#include "tool/libraries.h"
 #include "tool/loaded.h"
 #include "tool/script.h"
 
@@ -19,17 +20,20 @@ namespace {
 
 constexpr const char *no_release = "none";
 
-// A line for each build ID. A cache that cannot be written is none.
+// A line for each answer: the build IDs of the audit that gave it and of the file, and the
+// release. A cache that cannot be written is none.
 class Answers {
  public:
-  Answers() {
+  Answers() : audit_(ElfHead(running_file().parent_path() / "ibvexp-audit").build_id()) {
+    if (audit_.empty()) return;
     const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
     if (cache != nullptr && *cache == '/') file_ = cache;
     else if (home != nullptr) file_ = fs::path(home) / ".cache";
-    if (!file_.empty()) file_ /= "libibverbs_exp/layouts-" IBVEXP_VERSION;
+    if (!file_.empty()) file_ /= "libibverbs_exp/layouts";
     std::ifstream text(file_);
-    for (std::string id, release; text >> id >> release;)
-      if (release == no_release || release == "3.x" || release == "4.x") known_[id] = release;
+    for (std::string audit, id, release; text >> audit >> id >> release;)
+      if (audit == audit_ && (release == no_release || release == "3.x" || release == "4.x"))
+        known_[id] = release;
   }
 
   // Empty if there is none.
@@ -42,10 +46,11 @@ class Answers {
     if (file_.empty() || file.build_id().empty()) return;
     std::error_code ignored;
     fs::create_directories(file_.parent_path(), ignored);
-    std::ofstream(file_, std::ios::app) << file.build_id() + " " + release + "\n";
+    std::ofstream(file_, std::ios::app) << audit_ + " " + file.build_id() + " " + release + "\n";
   }
 
  private:
+  std::string audit_;
   fs::path file_;
   std::map<std::string, std::string> known_;
 };
@@ -66,6 +71,11 @@ std::vector<fs::path> started_by_script(const fs::path &file) {
   return out;
 }
 
+// Whether it lies where distributions put libraries.
+bool of_system(std::string_view file) {
+  return file.starts_with("/usr/lib") || file.starts_with("/lib");
+}
+
 }  // namespace
 
 std::optional<LayoutReader> find_layout(const fs::path &program, std::vector<fs::path> loaded) {
@@ -74,12 +84,15 @@ std::optional<LayoutReader> find_layout(const fs::path &program, std::vector<fs:
   std::optional<Answers> answers;
   std::map<std::string, std::string> found;  // by file; empty: not known yet
   Words to_audit;
+  const bool of_verbs =
+      std::ranges::any_of(loaded, [](const fs::path &part) { return names_verbs(ElfHead(part)); });
   for (const fs::path &part : loaded) {
-    const ElfHead head(part);
-    if (is_provider(part) || !names_verbs(head)) continue;
+    if (!of_verbs || is_provider(part)) continue;
     std::error_code ignored;
     const std::string file = fs::canonical(part, ignored).string();
-    if (found.contains(file)) continue;
+    // A library of the program may call verbs by inlines alone, and name none.
+    const ElfHead head(part);
+    if (found.contains(file) || (of_system(file) && !names_verbs(head))) continue;
     if (!answers) answers.emplace();
     if ((found[file] = answers->of(head)).empty()) to_audit.push_back(file);
   }

@@ -14,7 +14,8 @@ struct LayoutReader {
 };
 
 // What the code of a program or of the files that are loaded with it shows. Only files that name
-// verbs are audited, and once: answers are kept in the user's cache by build ID.
+// verbs, and the program's own libraries beside them, are audited, and once: answers are kept in
+// the user's cache by build ID.
 std::optional<LayoutReader> find_layout(const std::filesystem::path &program,
                                         std::vector<std::filesystem::path> loaded);
 

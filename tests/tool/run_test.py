@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ibvexp run: run_test.py IBVEXP SUBJECT LIBRARIES PRIVATE"""
+"""ibvexp run: run_test.py IBVEXP SUBJECT LIBRARIES PRIVATE SILENT"""
 
 import glob
 import json
@@ -15,7 +15,7 @@ import time
 import unittest
 
 IBVEXP, SUBJECT = map(os.path.abspath, sys.argv[1:3])
-LIBRARIES, PRIVATE = sys.argv[3], os.path.abspath(sys.argv[4])
+LIBRARIES, PRIVATE, SILENT = sys.argv[3], *map(os.path.abspath, sys.argv[4:6])
 FABRIC = f"run-{os.getpid()}"
 ENV = dict(os.environ, SOFTHCA_FABRIC=FABRIC, IBVEXP_LOG_LEVEL="error")
 ENV.pop("LD_PRELOAD", None)
@@ -186,16 +186,25 @@ class Run(Base):
         env = dict(ENV, XDG_CACHE_HOME=self.folder.name)
         run = ["run", "--device", "soft", "--", SUBJECT, "query"]
         self.assertEqual(self.ibvexp(*run, env=env).stderr, "")
-        [answers] = glob.glob(f"{self.folder.name}/libibverbs_exp/layouts-*")
+        answers = f"{self.folder.name}/libibverbs_exp/layouts"
         with open(answers, encoding="utf-8") as f:
             lines = f.read().splitlines()
-        self.assertRegex("\n".join(lines), r"^[0-9a-f]+ none$")
-        # From now on that file is believed, but for what is no answer.
-        build_id = lines[0].split()[0]
-        for answer, said in ("3.x", f"ibvexp: IBVEXP_LAYOUT=3.x: {os.path.realpath(SUBJECT)} reads"), ("5.x", ""):
+        self.assertRegex("\n".join(lines), r"^[0-9a-f]+ [0-9a-f]+ none$")
+        # From now on that file is believed, but for what is no answer, or one of another ibvexp.
+        audit, build_id, _ = lines[0].split()
+        said = f"ibvexp: IBVEXP_LAYOUT=3.x: {os.path.realpath(SUBJECT)} reads"
+        for answer, wanted in ((f"{audit} {build_id} 3.x", said), (f"{audit} {build_id} 5.x", ""),
+                               (f"{audit[:-1]} {build_id} 3.x", "")):
             with open(answers, "w", encoding="utf-8") as f:
-                f.write(f"{build_id} {answer}\n")
-            self.assertEqual(self.ibvexp(*run, env=env).stderr[:len(said) or None], said)
+                f.write(answer + "\n")
+            self.assertEqual(self.ibvexp(*run, env=env).stderr[:len(wanted) or None], wanted)
+
+    def test_libraries_that_name_no_verb_are_read_beside_those_that_do(self):
+        env = dict(ENV, XDG_CACHE_HOME=self.folder.name, LD_PRELOAD=SILENT)
+        done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "query", env=env)
+        said = f"ibvexp: IBVEXP_LAYOUT=3.x: {os.path.realpath(SILENT)} reads"
+        self.assertEqual(done.stderr[:len(said)], said)
+        self.assertEqual(self.ibvexp("run", "--device", "soft", "--", "true", env=env).stderr, "")
 
     def test_programs_run_without_their_audit(self):
         tool = os.path.dirname(IBVEXP)
