@@ -71,6 +71,10 @@ AboutProgram examine_program(const Words &command) {
     out.verdict += p.at("verdict");
   }
   if (out.verdict.empty()) out.verdict = "uses no experimental verbs";
+  const ElfHead head(file);
+  if (const auto trouble = doctor::trouble_with(doctor::libraries_for(head));
+      trouble && head.is_elf())
+    out.verdict = fmt::format("does not work: {}. Way out: {}", trouble->what, trouble->advice);
   for (const Known &k : known_about(loaded_with(file), command)) out.known.push_back(k.sentence());
   return out;
 }

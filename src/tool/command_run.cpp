@@ -136,15 +136,7 @@ void set_for(const std::vector<fs::path> &loaded, const Words &command) {
 
 // libibverbs_exp needs libibverbs and libmlx5 of rdma-core: those that the program gets.
 void check_libraries(const ElfHead &program) {
-  std::vector<fs::path> folders;
-  const auto add = [&](std::string_view folder) { folders.emplace_back(folder); };
-  if (const char *path = std::getenv("LD_LIBRARY_PATH")) for_each_word(path, ':', add);
-  if (program.run_path().find('$') == std::string::npos)
-    for_each_word(program.run_path(), ':', add);
-  std::vector<doctor::Library> libraries;
-  for (const char *name : {"libibverbs.so.1", "libmlx5.so.1"})
-    libraries.push_back(doctor::find_library(name, folders));
-  if (const auto trouble = doctor::trouble_with(libraries))
+  if (const auto trouble = doctor::trouble_with(doctor::libraries_for(program)))
     throw CannotRun(exit_cannot_run,
                     fmt::format("{}. Way out: {}", trouble->what, trouble->advice));
 }

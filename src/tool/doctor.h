@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "table/compat.h"
+#include "tool/elf_head.h"
 #include "tool/words.h"
 
 namespace ibvexp::tool::doctor {
@@ -78,6 +79,9 @@ System examine();
 // As a program finds it: in folders, and where the dynamic linker looks then.
 Library find_library(const std::string &name,
                      const std::vector<std::filesystem::path> &folders = {});
+
+// What a program finds: in LD_LIBRARY_PATH and its own run path, too.
+std::vector<Library> libraries_for(const ElfHead &program);
 
 // The answer in one line. The numbers are the exit statuses of the command.
 enum class Outcome {

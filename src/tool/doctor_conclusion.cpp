@@ -55,8 +55,13 @@ std::optional<Conclusion> trouble_with(const std::vector<Library> &libraries) {
           "MLNX_OFED; programs find its experimental verbs there, not these"};
     if (l.release && *l.release < oldest_rdma_core)
       return Conclusion{Outcome::old_rdma_core,
-                        fmt::format("{} is of rdma-core {}, which is too old", l.file, *l.release),
-                        fmt::format("install rdma-core {} or newer", oldest_rdma_core)};
+                        *l.release == 0 ? l.file + " is older than rdma-core"
+                                        : fmt::format("{} is of rdma-core {}, which is too old",
+                                                      l.file, *l.release),
+                        fmt::format("install rdma-core {} or newer; if it is installed, take the "
+                                    "folder of that file out of LD_LIBRARY_PATH or of the program "
+                                    "(patchelf --remove-rpath PROGRAM)",
+                                    oldest_rdma_core)};
   }
   return {};
 }

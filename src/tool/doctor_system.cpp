@@ -325,6 +325,9 @@ Library find_library(const std::string &name, const std::vector<fs::path> &folde
     found.file = fs::canonical(folder / name, error).string();
     found.has_experimental = file.has_name_with("ibv_exp_get_device_list");
     found.release = release_of(found.file);
+    // Where the file name does not say it: the symbols of that release.
+    if (!found.release && name == "libibverbs.so.1" && !file.has_name_with("IBVERBS_1.8"))
+      found.release = 0;
     return found;
   }
   void *handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
@@ -342,6 +345,15 @@ Library find_library(const std::string &name, const std::vector<fs::path> &folde
   // Exported by libibverbs itself in those days.
   found.has_experimental = dlsym(handle, "ibv_exp_get_device_list") != nullptr;
   return found;
+}
+
+std::vector<Library> libraries_for(const ElfHead &program) {
+  std::vector<fs::path> folders;
+  const auto add = [&](std::string_view folder) { folders.emplace_back(folder); };
+  if (const char *path = std::getenv("LD_LIBRARY_PATH")) for_each_word(path, ':', add);
+  if (program.run_path().find('$') == std::string::npos)
+    for_each_word(program.run_path(), ':', add);
+  return {find_library("libibverbs.so.1", folders), find_library("libmlx5.so.1", folders)};
 }
 
 System examine() {

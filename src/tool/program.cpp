@@ -82,6 +82,7 @@ fs::path find_program(const std::string &name) {
     std::error_code error;
     if (!fs::exists(name, error))
       throw CannotRun(exit_not_found, fmt::format("{}: {}", name, std::strerror(ENOENT)));
+    if (fs::is_directory(name, error)) refuse(name, "is a folder");
     if (!is_executable(name)) refuse(name, "is not executable");
     return name;
   }
@@ -111,6 +112,9 @@ void check_preloadable(const fs::path &program) {
   std::getline(file, line);
   std::istringstream(line) >> interpreter;
   std::error_code error;
+  if (line.ends_with('\r'))
+    refuse(program, fmt::format("is a script with line ends of Windows: sed -i 's/\\r$//' {}",
+                                program.string()));
   if (!fs::exists(interpreter, error))
     refuse(program, fmt::format("is a script of {}, which does not exist", interpreter));
   if (is_executable(interpreter)) check_privileges(interpreter);

@@ -170,6 +170,17 @@ class Doctor(Base):
         done = self.ibvexp("run", "--", program)
         self.assertEqual(done.returncode, 126, done.stderr)
         self.assertIn("is MLNX_OFED's own library", done.stderr)
+        done = self.ibvexp("doctor", "--device", "soft", program)
+        self.assertRegex(done.stdout, "\\n  does not work: .* is MLNX_OFED's own library")
+
+    def test_an_old_libibverbs_without_its_release_in_the_name(self):
+        shutil.copy(FAKE, os.path.join(self.folder.name, "libibverbs.so.1"))
+        done = self.ibvexp("run", "--device", "soft", "--", "ibv_devices",
+                           env=dict(ENV, LD_LIBRARY_PATH=self.folder.name))
+        self.assertEqual(done.returncode, 126, done.stderr)
+        (line,) = done.stderr.splitlines()
+        self.assertIn("libibverbs.so.1 is older than rdma-core. Way out: install rdma-core 28 or newer; if it", line)
+        self.assertIn("LD_LIBRARY_PATH", line)
 
     def test_no_rdma_core(self):
         # A name that cannot be loaded, found before the one that can.

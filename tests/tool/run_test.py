@@ -350,7 +350,7 @@ class Run(Base):
         self.file("here")
         self.refused(127, "not found in PATH; did you mean ./here?", "--", "here")
         self.refused(126, "not executable", "--", self.file("plain", mode=0o644))
-        self.refused(126, "not executable", "--", self.folder.name + "/")
+        self.refused(126, "is a folder", "--", self.folder.name + "/")
         self.refused(2, "PROGRAM is required")
 
     def test_programs_that_cannot_be_preloaded(self):
@@ -705,6 +705,16 @@ class Run(Base):
         done = self.ibvexp("matrix", "exp_opcode")
         self.assertEqual((done.returncode, done.stderr), (2, (
             "ibvexp: exp_opcode is a member of ibv_exp_wc, ibv_exp_send_wr: look up ibv_exp_wc.exp_opcode\n")))
+
+    def test_what_is_no_program_is_named(self):
+        script = os.path.join(self.folder.name, "script")
+        with open(script, "w", encoding="utf-8", newline="") as f:
+            f.write("#!/bin/sh\r\ntrue\r\n")
+        os.chmod(script, 0o755)
+        for program, said in ((self.folder.name, "is a folder"),
+                              (script, f"is a script with line ends of Windows: sed -i 's/\\r$//' {script}")):
+            done = self.ibvexp("run", "--", program)
+            self.assertEqual((done.returncode, done.stderr), (126, f"ibvexp: {program} {said}\n"))
 
     def test_unknown_variables_are_named(self):
         done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "query",
