@@ -165,6 +165,10 @@ class Unjudged(Audit):
         subprocess.run(["ar", "cr", self.folder / "libold.a", *loose], check=True)
         report, _ = self.report(self.folder / "libold.a")
         self.assertEqual(self.program(report)["name"], str(self.folder / "libold.a"))
+        # In an archive, too.
+        package = self.file("all.tar", tar({"lib/libold.a": (self.folder / "libold.a").read_bytes()}))
+        report, _ = self.report(package)
+        self.assertEqual(self.program(report)["name"], f"{package}(lib/libold.a)")
 
 
 class Traces(Audit):

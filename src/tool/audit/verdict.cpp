@@ -262,8 +262,14 @@ Program judge_binary(const Report &report, const FileReport &binary,
   return judge.judge();
 }
 
-bool is_in_static_library(const FileReport &f) {
-  return f.member && f.kind == FileKind::binary && f.path.find(".a(") != std::string::npos;
+// The static library that an object file is a member of, as lib.a(x.o), or in an archive as
+// all.tar(lib.a/x.o); empty: of none.
+std::string static_library_of(const FileReport &f) {
+  if (!f.member || f.kind != FileKind::binary || f.program) return {};
+  if (const std::size_t at = f.path.find(".a("); at != std::string::npos)
+    return f.path.substr(0, at + 2);
+  const std::size_t at = f.path.rfind(".a/");
+  return at == std::string::npos ? std::string() : f.path.substr(0, at + 2) + ")";
 }
 
 Program judge_nothing(const FileReport &f) {
@@ -321,7 +327,7 @@ std::vector<Program> judge(const Report &report) {
   for (auto &[input, tree] : trees) out.push_back(tree.judge());
 
   for (const FileReport &f : report.files)
-    if (f.kind == FileKind::binary && f.error.empty() && !is_in_static_library(f) &&
+    if (f.kind == FileKind::binary && f.error.empty() && static_library_of(f).empty() &&
         (f.named || !f.uses.empty() || !f.unjudged.empty()))
       out.push_back(judge_binary(report, f, files));
     else if (f.kind != FileKind::binary && !f.unjudged.empty()) out.push_back(judge_nothing(f));
@@ -329,11 +335,11 @@ std::vector<Program> judge(const Report &report) {
   // Members of a static library are one program's parts.
   std::map<std::string, Judge> static_libraries;
   for (const FileReport &f : report.files)
-    if (is_in_static_library(f))
-      for (const Use &u : f.uses) {
-        const std::string name = f.path.substr(0, f.path.find('('));
-        static_libraries.try_emplace(name, name, FileKind::binary).first->second.add(f, u);
-      }
+    if (const std::string name = static_library_of(f); !name.empty() && !f.uses.empty()) {
+      Judge &library = static_libraries.try_emplace(name, name, FileKind::binary).first->second;
+      for (const Use &u : f.uses) library.add(f, u);
+      library.layout(f.layout);
+    }
   for (auto &[name, judge] : static_libraries) out.push_back(judge.judge());
 
   std::map<std::string, Judge> traced;
