@@ -232,6 +232,11 @@ class Outputs(Audit):
             self.assertNotIn("\nname.c", text, form)
         done = audit(self.folder / "none\x1b[31m")
         self.assertNotIn("\x1b", done.stderr)
+        # An escape sequence begins with C1's, too, and lines turn around; bytes need not be UTF-8.
+        os.rename(source, os.fsencode(self.folder) + b"/\xc2\x9b31m\xe2\x80\xae\xff \xc3\xbc\xf0\x9f\x99\x82.c")
+        for form in "table", "gcc", "csv":
+            text = audit("--format", form, self.folder).stdout
+            self.assertIn("/\\xc2\\x9b31m\\xe2\\x80\\xae\\xff \u00fc\U0001f642.c", text)
 
     def test_commands_for_names_with_control_characters_can_be_typed(self):
         program = self.folder / "it's\x1b[31m\n\\n"
