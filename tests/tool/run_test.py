@@ -110,7 +110,7 @@ class Run(Base):
             done = self.ibvexp("run", "--device", "soft", *way, "--", *gave_up)
             self.assertEqual(done.returncode, 3)
             said, command = done.stderr.splitlines()[-1].split(" If it misses one: ")
-            self.assertIn("cross_channel, masked_atomics, nop, shared_mr", said)
+            self.assertIn("cross_channel, erasure_coding, masked_atomics, nop, shared_mr", said)
             again = subprocess.run(f"{IBVEXP}{command.removeprefix('ibvexp')}", shell=True, env=ENV,
                                    capture_output=True, text=True, cwd=self.folder.name, timeout=120)
             self.assertEqual((again.returncode, again.stderr), (3, ""))
@@ -649,7 +649,7 @@ class Run(Base):
         self.assertIn("ibvexp: ibv_exp_query_device: done", debug)
         self.assertIn("ibvexp: IBV_EXP_DEVICE_NOP is clear: IBVEXP_BEYOND=nop sets it where the device "
                       "has it", debug)
-        self.assertTrue(any("IBV_EXP_DEVICE_EC_OFFLOAD is clear: not supported. " in l for l in debug), debug)
+        self.assertTrue(any("IBV_EXP_DEVICE_CAPI is clear: not supported. " in l for l in debug), debug)
         self.assertIn("unknown value", lines("trace")[0])
 
     def test_the_matrix_looks_one_name_up(self):
