@@ -1,9 +1,11 @@
 #include "tool/libraries.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 #include <stdexcept>
 
@@ -19,7 +21,11 @@ fs::path find(const char *name, std::initializer_list<const char *> places) {
   for (const char *place : places) {
     std::error_code error;
     fs::path found = fs::weakly_canonical(here / place / name, error);
-    if (!error && fs::is_regular_file(found, error)) return found;
+    if (error || !fs::is_regular_file(found, error)) continue;
+    // Preloaded, it would be left out.
+    if (access(found.c_str(), R_OK) != 0)
+      throw std::runtime_error(fmt::format("{}: {}", found.string(), std::strerror(errno)));
+    return found;
   }
   throw std::runtime_error(fmt::format("{} is not installed beside {}", name, here.string()));
 }

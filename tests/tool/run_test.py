@@ -206,6 +206,23 @@ class Run(Base):
         self.assertEqual(done.stderr[:len(said)], said)
         self.assertEqual(self.ibvexp("run", "--device", "soft", "--", "true", env=env).stderr, "")
 
+    def test_a_library_that_the_user_may_not_read_is_named(self):
+        if os.getuid() == 0 and shutil.which("setpriv") is None:
+            self.skipTest("root may read all, and there is no setpriv")
+        tool, copy = os.path.dirname(IBVEXP), os.path.join(self.folder.name, "tool")
+        os.makedirs(copy)
+        for name in "ibvexp", "ibvexp-main":
+            shutil.copy(os.path.join(tool, name), copy)
+        library = os.path.join(os.path.realpath(self.folder.name), "exp", "libibverbs_exp.so.1")
+        os.makedirs(os.path.dirname(library))
+        shutil.copy(LIBRARIES.split(":")[0], library)
+        os.chmod(library, 0)
+        os.chmod(self.folder.name, 0o755)
+        user = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.getuid() == 0 else []
+        done = subprocess.run([*user, os.path.join(copy, "ibvexp"), "run", "--device", "soft", "--", "true"],
+                              capture_output=True, text=True, timeout=60, check=False, env=ENV)
+        self.assertEqual((done.returncode, done.stderr), (2, f"ibvexp: {library}: Permission denied\n"))
+
     def test_programs_run_without_their_audit(self):
         tool = os.path.dirname(IBVEXP)
         copy = os.path.join(self.folder.name, "build/src/tool")
