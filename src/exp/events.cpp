@@ -89,12 +89,16 @@ void acknowledge(Object &back, std::uint32_t Object::*completed) noexcept {
 
 // Of what has no front, or of the device.
 [[gnu::noinline]] int take_other(ibv_context *context, ibv_async_event *event) noexcept {
+  const Names what = named_by(event->event_type);
+  // The kernel's element is a number of 64 bits.
+  if (what == Names::port)
+    event->element.port_num = static_cast<int>(reinterpret_cast<std::uintptr_t>(event->element.qp));
   // What the provider does with an event: rdma-core keeps it where programs of old find it.
   using Provider = void (*)(ibv_context *, ibv_async_event *);
   const auto provider =
       reinterpret_cast<Provider>(reinterpret_cast<void (*)()>(context->ops._compat_async_event));
   provider(context, event);
-  show_object(context, *event, named_by(event->event_type));
+  show_object(context, *event, what);
   return 0;
 }
 
@@ -106,14 +110,9 @@ void acknowledge(Object &back, std::uint32_t Object::*completed) noexcept {
   ib_uverbs_async_event_desc from;
   if (read(context->async_fd, &from, sizeof(from)) != sizeof(from)) return -1;
   event->event_type = static_cast<ibv_event_type>(from.event_type);
-  const Names what = named_by(event->event_type);
-  if (what == Names::port) {
-    event->element.port_num = static_cast<int>(from.element);
-    return take_other(context, event);
-  }
   event->element.qp = reinterpret_cast<ibv_qp *>(from.element);
   // libmlx5, which is behind all fronts, does nothing with events of objects.
-  return show_front(*event, what) ? 0 : take_other(context, event);
+  return show_front(*event, named_by(event->event_type)) ? 0 : take_other(context, event);
 }
 
 [[gnu::noinline]] int take_event_of_any(ibv_context *context, ibv_async_event *event) {

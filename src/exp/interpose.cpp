@@ -102,15 +102,15 @@ ContextState *state_of(const Front *front, ibv_context *context) noexcept {
   return front != nullptr ? ibvexp::attached(context) : find_state(context);
 }
 
-// Hands the object behind to a verb, with the state of its context and the front if they are wanted.
-template <class Object, class Serve>
-int on_behind(const char *verb, Object *object, Serve serve) {
+// Destroys the object behind.
+template <class Object, class Front>
+int destroy_behind(const char *verb, Object *object,
+                   int (*destroy)(ContextState *, Front *, Object *)) {
   const Uncancelled whole;
-  auto *const front = queue::front_of(object);
+  Front *const front = queue::front_of(object);
   Object *const back = front != nullptr ? front->own.back : object;
   if (back == nullptr) return queue::gone(verb);
-  if constexpr (requires { serve(back); }) return serve(back);
-  else return serve(state_of(front, back->context), front, back);
+  return destroy(state_of(front, back->context), front, back);
 }
 
 // Options are read, and log complaints about them come, before anything else.
@@ -192,17 +192,26 @@ IBVEXP_INTERPOSED int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask
   return translate::modify_base_qp(qp, attr, attr_mask);
 }
 
+namespace {
+
+// Legacy libibverbs looked at no bit of the mask, and programs ask for all of them. rdma-core
+// refuses those that its command has no room for.
+int known_bits(ContextState *state, int mask) noexcept {
+  if (state != nullptr && state->is_legacy.load(std::memory_order_relaxed)) [[unlikely]]
+    return mask & (IBV_QP_RATE_LIMIT - 1);
+  return mask;
+}
+
+}  // namespace
+
 IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
                                    ibv_qp_init_attr *init) {
   queue::QpFront *const front = queue::front_of(qp);
-  // Legacy libibverbs looked at no bit of the mask, and programs ask for all of them. rdma-core
-  // refuses those that its command has no room for.
-  ContextState *const state = state_of(front, qp->context);
-  if (state != nullptr && state->is_legacy.load(std::memory_order_relaxed))
-    attr_mask &= IBV_QP_RATE_LIMIT - 1;
-  if (front == nullptr) return real().ibv_query_qp(qp, attr, attr_mask, init);
+  if (front == nullptr)
+    return real().ibv_query_qp(qp, attr, known_bits(find_state(qp->context), attr_mask), init);
   if (front->own.back == nullptr) return queue::gone("ibv_query_qp");
-  const int error = translate::query_qp(*front, attr, attr_mask, init);
+  const int error =
+      translate::query_qp(*front, attr, known_bits(ibvexp::attached(qp->context), attr_mask), init);
   if (error != 0) return error;
   queue::refresh(*front);
   init->qp_context = qp->qp_context;
@@ -210,24 +219,24 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
   init->recv_cq = qp->recv_cq;
   init->srq = qp->srq;
   init->qp_type = qp->qp_type;
-  translate::show_grants(state, front->own.back, *attr, *init);
+  translate::show_grants(front->own.known, *attr, *init);
   return 0;
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_qp(ibv_qp *qp) {
-  return on_behind("ibv_destroy_qp", qp, [](ContextState *state, auto *front, ibv_qp *back) {
-    return translate::destroy_qp(state, front, back);
-  });
+  return destroy_behind("ibv_destroy_qp", qp, translate::destroy_qp);
 }
 
 IBVEXP_INTERPOSED int ibv_attach_mcast(ibv_qp *qp, const ibv_gid *gid, std::uint16_t lid) {
-  return on_behind("ibv_attach_mcast", qp,
-                   [&](ibv_qp *back) { return real().ibv_attach_mcast(back, gid, lid); });
+  ibv_qp *const back = queue::behind(qp);
+  if (back == nullptr) return queue::gone("ibv_attach_mcast");
+  return real().ibv_attach_mcast(back, gid, lid);
 }
 
 IBVEXP_INTERPOSED int ibv_detach_mcast(ibv_qp *qp, const ibv_gid *gid, std::uint16_t lid) {
-  return on_behind("ibv_detach_mcast", qp,
-                   [&](ibv_qp *back) { return real().ibv_detach_mcast(back, gid, lid); });
+  ibv_qp *const back = queue::behind(qp);
+  if (back == nullptr) return queue::gone("ibv_detach_mcast");
+  return real().ibv_detach_mcast(back, gid, lid);
 }
 
 // What a program later asks an interface family for has to be known as a queue.
@@ -247,16 +256,16 @@ IBVEXP_INTERPOSED ibv_cq *ibv_create_cq(ibv_context *context, int cqe, void *cq_
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_cq(ibv_cq *cq) {
-  return on_behind("ibv_destroy_cq", cq, [](ContextState *state, auto *front, ibv_cq *back) {
-    return translate::destroy_cq(state, front, back);
-  });
+  return destroy_behind("ibv_destroy_cq", cq, translate::destroy_cq);
 }
 
 // libmlx5 counts what a completion queue holds when it is resized or has reported
 // an event. For queues that we drive that is our business.
 IBVEXP_INTERPOSED int ibv_resize_cq(ibv_cq *cq, int cqe) {
-  return on_behind("ibv_resize_cq", cq,
-                   [&](ibv_cq *back) { return translate::resize_cq(back, cqe); });
+  const Uncancelled whole;
+  ibv_cq *const back = queue::behind(cq);
+  if (back == nullptr) return queue::gone("ibv_resize_cq");
+  return translate::resize_cq(back, cqe);
 }
 
 // What the provider does with an event: rdma-core keeps it where programs of old find it. Null:
@@ -334,26 +343,31 @@ IBVEXP_INTERPOSED ibv_srq *ibv_create_srq(ibv_pd *pd, ibv_srq_init_attr *attr) {
 // Legacy XRC has shared receive queues of another shape.
 
 IBVEXP_INTERPOSED int ibv_modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int attr_mask) {
-  return on_behind("ibv_modify_srq", srq,
-                   [&](ibv_srq *back) { return translate::modify_srq(back, attr, attr_mask); });
+  ibv_srq *const back = translate::behind_any_kind(srq);
+  if (back == nullptr) return queue::gone("ibv_modify_srq");
+  const queue::SrqFront *const front = queue::front_of(srq);
+  if (front != nullptr && front->own.strides != nullptr) [[unlikely]] {
+    log(LogLevel::warn, "ibv_modify_srq: a queue of strides has neither limit nor another size");
+    return ENOTSUP;
+  }
+  return real().ibv_modify_srq(back, attr, attr_mask);
 }
 
 IBVEXP_INTERPOSED int ibv_query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
-  const int error = on_behind("ibv_query_srq", srq,
-                              [&](ibv_srq *back) { return translate::query_srq(back, attr); });
+  ibv_srq *const back = translate::behind_any_kind(srq);
+  if (back == nullptr) return queue::gone("ibv_query_srq");
+  const int error = real().ibv_query_srq(back, attr);
   // What a legacy program was granted: libmlx5 makes the queue twice as large.
-  const queue::SrqFront *front = queue::front_of(srq);
-  const bool is_legacy =
-      front != nullptr && ibvexp::attached(srq->context)->is_legacy.load(std::memory_order_relaxed);
-  if (error == 0 && is_legacy && front->legacy.max > 1)
+  const queue::SrqFront *const front = queue::front_of(srq);
+  if (error == 0 && front != nullptr &&
+      ibvexp::attached(srq->context)->is_legacy.load(std::memory_order_relaxed) &&
+      front->legacy.max > 1)
     attr->max_wr = std::min(attr->max_wr, static_cast<std::uint32_t>(front->legacy.max) - 1);
   return error;
 }
 
 IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) {
-  return on_behind("ibv_destroy_srq", srq, [](ContextState *state, auto *front, ibv_srq *back) {
-    return translate::destroy_srq(state, front, back);
-  });
+  return destroy_behind("ibv_destroy_srq", srq, translate::destroy_srq);
 }
 
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {

@@ -73,8 +73,9 @@ Object *before_or_destroyed(ContextState *state, Object *back, const About &...a
 
 // What changes about a public structure, from the object behind. Threads may ask at the same time.
 inline void refresh(QpFront &front) noexcept {
-  engine::set_relaxed(front.shown.state, front.own.back->state);
-  engine::set_relaxed(front.shown.pd, front.own.back->pd);
+  const ibv_qp *const back = front.own.back;
+  engine::set_relaxed(front.shown.state, back->state);
+  engine::set_relaxed(front.shown.pd, back->pd);
 }
 
 // What verbs keep about one of rdma-core's queue pairs, or null.

@@ -457,14 +457,6 @@ int query_qp(queue::QpFront &front, ibv_qp_attr *attr, int mask, ibv_qp_init_att
   return real().ibv_query_qp(front.own.back, attr, mask, init);
 }
 
-void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init_attr &init) {
-  const QpNotes *known = queue::notes_of(state, qp);
-  if (known == nullptr || known->granted.max_send_wr == 0) return;
-  init.cap.max_send_wr = known->granted.max_send_wr;
-  init.cap.max_inline_data = known->granted.max_inline_data;
-  attr.cap = init.cap;
-}
-
 namespace {
 
 // Of which verbs keep more than its front has.

@@ -24,8 +24,14 @@ int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask);
 int query_qp(queue::QpFront &front, ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init);
 
 // (legacy <- modern) What ibv_query_qp() says of sizes: what was granted, not what
-// rdma-core's queue has. qp: rdma-core's.
-void show_grants(ContextState *state, ibv_qp *qp, ibv_qp_attr &attr, ibv_qp_init_attr &init);
+// rdma-core's queue has. known: what verbs keep about it, or null.
+inline void show_grants(const QpNotes *known, ibv_qp_attr &attr, ibv_qp_init_attr &init) {
+  if (known == nullptr || known->granted.max_send_wr == 0) [[likely]]
+    return;
+  init.cap.max_send_wr = known->granted.max_send_wr;
+  init.cap.max_inline_data = known->granted.max_inline_data;
+  attr.cap = init.cap;
+}
 
 // Returns what ibv_destroy_qp() returns. front: what stands before it.
 int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp);

@@ -32,11 +32,6 @@ int destroy_with_front(queue::SrqFront *front, ibv_srq *srq) {
 }
 int destroy_real(ibv_srq *srq) { return destroy_with_front(queue::before(srq), srq); }
 
-// rdma-core's queue.
-ibv_srq *behind(ibv_srq *srq) {
-  return queue::behind(static_cast<ibv_srq *>(reinterpret_cast<ibv_srq_legacy *>(srq)->ibv_srq));
-}
-
 // In the context's slots, once it has such a queue.
 
 int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
@@ -46,7 +41,7 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
     return EINVAL;  // being closed
   }
   if (is_legacy(srq)) {
-    srq = behind(srq);
+    srq = behind_any_kind(srq);
     const queue::SrqFront *front = queue::before(srq);
     if (front != nullptr && front->own.engine != nullptr)
       return engine::post_receive(front->own.engine->queue, wr, bad_wr);
@@ -57,7 +52,7 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
 int get_srq_num(ibv_srq *srq, std::uint32_t *number) {
   ContextState *state = find_state(srq->context);
   if (state == nullptr) return EINVAL;
-  if (is_legacy(srq)) srq = behind(srq);
+  if (is_legacy(srq)) srq = behind_any_kind(srq);
   return state->native_srq.get_number(srq, number);
 }
 
@@ -144,34 +139,29 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   return reinterpret_cast<ibv_srq *>(&shown->handle);
 }
 
-int modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int mask) {
-  const queue::SrqFront *const front = is_legacy(srq) ? nullptr : queue::before(srq);
-  if (front != nullptr && front->own.strides != nullptr) {
-    log(LogLevel::warn, "ibv_modify_srq: a queue of strides has neither limit nor another size");
-    return ENOTSUP;
-  }
-  return real().ibv_modify_srq(is_legacy(srq) ? behind(srq) : srq, attr, mask);
-}
+namespace {
 
-int query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
-  return real().ibv_query_srq(is_legacy(srq) ? behind(srq) : srq, attr);
-}
-
-int destroy_srq(ContextState *state, queue::SrqFront *front, ibv_srq *srq) {
-  if (state == nullptr || !is_legacy(srq)) {
-    if (state != nullptr && has_targets_by_command(*state, srq)) return EBUSY;
-    if (front != nullptr && front->own.strides != nullptr && front->own.strides->destroy() != 0)
-      return EBUSY;
-    return destroy_with_front(front, srq);
-  }
-  LegacySrq *const gone = state->legacy_srqs.claim(srq);
+[[gnu::noinline]] int destroy_legacy(ContextState &state, ibv_srq *srq) {
+  LegacySrq *const gone = state.legacy_srqs.claim(srq);
   if (gone == nullptr) {
     log(LogLevel::warn, "ibv_destroy_srq: srq: destroyed before");
     return EINVAL;
   }
-  const int error = destroy_real(behind(srq));
-  static_cast<void>(state->legacy_srqs.settle(gone, error));
+  const int error = destroy_real(behind_any_kind(srq));
+  static_cast<void>(state.legacy_srqs.settle(gone, error));
   return error;
+}
+
+}  // namespace
+
+int destroy_srq(ContextState *state, queue::SrqFront *front, ibv_srq *srq) {
+  if (state != nullptr) {
+    if (is_legacy(srq)) return destroy_legacy(*state, srq);
+    if (has_targets_by_command(*state, srq)) return EBUSY;
+    if (front != nullptr && front->own.strides != nullptr && front->own.strides->destroy() != 0)
+      return EBUSY;
+  }
+  return destroy_with_front(front, srq);
 }
 
 void show_srq(ContextState &state, ibv_async_event &event) {

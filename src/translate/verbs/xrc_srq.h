@@ -16,9 +16,15 @@ inline bool is_legacy(const ibv_srq *srq) { return srq->handle == LEGACY_XRC_SRQ
 Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain *domain,
                                  ibv_cq *cq, ibv_srq_init_attr *attr);
 
-// What the base verbs of these names return.
-int modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int mask);
-int query_srq(ibv_srq *srq, ibv_srq_attr *attr);
+// rdma-core's queue of either kind, which may be null.
+inline ibv_srq *behind_any_kind(ibv_srq *srq) {
+  ibv_srq *const back = queue::behind(srq);
+  if (back == nullptr || !is_legacy(back)) [[likely]]
+    return back;
+  return queue::behind(static_cast<ibv_srq *>(reinterpret_cast<ibv_srq_legacy *>(back)->ibv_srq));
+}
+
+// What the base verb of that name returns.
 int destroy_srq(ContextState *state, queue::SrqFront *front, ibv_srq *srq);
 
 // An event of a shared receive queue without a front names rdma-core's: what the program knows
