@@ -70,16 +70,11 @@ template <EntryId id, class T>
   }
 }
 
-// Whose context is known without a search. Domains of XRC have been looked up in prepare() already.
-template <class... Args>
-concept StartsWithState = StartsWithContext<Args...> &&
-    !std::is_same_v<std::tuple_element_t<0, std::tuple<Args..., int>>, ibv_xrc_domain *>;
-
 // The state of a call: it came through our table, or through a symbol, which has attached. Null
 // where its object has no context, or the call none.
 template <class... Args>
 [[gnu::always_inline]] inline ContextState *state_of(Args... arguments) noexcept {
-  if constexpr (StartsWithState<Args...>) {
+  if constexpr (StartsWithContext<Args...>) {
     ibv_context *const context = context_of(std::get<0>(std::tuple(arguments...)));
     return context != nullptr ? attached(context) : nullptr;
   } else {
@@ -100,7 +95,7 @@ bool is_gone(T argument) noexcept {
 template <EntryId id, class... Args>
 [[gnu::always_inline]] inline auto serve(ContextState *state, Args... arguments) {
   if constexpr (requires { handler<id>(*state, arguments...); }) {
-    static_assert(StartsWithState<Args...>, "whose state?");
+    static_assert(StartsWithContext<Args...>, "whose state?");
     return handler<id>(*state, unwrapped<id>(arguments)...);
   } else {
     return handler<id>(unwrapped<id>(arguments)...);
@@ -195,7 +190,7 @@ struct SlotCall {
         if ((detail::is_gone(arguments) || ...)) [[unlikely]]
           return refuse(invalid(id, "object", 0, "destroyed before").code, arguments...);
         // What is no object of the kind may have none.
-        if constexpr (detail::StartsWithState<Args...>) {
+        if constexpr (detail::StartsWithContext<Args...>) {
           if (state == nullptr) [[unlikely]]
             return refuse(invalid(id, "context", 0, "must not be null").code, arguments...);
         }
@@ -255,9 +250,7 @@ struct SymbolCall {
       return invalid(id, "first argument", 0, "must not be null").code;
     ibv_context *context = context_of(first);
     if (context == nullptr) [[unlikely]]
-      return std::is_same_v<First, ibv_xrc_domain>
-                 ? invalid(id, "xrc_domain", 0, "not opened here, or closed").code
-                 : invalid(id, "context", 0, "must not be null").code;
+      return invalid(id, "context", 0, "must not be null").code;
     if (find_state(context) != nullptr) [[likely]]
       return 0;
     const Uncancelled whole;

@@ -239,6 +239,7 @@ Result<void> query_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_
 
 Result<void> reg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
   constexpr EntryId registering = EntryId::ibv_reg_xrc_rcv_qp;
+  if (context_of_domain(domain) == nullptr) return no_domain(registering);
   KeepErrno keep;
   Handle opened(open(domain, number), true);
   if (!opened) {
