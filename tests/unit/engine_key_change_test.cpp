@@ -106,7 +106,7 @@ Bytes expected(const Fill &wr, std::uint32_t index, std::uint8_t flags) {
 
 bool is_put(Rig &rig, Fill &wr) {
   const std::uint32_t before = *rig.queue.posted;
-  const KeyChanges done = put_key_changes(rig.queue, &wr, ~0u);
+  const auto done = put_key_changes(rig.queue, &wr, ~0u);
   // Nothing is posted of what has to be judged.
   if (done.last == nullptr) CHECK(*rig.queue.posted == before);
   return done.last == &wr;
@@ -123,7 +123,7 @@ TEST_CASE("engine: keys are filled as the device reads them") {
         Rig rig;
         rig.advance(from);
         Fill wr(rig, type, count);
-        const KeyChanges done = put_key_changes(rig.queue, &wr, ~0u);
+        const auto done = put_key_changes(rig.queue, &wr, ~0u);
         REQUIRE(done.last == &wr);
         const Bytes image = expected(wr, from, 8);
         CHECK(rig.at(from, image.size()) == image);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <type_traits>
 
 #include "translate/convert/access_convert.h"
 #include "translate/queue/engine/entry_writer.h"
@@ -68,9 +69,10 @@ int put_unbinding(SendQueue &queue, std::uint32_t key, std::uint32_t tag, bool o
   return 0;
 }
 
+// Returns the first eight bytes.
 template <class Wr>
-[[gnu::always_inline]] inline void put_entry(const SendQueue &queue, std::uint8_t *at,
-                                             std::uint32_t posted, const Wr &wr) {
+[[gnu::always_inline]] inline std::uint64_t put_entry(const SendQueue &queue, std::uint8_t *at,
+                                                      std::uint32_t posted, const Wr &wr) {
   const auto &bind = wr.bind_mw;
   const std::uint64_t flags = flags_of(wr), address = bind.bind_info.addr,
                       length = bind.bind_info.length;
@@ -79,10 +81,9 @@ template <class Wr>
   const std::uint64_t start = from_zero(wr) ? 0 : address, access = access_of(wr);
   std::uint32_t control = queue.control[flags & 7];
   if ((flags & IBV_SEND_FENCE) == 0) control |= queue.fence;
-  write_control(at,
-                control_head(posted, MLX5_OPCODE_UMR, queue.number,
-                             binding_blocks * block_bytes / segment_bytes),
-                control, be(key));
+  const std::uint64_t head = control_head(posted, MLX5_OPCODE_UMR, queue.number,
+                                          binding_blocks * block_bytes / segment_bytes);
+  write_control(at, head, control, be(key));
   put_change(at + segment_bytes,
              second ? change_flags | MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : change_flags,
              block_bytes / segment_bytes, second ? bound | MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN : bound);
@@ -96,21 +97,66 @@ template <class Wr>
   write_data(piece, address, static_cast<std::uint32_t>(length & (queue::largest_piece - 1)),
              region);
   std::memset(piece + segment_bytes, 0, block_bytes - segment_bytes);
+  return head;
 }
 
 // The same over the end of the ring.
 template <class Wr>
-[[gnu::noinline, gnu::cold]] void put_over_end(const SendQueue &queue, std::uint8_t *entry,
-                                               std::uint32_t posted, const Wr &wr) {
+[[gnu::noinline, gnu::cold]] std::uint64_t put_over_end(const SendQueue &queue, std::uint8_t *entry,
+                                                        std::uint32_t posted, const Wr &wr) {
   std::uint8_t image[binding_blocks * block_bytes];
-  put_entry(queue, image, posted, wr);
+  const std::uint64_t head = put_entry(queue, image, posted, wr);
   const auto part = static_cast<std::size_t>(queue.end - entry);
   std::memcpy(entry, image, part);
   std::memcpy(queue.begin, image + part, sizeof(image) - part);
+  return head;
+}
+
+// Into a queue that takes windows, and has room for an entry.
+template <class Wr>
+[[gnu::always_inline]] inline bool is_usual(const SendQueue &queue, const Wr &wr) {
+  const auto &bind = wr.bind_mw;
+  if constexpr (std::is_same_v<Wr, ibv_exp_send_wr>)
+    if ((wr.exp_send_flags & queue.refused_flags) != 0) return false;
+  return bind.mw != nullptr && bind.bind_info.mr != nullptr &&
+         bind.bind_info.length - 1 < queue::largest_piece;
+}
+
+// Writes the entry of a request whose members are good. Its first eight bytes.
+template <class Wr>
+[[gnu::always_inline]] inline std::uint64_t put_one(SendQueue &queue, const Wr &wr,
+                                                    std::uint32_t posted, std::uint32_t count) {
+  const std::uint32_t slot = posted & queue.mask;
+  std::uint8_t *const entry = queue.begin + (std::size_t{slot} << log_block);
+  const bool whole = static_cast<std::size_t>(queue.end - entry) >= binding_blocks * block_bytes;
+  const std::uint64_t head =
+      whole ? put_entry(queue, entry, posted, wr) : put_over_end(queue, entry, posted, wr);
+  // The next entry waits until the window is there.
+  queue.fence = MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+  queue.sent[slot] = {wr.wr_id, std::uint64_t{IBV_EXP_WC_BIND_MW} << 32 | count};
+  return head;
 }
 
 template <class Wr>
-[[gnu::always_inline]] inline int put(SendQueue &queue, const Wr &wr) {
+[[gnu::always_inline]] inline Written<Wr> put_all(SendQueue &queue, Wr *wr, std::uint32_t limit) {
+  Written<Wr> done;
+  if (!takes_windows(queue) || queue.max_blocks < binding_blocks) [[unlikely]]
+    return done;
+  std::uint32_t posted = *queue.posted, count = queue.count;
+  for (; wr != nullptr && opcode_of(*wr) == IBV_EXP_WR_BIND_MW && count != limit; wr = wr->next) {
+    if (!is_usual(queue, *wr)) [[unlikely]]
+      break;
+    done = {wr, put_one(queue, *wr, posted, count)};
+    posted += binding_blocks;
+    ++count;
+  }
+  queue.count = count;
+  *queue.posted = posted;
+  return done;
+}
+
+template <class Wr>
+int put(SendQueue &queue, const Wr &wr) {
   const auto &bind = wr.bind_mw;
   if (!takes_windows(queue) || bind.mw == nullptr) [[unlikely]]
     return EINVAL;
@@ -123,14 +169,8 @@ template <class Wr>
     return EOPNOTSUPP;
   if (queue.max_blocks < binding_blocks) [[unlikely]]
     return ENOMEM;
-  const std::uint32_t posted = *queue.posted, slot = posted & queue.mask;
-  std::uint8_t *const entry = queue.begin + (std::size_t{slot} << log_block);
-  queue.sent[slot] = {wr.wr_id, std::uint64_t{IBV_EXP_WC_BIND_MW} << 32 | queue.count};
-  if (static_cast<std::size_t>(queue.end - entry) < binding_blocks * block_bytes) [[unlikely]]
-    put_over_end(queue, entry, posted, wr);
-  else put_entry(queue, entry, posted, wr);
-  queue.fence = MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
-  *queue.posted = posted + binding_blocks;
+  put_one(queue, wr, *queue.posted, queue.count);
+  *queue.posted += binding_blocks;
   ++queue.count;
   return 0;
 }
@@ -141,6 +181,13 @@ int put_invalidation(SendQueue &queue, std::uint32_t rkey, std::uint64_t flags,
                      std::uint64_t wr_id) {
   if (!takes_windows(queue)) return EINVAL;
   return put_unbinding(queue, rkey, 0, true, flags, wr_id, IBV_EXP_WC_LOCAL_INV);
+}
+
+Written<ibv_send_wr> put_bindings(SendQueue &queue, ibv_send_wr *wr, std::uint32_t limit) {
+  return put_all(queue, wr, limit);
+}
+Written<ibv_exp_send_wr> put_bindings(SendQueue &queue, ibv_exp_send_wr *wr, std::uint32_t limit) {
+  return put_all(queue, wr, limit);
 }
 
 int put_binding(SendQueue &queue, const ibv_send_wr &wr) { return put(queue, wr); }

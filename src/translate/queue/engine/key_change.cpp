@@ -202,8 +202,9 @@ void allow_some_key_changes(SendQueue &queue, const ContextState &state, std::ui
   queue.keys = {&state.keys, state.context, {std::min(pieces, units), std::min(pieces, units - 1)}};
 }
 
-KeyChanges put_key_changes(SendQueue &queue, ibv_exp_send_wr *wr, std::uint32_t limit) {
-  KeyChanges done;
+Written<ibv_exp_send_wr> put_key_changes(SendQueue &queue, ibv_exp_send_wr *wr,
+                                         std::uint32_t limit) {
+  Written<ibv_exp_send_wr> done;
   std::uint32_t posted = *queue.posted;
   do {
     const std::uint32_t type = wr->ext_op.umr.umr_type, pieces = wr->ext_op.umr.num_mrs;

@@ -2,6 +2,7 @@
 // pattern that is in the request's entry.
 #pragma once
 
+#include "translate/queue/engine/request.h"
 #include "translate/queue/engine/send_queue.h"
 
 namespace ibvexp {
@@ -17,15 +18,10 @@ inline void allow_key_changes(SendQueue &queue, const ContextState &state, std::
   if (pieces != 0) allow_some_key_changes(queue, state, pieces);
 }
 
-// What was written: the last request, and the first eight bytes of its entry. Null: none.
-struct KeyChanges {
-  ibv_exp_send_wr *last = nullptr;
-  std::uint64_t head = 0;
-};
-
 // Writes such requests straight into the queue, as many as a chain begins with, until so
 // many have been posted as limit says. The first one has the opcode; there is room for it.
 // What follows is for umr.cpp to judge, what has to be refused too.
-KeyChanges put_key_changes(SendQueue &queue, ibv_exp_send_wr *wr, std::uint32_t limit);
+Written<ibv_exp_send_wr> put_key_changes(SendQueue &queue, ibv_exp_send_wr *wr,
+                                         std::uint32_t limit);
 
 }  // namespace ibvexp::engine

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <type_traits>
 
+#include "translate/queue/engine/bind_window.h"
 #include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/request.h"
 #include "translate/queue/engine/segments.h"
@@ -287,16 +288,16 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
     if (preamble.needs == Preamble::other) [[unlikely]] {
       *queue.posted = posted;
       queue.count = count;
-      if constexpr (std::is_same_v<Wr, ibv_exp_send_wr>) {
-        if (opcode == IBV_EXP_WR_UMR_FILL) {
-          if (const KeyChanges done = put_key_changes(queue, wr, limit); done.last != nullptr) {
-            wr = done.last;
-            head = done.head;
-            posted = *queue.posted;
-            count = queue.count;
-            continue;
-          }
-        }
+      Written<Wr> done;
+      if (opcode == IBV_EXP_WR_BIND_MW) done = put_bindings(queue, wr, limit);
+      if constexpr (std::is_same_v<Wr, ibv_exp_send_wr>)
+        if (opcode == IBV_EXP_WR_UMR_FILL) done = put_key_changes(queue, wr, limit);
+      if (done.last != nullptr) {
+        wr = done.last;
+        head = done.head;
+        posted = *queue.posted;
+        count = queue.count;
+        continue;
       }
       const OtherResult result = put_other(queue, *wr);
       error = result.error;

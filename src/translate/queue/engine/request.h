@@ -36,6 +36,13 @@ inline constexpr std::uint64_t checksum_flag(const ibv_exp_send_wr *) {
   return IBV_EXP_SEND_IP_CSUM;
 }
 
+// What was written of a chain: the last request, and the first eight bytes of its entry. Null: none.
+template <class Wr>
+struct Written {
+  Wr *last = nullptr;
+  std::uint64_t head = 0;
+};
+
 // In network order.
 inline std::uint32_t immediate_of(const ibv_send_wr &wr) { return wr.imm_data; }
 inline std::uint32_t immediate_of(const ibv_exp_send_wr &wr) { return wr.ex.imm_data; }
