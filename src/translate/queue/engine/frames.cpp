@@ -41,7 +41,7 @@ int append_data(const SendQueue &queue, bool is_inline, Gather data, EntryWriter
   ibv_sge pieces[max_segments];
   int count = 0;
   while (count < int{max_segments} && data.piece(pieces[count])) ++count;
-  const std::uint32_t more = put_inline(queue, entry.at(), pieces, count, 0);
+  const std::uint32_t more = put_inline<0>(queue, entry.at(), pieces, count);
   if (more == too_long) return ENOMEM;
   entry.skip(more);
   return 0;

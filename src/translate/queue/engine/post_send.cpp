@@ -217,7 +217,7 @@ template <Transport transport, class Wr>
   // Bytes of the first piece that the preamble has.
   constexpr std::uint32_t skip = transport == Transport::raw_packet ? eth_inline_bytes : 0;
   if (copied) {
-    const std::uint32_t more = put_inline(queue, entry.at, wr.sg_list, wr.num_sge, skip);
+    const std::uint32_t more = put_inline<skip>(queue, entry.at, wr.sg_list, wr.num_sge);
     if (more == too_long) [[unlikely]]
       return ENOMEM;  // as the legacy provider had it
     entry.form += more;
@@ -375,10 +375,9 @@ constexpr Posts when_not{refuse<ibv_send_wr>, refuse<ibv_exp_send_wr>};
 
 }  // namespace
 
-std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge *list, int count,
-                         std::uint32_t skip) {
+template <std::uint32_t skip>
+std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge *list, int count) {
   std::uint8_t *const start = at;
-  std::uint64_t total = 0;
   at += sizeof(std::uint32_t);
   if (count == 1) [[likely]] {
     const std::uint32_t bytes = list->length - skip;
@@ -389,10 +388,11 @@ std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge
       return segments_of(bytes + sizeof(std::uint32_t));
     }
   }
-  for (; count > 0; --count, ++list) {
-    const auto *from = reinterpret_cast<const std::uint8_t *>(list->addr + skip);
-    std::size_t bytes = list->length - skip;
-    skip = 0;
+  std::uint64_t total = 0;
+  std::uint32_t skipped = skip;
+  for (; count > 0; --count, ++list, skipped = 0) {
+    const auto *from = reinterpret_cast<const std::uint8_t *>(list->addr + skipped);
+    std::size_t bytes = list->length - skipped;
     total += bytes;
     if (total > queue.max_inline) [[unlikely]]
       return too_long;
@@ -410,6 +410,9 @@ std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge
   store(start, be(static_cast<std::uint32_t>(total) | MLX5_INLINE_SEG));
   return segments_of(total + sizeof(std::uint32_t));
 }
+template std::uint32_t put_inline<0>(const SendQueue &, std::uint8_t *, const ibv_sge *, int);
+template std::uint32_t put_inline<eth_inline_bytes>(const SendQueue &, std::uint8_t *,
+                                                    const ibv_sge *, int);
 
 void SendQueue::select(bool ready) {
   const Posts &now = ready ? when_ready[static_cast<std::size_t>(transport)] : when_not;

@@ -50,10 +50,10 @@ struct OtherResult {
 OtherResult put_other(SendQueue &queue, const ibv_send_wr &wr);
 OtherResult put_other(SendQueue &queue, const ibv_exp_send_wr &wr);
 
-// The data of a request, inline, at the place in the ring. Returns the segments, or
-// too_long.
+// The data of a request, inline, at the place in the ring, but for the first bytes of the first
+// piece. Returns the segments, or too_long.
 inline constexpr std::uint32_t too_long = ~0u;
-std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge *list, int count,
-                         std::uint32_t skip);
+template <std::uint32_t skip>
+std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge *list, int count);
 
 }  // namespace ibvexp::engine
