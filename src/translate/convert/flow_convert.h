@@ -59,25 +59,6 @@ static_assert(sizeof(ibv_exp_flow_spec_eth) == sizeof(ibv_flow_spec_eth) &&
               sizeof(ibv_exp_flow_spec_action_tag) == sizeof(ibv_flow_spec_action_tag) &&
               sizeof(ibv_exp_flow_spec_action_drop) == sizeof(ibv_flow_spec_action_drop));
 
-// (modern <- exp) Appends one specification, whose type and size were found good.
-inline void append_flow_spec(const ibv_exp_flow_spec &from, std::vector<char> &to) {
-  const std::uint32_t inner = from.hdr.type & IBV_EXP_FLOW_SPEC_INNER;
-  const FlowSpecShape shape = shape_of_flow_spec(from.hdr.type & ~inner);
-  ibv_flow_spec spec{};
-  if ((from.hdr.type & ~inner) == IBV_EXP_FLOW_SPEC_IPV6) {
-    // Addresses only; what has been added since is not compared.
-    spec.ipv6.size = sizeof(spec.ipv6);
-    std::memcpy(&spec.ipv6.val, &from.ipv6.val, sizeof(from.ipv6.val));
-    std::memcpy(&spec.ipv6.mask, &from.ipv6.mask, sizeof(from.ipv6.mask));
-  } else {
-    std::memcpy(&spec, &from, shape.legacy_size);
-    spec.hdr.size = static_cast<std::uint16_t>(shape.legacy_size);
-  }
-  spec.hdr.type = static_cast<ibv_flow_spec_type>(shape.modern_type | inner);
-  const auto *bytes = reinterpret_cast<const char *>(&spec);
-  to.insert(to.end(), bytes, bytes + spec.hdr.size);
-}
-
 // Type and size of the specification there. Programs lay them out one behind the other,
 // wherever that is.
 inline auto flow_spec_header(const char *at) {
@@ -86,17 +67,38 @@ inline auto flow_spec_header(const char *at) {
   return header;
 }
 
+// (modern <- exp) Appends the specification there, whose type and size were found good.
+inline void append_flow_spec(const char *at, const decltype(ibv_exp_flow_spec::hdr) &header,
+                             std::vector<char> &to) {
+  const std::uint32_t inner = header.type & IBV_EXP_FLOW_SPEC_INNER;
+  const FlowSpecShape shape = shape_of_flow_spec(header.type & ~inner);
+  ibv_flow_spec spec;  // as much of it as there is of its type
+  if ((header.type & ~inner) == IBV_EXP_FLOW_SPEC_IPV6) {
+    // Addresses only; what has been added since is not compared.
+    ibv_exp_flow_spec_ipv6 from;
+    std::memcpy(&from, at, sizeof(from));
+    spec.ipv6 = {};
+    spec.ipv6.size = sizeof(spec.ipv6);
+    std::memcpy(&spec.ipv6.val, &from.val, sizeof(from.val));
+    std::memcpy(&spec.ipv6.mask, &from.mask, sizeof(from.mask));
+  } else {
+    std::memcpy(&spec, at, shape.legacy_size);
+    spec.hdr.size = static_cast<std::uint16_t>(shape.legacy_size);
+  }
+  spec.hdr.type = static_cast<ibv_flow_spec_type>(shape.modern_type | inner);
+  const auto *bytes = reinterpret_cast<const char *>(&spec);
+  to.insert(to.end(), bytes, bytes + spec.hdr.size);
+}
+
 // (modern <- exp) A rule whose specifications were found good, as one piece.
 inline std::vector<char> to_modern_flow(const ibv_exp_flow_attr &from) {
-  std::vector<char> to(sizeof(ibv_flow_attr));
+  std::vector<char> to;
+  to.reserve(sizeof(ibv_flow_attr) + from.num_of_specs * sizeof(ibv_flow_spec));
+  to.resize(sizeof(ibv_flow_attr));
   const auto *at = reinterpret_cast<const char *>(&from + 1);
   for (int i = 0; i < from.num_of_specs; ++i) {
     const auto header = flow_spec_header(at);
-    ibv_exp_flow_spec spec{};
-    std::memcpy(
-        &spec, at,
-        shape_of_flow_spec(header.type & ~std::uint32_t{IBV_EXP_FLOW_SPEC_INNER}).legacy_size);
-    append_flow_spec(spec, to);
+    append_flow_spec(at, header, to);
     at += header.size;
   }
   ibv_flow_attr attr{};
