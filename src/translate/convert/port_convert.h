@@ -9,7 +9,8 @@ namespace ibvexp::translate {
 
 // (exp <- modern) Members that mask1 names; the others are not written.
 template <class Port>
-void to_legacy(const Port &from, std::uint32_t wanted, ibv_exp_port_attr &to) {
+[[gnu::always_inline]] inline void to_legacy(const Port &from, std::uint32_t wanted,
+                                             ibv_exp_port_attr &to) {
 #define IBVEXP_PORT_MEMBER(bit, name) \
   if ((wanted & IBV_EXP_QUERY_PORT_##bit) != 0) to.name = from.name;
   IBVEXP_PORT_MEMBER(STATE, state)

@@ -45,7 +45,7 @@ constexpr bool is_connected(ibv_qp_type type) {
 // libmlx5 writes a malformed entry when the type does not know the opcode, so
 // that is settled here. RC, XRC and DC initiators know all, UC no reads and
 // atomics, datagrams and raw packets only plain sends.
-constexpr Opcode to_modern_opcode(int opcode, ibv_qp_type type) {
+[[gnu::always_inline]] constexpr Opcode to_modern_opcode(int opcode, ibv_qp_type type) {
   const bool connected = is_connected(type);
   const bool writes = connected || type == IBV_QPT_UC;
   const auto where = [](bool legal, Handling handling) {

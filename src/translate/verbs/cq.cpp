@@ -340,7 +340,9 @@ Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
   if ((asked & IBV_EXP_CQ_MODERATION) == 0) return {};
 
   ibv_modify_cq_attr modern = to_modern(*attr);
-  return outcome(ibv_modify_cq(queue::shown(cq), &modern));
+  queue::CqFront *const front = queue::before(cq);
+  return outcome(front != nullptr ? queue::moderate_all(*state, *front, modern)
+                                  : ibv_modify_cq(cq, &modern));
 }
 
 Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int cqe,

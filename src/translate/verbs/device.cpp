@@ -258,7 +258,9 @@ Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_por
   const int error = ibv_query_port(context, port_num, &port);
   if (error > 0) return Error{error};
   if (error < 0) return keep.reason();
-  to_legacy(port, wanted, *attr);
+  // In most calls it is all of them, which takes no question for each.
+  if (wanted == IBV_EXP_QUERY_PORT_STD_MASK) to_legacy(port, IBV_EXP_QUERY_PORT_STD_MASK, *attr);
+  else to_legacy(port, wanted, *attr);
   return {};
 }
 

@@ -304,8 +304,10 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
   if (start >= stop) return {};
 
   bool writes = (attr->flags & IBV_EXP_PREFETCH_WRITE_ACCESS) != 0;
-  // A region of all memory may be named as a whole, which no host could hold.
-  const std::size_t end = std::min(stop - start, host_memory());
+  // A region of all memory may be named as a whole, which no host could hold. None has less than this.
+  constexpr std::size_t little = std::size_t{1} << 26;
+  const std::size_t asked = stop - start;
+  const std::size_t end = asked <= little ? asked : std::min(asked, host_memory());
   // Longer ranges than one element can name are brought in piece by piece.
   constexpr std::size_t largest = std::size_t{1} << 30;
   const KeepErrno keep;

@@ -105,13 +105,10 @@ WorkQueue &enter(ContextState &state, std::unique_ptr<WorkQueue> fresh) {
   }
 }
 
-void leave(ContextState &state, WorkQueue &wq) noexcept {
-  if (state.work_queues.claim(&wq) == nullptr) return;
-  {
-    const MutexGuard guard(state.mutex);
-    if (CqState *cq = find_cq(&state, wq.cq)) cq->remove_raw(nullptr);
-  }
-  state.work_queues.retire(&wq);
+// Its completion queue is without it from here on.
+void leave(ContextState &state, const WorkQueue &wq) noexcept {
+  const MutexGuard guard(state.mutex);
+  if (CqState *cq = find_cq(&state, wq.cq)) cq->remove_raw(nullptr);
 }
 
 }  // namespace
@@ -162,7 +159,10 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
     bool listed = false;
     ~Entered() {
       if (wq == nullptr) return;
-      if (listed) leave(state, *wq);
+      if (listed && state.work_queues.claim(wq) != nullptr) {
+        leave(state, *wq);
+        state.work_queues.retire(wq);
+      }
       domain.take(wq);
     }
   } entered{state, domain, wq};
@@ -207,18 +207,19 @@ Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *att
 }
 
 Result<void> destroy_wq(ContextState &state, ibv_exp_wq *wq) {
-  WorkQueue *ours = find_wq(state, wq);
-  if (ours == nullptr) return invalid(destroying, "wq", 0, "no work queue of this library");
+  WorkQueue *const gone = state.work_queues.claim(wq);
+  if (gone == nullptr) return invalid(destroying, "wq", 0, "no work queue of this library");
   DomainUse domain(state);
-  domain.take(ours);
+  domain.take(gone);
   const KeepErrno keep;
-  if (const auto destroyed = outcome(ibv_destroy_wq(ours->real)); !destroyed) {
-    if (domain) domain.keep(ours);
-    return destroyed;
+  const int error = ibv_destroy_wq(gone->real);
+  if (error == 0) {
+    queue::remove(gone->front);
+    leave(state, *gone);
+  } else if (domain) {
+    domain.keep(gone);
   }
-  queue::remove(ours->front);
-  leave(state, *ours);
-  return {};
+  return state.work_queues.settle(gone, error);
 }
 
 Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_context *context,
