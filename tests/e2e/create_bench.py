@@ -40,9 +40,12 @@ LIMITS = {**TARGETS, ("create", "cq"): 1.64, ("create", "srq"): 1.55, ("create",
           ("destroy", "qp"): 1.4, ("modify", "init"): 1.37, ("modify", "rtr"): 1.39,
           ("modify", "rts"): 1.43, ("modify", "reset"): 1.58}
 # The same for other verbs.
-CALL_LIMITS = {"get-async": 1.25, "ack-async": 1.15, "create-table": 1.95, "close-xrcd": 2.8,
-               "open-xrcqp": 2.0, "destroy-xrcsrq": 1.88, "copy-dm": 2.25, "free-dm": 1.95,
-               "destroy-table": 1.83, "destroy-flow": 1.81, "destroy-wq": 2.05, "query-qp": 1.25}
+CALL_LIMITS = {"get-async": 1.15, "ack-async": 1.15, "create-table": 1.95, "close-xrcd": 2.2,
+               "open-xrcqp": 1.92, "destroy-xrcqp": 1.53, "destroy-xrcsrq": 1.92, "copy-dm": 2.25,
+               "free-dm": 1.95, "create-flow": 1.94, "destroy-flow": 1.81, "destroy-table": 1.83,
+               "destroy-wq": 1.98, "query-port": 1.53, "prefetch-mr": 1.94, "moderate-cq": 1.73,
+               "query-qp": 1.17, "query-srq": 1.16, "limit-srq": 1.15, "attach-group": 1.15,
+               "detach-group": 1.15, "resize-cq": 1.15}
 WITH_USER_INDEX = ("qp", "dci", "dct", "wq")
 KINDS = ("cq", "srq", "qp", "mr", "ah", "dci", "dct", "wq", "key", "domain", "burst", "poll")
 STATES = ("init", "rtr", "rts", "reset")

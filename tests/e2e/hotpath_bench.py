@@ -51,8 +51,8 @@ MODERN_QUEUES = 1.02
 
 # What is above its target, and may not grow beyond this.
 UNREACHED = {("recv", "srq2", 1): 0.83, ("recv", "srq4", 1): 0.81, ("recv", "srq2", 16): 0.79,
-             ("recv", "srq4", 16): 0.75, ("recv", "send2", 1): 0.77, ("post", "inline2", 16): 0.77,
-             ("post", "inline4", 16): 0.79, ("post", "bind", 16): 1.00,
+             ("recv", "srq4", 16): 0.75, ("recv", "send2", 1): 0.77, ("post", "inline2", 16): 0.75,
+             ("post", "inline4", 16): 0.75,
              # The call that finds out whose queue it is.
              **{(verb, "modern", n): 1.15 for verb in ("post", "recv", "poll") for n in (1, 16)}}
 
