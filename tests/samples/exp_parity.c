@@ -32,7 +32,7 @@ static void solve(void) {
   uint8_t by = 1;
   int i;
 
-  while (times(by, 2 ^ 8) != 1) by++;
+  while (times(by, 10) != 1) by++; /* 2 + 8 */
   for (i = 0; i < k; i++) {
     decode[i * 2] = times(by, second[i] ^ times(8, first[i]));
     decode[i * 2 + 1] = times(by, second[i] ^ times(2, first[i]));
