@@ -47,8 +47,9 @@ Domains &domains() {
   return *all;
 }
 
-Error no_domain(EntryId entry) {
-  return invalid(entry, "xrc_domain", 0, "not opened here, or closed");
+Error no_domain(EntryId entry, const ibv_xrc_domain *domain) {
+  return invalid(entry, "xrc_domain", 0,
+                 domain == nullptr ? "must not be null" : "not opened here, or closed");
 }
 
 // Null: not open. The caller holds the mutex.
@@ -89,7 +90,7 @@ class Handle {
     Domains &all = domains();
     const MutexGuard guard(all.mutex);
     Domain *const known = find(all, domain);
-    if (known == nullptr) return no_domain(entry);
+    if (known == nullptr) return no_domain(entry, domain);
     known->receivers.emplace(receiver_.qp->qp_num, receiver_);
     receiver_.qp = nullptr;
     return {};
@@ -117,7 +118,7 @@ Result<void> with(EntryId entry, ibv_xrc_domain *domain, std::uint32_t number, W
     Domains &all = domains();
     const MutexGuard guard(all.mutex);
     const Domain *const known = find(all, domain);
-    if (known == nullptr) return no_domain(entry);
+    if (known == nullptr) return no_domain(entry, domain);
     const auto found = known->receivers.find(number);
     if (found != known->receivers.end()) registered = found->second.qp;
   }
@@ -177,7 +178,7 @@ Result<void> close_xrc_domain(ibv_xrc_domain *domain) {
     const MutexGuard guard(all.mutex);
     gone = all.open.extract(domain);
   }
-  if (!gone) return no_domain(closing);
+  if (!gone) return no_domain(closing, domain);
   KeepErrno keep;
   const auto closed = outcome(ibv_close_xrcd(modern(domain)));
   if (closed) return closed;
@@ -196,7 +197,7 @@ Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {
   if (domain == nullptr) return invalid(creating, "xrc_domain", 0, "must not be null");
   // The request names no context that could have been attached on the way here.
   ibv_context *const context = context_of_domain(domain);
-  if (context == nullptr || find_state(context) == nullptr) return no_domain(creating);
+  if (context == nullptr || find_state(context) == nullptr) return no_domain(creating, domain);
 
   ibv_qp_init_attr_ex wanted{};
   wanted.qp_context = attr->qp_context;
@@ -239,7 +240,7 @@ Result<void> query_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number, ibv_
 
 Result<void> reg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
   constexpr EntryId registering = EntryId::ibv_reg_xrc_rcv_qp;
-  if (context_of_domain(domain) == nullptr) return no_domain(registering);
+  if (context_of_domain(domain) == nullptr) return no_domain(registering, domain);
   KeepErrno keep;
   Handle opened(open(domain, number), true);
   if (!opened) {
@@ -258,7 +259,7 @@ Result<void> unreg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
     Domains &all = domains();
     const MutexGuard guard(all.mutex);
     Domain *const known = find(all, domain);
-    if (known == nullptr) return no_domain(leaving);
+    if (known == nullptr) return no_domain(leaving, domain);
     if (const auto found = known->receivers.find(number); found != known->receivers.end())
       gone = known->receivers.extract(found);
   }
