@@ -17,7 +17,7 @@ struct OnRings {
   OnRings &operator=(const OnRings &) = delete;
 
   // 0, or an errno value: others need it, and it stays.
-  int destroy() noexcept {
+  [[gnu::noinline, gnu::cold]] int destroy() noexcept {
     if (object != nullptr && mlx5dv_devx_obj_destroy(object) != 0) return EBUSY;
     object = nullptr;
     give_back(ring);
