@@ -414,7 +414,7 @@ struct ibv_exp_device_attr {
 	int rx_pad_end_addr_align; /* bytes, 0 for none */
 	struct ibv_exp_tso_caps tso_caps;
 	struct ibv_exp_packet_pacing_caps packet_pacing_caps;
-	uint32_t ec_w_mask; /* symbol widths known to erasure coding */
+	uint32_t ec_w_mask; /* bit w - 1: erasure coding has symbols of w bits */
 	struct ibv_exp_ooo_caps ooo_caps;
 	struct ibv_exp_sw_parsing_caps sw_parsing_caps;
 	uint64_t odp_mr_max_size; /* bytes */
