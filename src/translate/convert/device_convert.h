@@ -8,9 +8,6 @@
 
 namespace ibvexp::translate {
 
-// Of erasure coding: data blocks of the largest field, and what may be under way for one object.
-constexpr std::uint32_t max_coded_blocks = 255, max_calculations = 1024;
-
 // Everything that rdma-core says about a device.
 struct DeviceFacts {
   ibv_device_attr_ex attr;

@@ -14,6 +14,10 @@ namespace ibvexp::translate {
 // Bits of a symbol: x^4 + x + 1 and x^8 + x^4 + x^3 + x^2 + 1, the fields of Jerasure.
 constexpr bool is_symbol_width(int w) { return w == 4 || w == 8; }
 
+// Data blocks beside one code block in the larger field, and calculations under way for one object:
+// what a device reports.
+constexpr std::uint32_t max_coded_blocks = 255, max_calculations = 1024;
+
 // What each byte is, multiplied by one factor.
 using Products = std::array<std::uint8_t, 256>;
 

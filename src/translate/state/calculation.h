@@ -14,7 +14,7 @@
 
 namespace ibvexp {
 
-// More blocks than the largest field can tell apart.
+// By number: the largest field has a symbol for as many blocks, of data and of code.
 using BlockMap = std::bitset<256>;
 
 struct CodeJob {
@@ -40,9 +40,11 @@ struct Calculation {
   bool polled = false;               // reports wait for ibv_exp_ec_poll()
   std::vector<std::uint8_t> matrix;  // data block j counts in code block i by matrix[j * m + i]
 
+  // Calculates in the caller's thread. Any thread, also several at a time.
   void run(const CodeJob &job) const noexcept;
 
-  // For later. Throws bad_alloc. False: as many as may be are under way.
+  // Leaves a job to the thread of this object, or to serve_one() if it is polled. What the job points
+  // to stays the program's until its report. Throws bad_alloc. False: as many as may be are under way.
   bool add(const CodeJob &job);
   // Calculates the oldest and reports it, unless there is none.
   bool serve_one();
