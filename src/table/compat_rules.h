@@ -90,7 +90,8 @@ constexpr std::string_view fault(const Feature &f) {
     return "a refusal has an errno";
   if (f.answer.verdict == Verdict::beyond && f.answer.refusal == 0 && f.kind != Kind::capability &&
       f.kind != Kind::mask && f.kind != Kind::field && f.kind != Kind::opcode &&
-      f.kind != Kind::flag && f.kind != Kind::usage && f.owner != "ibv_event_type")
+      f.kind != Kind::flag && f.kind != Kind::usage && f.owner != "ibv_event_type" &&
+      f.owner != "ibv_exp_ec_status")
     return "only what is reported may be off without an errno";
   return {};
 }
