@@ -1,4 +1,5 @@
 // Erasure coding: refused by default, on request calculated by the processor.
+#include <field_product.h>
 #include <skip.h>
 
 #include <algorithm>
@@ -19,27 +20,18 @@ struct FreesCalc {
 };
 using Calc = std::unique_ptr<ibv_exp_ec_calc, FreesCalc>;
 
-// The field, bit by bit.
-unsigned product(unsigned a, unsigned b, int w) {
-  const unsigned polynomial = w == 4 ? 0b1'0011 : 0b1'0001'1101;
-  unsigned out = 0;
-  for (int bit = 0; bit < w; ++bit)
-    if ((b >> bit & 1) != 0) out ^= a << bit;
-  for (int bit = 2 * w; bit >= w; --bit)
-    if ((out >> bit & 1) != 0) out ^= polynomial << (bit - w);
-  return out;
-}
+using support::field_product;
 
 unsigned inverse(unsigned a, int w) {
   for (unsigned b = 1; b < 1u << w; ++b)
-    if (product(a, b, w) == 1) return b;
+    if (field_product(a, b, w) == 1) return b;
   return 0;
 }
 
 std::uint8_t byte_product(unsigned factor, std::uint8_t byte, int w) {
-  if (w == 8) return static_cast<std::uint8_t>(product(factor, byte, 8));
-  return static_cast<std::uint8_t>(product(factor, byte & 15u, 4) | product(factor, byte >> 4, 4)
-                                                                        << 4);
+  if (w == 8) return static_cast<std::uint8_t>(field_product(factor, byte, 8));
+  return static_cast<std::uint8_t>(field_product(factor, byte & 15u, 4) |
+                                   field_product(factor, byte >> 4, 4) << 4);
 }
 
 // k data blocks and m code blocks, of a matrix each of whose squares can be inverted (Cauchy).
@@ -125,15 +117,15 @@ struct Code : Rig {
       std::swap(inverted[pivot], inverted[column]);
       const unsigned by = inverse(left[column][column], w);
       for (std::size_t j = 0; j < n; ++j) {
-        left[column][j] = product(left[column][j], by, w);
-        inverted[column][j] = product(inverted[column][j], by, w);
+        left[column][j] = field_product(left[column][j], by, w);
+        inverted[column][j] = field_product(inverted[column][j], by, w);
       }
       for (std::size_t row = 0; row < n; ++row) {
         const unsigned times = left[row][column];
         if (row == column || times == 0) continue;
         for (std::size_t j = 0; j < n; ++j) {
-          left[row][j] ^= product(times, left[column][j], w);
-          inverted[row][j] ^= product(times, inverted[column][j], w);
+          left[row][j] ^= field_product(times, left[column][j], w);
+          inverted[row][j] ^= field_product(times, inverted[column][j], w);
         }
       }
     }
@@ -144,7 +136,7 @@ struct Code : Rig {
       if (lost[b] == 0) continue;
       for (std::size_t from = 0; from < n; ++from) {
         unsigned sum = 0;
-        for (std::size_t j = 0; j < n; ++j) sum ^= product(all[b][j], inverted[j][from], w);
+        for (std::size_t j = 0; j < n; ++j) sum ^= field_product(all[b][j], inverted[j][from], w);
         out[from * columns + column] = static_cast<std::uint8_t>(sum);
       }
       ++column;
@@ -153,7 +145,7 @@ struct Code : Rig {
   }
 };
 
-// A report that counts, and asks again as often as it is told.
+// Counts its calls, and starts as many more calculations from within them as `again` says.
 struct Report : ibv_exp_ec_comp {
   std::atomic<int> count{0};
   int again = 0;
@@ -299,7 +291,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a thread reports what was asked for "
+    "a thread reports what was asked for [row:IBV_EXP_EC_CALC_SUCCESS]"
     "[row:ibv_exp_ec_encode_async][row:ibv_exp_ec_decode_async][row:ibv_exp_dealloc_ec_calc]") {
   SKIP_IF(!served(), "erasure coding is not switched on");
   Code code(4, 2, 8, 4096);
@@ -332,6 +324,25 @@ TEST_CASE(
   }
   // Freed only once it has reported.
   CHECK(last.count == 1);
+
+  // Not by its own report, which the thread would wait for.
+  struct Frees : ibv_exp_ec_comp {
+    ibv_exp_ec_calc *calc;
+    std::atomic<int> answer{0};
+  } frees;
+  const Calc calc = code.alloc();
+  frees.calc = calc.get();
+  frees.done = [](ibv_exp_ec_comp *comp) {
+    auto &self = *static_cast<Frees *>(comp);
+    errno = 0;
+    free_calc(self.calc);
+    self.answer = errno;
+    self.answer.notify_one();
+  };
+  REQUIRE(ibv_exp_ec_encode_async(calc.get(), &code.mem, &frees) == 0);
+  frees.answer.wait(0);
+  CHECK(frees.answer == EINVAL);
+  CHECK(ibv_exp_ec_encode_sync(calc.get(), &code.mem) == 0);
 }
 
 TEST_CASE("a polled calculation reports when asked [row:ibv_exp_ec_poll]") {
@@ -339,6 +350,13 @@ TEST_CASE("a polled calculation reports when asked [row:ibv_exp_ec_poll]") {
   Code code(4, 2, 4, 64);
   code.attr.polling = 1;
   code.attr.max_inflight_calcs = 3;
+  Report forgotten;
+  {
+    const Calc calc = code.alloc();
+    REQUIRE(ibv_exp_ec_encode_async(calc.get(), &code.mem, &forgotten) == 0);
+  }
+  CHECK(forgotten.count == 0);
+
   const Calc calc = code.alloc();
   const auto expected = code.encoded();
   std::array<Report, 4> reports;
@@ -430,6 +448,15 @@ TEST_CASE(
   refused([](Attr &attr) { attr.max_data_sge = 0; });
   refused([](Attr &attr) { attr.max_code_sge = 0; });
   refused([](Attr &attr) { attr.encode_matrix = nullptr; });
+
+  // As many blocks as the field takes.
+  {
+    Code largest(14, 2, 4, 64);
+    const Calc calc = largest.alloc();
+    const auto expected = largest.encoded();
+    REQUIRE(ibv_exp_ec_encode_sync(calc.get(), &largest.mem) == 0);
+    CHECK(largest.holds_code(expected));
+  }
 
   // What is not named has what the blocks need.
   code.attr.comp_mask = IBV_EXP_EC_CALC_ATTR_K | IBV_EXP_EC_CALC_ATTR_M | IBV_EXP_EC_CALC_ATTR_W |

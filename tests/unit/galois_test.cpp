@@ -2,6 +2,7 @@
 #include "translate/convert/galois.h"
 
 #include <catch.h>
+#include <field_product.h>
 
 #include <numeric>
 #include <vector>
@@ -9,17 +10,6 @@
 using namespace ibvexp::translate;
 
 namespace {
-
-// Symbol by symbol, bit by bit.
-unsigned by_hand(unsigned a, unsigned b, int w) {
-  const unsigned polynomial = w == 4 ? 0b1'0011 : 0b1'0001'1101;
-  unsigned product = 0;
-  for (int bit = 0; bit < w; ++bit)
-    if ((b >> bit & 1) != 0) product ^= a << bit;
-  for (int bit = 2 * w; bit >= w; --bit)
-    if ((product >> bit & 1) != 0) product ^= polynomial << (bit - w);
-  return product;
-}
 
 ibv_sge piece(std::vector<std::uint8_t> &bytes, std::size_t at, std::size_t length) {
   return {reinterpret_cast<std::uintptr_t>(bytes.data()) + at, static_cast<std::uint32_t>(length),
@@ -32,10 +22,10 @@ TEST_CASE("every factor by every byte") {
   for (unsigned factor = 0; factor < 256; ++factor) {
     const Products wide = products(factor, 8), narrow = products(factor, 4);
     for (unsigned byte = 0; byte < 256; ++byte) {
-      REQUIRE(wide[byte] == by_hand(factor, byte, 8));
+      REQUIRE(wide[byte] == support::field_product(factor, byte, 8));
       // Two symbols, and of the factor one.
-      REQUIRE(narrow[byte] ==
-              (by_hand(factor & 15, byte & 15, 4) | by_hand(factor & 15, byte >> 4, 4) << 4));
+      REQUIRE(narrow[byte] == (support::field_product(factor & 15, byte & 15, 4) |
+                               support::field_product(factor & 15, byte >> 4, 4) << 4));
     }
   }
   for (int w = -1; w < 70; ++w) CHECK(is_symbol_width(w) == (w == 4 || w == 8));
@@ -61,7 +51,8 @@ TEST_CASE("sums go across pieces that are cut differently, and no further") {
     for (std::size_t i = 0; i < 60; ++i) places.push_back(120 + i);
     for (std::size_t i = 0; i < length; ++i) {
       auto &byte = then[places[skip_out + i]];
-      byte = static_cast<std::uint8_t>((adds ? byte : 0) ^ by_hand(9, source[skip_in + i], 8));
+      byte = static_cast<std::uint8_t>((adds ? byte : 0) ^
+                                       support::field_product(9, source[skip_in + i], 8));
     }
     return then;
   };
