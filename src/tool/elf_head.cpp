@@ -20,14 +20,14 @@ bool contains(std::span<const char> bytes, std::string_view text) {
 
 }  // namespace
 
-ElfHead::ElfHead(const std::filesystem::path &file) {
+ElfHead::ElfHead(const std::filesystem::path &file) : least_size_(sizeof(Elf64_Ehdr)) {
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return;
   struct stat status;
-  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
-      status.st_size >= static_cast<off_t>(sizeof(Elf64_Ehdr))) {
+  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
     size_ = static_cast<std::size_t>(status.st_size);
-    void *at = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *at =
+        size_ < least_size_ ? MAP_FAILED : mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
     if (at != MAP_FAILED) data_ = static_cast<const char *>(at);
   }
   close(fd);
@@ -38,6 +38,10 @@ ElfHead::ElfHead(const std::filesystem::path &file) {
       head.e_ident[EI_DATA] != ELFDATA2LSB)
     return;
   machine_ = head.e_machine;
+  const auto has_at_least = [&](std::uint64_t offset, std::uint64_t size) {
+    least_size_ = std::max(least_size_, offset + size);
+  };
+  has_at_least(head.e_phoff, std::uint64_t{head.e_phnum} * sizeof(Elf64_Phdr));
   std::uint64_t dynamic = 0, dynamic_size = 0;
   for (unsigned i = 0; i < head.e_phnum; ++i) {
     const auto raw =
@@ -48,8 +52,10 @@ ElfHead::ElfHead(const std::filesystem::path &file) {
     }
     Elf64_Phdr p;
     std::memcpy(&p, raw.data(), sizeof(p));
-    if (p.p_type == PT_LOAD)
+    if (p.p_type == PT_LOAD) {
+      has_at_least(p.p_offset, p.p_filesz);
       segments_.push_back({p.p_vaddr, p.p_offset, p.p_filesz, (p.p_flags & (PF_W | PF_X)) == 0});
+    }
     if (p.p_type == PT_INTERP) {
       interpreter_ = text(p.p_offset);
       damaged_ = damaged_ || interpreter_.empty();

@@ -22,6 +22,9 @@ class ElfHead {
 
   bool is_elf() const { return machine_ != 0; }
   bool is_damaged() const { return damaged_; }
+  // The bytes of the file, and how many it has at least by its headers: more if it is cut off.
+  std::uint64_t size() const { return size_; }
+  std::uint64_t least_size() const { return least_size_; }
   unsigned machine() const { return machine_; }
   // The dynamic linker that it names; empty in libraries and static programs.
   const std::string &interpreter() const { return interpreter_; }
@@ -57,6 +60,7 @@ class ElfHead {
 
   const char *data_ = nullptr;
   std::size_t size_ = 0;
+  std::uint64_t least_size_;
   unsigned machine_ = 0;
   bool damaged_ = false;
   std::vector<Segment> segments_;

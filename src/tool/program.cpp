@@ -59,6 +59,9 @@ void check_linker(const fs::path &program, const std::string &linker) {
 }
 
 void check_elf(const fs::path &program, const ElfHead &elf) {
+  if (elf.size() < elf.least_size())
+    refuse(program, fmt::format("is cut off: it has {} bytes of at least {}; copy or build it anew",
+                                elf.size(), elf.least_size()));
   if (elf.machine() != own_machine.elf)
     refuse(program, fmt::format("is no {} program, the library is", own_machine.name));
   if (elf.is_damaged()) refuse(program, "is a damaged ELF file");

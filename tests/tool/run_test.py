@@ -388,7 +388,20 @@ class Run(Base):
         elf[4] = 1
         self.refused(126, "no x86-64 program", "--", self.file("old", bytes(elf)))
         elf[4] = 2
-        self.refused(126, "damaged", "--", self.file("cut", bytes(elf[:80])))
+        elf[elf.index(b"/lib64/ld-")] = 0
+        self.refused(126, "damaged", "--", self.file("nameless", bytes(elf)))
+
+    def test_programs_that_are_cut_off(self):
+        source = self.file("p.c", b"int data[4096] = {1}; int main(void) { return 0; }\n")
+        whole = os.path.join(self.folder.name, "whole")
+        subprocess.run(["cc", "-s", "-o", whole, source], check=True)
+        with open(whole, "rb") as f:
+            elf = f.read()
+        for size in (5, 63, 80, 1000, len(elf) // 2):
+            cut = self.file(f"cut{size}", elf[:size])
+            self.refused(126, f"cut off: it has {size} bytes of at least ", "--", cut)
+        # Section headers stand behind all else, and programs run without them.
+        self.assertEqual(self.ibvexp("run", "--", self.file("headless", elf[:-64])).returncode, 0)
 
     def test_static_libibverbs_in_a_dynamic_program(self):
         """Also to the audit: whatever of the inlines it has, nothing answers them."""
