@@ -153,6 +153,11 @@ class Packages(Audit):
         library = b"!<arch>\n" + b"x.c/".ljust(48) + b"%-10d`\n" % 4000 + SOURCE.encode()
         self.expect_error(self.file("cut.a", library), "damaged archive|truncated")
 
+    def test_names_of_archives_that_are_none(self):
+        """As an interrupted download, or a server's page that says why there is none."""
+        self.expect_error(self.file("empty.deb", b""), "not an archive .* named like one: 0 bytes")
+        self.expect_error(self.file("page.tar.gz", "<html>404</html>"), "not an archive .* 16 bytes")
+
     def test_no_file_is_left(self):
         path = self.file("p.tar", tar({"a.c": SOURCE.encode()}, "w"))
         temporary = self.folder / "tmp"

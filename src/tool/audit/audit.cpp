@@ -23,6 +23,7 @@
 #include "tool/audit/trace_audit.h"
 #include "tool/elf_head.h"
 #include "tool/loaded.h"
+#include "tool/plural.h"
 #include "tool/script.h"
 
 namespace ibvexp::audit {
@@ -324,6 +325,9 @@ class Auditor {
     report.kind = kind_by_name(job.path);
     if (report.kind == FileKind::other) {
       if (!job.named) return;
+      if (named_like_archive(job.path))
+        throw InputError(fmt::format("not an archive of a known kind, though named like one: {}",
+                                     tool::plural(file.size(), "byte")));
       if (job.path.ends_with(".json")) throw InputError("not a trace of ibvexp");
       if (file.start().find('\0') != std::string_view::npos)
         throw InputError("neither ELF file, source nor trace");

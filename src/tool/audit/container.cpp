@@ -150,6 +150,12 @@ bool is_compressed(std::string_view text) {
          text.starts_with("\xfd\x37zXZ") || text.starts_with("\x28\xb5\x2f\xfd");
 }
 
+bool named_like_archive(std::string_view name) {
+  for (const std::string_view end : {".deb", ".rpm", ".tar", ".zip", ".whl", ".jar"})
+    if (name.ends_with(end)) return true;
+  return is_compressed_archive_name(name);
+}
+
 bool looks_like_archive(std::string_view name, std::string_view text) {
   if (text.starts_with("!<arch>\n") || text.starts_with("PK\x03\x04") ||
       text.starts_with("\xed\xab\xee\xdb"))

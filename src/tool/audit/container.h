@@ -8,6 +8,8 @@
 
 namespace ibvexp::audit {
 
+// A package or archive by its name. Not .a: linker scripts have it, too.
+bool named_like_archive(std::string_view name);
 // By its first bytes, and for a compressed file by its name: a compressed file need
 // be no archive.
 bool looks_like_archive(std::string_view name, std::string_view text);

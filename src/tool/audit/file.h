@@ -18,6 +18,7 @@ class MappedFile {
 
   // The first bytes: enough for all magic numbers.
   std::string_view start() const { return {start_.data(), start_size_}; }
+  std::size_t size() const { return size_; }
   // Throws InputError.
   std::string_view text();
 
