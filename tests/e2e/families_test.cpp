@@ -509,7 +509,13 @@ TEST_CASE("what has no family is refused with its status") {
   bad.family_flags = 0;
   Qp datagram = t.create_qp(IBV_QPT_UD);
   bad.obj = datagram.get();
-  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_INVAL_OBJ);
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_INVAL_OBJ_STATE);
+  ibv_qp_attr init{};
+  init.qp_state = IBV_QPS_INIT;
+  init.port_num = 1;
+  REQUIRE(ibv_modify_qp(datagram.get(), &init,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+  CHECK(outcome(bad) == IBV_EXP_INTF_STAT_INVAL_PARARM);
   to_init(qp.get());
   bad.obj = qp.get();
   bad.family_flags = IBV_EXP_QP_BURST_CREATE_ENABLE_MULTI_PACKET_SEND_WR;
