@@ -17,7 +17,6 @@
 #include "translate/queue/attributes.h"
 #include "translate/queue/beside.h"
 #include "translate/queue/driven.h"
-#include "translate/queue/unwrapped.h"
 #include "translate/state/context_state.h"
 
 namespace ibvexp {
@@ -25,7 +24,6 @@ namespace ibvexp {
 namespace {
 
 using queue::behind;
-using queue::Unwrapped;
 
 template <class R>
 R without() noexcept {
@@ -70,35 +68,25 @@ ibv_ah *extended(ibv_ah *ah) noexcept {
   return ah;
 }
 
-// The objects of a request to mlx5dv_init_obj(), which has a member for each kind.
-class Requested {
- public:
-  Requested(mlx5dv_obj &of, std::uint64_t kinds) noexcept
-      : qp_((kinds & MLX5DV_OBJ_QP) != 0 ? of.qp.in : no_qp_),
-        cq_((kinds & MLX5DV_OBJ_CQ) != 0 ? of.cq.in : no_cq_),
-        srq_((kinds & MLX5DV_OBJ_SRQ) != 0 ? of.srq.in : no_srq_) {}
-
- private:
-  ibv_qp *no_qp_ = nullptr;
-  ibv_cq *no_cq_ = nullptr;
-  ibv_srq *no_srq_ = nullptr;
-  Unwrapped<ibv_qp> qp_;
-  Unwrapped<ibv_cq> cq_;
-  Unwrapped<ibv_srq> srq_;
-};
-
-// mlx5dv_init_obj(), with the completion queue that it is to describe.
+// mlx5dv_init_obj() of the objects behind. Kinds that have fronts are in a copy: the caller's
+// structure is read only, and shorter in programs of older headers.
 template <class Init>
 int init_objects(mlx5dv_obj &of, std::uint64_t kinds, Init init) noexcept {
-  queue::CqFront *const front = (kinds & MLX5DV_OBJ_CQ) != 0 ? queue::front_of(of.cq.in) : nullptr;
-  const Requested requested(of, kinds);
-  if (front == nullptr) return init();
-  ibv_cq *const cq = queue::described(*front);
-  if (cq == nullptr) return errno = ENOTSUP;
-  of.cq.in = cq;
-  const int error = init();
-  if (error == 0 && cq == front->own.back) queue::correct(*front, *of.cq.out);
-  return error;
+  constexpr std::uint64_t with_fronts = MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ | MLX5DV_OBJ_SRQ;
+  if ((kinds & with_fronts) == 0) return init(&of, kinds);
+  mlx5dv_obj copy{};
+  queue::CqFront *front = nullptr;
+  if ((kinds & MLX5DV_OBJ_QP) != 0) copy.qp = {behind(of.qp.in), of.qp.out};
+  if ((kinds & MLX5DV_OBJ_SRQ) != 0) copy.srq = {behind(of.srq.in), of.srq.out};
+  if ((kinds & MLX5DV_OBJ_CQ) != 0) {
+    front = queue::front_of(of.cq.in);
+    copy.cq = {front != nullptr ? queue::described(*front) : of.cq.in, of.cq.out};
+    if (copy.cq.in == nullptr && front != nullptr) return errno = ENOTSUP;
+  }
+  const int error = init(&copy, kinds & with_fronts);
+  if (error != 0) return error;
+  if (front != nullptr && copy.cq.in == front->own.back) queue::correct(*front, *copy.cq.out);
+  return (kinds & ~with_fronts) == 0 ? 0 : init(&of, kinds & ~with_fronts);
 }
 
 // What a flow leads to; size: of an element, which newer headers have larger. The
@@ -177,8 +165,9 @@ IBVEXP_FRONT(int, ibv_query_qp_data_in_order, "IBVERBS_1.14",
 // libmlx5
 
 IBVEXP_FRONT(int, mlx5dv_init_obj, "MLX5_1.2", (mlx5dv_obj * object, std::uint64_t kinds)) {
-  return init_objects(*object, kinds,
-                      [&] { return IBVEXP_REAL(int, mlx5dv_init_obj, "MLX5_1.2", object, kinds); });
+  return init_objects(*object, kinds, [](mlx5dv_obj *of, std::uint64_t some) {
+    return IBVEXP_REAL(int, mlx5dv_init_obj, "MLX5_1.2", of, some);
+  });
 }
 
 IBVEXP_FRONT(ibv_qp *, mlx5dv_create_qp, "MLX5_1.3",
@@ -274,7 +263,7 @@ extern "C" [[gnu::visibility("default")]] int ibvexp_1_0_mlx5dv_init_obj(mlx5dv_
                                                                          std::uint64_t kinds);
 asm(".symver ibvexp_1_0_mlx5dv_init_obj,mlx5dv_init_obj@MLX5_1.0");
 int ibvexp_1_0_mlx5dv_init_obj(mlx5dv_obj *object, std::uint64_t kinds) {
-  return init_objects(*object, kinds, [&] {
-    return call<struct init_obj_1_0_tag, int>("mlx5dv_init_obj", "MLX5_1.0", object, kinds);
+  return init_objects(*object, kinds, [](mlx5dv_obj *of, std::uint64_t some) {
+    return call<struct init_obj_1_0_tag, int>("mlx5dv_init_obj", "MLX5_1.0", of, some);
   });
 }

@@ -450,6 +450,33 @@ TEST_CASE("rate limits, moderation and groups take them") {
   CHECK(ibv_detach_mcast(qp.get(), &group, 0xc001) == 0);
 }
 
+TEST_CASE("mlx5dv_init_obj() only reads which objects it is to describe") {
+  Pair pair(IBV_QPT_RC);
+  ibv_srq_init_attr init{};
+  init.attr = {8, 1, 0};
+  Srq srq(ibv_create_srq(pair.pd.get(), &init));
+  REQUIRE(srq);
+  mlx5dv_qp qp{};
+  mlx5dv_cq cq{};
+  mlx5dv_srq shared{};
+  mlx5dv_pd domain{};
+  void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  auto *object = static_cast<mlx5dv_obj *>(page);
+  object->qp = {pair.a.get(), &qp};
+  object->cq = {pair.cq.get(), &cq};
+  object->srq = {srq.get(), &shared};
+  object->pd = {pair.pd.get(), &domain};
+  REQUIRE(mprotect(page, 4096, PROT_READ) == 0);
+  CHECK(mlx5dv_init_obj(object, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ | MLX5DV_OBJ_SRQ | MLX5DV_OBJ_PD) ==
+        0);
+  CHECK(qp.sq.buf != nullptr);
+  CHECK(cq.buf != nullptr);
+  CHECK(shared.buf != nullptr);
+  CHECK(domain.pdn != 0);
+  munmap(page, 4096);
+}
+
 TEST_CASE("what is gone is refused") {
   Rig rig;
   ibv_qp *qp = rig.create_qp(IBV_QPT_RC).release();
