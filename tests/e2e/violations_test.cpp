@@ -93,16 +93,20 @@ TEST_CASE(
   CHECK(dc.write(key) == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("queues of a target are busy as long as there is one [row:ibv_exp_create_dct]") {
+TEST_CASE("what a target uses is busy as long as there is one [row:ibv_exp_create_dct]") {
   Dc dc;
   Cq cq = dc.create_cq();
+  Pd pd(ibv_alloc_pd(dc.context.get()));
   auto attr = dc.dct_attr();
   attr.cq = cq.get();
+  attr.pd = pd.get();
   Dct dct(ibv_exp_create_dct(dc.context.get(), &attr));
   REQUIRE(dct);
   CHECK(ibv_destroy_srq(dc.srq.get()) == EBUSY);
   CHECK(ibv_destroy_cq(cq.get()) == EBUSY);
+  CHECK(ibv_dealloc_pd(pd.get()) == EBUSY);
   dct.reset();
+  CHECK(ibv_dealloc_pd(pd.release()) == 0);
   CHECK(ibv_destroy_srq(dc.srq.release()) == 0);
   CHECK(ibv_destroy_cq(cq.release()) == 0);
 }

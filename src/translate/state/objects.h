@@ -110,6 +110,7 @@ struct DcTarget {
   // One of the two: rdma-core's, or a command's, which can be armed (verbs/target_events.h).
   ibv_qp *qp = nullptr;
   mlx5dv_devx_obj *object = nullptr;
+  ibv_pd *pd_use = nullptr;  // with a command's: keeps the protection domain in use
   std::uint64_t dc_key = 0;
   ibv_qp_attr made_with{};                     // kernels do not tell the route
   std::uint64_t serial = 0;                    // names it in events

@@ -142,6 +142,14 @@ Result<mlx5dv_devx_obj *> make_by_command(ContextState &state, DcTarget &target,
   return made.value().object;
 }
 
+// A parent domain: while it exists, ibv_dealloc_pd() of the domain answers EBUSY. The kernel
+// does not count a target made by a command as a user, and the firmware's refusal would be EINVAL.
+ibv_pd *use(ibv_pd *pd) {
+  ibv_parent_domain_init_attr attr{};
+  attr.pd = pd;
+  return ibv_alloc_parent_domain(pd->context, &attr);
+}
+
 Result<void> bring_to_life(ContextState &state, ibv_qp *qp, ibv_qp_attr attr) {
   attr.qp_state = IBV_QPS_INIT;
   auto reached = outcome(real().ibv_modify_qp(qp, &attr, dct_to_init));
@@ -211,10 +219,15 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   pthread_mutex_init(&made->handle.mutex, nullptr);
   pthread_cond_init(&made->handle.cond, nullptr);
   Owned<mlx5dv_devx_obj, destroy_object> object;
+  Owned<ibv_pd, ibv_dealloc_pd> pd_use;
   if (by_engine && switched_on(Beyond::key_violations)) {
     const auto by_command = make_by_command(state, *made, cq, scattered != 0);
     if (!by_command) return by_command.failure();
     object.reset(by_command.value());
+    if (object) {
+      pd_use.reset(use(attr->pd));
+      if (!pd_use) return keep.reason();
+    }
   }
   OwnedReal<ibv_qp> qp;
   if (!object) {
@@ -227,6 +240,7 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
     if (by_engine) made->endpoint = queue::drive_target(state, qp.get(), &made->handle);
   }
   made->object = object.get();
+  made->pd_use = pd_use.get();
   made->qp = qp.get();
 
   const MutexGuard guard(state.mutex);
@@ -241,6 +255,7 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
     throw;
   }
   if (object.release() != nullptr) state.targets_by_command.store(true, std::memory_order_relaxed);
+  static_cast<void>(pd_use.release());
   static_cast<void>(qp.release());
   if (attr->inline_size != 0) attr->inline_size = scattered;
   return &target->handle;
@@ -265,6 +280,7 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
   const int error =
       target.object != nullptr ? destroy_object(target.object) : real().ibv_destroy_qp(target.qp);
   if (error == 0) {
+    if (target.pd_use != nullptr) ibv_dealloc_pd(target.pd_use);
     target.endpoint.reset();
     await_acknowledgements(target);
   }
