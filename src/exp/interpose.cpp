@@ -165,6 +165,13 @@ IBVEXP_INTERPOSED int ibv_close_device(ibv_context *context) {
   if (context == nullptr) return missing("ibv_close_device", "the context");
   pthread_testcancel();  // as in libibverbs
   const Uncancelled whole;
+  const ContextState *const state = find_state(context);
+  if (const Calculation *const of = Calculation::reporting();
+      of != nullptr && state != nullptr && state->calculations.find(of) != nullptr) {
+    log(LogLevel::error, "ibv_close_device: from the report of a calculation of this context");
+    errno = EBUSY;
+    return -1;
+  }
   detach(context);
   return real().ibv_close_device(context);
 }

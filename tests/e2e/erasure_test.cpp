@@ -1,6 +1,8 @@
 // Erasure coding: refused by default, on request calculated by the processor.
 #include <field_product.h>
 #include <skip.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -328,12 +330,18 @@ TEST_CASE(
   // Not by its own report, which the thread would wait for.
   struct Frees : ibv_exp_ec_comp {
     ibv_exp_ec_calc *calc;
+    int close_error = 0;
     std::atomic<int> answer{0};
   } frees;
   const Calc calc = code.alloc();
   frees.calc = calc.get();
   frees.done = [](ibv_exp_ec_comp *comp) {
     auto &self = *static_cast<Frees *>(comp);
+#ifndef IBVEXP_EXTERN_CALLS  // the base verb is rdma-core's alone
+    if (ibv_close_device(self.calc->pd->context) != 0) self.close_error = errno;
+#else
+    self.close_error = EBUSY;
+#endif
     errno = 0;
     free_calc(self.calc);
     self.answer = errno;
@@ -341,8 +349,46 @@ TEST_CASE(
   };
   REQUIRE(ibv_exp_ec_encode_async(calc.get(), &code.mem, &frees) == 0);
   frees.answer.wait(0);
+  CHECK(frees.close_error == EBUSY);
   CHECK(frees.answer == EINVAL);
   CHECK(ibv_exp_ec_encode_sync(calc.get(), &code.mem) == 0);
+}
+
+TEST_CASE("a child calculates what it asks for itself [row:ibv_exp_ec_encode_async]") {
+  SKIP_IF(!served(), "erasure coding is not switched on");
+  Code code(4, 2, 8, 64);
+  code.attr.polling = GENERATE(0, 1);
+  const Calc calc = code.alloc();
+  // Waits in its report, so that a second calculation waits behind it.
+  struct Waits : Report {
+    std::atomic<bool> started{false}, may_end{false};
+  } waits;
+  waits.done = [](ibv_exp_ec_comp *comp) {
+    auto &self = *static_cast<Waits *>(comp);
+    self.started = true;
+    self.started.notify_one();
+    self.may_end.wait(false);
+  };
+  Report behind, own;
+  REQUIRE(ibv_exp_ec_encode_async(calc.get(), &code.mem, &waits) == 0);
+  REQUIRE(ibv_exp_ec_encode_async(calc.get(), &code.mem, &behind) == 0);
+  if (code.attr.polling == 0) waits.started.wait(false);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (ibv_exp_ec_encode_async(calc.get(), &code.mem, &own) != 0) _exit(1);
+    if (code.attr.polling != 0 && ibv_exp_ec_poll(calc.get(), 4) != 1) _exit(2);
+    own.wait_for(1);
+    _exit(behind.count == 0 && !waits.may_end ? 0 : 3);
+  }
+  int ended = -1;
+  REQUIRE(waitpid(child, &ended, 0) == child);
+  CHECK(ended == 0);
+  waits.may_end = true;
+  waits.may_end.notify_one();
+  if (code.attr.polling != 0) CHECK(ibv_exp_ec_poll(calc.get(), 4) == 2);
+  behind.wait_for(1);
+  CHECK(own.count == 0);
 }
 
 TEST_CASE("a polled calculation reports when asked [row:ibv_exp_ec_poll]") {

@@ -2,10 +2,19 @@
 
 #include <csignal>
 #include <new>
+#include <utility>
 
 #include "translate/convert/galois.h"
 
 namespace ibvexp {
+
+namespace {
+
+[[gnu::tls_model("initial-exec")]] thread_local const Calculation *of_report = nullptr;
+
+}  // namespace
+
+const Calculation *Calculation::reporting() { return of_report; }
 
 void Calculation::run(const CodeJob &job) const noexcept {
   using namespace translate;
@@ -55,11 +64,20 @@ void Calculation::run(const CodeJob &job) const noexcept {
   }
 }
 
+void Calculation::notice_fork() {
+  const std::uint32_t now = fork_generation.load(std::memory_order_relaxed);
+  if (generation_ == now) return;
+  generation_ = now;
+  has_thread_ = false;
+  waiting_.clear();
+  in_flight_ = 0;
+}
+
 bool Calculation::add(const CodeJob &job) {
   const MutexGuard guard(mutex_);
+  notice_fork();
   if (in_flight_ == most_in_flight) return false;
-  if (!polled && !(has_thread_ && generation_ == fork_generation.load(std::memory_order_relaxed)))
-    start_thread();
+  if (!polled && !has_thread_) start_thread();
   waiting_.push_back(job);
   ++in_flight_;
   changes_.fetch_add(1, std::memory_order_release);
@@ -71,6 +89,7 @@ bool Calculation::serve_one() {
   CodeJob job;
   {
     const MutexGuard guard(mutex_);
+    notice_fork();
     if (waiting_.empty()) return false;
     job = waiting_.front();
     waiting_.pop_front();
@@ -82,7 +101,9 @@ bool Calculation::serve_one() {
     const MutexGuard guard(mutex_);
     --in_flight_;
   }
+  const Calculation *const outer = std::exchange(of_report, this);
   job.report->done(job.report);
+  of_report = outer;
   return true;
 }
 
@@ -108,19 +129,17 @@ void Calculation::start_thread() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) throw std::bad_alloc();
   has_thread_ = true;
-  generation_ = fork_generation.load(std::memory_order_relaxed);
 }
 
 void Calculation::finish() noexcept {
   {
     const MutexGuard guard(mutex_);
+    notice_fork();
     ends_ = true;
   }
   changes_.fetch_add(1, std::memory_order_release);
   changes_.notify_one();
-  // A child has none of its parent's threads.
-  if (has_thread_ && generation_ == fork_generation.load(std::memory_order_relaxed))
-    pthread_join(thread_, nullptr);
+  if (has_thread_) pthread_join(thread_, nullptr);
   has_thread_ = false;
 }
 

@@ -50,9 +50,12 @@ struct Calculation {
   bool serve_one();
   // Ends the thread, which calculates what waits first.
   void finish() noexcept;
-  bool is_own_thread() const { return has_thread_ && pthread_equal(thread_, pthread_self()) != 0; }
+  // Whose report the calling thread is in; null: in none.
+  static const Calculation *reporting();
 
  private:
+  // A child has neither its parent's thread nor its jobs. With the mutex taken.
+  void notice_fork();
   static void *serve(void *self);
   void start_thread();
 
@@ -62,7 +65,7 @@ struct Calculation {
   bool ends_ = false;
   std::atomic<std::uint32_t> changes_{0};  // the thread waits for the next
   bool has_thread_ = false;
-  std::uint32_t generation_ = 0;  // of the process that has it
+  std::uint32_t generation_ = fork_generation.load(std::memory_order_relaxed);
   pthread_t thread_{};
 };
 

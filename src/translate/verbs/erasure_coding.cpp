@@ -172,7 +172,7 @@ Result<void> dealloc_ec_calc(ContextState &state, ibv_exp_ec_calc *calc) {
   constexpr EntryId freeing = EntryId::ibv_exp_dealloc_ec_calc;
   const auto known = find(state, freeing, calc);
   if (!known) return known.failure();
-  if (known.value()->is_own_thread())
+  if (Calculation::reporting() == known.value() && !known.value()->polled)
     return invalid(freeing, "ec_calc", 0, "its own report cannot free it");
   Calculation *const gone = state.calculations.claim(calc);
   if (gone == nullptr) return invalid(freeing, "ec_calc", 0, "freed by another thread");
