@@ -82,22 +82,23 @@ Result<ContextState *> attach(ibv_context *context) {
 
 void detach(ibv_context *context) noexcept {
   const KeepErrno keep;
-  if (find_state(context) != nullptr) {
+  if (find_state(context) == nullptr) return;
+  Attachment *gone = nullptr;
+  {
     const MutexGuard guard(attaching);
     const auto found = attachments().find(context);
-    if (found != attachments().end() && found->second != nullptr) {
-      ibvexp_context_words &words = *words_of(context);
-      store(words.has_comp_mask, found->second->old_mask);
-      store(words.sz, found->second->old_size);
-      translate::forget_domains(context);
-      translate::stop_target_events(found->second->state);
-      translate::free_channel_page(found->second->state);
-      for (auto &region : found->second->state.owned_memory)
-        translate::stop_sharing(found->second->state, region.second);
-      delete found->second;
-      attachments().erase(found);
-    }
+    if (found == attachments().end() || found->second == nullptr) return;
+    gone = found->second;
+    ibvexp_context_words &words = *words_of(context);
+    store(words.has_comp_mask, gone->old_mask);
+    store(words.sz, gone->old_size);
+    attachments().erase(found);
   }
+  translate::forget_domains(context);
+  translate::stop_target_events(gone->state);
+  translate::free_channel_page(gone->state);
+  for (auto &region : gone->state.owned_memory) translate::stop_sharing(gone->state, region.second);
+  delete gone;
 }
 
 }  // namespace ibvexp
