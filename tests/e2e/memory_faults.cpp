@@ -104,6 +104,10 @@ struct Scenario {
       device.comp_mask = IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS;
       return ibv_exp_query_device(context, &device);
     });
+    // What failed in the first query is asked again.
+    attempt("ibv_exp_query_device", [&] { return ibv_exp_query_device(context, &device); });
+    if ((device.exp_device_cap_flags & IBV_EXP_DEVICE_EXT_MASKED_ATOMICS) == 0)
+      give_up("masked atomics, by ibv_exp_query_device", 0);
     pd = make<ibv_pd>("ibv_alloc_pd", [&] { return ibv_alloc_pd(context); });
     ibv_exp_cq_init_attr attr{};
     cq = make<ibv_cq>("ibv_exp_create_cq",

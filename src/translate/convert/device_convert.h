@@ -16,8 +16,9 @@ struct DeviceFacts {
   bool engine;                        // it drives the queues, not libmlx5
   std::uint32_t masked_atomic_sizes;  // bit n: 1 << n bytes
   bool paces_bursts;
-  bool dc;       // an initiator can be created
-  bool masters;  // of cross-channel can be created
+  bool unanswered;  // one of these two: to be asked again
+  bool dc;          // an initiator can be created
+  bool masters;     // of cross-channel can be created
   // Reads and atomics under way over DC; zeros before rdma-core v47.
   std::uint64_t max_dc_target_reads, max_dc_initiator_reads;
   bool indirect_keys;   // of the largest size; known if capabilities or UMR are asked for

@@ -111,6 +111,17 @@ void explain_clear_bits(const ibv_exp_device_attr &attr, std::uint32_t asked) {
     explain(bits_of<"ibv_exp_device_cap_flags">(), ~attr.exp_device_cap_flags);
 }
 
+// What rdma-core does not say.
+void ask_by_commands(ibv_context *context, DeviceFacts &facts) {
+  const bool masked =
+      facts.engine && reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS);
+  const std::optional<std::uint32_t> sizes = masked ? masked_atomic_sizes(context) : 0u;
+  const std::optional<bool> paces = paces_bursts(context);
+  facts.masked_atomic_sizes = sizes.value_or(0);
+  facts.paces_bursts = paces.value_or(false);
+  facts.unanswered = !sizes || !paces;
+}
+
 Result<DeviceFacts> ask(ibv_context *context, bool engine) {
   DeviceFacts facts{};
   if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &facts.attr)); !asked)
@@ -124,9 +135,7 @@ Result<DeviceFacts> ask(ibv_context *context, bool engine) {
   if (engine)
     facts.dv.comp_mask |= MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_STRIDING_RQ;
   query_dv(context, facts);
-  if (engine && reportable_in_process(FeatureId::IBV_EXP_DEVICE_EXT_MASKED_ATOMICS))
-    facts.masked_atomic_sizes = masked_atomic_sizes(context);
-  facts.paces_bursts = paces_bursts(context);
+  ask_by_commands(context, facts);
   return facts;
 }
 
@@ -218,6 +227,8 @@ Result<void> query_device(ContextState &state, ibv_context *, ibv_exp_device_att
   if (!known) return known.failure();
   DeviceFacts facts = *known.value();
   if (facts.is_mlx5) {
+    if (facts.unanswered) [[unlikely]]
+      ask_by_commands(state.context, facts);
     constexpr std::uint64_t about_dc = detail::plain(IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) |
                                        detail::plain(IBV_EXP_DEVICE_ATTR_MAX_DCT) |
                                        detail::plain(IBV_EXP_DEVICE_DC_RD_REQ) |

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstddef>
 #include <memory>
 
@@ -35,14 +36,19 @@ std::unique_ptr<const Answer> query(ibv_context *context, Page page) {
   return out;
 }
 
+// After query(): whether the kernel or the device will refuse the question again.
+bool is_refused() {
+  return errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS || errno == EREMOTEIO;
+}
+
 }  // namespace
 
-std::uint32_t masked_atomic_sizes(ibv_context *context) {
+std::optional<std::uint32_t> masked_atomic_sizes(ibv_context *context) {
   constexpr std::uint32_t extended_compare_swap = 4, extended_fetch_add = 8;
   // What a request can express: 4 to 32 bytes.
   constexpr std::uint32_t expressible = 0x3c;
   const auto page = query(context, Page::atomics);
-  if (page == nullptr) return 0;
+  if (page == nullptr) return is_refused() ? std::optional(0u) : std::nullopt;
   const std::uint32_t operations = be32toh(page->words[4]);
   const std::uint32_t connected = be32toh(page->words[5]), dc = be32toh(page->words[6]);
   if ((operations & extended_compare_swap) == 0 || (operations & extended_fetch_add) == 0) return 0;
@@ -93,11 +99,12 @@ std::optional<std::uint32_t> largest_send_queue(ibv_context *context) {
   return std::uint32_t{1} << (be32toh(page->words[4]) >> 16 & 0x1f);
 }
 
-bool paces_bursts(ibv_context *context) {
+std::optional<bool> paces_bursts(ibv_context *context) {
   constexpr std::uint32_t pacing = 1u << 31, burst_bound = 1u << 26, typical_size = 1u << 25;
   constexpr std::uint32_t all = pacing | burst_bound | typical_size;
   const auto page = query(context, Page::quality_of_service);
-  return page != nullptr && (be32toh(page->words[0]) & all) == all;
+  if (page == nullptr) return is_refused() ? std::optional(false) : std::nullopt;
+  return (be32toh(page->words[0]) & all) == all;
 }
 
 }  // namespace ibvexp::translate

@@ -10,9 +10,9 @@
 namespace ibvexp::translate {
 
 // Sizes of masked atomics that work on connected queue pairs and over DC alike: bit
-// n for arguments of 1 << n bytes. 0 without them: rdma-core says only whether there are
-// atomics.
-std::uint32_t masked_atomic_sizes(ibv_context *context);
+// n for arguments of 1 << n bytes. 0 without them, and where the device refuses the question:
+// rdma-core says only whether there are atomics. Nothing where asking failed for another reason.
+std::optional<std::uint32_t> masked_atomic_sizes(ibv_context *context);
 
 // dctc.atomic_mode (mlx5_ifc.h) of a DC target that serves all atomics of the device, as mlx5_ib
 // chooses it. 0: the device has none. Nothing where it cannot be asked, with the reason in errno.
@@ -31,7 +31,7 @@ std::optional<bool> reports_object_event(ibv_context *context, std::uint8_t even
 std::optional<std::uint32_t> largest_send_queue(ibv_context *context);
 
 // Whether a rate limit may come with a burst and a typical packet size: libmlx5 knows,
-// and keeps it to itself.
-bool paces_bursts(ibv_context *context);
+// and keeps it to itself. As above.
+std::optional<bool> paces_bursts(ibv_context *context);
 
 }  // namespace ibvexp::translate
