@@ -2,9 +2,11 @@
 // pairs: by the legacy type number, through both doors.
 #include <fcntl.h>
 #include <infiniband/mlx5dv.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "rig.h"
@@ -373,6 +375,15 @@ TEST_CASE(
   });
   REQUIRE(x.query(x.domain.get(), number, attr) == 0);
   CHECK(attr.qp_state == IBV_QPS_RTR);
+  // Also where it is not registered: opened for the query, and nothing of it stays.
+  REQUIRE(x.query(same.get(), number, attr) == 0);
+  const std::size_t allocated = mallinfo2().uordblks;
+  for (int i = 0; i < 100; ++i) REQUIRE(x.query(same.get(), number, attr) == 0);
+#ifndef IBVEXP_EXTERN_CALLS  // a context that was opened past the library has no engine
+  if (std::getenv("IBVEXP_ENGINE") == nullptr) CHECK(mallinfo2().uordblks < allocated + 100 * 100);
+#else
+  static_cast<void>(allocated);
+#endif
   CHECK(x.query(alien.get(), number, attr) == EINVAL);
   CHECK(errno == EINVAL);
   CHECK(x.query(x.domain.get(), number + 1, attr) == EINVAL);
