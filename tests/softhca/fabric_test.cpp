@@ -278,7 +278,7 @@ TEST_CASE("a request is taken when it can be answered", "[fabric]") {
   const auto start = std::chrono::steady_clock::now();
   CHECK(nothing(*b));
   while (!take(*b, 2, 3) && seconds_since(start) < 5) usleep(100);
-  CHECK(seconds_since(start) >= 0.01);
+  CHECK(seconds_since(start) >= 0.5);
   CHECK(seconds_since(start) < 5);
   CHECK(take(*b, 3, 3));
 

@@ -68,6 +68,13 @@ void acknowledge(Request &q, u32 psn) {
   queue(q, std::move(a));
 }
 
+// Before the completion can be seen: a program may end with it, and takes along what is not sent.
+// In front of further requests one acknowledge does for all of them.
+void acknowledge_message(Request &q) {
+  acknowledge(q, psn_add(q.r.expected_psn, 0xffffff));
+  if (process().fabric->is_last()) (void)qp_run_responder(q.qp);
+}
+
 // In the middle of a message.
 void acknowledge_part(Request &q) {
   if ((q.h.flags & packet_ack_request) != 0) acknowledge(q, psn_add(q.r.expected_psn, 0xffffff));
@@ -199,17 +206,19 @@ void send_into_strides(Request &q, Srq &srq) {
     if (last && invalidates_wrongly(q)) return refuse_invalidation(q, &srq);
     PacketHeader h = q.h;
     if (!last) h.flags &= static_cast<u8>(~(packet_imm | packet_inv | packet_solicited));
-    complete_receive(q.qp, &srq, wqe, completion_of_send(h.flags), h,
-                     bytes | (first ? first_packet_bit : 0) | (last ? last_packet_bit : 0));
     wqe.taken = false;
     r.in_message = !last;
     r.received += bytes;
     r.expected_psn = psn_add(r.expected_psn, 1);
     done += bytes;
+    if (last) {
+      ++r.message_number;
+      acknowledge_message(q);
+    }
+    complete_receive(q.qp, &srq, wqe, completion_of_send(h.flags), h,
+                     bytes | (first ? first_packet_bit : 0) | (last ? last_packet_bit : 0));
   } while (done < q.h.payload);
-  if (!q.last()) return acknowledge_part(q);
-  ++r.message_number;
-  acknowledge(q, psn_add(r.expected_psn, 0xffffff));
+  if (!q.last()) acknowledge_part(q);
 }
 
 void do_send(Request &q) {
@@ -248,12 +257,12 @@ void do_send(Request &q) {
   if (!q.last()) return acknowledge_part(q);
   r.in_message = false;
   wqe.taken = false;
+  acknowledge_message(q);
   const CqeOpcode op = completion_of_send(q.h.flags);
   if (wqe.tag != TagOutcome::none) complete_tagged(q.qp, *srq, wqe, op, q.h, r.received);
   else
     complete_receive(q.qp, srq, wqe, op, q.h, r.received, in_cqe ? q.payload : nullptr,
                      in_cqe ? q.h.payload : 0);
-  acknowledge(q, psn_add(r.expected_psn, 0xffffff));
 }
 
 // What the queue pair does not serve at all is an invalid request, whatever its key.
@@ -315,9 +324,9 @@ void do_write(Request &q) {
       return refuse(q, Nak::remote_operation, EventType::qp_fatal);
     }
     r.wqe.taken = false;
-    complete_receive(q.qp, srq, r.wqe, CqeOpcode::resp_rdma_write_imm, q.h, r.received);
   }
-  acknowledge(q, psn_add(r.expected_psn, 0xffffff));
+  acknowledge_message(q);
+  if (with_imm) complete_receive(q.qp, srq, r.wqe, CqeOpcode::resp_rdma_write_imm, q.h, r.received);
 }
 
 void queue_read(Request &q) {

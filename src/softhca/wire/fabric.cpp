@@ -29,11 +29,11 @@ namespace softhca {
 namespace {
 
 constexpr size_t bitmap_words = max_slots / 64;
-constexpr u64 retry_missing_ns = 1'000'000;     // how long "nobody there" is believed
-constexpr u64 retry_failed_ns = 100'000'000;    // after running out of memory or descriptors
-constexpr u64 check_alive_ns = 50'000'000;      // while sending
-constexpr u64 answer_max_wait_ns = 10'000'000;  // for a way back to a sender
-constexpr u32 small_record = 4 * cache_line;    // what is worth fetching ahead
+constexpr u64 retry_missing_ns = 1'000'000;        // how long "nobody there" is believed
+constexpr u64 retry_failed_ns = 100'000'000;       // after running out of memory or descriptors
+constexpr u64 check_alive_ns = 50'000'000;         // while sending
+constexpr u64 answer_max_wait_ns = 1'000'000'000;  // for a way back to a sender that lives
+constexpr u32 small_record = 4 * cache_line;       // what is worth fetching ahead
 constexpr u32 quiet_polls = 2048;  // empty polls, over all rings, before a bit is cleared
 
 u64 clock_ns(clockid_t id) {
@@ -560,6 +560,12 @@ void Fabric::release() {
   s.in[s.current].tail = s.current_end;
   s.control->rings[s.current].tail.store(s.current_end, std::memory_order_release);
   s.current = 0;
+}
+
+bool Fabric::is_last() const {
+  const State &s = *s_;
+  return s.current != 0 &&
+         s.control->rings[s.current].head.load(std::memory_order_acquire) == s.current_end;
 }
 
 void Fabric::hold() { s_->current = 0; }

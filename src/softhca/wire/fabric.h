@@ -62,6 +62,8 @@ class Fabric {
   // Next received record, or false. The pointers stay valid until release().
   bool receive(const PacketHeader *&header, const u8 *&payload);
   void release();
+  // Whether its sender has published nothing behind it yet. False without such a record.
+  bool is_last() const;
   // Leaves it instead: the next receive() looks at other senders first.
   void hold();
   // Whether the last receive() has left a record that wants an answer, which its
