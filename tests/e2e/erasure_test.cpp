@@ -269,6 +269,8 @@ TEST_CASE(
     put(code.block(b));
   }
   const auto out_at = at;
+  // What was there does not count.
+  std::fill_n(code.spare.bytes.data() + out_at, 2 * code.size, std::uint8_t{0xee});
   ibv_sge out = code.spare.piece(out_at, static_cast<std::uint32_t>(2 * code.size));
   ibv_exp_ec_mem mem{in.data(), static_cast<int>(in.size()), &out, 1, static_cast<int>(code.size)};
   if (w == 4) {
@@ -524,6 +526,25 @@ TEST_CASE(
   wrong([](Mem &mem) { mem.num_data_sge = 3; });
   wrong([](Mem &mem) { mem.num_data_sge = 5; });
   wrong([](Mem &mem) { mem.num_code_sge = 0; });
+  // The right length in one piece more, a byte more in the last, and blocks of an odd size.
+  const auto bytes = static_cast<std::uint32_t>(code.size);
+  std::vector<ibv_sge> cut = code.data;
+  cut.push_back(cut.back());
+  cut[3].length = bytes / 2;
+  cut[4].addr += bytes / 2;
+  cut[4].length = bytes / 2;
+  wrong([&](Mem &mem) { mem.data_blocks = cut.data(), mem.num_data_sge = 5; });
+  std::vector<ibv_sge> longer = code.data;
+  ++longer[3].length;
+  wrong([&](Mem &mem) { mem.data_blocks = longer.data(); });
+  std::vector<ibv_sge> half_data = code.data, half_code = code.code;
+  for (auto *list : {&half_data, &half_code})
+    for (ibv_sge &piece : *list) piece.length = bytes / 2;
+  wrong([&](Mem &mem) {
+    mem.data_blocks = half_data.data();
+    mem.code_blocks = half_code.data();
+    mem.block_size = static_cast<int>(bytes / 2);
+  });
   wrong([](Mem &mem) { mem.data_blocks = nullptr; });
   wrong([](Mem &mem) { mem.code_blocks = nullptr; });
   CHECK(ibv_exp_ec_encode_sync(calc.get(), nullptr) == EINVAL);

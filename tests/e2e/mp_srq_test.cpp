@@ -276,6 +276,13 @@ TEST_CASE("its queue pairs send, too, and begin again after a reset [row:ibv_exp
     for (ibv_qp *qp : {t.servers[0].get(), t.clients[0].get()})
       REQUIRE(ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
     CHECK(t.servers[0]->state == IBV_QPS_RESET);
+    // What the device counts from, before anything is posted.
+    mlx5dv_qp facts{};
+    mlx5dv_obj object{};
+    object.qp = {t.servers[0].get(), &facts};
+    REQUIRE(mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0);
+    CHECK(facts.dbrec[0] == 0);
+    CHECK(facts.dbrec[1] == 0);
     t.connect(t.clients[0].get(), t.servers[0]->qp_num);
     t.connect(t.servers[0].get(), t.clients[0]->qp_num);
   }
@@ -427,4 +434,8 @@ TEST_CASE(
   CHECK(ibv_modify_qp(t.servers[0].get(), &change, IBV_QP_STATE) == 0);
   change.qp_state = IBV_QPS_INIT;
   CHECK(ibv_modify_qp(t.servers[0].get(), &change, IBV_QP_STATE) == EINVAL);
+  change.port_num = 1;
+  const int without_access = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+  CHECK(ibv_modify_qp(t.servers[0].get(), &change, without_access) == EINVAL);
+  CHECK(ibv_modify_qp(t.servers[0].get(), &change, without_access | IBV_QP_ACCESS_FLAGS) == 0);
 }
