@@ -72,6 +72,16 @@ def is_statement(mutant):
     return old.endswith(";") or old.endswith("}") and ";" in old or ROW.fullmatch(old) is not None
 
 
+def has_comma(expression):
+    """Whether it is a list, outside of its brackets."""
+    depth = 0
+    for character in re.sub(r"\"[^\"]*\"|'.'|<[^<>()]*>", "", expression):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            return True
+    return False
+
+
 def check_form(text, start, mutant):
     """A piece that is half of a statement or of an expression would not compile."""
     old, new = mutant["old"].strip(), mutant["new"].strip()
@@ -85,6 +95,8 @@ def check_form(text, start, mutant):
         before = re.sub(r"//.*", "", text[:start]).rstrip()
         if old.startswith("else") or not re.search(r"(^|[;{}):\]]|\belse)$", before):
             raise ListError(f"{mutant['name']}: ends as a statement and does not begin as one")
+    elif has_comma(old):
+        raise ListError(f"{mutant['name']}: two arguments are no expression; mutate one or the whole call")
     elif not old or not new or re.match(r"&&|[|=,?<>]|:(?!:)|(if|for|while|switch|do|default|case|return)\b|.*;", old) or \
             re.search(r"([&|=,?:<>({]|[^=<>!]=[^=].*)$", old):
         raise ListError(f"{mutant['name']}: neither a statement nor an expression")
