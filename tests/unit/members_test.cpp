@@ -589,7 +589,7 @@ TEST_CASE("members of a received message's completion [row:IBV_EXP_WC_WITH_IMM]"
   from.wc_flags = IBV_WC_WITH_IMM;
   ibv_qp qp{};
   ibv_srq srq{};
-  const ibv_exp_wc to = to_legacy(from, {&qp, &srq, nullptr, false}, false);
+  const ibv_exp_wc to = to_legacy(from, {&qp, &srq, nullptr}, false);
   SAME(wr_id);
   SAME(status);
   CHECK(to.exp_opcode == IBV_EXP_WC_RECV);
@@ -609,7 +609,7 @@ TEST_CASE("members of a received message's completion [row:IBV_EXP_WC_WITH_IMM]"
   CHECK(to.dct == nullptr);
 
   ibv_exp_dct dct{};
-  const ibv_exp_wc of_target = to_legacy(from, {nullptr, &srq, &dct, false}, false);
+  const ibv_exp_wc of_target = to_legacy(from, {nullptr, &srq, &dct}, false);
   CHECK(of_target.dct == &dct);
   CHECK(of_target.srq == &srq);
   CHECK((of_target.exp_wc_flags & (IBV_EXP_WC_QP | IBV_EXP_WC_DCT | IBV_EXP_WC_SRQ)) ==

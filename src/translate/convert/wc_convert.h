@@ -82,7 +82,6 @@ struct Origin {
   ibv_qp *qp;
   ibv_srq *srq;
   ibv_exp_dct *dct;
-  bool raw;  // a frame that was received
 };
 
 // libmlx5 leaves members that have no meaning for an opcode unwritten. What is

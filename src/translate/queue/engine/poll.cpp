@@ -253,7 +253,7 @@ struct ExpSink : UsualSink<size> {
     if (got != Take::one) return got;
     const Endpoint &of = *taken.of;
     ibv_exp_wc legacy =
-        translate::to_legacy(modern, {of.qp, taken.receive ? of.srq : nullptr, of.dct, false},
+        translate::to_legacy(modern, {of.qp, taken.receive ? of.srq : nullptr, of.dct},
                              wc_size == translate::wc_size_4_0);
     const Cqe cqe(queue.entry(index));
     if (of.frames && taken.receive && legacy.status == IBV_WC_SUCCESS)

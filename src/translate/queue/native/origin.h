@@ -21,7 +21,7 @@ class Origins {
       known_ = state_ != nullptr ? state_->qps.find(number_) : nullptr;
       origin_ = {};
       if (known_ != nullptr)
-        origin_ = {known_->shown.load(std::memory_order_relaxed), known_->srq, known_->dct, false};
+        origin_ = {known_->shown.load(std::memory_order_relaxed), known_->srq, known_->dct};
     }
     if (own_ != nullptr && wc.status == IBV_WC_SUCCESS && translate::is_receive(wc.opcode))
         [[unlikely]]
@@ -34,7 +34,7 @@ class Origins {
   // that number receives into this CQ, and no frames.
   Origin of_receive() const {
     if (known_ != nullptr && !known_->raw && known_->recv_cq == own_->cq) return origin_;
-    return {own_->raw_qp.load(std::memory_order_relaxed), nullptr, nullptr, true};
+    return {own_->raw_qp.load(std::memory_order_relaxed), nullptr, nullptr};
   }
 
   ContextState *state_;
