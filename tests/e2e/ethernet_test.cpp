@@ -248,6 +248,24 @@ TEST_CASE("bad segmentation is refused before it begins [row:tso_post_send]") {
   errno = 0;
   CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
   CHECK(errno == EINVAL);
+  attr.max_tso_header = 0;
+  CHECK(Qp(ibv_exp_create_qp(rig.context.get(), &attr)) != nullptr);
+}
+
+TEST_CASE("frames fill receives that were posted in INIT") {
+  Rig rig;
+  RawSender sender;
+  RawQueue receiver(rig);
+  receiver.to(IBV_QPS_RESET);
+  receiver.to(IBV_QPS_INIT, IBV_EXP_QP_PORT);
+  receiver.post(2);
+  receiver.to(IBV_QPS_RTR);
+  const Rule rule = receiver.rule(RuleAttr().dst(frames::ours));
+  const auto frame = udp_frame();
+  for (int i = 0; i < 2; ++i) {
+    sender.send(frame);
+    receiver.expect(frame);
+  }
 }
 
 TEST_CASE("the check sequence is delivered on request [row:IBV_EXP_QP_CREATE_SCATTER_FCS]") {

@@ -334,6 +334,18 @@ TEST_CASE(
     wr.exp_send_flags |= GENERATE(0, IBV_EXP_SEND_INLINE);
     REQUIRE(ibv_exp_post_send(p.b.get(), &wr, &bad) == 0);
     CHECK(p.complete(3).exp_opcode == IBV_EXP_WC_LOCAL_INV);
+
+    wr = request(5, static_cast<ibv_exp_wr_opcode>(opcode), nullptr, 0);
+    wr.bind_mw.mw = mw.get();
+    wr.bind_mw.rkey = ibv_inc_rkey(rkey);
+    wr.bind_mw.bind_info = bind_middle(p.b.get(), mw.get(), mr.get()).bind_info;
+    REQUIRE(ibv_exp_post_send(p.b.get(), &wr, &bad) == 0);
+    p.complete(5);
+    auto later = write;
+    later.wr_id = 6;
+    later.wr.rdma.rkey = wr.bind_mw.rkey;
+    p.post(later);
+    p.complete(6);
   }
   SECTION("and given back by its user") {
     post_receive(p.b.get(), 7, p.in.piece(0, size));

@@ -477,6 +477,34 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a pattern of blocks without gaps [row:IBV_EXP_UMR_REPEAT]") {
+  Umr u;
+  const Mr key = u.key();
+  Fill dense;
+  dense.block(u.near.address(128), u.near.mr.get(), 32, 32);
+  dense.repetitions = 3;
+  u.fill(key.get(), dense);
+  u.write({0, 96, key->lkey}, u.far.address(), u.far.mr->rkey);
+  CHECK(std::equal(u.far.bytes.begin(), u.far.bytes.begin() + 96, u.near.bytes.begin() + 128));
+}
+
+TEST_CASE("a queue pair that fills keys takes requests of the base verb [row:ibv_exp_post_send]") {
+  Umr t;
+  ibv_sge piece = t.near.piece(512, 64);
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.wr_id = 11;
+  wr.sg_list = &piece;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = t.far.address(1024);
+  wr.wr.rdma.rkey = t.far.mr->rkey;
+  REQUIRE(ibv_post_send(t.a.get(), &wr, &bad) == 0);
+  t.complete(11);
+  CHECK(std::equal(t.near.bytes.begin() + 512, t.near.bytes.begin() + 576,
+                   t.far.bytes.begin() + 1024));
+}
+
 TEST_CASE("a key is filled again [row:umr_ext_op_modified_mr]", "[engine]") {
   Umr u;
   const Mr key = u.key();

@@ -1,8 +1,12 @@
 // DC targets that report requests with a wrong key: made by commands, armed, with their event.
 #include <fcntl.h>
 #include <skip.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 
 #include "dc_rig.h"
@@ -13,6 +17,14 @@ constexpr auto key_violation = static_cast<ibv_event_type>(IBV_EXP_EVENT_DCT_KEY
 
 const ibv_exp_dct *target_of(const ibv_async_event &event) {
   return reinterpret_cast<const ibv_exp_dct *>(event.element.qp);
+}
+
+// The state that the kernel reports of a thread.
+bool waits_or_ended(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = line.rfind(')');
+  return name_end == line.npos || line.at(name_end + 2) != 'R';
 }
 
 struct Armed : Dc {
@@ -136,10 +148,13 @@ TEST_CASE("a thread that waits already gets the event of a later target [row:ibv
   // Its target stays until the event is acknowledged.
   std::atomic<bool> acknowledged{false};
   bool early = true;
+  std::atomic<pid_t> id{0};
   std::thread destroying([&] {
+    id = gettid();
     dc.dct.reset();
     early = !acknowledged;
   });
+  while (id == 0 || !waits_or_ended(id)) std::this_thread::yield();
   acknowledged = true;
   ibv_ack_async_event(&event);
   destroying.join();

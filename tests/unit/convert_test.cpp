@@ -45,7 +45,8 @@ TEST_CASE("completions of sends have no receive members [row:IBV_EXP_WC_SEND]") 
   CHECK(wc.src_qp == 0);
   CHECK(wc.vendor_err == 0);
   CHECK(wc.exp_wc_flags == 0);
-  CHECK(to_legacy(dirty(IBV_WC_RDMA_READ), {}, false).byte_len == 0xeeeeeeee);
+  for (const auto opcode : {IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD})
+    CHECK(to_legacy(dirty(opcode), {}, false).byte_len == 0xeeeeeeee);
   CHECK(to_legacy(dirty(IBV_WC_SEND, IBV_WC_WITH_IMM), {}, false).exp_wc_flags ==
         IBV_EXP_WC_WITH_IMM);
 }

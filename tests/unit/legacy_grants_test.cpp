@@ -56,6 +56,8 @@ TEST_CASE("what did not fit was not granted") {
   CHECK(granted(IBV_QPT_RC, ~0u) == nothing);
   CHECK(granted(IBV_QPT_RC, 0, 31) == nothing);
   CHECK(granted(IBV_QPT_RC, 0, 1, 10, {.atomic_bytes = 256}) == nothing);
+  CHECK(granted(IBV_QPT_RC, 0, 1, 10, {.atomic_bytes = ~0u}) == nothing);
+  CHECK(granted(IBV_QPT_RC, 0, 1, 10, {.key_pieces = ~0u}) == nothing);
   CHECK(granted(IBV_QPT_UC, 4, ~0u) == nothing);
   // Without a send queue there is nothing to grant, nor where nothing is known.
   CHECK(granted(IBV_QPT_RC, 64, 1, 0) == nothing);
