@@ -55,8 +55,7 @@ constexpr std::uint64_t tag_flags(ibv_wc_status status, unsigned wc_flags) {
 // Whether the completion of a request has the length of an answer.
 constexpr bool brings_data(ibv_exp_wc_opcode opcode) {
   return opcode == IBV_EXP_WC_RDMA_READ || opcode == IBV_EXP_WC_COMP_SWAP ||
-         opcode == IBV_EXP_WC_FETCH_ADD || opcode == IBV_EXP_WC_MASKED_COMP_SWAP ||
-         opcode == IBV_EXP_WC_MASKED_FETCH_ADD;
+         opcode == IBV_EXP_WC_FETCH_ADD;
 }
 
 constexpr bool is_receive(ibv_wc_opcode opcode) {
