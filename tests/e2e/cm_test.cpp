@@ -138,6 +138,18 @@ TEST_CASE("what fails leaves an identifier as it was [row:rdma_create_qp_exp]") 
     attr.cap.max_send_sge = 1000;
     reason = EINVAL;
   }
+  SECTION("queues other than those of the identifier") {
+    Cq own(ibv_create_cq(id->verbs, 32, nullptr, nullptr, 0));
+    Cq other(ibv_create_cq(id->verbs, 32, nullptr, nullptr, 0));
+    const auto kept = GENERATE(&rdma_cm_id::send_cq, &rdma_cm_id::recv_cq);
+    attr.send_cq = attr.recv_cq = other.get();
+    id->*kept = own.get();
+    refused(id, &attr, EINVAL);
+    CHECK(id->qp == nullptr);
+    CHECK(id->*kept == own.get());
+    id->*kept = nullptr;
+    return;
+  }
   SECTION("protection domain of another context") {
     const Context other = open_first();
     const Pd foreign(ibv_alloc_pd(other.get()));

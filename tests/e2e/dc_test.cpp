@@ -228,6 +228,23 @@ TEST_CASE(
   CHECK(attr.pd == dc.pd.get());
 }
 
+TEST_CASE("payloads come inline where entries have 128 bytes [row:dc_create_dct_inline_size]") {
+  Dc dc;
+  const auto [bytes, granted] = GENERATE(std::pair("64", 0u), std::pair("128", 64u));
+  REQUIRE(ibv_exp_setenv(dc.context.get(), "MLX5_CQE_SIZE", bytes, 1) == 0);
+  const Cq cq(ibv_create_cq(dc.context.get(), 16, nullptr, nullptr, 0));
+  REQUIRE(cq);
+  auto attr = dc.dct_attr();
+  attr.cq = cq.get();
+  const Dct asked(ibv_exp_create_dct(dc.context.get(), &attr));
+  REQUIRE(asked);
+  CHECK(attr.inline_size == granted);
+  attr.inline_size = 0;
+  const Dct plain(ibv_exp_create_dct(dc.context.get(), &attr));
+  REQUIRE(plain);
+  CHECK(attr.inline_size == 0);
+}
+
 TEST_CASE("targets that cannot be had are refused [row:ibv_exp_create_dct]") {
   Dc dc;
   auto attr = dc.dct_attr();

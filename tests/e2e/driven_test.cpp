@@ -481,6 +481,52 @@ TEST_CASE("a resize keeps what has not been read") {
   }
 }
 
+TEST_CASE("a reset of a modern queue pair takes its completions out of the shared ring") {
+  Rig rig;
+  ibv_srq_init_attr init{nullptr, {8, 1, 0}};
+  Srq srq(ibv_create_srq(rig.pd.get(), &init));
+  REQUIRE(srq);
+  Buffer out(rig.pd.get(), 64), in(rig.pd.get(), 64);
+  Qp receivers[2] = {Qp(create_with_builders(rig, rig.cq.get(), srq.get())),
+                     Qp(create_with_builders(rig, rig.cq.get(), srq.get()))};
+  // One that the engine does not find among those.
+  Cq other = rig.create_cq();
+  Qp stranger(create_with_builders(rig, other.get()));
+  REQUIRE(stranger);
+  Cq sent = rig.create_cq();
+  Qp senders[2];
+  for (unsigned i = 0; i < 2; ++i) {
+    REQUIRE(receivers[i]);
+    auto attr = rig.qp_attr(IBV_QPT_RC);
+    attr.send_cq = attr.recv_cq = sent.get();
+    senders[i].reset(ibv_exp_create_qp(rig.context.get(), &attr));
+    REQUIRE(senders[i]);
+    rig.connect(senders[i].get(), receivers[i]->qp_num);
+    rig.connect(receivers[i].get(), senders[i]->qp_num);
+  }
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    auto piece = in.piece(0, 64);
+    ibv_recv_wr wr{10 + i, nullptr, &piece, 1}, *bad = nullptr;
+    REQUIRE(ibv_post_srq_recv(srq.get(), &wr, &bad) == 0);
+  }
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    auto piece = out.piece(0, 64);
+    auto wr = request(i, IBV_EXP_WR_SEND, &piece);
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(senders[i % 2].get(), &wr, &bad) == 0);
+    CHECK(base_completion(sent.get()).wr_id == i);
+    // libmlx5 counts none of them.
+    if (i < 2) CHECK(base_completion(rig.cq.get()).qp_num == receivers[i]->qp_num);
+  }
+  ibv_qp_attr reset{};
+  reset.qp_state = IBV_QPS_RESET;
+  REQUIRE(ibv_modify_qp(stranger.get(), &reset, IBV_QP_STATE) == 0);
+  REQUIRE(ibv_modify_qp(receivers[0].get(), &reset, IBV_QP_STATE) == 0);
+  for (int i = 0; i < 2; ++i) CHECK(base_completion(rig.cq.get()).qp_num == receivers[1]->qp_num);
+  ibv_wc wc{};
+  CHECK(ibv_poll_cq(rig.cq.get(), 1, &wc) == 0);
+}
+
 TEST_CASE("a resize is not confused by a count that is equal to the number of the queue") {
   Pair pair(IBV_QPT_RC);
   mlx5dv_cq facts{};
