@@ -462,6 +462,16 @@ TEST_CASE("the CQ family hands on data of completions") {
 // [row:IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED][row:IBV_EXP_INTF_STAT_INVAL_OBJ_STATE]
 // [row:IBV_EXP_INTF_STAT_INVAL_PARARM]
 // [row:IBV_EXP_INTF_STAT_VERSION_NOT_SUPPORTED]
+TEST_CASE("create flags of rdma-core leave a queue pair its family") {
+  FamilyRig rig;
+  auto attr = rig.qp_attr(IBV_QPT_RAW_PACKET);
+  attr.exp_create_flags = IBV_EXP_QP_CREATE_SCATTER_FCS;
+  const Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+  REQUIRE(qp);
+  rig.ready(qp.get());
+  CHECK(rig.burst(qp.get()) != nullptr);
+}
+
 TEST_CASE("what has no family is refused with its status") {
   FamilyRig t;
   ibv_exp_query_intf_params params{};
