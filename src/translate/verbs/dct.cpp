@@ -257,7 +257,7 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   if (object.release() != nullptr) state.targets_by_command.store(true, std::memory_order_relaxed);
   static_cast<void>(pd_use.release());
   static_cast<void>(qp.release());
-  if (attr->inline_size != 0) attr->inline_size = scattered;
+  attr->inline_size = scattered;
   return &target->handle;
 }
 
