@@ -10,6 +10,7 @@
 
 #include "base/keep_errno.h"
 #include "base/output_file.h"
+#include "base/uncancelled.h"
 
 namespace ibvexp {
 
@@ -65,6 +66,7 @@ void set_log(LogLevel level, const char *file) {
 
 void log(LogLevel level, const char *format, ...) {
   if (!log_enabled(level)) return;
+  const Uncancelled whole;
   static constexpr const char *names[] = {"error: ", "", "", ""};
   const KeepErrno keep;
   va_list arguments;
@@ -74,6 +76,7 @@ void log(LogLevel level, const char *format, ...) {
 }
 
 void log_raw(const char *message) {
+  const Uncancelled whole;
   const KeepErrno keep;
   char line[512];
   const int used = std::snprintf(line, sizeof(line) - 1, "%s%s", prefix.data(), message);

@@ -17,7 +17,7 @@ class Uncancelled {
   ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
 
  private:
-  int before_ = PTHREAD_CANCEL_ENABLE;
+  int before_;  // pthread_setcancelstate() sets it
 };
 
 }  // namespace ibvexp

@@ -9,6 +9,8 @@
 // With tracing on, `traced` stands around each of the two.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <type_traits>
 
@@ -54,7 +56,18 @@ constexpr bool is_good(int answer) {
   return id == EntryId::ibv_exp_post_send ? answer == 0 : answer >= 0;
 }
 
-struct Nothing {};  // in the place of an object that hot calls do without
+// Verbs that reach no cancellation point in rdma-core: they have no command, or one that every kernel
+// takes by ioctl(). The log sees to itself.
+constexpr EntryId uncancellable[] = {EntryId::ibv_exp_post_send, EntryId::ibv_exp_poll_cq,
+                                     EntryId::ibv_exp_alloc_dm,  EntryId::ibv_exp_free_dm,
+                                     EntryId::ibv_exp_memcpy_dm, EntryId::ibv_exp_prefetch_mr};
+
+struct Nothing {};
+
+// What a verb keeps in scope against cancellation.
+template <EntryId id>
+using Whole = std::conditional_t<std::ranges::find(uncancellable, id) != std::end(uncancellable),
+                                 Nothing, Uncancelled>;
 
 // Arguments as handlers take them: rdma-core's objects. What structures name is the
 // verb's own business.
@@ -195,8 +208,7 @@ struct SlotCall {
             return refuse(invalid(id, "context", 0, "must not be null").code, arguments...);
         }
       }
-      [[maybe_unused]] const std::conditional_t<detail::is_hot(id), detail::Nothing, Uncancelled>
-          whole;
+      [[maybe_unused]] const detail::Whole<id> whole;
       try {
         const auto result = detail::serve<id>(state, arguments...);
         if constexpr (!detail::is_hot(id)) detail::log_answer(row(id).name.data(), result.error());

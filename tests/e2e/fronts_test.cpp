@@ -669,6 +669,53 @@ TEST_CASE("threads are cancelled between verbs and not inside") {
   }
 }
 
+// Cancelled before: any cancellation point on the way would end the thread there.
+TEST_CASE("a cancelled thread gets through verbs without protection, and through the log") {
+  Rig rig;
+  const Qp qp = rig.create_qp(IBV_QPT_RC);
+  rig.connect(qp.get(), qp->qp_num);
+  struct Work {
+    ibv_context *context;
+    ibv_pd *pd;
+    ibv_qp *qp;
+    int done = 0;
+  } work{rig.context.get(), rig.pd.get(), qp.get()};
+  const auto body = [](void *argument) -> void * {
+    auto &at = *static_cast<Work *>(argument);
+    pthread_cancel(pthread_self());
+    ibv_exp_alloc_dm_attr memory{};
+    memory.length = 64;
+    ibv_exp_dm *const dm = ibv_exp_alloc_dm(at.context, &memory);
+    at.done += dm != nullptr;
+    std::uint64_t word = 1;
+    ibv_exp_memcpy_dm_attr copy{};
+    copy.memcpy_dir = IBV_EXP_DM_CPY_TO_DEVICE;
+    copy.host_addr = &word;
+    copy.length = sizeof(word);
+    at.done += ibv_exp_memcpy_dm(dm, &copy) == 0;
+    at.done += ibv_exp_free_dm(dm) == 0;
+    ibv_mr *const mr = ibv_reg_mr(at.pd, &word, sizeof(word), IBV_ACCESS_LOCAL_WRITE);
+    ibv_exp_prefetch_attr prefetch{};
+    prefetch.addr = &word;
+    prefetch.length = sizeof(word);
+    at.done += ibv_exp_prefetch_mr(mr, &prefetch) == 0;
+    ibv_dereg_mr(mr);
+    // Refused, with lines of the log.
+    at.done += ibv_exp_free_dm(dm) != 0;
+    ibv_exp_send_wr wr{}, *bad = nullptr;
+    wr.exp_opcode = IBV_EXP_WR_CQE_WAIT;
+    at.done += ibv_exp_post_send(at.qp, &wr, &bad) != 0;
+    pthread_testcancel();
+    return nullptr;
+  };
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, nullptr, body, &work) == 0);
+  void *result = nullptr;
+  REQUIRE(pthread_join(thread, &result) == 0);
+  CHECK(result == PTHREAD_CANCELED);
+  CHECK(work.done == 6);
+}
+
 TEST_CASE("the device is asked on the smallest stack that a thread has") {
   Rig rig;
   pthread_attr_t small;
