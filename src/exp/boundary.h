@@ -109,9 +109,9 @@ template <EntryId id, class... Args>
 [[gnu::always_inline]] inline auto serve(ContextState *state, Args... arguments) {
   if constexpr (requires { handler<id>(*state, arguments...); }) {
     static_assert(StartsWithContext<Args...>, "whose state?");
-    return handler<id>(*state, unwrapped<id>(arguments)...);
+    return handler<id>(*state, arguments...);
   } else {
-    return handler<id>(unwrapped<id>(arguments)...);
+    return handler<id>(arguments...);
   }
 }
 
@@ -208,16 +208,21 @@ struct SlotCall {
             return refuse(invalid(id, "context", 0, "must not be null").code, arguments...);
         }
       }
-      [[maybe_unused]] const detail::Whole<id> whole;
-      try {
-        const auto result = detail::serve<id>(state, arguments...);
-        if constexpr (!detail::is_hot(id)) detail::log_answer(row(id).name.data(), result.error());
-        if (result) [[likely]]
-          return detail::deliver<R>(result);
-        return detail::fail<id, R>(detail::reported<id, counted>(result.error()));
-      } catch (...) {
-        return refuse(detail::error_of_exception(), arguments...);
-      }
+      return run(state, detail::unwrapped<id>(arguments)...);
+    }
+  }
+
+  // With rdma-core's objects.
+  [[gnu::always_inline]] static inline R run(ContextState *state, Args... arguments) noexcept {
+    [[maybe_unused]] const detail::Whole<id> whole;
+    try {
+      const auto result = detail::serve<id>(state, arguments...);
+      if constexpr (!detail::is_hot(id)) detail::log_answer(row(id).name.data(), result.error());
+      if (result) [[likely]]
+        return detail::deliver<R>(result);
+      return detail::fail<id, R>(detail::reported<id, counted>(result.error()));
+    } catch (...) {
+      return refuse(detail::error_of_exception(), arguments...);
     }
   }
 
