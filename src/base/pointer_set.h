@@ -26,16 +26,23 @@ class PointerSet {
   // Of something aligned, which is not inside. Throws bad_alloc.
   void insert(const void *object);
 
-  // From here on it is not inside, and its place is kept. False: it is not inside; of two threads
+  // Where an address stands.
+  using Slot = std::atomic<std::uintptr_t>;
+
+  // From here on it is not inside, and its place is kept. Null: it is not inside; of two threads
   // that ask one gets it.
-  bool claim(const void *object) noexcept {
+  Slot *claim(const void *object) noexcept {
     Slot *const at = find_inside(object);
     std::uintptr_t now = word(object);
-    return at != nullptr && at->compare_exchange_strong(now, now | claimed);
+    return at != nullptr && at->compare_exchange_strong(now, now | claimed) ? at : nullptr;
   }
+  // The place of one that was claimed.
+  Slot &claimed_place(const void *object) noexcept { return *find(word(object) | claimed); }
   // What was claimed is inside again, or goes.
-  void put_back(const void *object) noexcept { find(word(object) | claimed)->store(word(object)); }
-  void remove(const void *object) noexcept { find(word(object) | claimed)->store(free); }
+  static void put_back(Slot &at) noexcept {
+    at.store(at.load(std::memory_order_relaxed) & ~claimed, std::memory_order_release);
+  }
+  static void remove(Slot &at) noexcept { at.store(free, std::memory_order_release); }
 
   // Calls f with each that is inside, and with those that are claimed if they are wanted.
   template <class F>
@@ -50,7 +57,6 @@ class PointerSet {
   }
 
  private:
-  using Slot = std::atomic<std::uintptr_t>;
   static constexpr std::uintptr_t untouched = 0, claimed = 1, free = claimed;
   static constexpr std::size_t reach = 8;  // places of an address in a table
   static constexpr unsigned first_log = 6;

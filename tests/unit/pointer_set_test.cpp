@@ -38,17 +38,19 @@ TEST_CASE("of a pointer set an object is claimed once, and put back or removed")
   PointerSet set;
   set.insert(&objects[0]);
   set.insert(&objects[1]);
-  REQUIRE(set.claim(&objects[0]));
+  PointerSet::Slot *const first = set.claim(&objects[0]);
+  REQUIRE(first != nullptr);
+  REQUIRE(&set.claimed_place(&objects[0]) == first);
   REQUIRE_FALSE(set.claim(&objects[0]));
   REQUIRE_FALSE(set.contains(&objects[0]));
   // The address beside it is not the object.
   REQUIRE_FALSE(set.claim(reinterpret_cast<char *>(&objects[0]) + 1));
   REQUIRE(all_of(set, false) == std::set<const void *>{&objects[1]});
   REQUIRE(all_of(set, true).size() == 2);
-  set.put_back(&objects[0]);
+  PointerSet::put_back(*first);
   REQUIRE(set.contains(&objects[0]));
-  REQUIRE(set.claim(&objects[0]));
-  set.remove(&objects[0]);
+  REQUIRE(set.claim(&objects[0]) == first);
+  PointerSet::remove(*first);
   REQUIRE_FALSE(set.claim(&objects[0]));
   REQUIRE(all_of(set, true) == std::set<const void *>{&objects[1]});
   set.insert(&objects[0]);
@@ -61,14 +63,16 @@ TEST_CASE("of a pointer set that some went out of the rest is found, and there i
   for (int round = 0; round < 3; ++round) {
     for (const auto &object : objects) set.insert(&object);
     for (std::size_t i = 0; i < objects.size(); i += 2) {
-      REQUIRE(set.claim(&objects[i]));
-      set.remove(&objects[i]);
+      PointerSet::Slot *const place = set.claim(&objects[i]);
+      REQUIRE(place != nullptr);
+      PointerSet::remove(*place);
     }
     for (std::size_t i = 0; i < objects.size(); ++i)
       REQUIRE(set.contains(&objects[i]) == (i % 2 == 1));
     for (std::size_t i = 1; i < objects.size(); i += 2) {
-      REQUIRE(set.claim(&objects[i]));
-      set.remove(&objects[i]);
+      PointerSet::Slot *const place = set.claim(&objects[i]);
+      REQUIRE(place != nullptr);
+      PointerSet::remove(*place);
     }
     REQUIRE(all_of(set, true).empty());
   }
@@ -86,9 +90,9 @@ TEST_CASE("of threads that claim the same objects of a pointer set each is one's
       for (std::size_t i = 0; i < count; ++i) {
         const long *const mine = &own[thread * count + i];
         set.insert(mine);
-        if (set.claim(&shared[i])) {
+        if (PointerSet::Slot *const place = set.claim(&shared[i])) {
           ++claimed;
-          set.remove(&shared[i]);
+          PointerSet::remove(*place);
         }
         if (!set.contains(mine)) ++lost;
       }

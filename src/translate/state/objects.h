@@ -71,18 +71,36 @@ class Handles {
     return objects_.contains(handle) ? as_object(handle) : nullptr;
   }
 
-  // An object that is to be destroyed is not found from here on: of two threads that destroy it
-  // one gets null. Afterwards it goes or, if it could not be destroyed, is found again.
-  T *claim(const void *handle) { return objects_.claim(handle) ? as_object(handle) : nullptr; }
-  void put_back(T *object) { objects_.put_back(object); }
-  void retire(T *object) {
-    objects_.remove(object);
-    retired_.keep(std::unique_ptr<T>(object));
+  // An object that is to be destroyed, or null.
+  class Claim {
+   public:
+    Claim(const void *handle, PointerSet::Slot *place)
+        : object_(as_object(handle)), place_(place) {}
+    explicit operator bool() const { return place_ != nullptr; }
+    T *get() const { return object_; }
+    T *operator->() const { return object_; }
+    T &operator*() const { return *object_; }
+
+   private:
+    friend Handles;
+    T *object_;
+    PointerSet::Slot *place_;
+  };
+
+  // It is not found from here on: of two threads that destroy an object one gets null. Afterwards
+  // it goes or, if it could not be destroyed, is found again.
+  Claim claim(const void *handle) { return {handle, objects_.claim(handle)}; }
+  void retire(Claim gone) {
+    PointerSet::remove(*gone.place_);
+    retired_.keep(std::unique_ptr<T>(gone.object_));
   }
+  // One that was claimed before.
+  void retire(T *object) { retire(Claim(object, &objects_.claimed_place(object))); }
   // What became of it.
-  Result<void> settle(T *object, int error) {
-    if (error == 0) retire(object);
-    else put_back(object);
+  Result<void> settle(Claim object, int error) {
+    if (error == 0) [[likely]]
+      retire(object);
+    else PointerSet::put_back(*object.place_);
     return outcome(error);
   }
 

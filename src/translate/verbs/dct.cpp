@@ -249,9 +249,9 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
   try {
     remember(state, *target);
   } catch (...) {
-    state.targets.claim(target);
+    const auto gone = state.targets.claim(target);
     target->endpoint.reset();
-    state.targets.retire(target);
+    state.targets.retire(gone);
     throw;
   }
   if (object.release() != nullptr) state.targets_by_command.store(true, std::memory_order_relaxed);
@@ -262,19 +262,19 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
 }
 
 Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
-  DcTarget *gone;
   QpState *entry = nullptr;
-  {
-    // Removed first: no event may name it any more, and its number may be given out again at once.
+  // Removed first: no event may name it any more, and its number may be given out again at once.
+  const auto gone = [&] {
     const MutexGuard guard(state.mutex);
-    gone = state.targets.claim(dct);
-    if (gone != nullptr) {
+    const auto claimed = state.targets.claim(dct);
+    if (claimed) {
       entry = state.qps.find(dct->dct_num);
       if (entry != nullptr && entry->dct != dct) entry = nullptr;
       if (entry != nullptr) state.qps.set(dct->dct_num, nullptr);
     }
-  }
-  if (gone == nullptr) return invalid(destroying, "dct", 0, "not created here, or destroyed");
+    return claimed;
+  }();
+  if (!gone) return invalid(destroying, "dct", 0, "not created here, or destroyed");
   const KeepErrno keep;
   DcTarget &target = *gone;
   const int error =

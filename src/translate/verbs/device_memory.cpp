@@ -65,8 +65,8 @@ Result<ibv_exp_dm *> alloc_dm(ContextState &state, ibv_context *context,
 }
 
 Result<void> free_dm(ContextState &state, ibv_exp_dm *dm) {
-  DeviceMemory *const gone = state.device_memory.claim(dm);
-  if (gone == nullptr) return invalid(freeing, "dm", 0, "not allocated here, or freed");
+  const auto gone = state.device_memory.claim(dm);
+  if (!gone) return invalid(freeing, "dm", 0, "not allocated here, or freed");
   const KeepErrno keep;
   return state.device_memory.settle(gone, ibv_free_dm(gone->dm));
 }

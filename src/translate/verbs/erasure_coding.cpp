@@ -174,8 +174,8 @@ Result<void> dealloc_ec_calc(ContextState &state, ibv_exp_ec_calc *calc) {
   if (!known) return known.failure();
   if (Calculation::reporting() == known.value() && !known.value()->polled)
     return invalid(freeing, "ec_calc", 0, "its own report cannot free it");
-  Calculation *const gone = state.calculations.claim(calc);
-  if (gone == nullptr) return invalid(freeing, "ec_calc", 0, "freed by another thread");
+  const auto gone = state.calculations.claim(calc);
+  if (!gone) return invalid(freeing, "ec_calc", 0, "freed by another thread");
   gone->finish();
   state.calculations.retire(gone);
   return {};

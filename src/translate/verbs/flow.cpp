@@ -89,8 +89,8 @@ Result<ibv_exp_flow *> create_flow(ContextState &state, ibv_qp *qp, ibv_exp_flow
 }
 
 Result<void> destroy_flow(ContextState &state, ibv_exp_flow *flow) {
-  FlowRule *const rule = state.flow_rules.claim(flow);
-  if (rule == nullptr) return invalid(destroying, "flow_id", 0, "no rule of this library");
+  const auto rule = state.flow_rules.claim(flow);
+  if (!rule) return invalid(destroying, "flow_id", 0, "no rule of this library");
   const KeepErrno keep;
   return state.flow_rules.settle(rule, ibv_destroy_flow(rule->real));
 }

@@ -150,8 +150,8 @@ Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
 }
 
 Result<void> dealloc_mkey_list_memory(ContextState &state, ibv_exp_mkey_list_container *memory) {
-  KeyListMemory *const gone = state.key_lists.claim(memory);
-  if (gone == nullptr) return invalid(freeing, "mem", 0, "not allocated here, or freed");
+  const auto gone = state.key_lists.claim(memory);
+  if (!gone) return invalid(freeing, "mem", 0, "not allocated here, or freed");
   const KeepErrno keep;
   const int error = real().ibv_dereg_mr(gone->mr);
   if (error == 0) std::free(gone->entries);

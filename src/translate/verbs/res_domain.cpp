@@ -82,16 +82,13 @@ Result<void> destroy_res_domain(ContextState &state, ibv_context *, ibv_exp_res_
   if (attr != nullptr && attr->comp_mask != 0)
     return invalid(destroying, "comp_mask", attr->comp_mask, "unknown bits");
 
-  ResDomain *gone;
-  {
-    const MutexGuard guard(state.mutex);
-    gone = state.res_domains.claim(domain);
-    if (gone == nullptr)
-      return invalid(destroying, "res_dom", 0, "of another context, or destroyed");
-    // As the legacy provider had it: programs destroy the domain first.
-    gone->destroyed = true;
-    if (gone->uses != 0) return {};
-  }
+  std::unique_lock lock(state.mutex);
+  const auto gone = state.res_domains.claim(domain);
+  if (!gone) return invalid(destroying, "res_dom", 0, "of another context, or destroyed");
+  // As the legacy provider had it: programs destroy the domain first.
+  gone->destroyed = true;
+  if (gone->uses != 0) return {};
+  lock.unlock();
   const KeepErrno keep;
   const int error = gone->td != nullptr ? ibv_dealloc_td(gone->td) : 0;
   gone->destroyed = error == 0;

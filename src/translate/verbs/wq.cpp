@@ -159,9 +159,9 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
     bool listed = false;
     ~Entered() {
       if (wq == nullptr) return;
-      if (listed && state.work_queues.claim(wq) != nullptr) {
+      if (const auto gone = state.work_queues.claim(listed ? wq : nullptr)) {
         leave(state, *wq);
-        state.work_queues.retire(wq);
+        state.work_queues.retire(gone);
       }
       domain.take(wq);
     }
@@ -207,17 +207,17 @@ Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *att
 }
 
 Result<void> destroy_wq(ContextState &state, ibv_exp_wq *wq) {
-  WorkQueue *const gone = state.work_queues.claim(wq);
-  if (gone == nullptr) return invalid(destroying, "wq", 0, "no work queue of this library");
+  const auto gone = state.work_queues.claim(wq);
+  if (!gone) return invalid(destroying, "wq", 0, "no work queue of this library");
   DomainUse domain(state);
-  domain.take(gone);
+  domain.take(gone.get());
   const KeepErrno keep;
   const int error = ibv_destroy_wq(gone->real);
   if (error == 0) {
     queue::remove(gone->front);
     leave(state, *gone);
   } else if (domain) {
-    domain.keep(gone);
+    domain.keep(gone.get());
   }
   return state.work_queues.settle(gone, error);
 }
@@ -267,9 +267,8 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
 }
 
 Result<void> destroy_rwq_ind_table(ContextState &state, ibv_exp_rwq_ind_table *table) {
-  IndirectionTable *const gone = state.rwq_tables.claim(table);
-  if (gone == nullptr)
-    return invalid(destroying_table, "rwq_ind_table", 0, "no table of this library");
+  const auto gone = state.rwq_tables.claim(table);
+  if (!gone) return invalid(destroying_table, "rwq_ind_table", 0, "no table of this library");
   const KeepErrno keep;
   return state.rwq_tables.settle(gone, ibv_destroy_rwq_ind_table(gone->real));
 }

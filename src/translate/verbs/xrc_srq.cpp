@@ -142,8 +142,8 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
 namespace {
 
 [[gnu::noinline]] int destroy_legacy(ContextState &state, ibv_srq *srq) {
-  LegacySrq *const gone = state.legacy_srqs.claim(srq);
-  if (gone == nullptr) {
+  const auto gone = state.legacy_srqs.claim(srq);
+  if (!gone) {
     log(LogLevel::warn, "ibv_destroy_srq: srq: destroyed before");
     return EINVAL;
   }
