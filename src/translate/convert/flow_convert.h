@@ -67,9 +67,10 @@ inline auto flow_spec_header(const char *at) {
   return header;
 }
 
-// (modern <- exp) Appends the specification there, whose type and size were found good.
-inline void append_flow_spec(const char *at, const decltype(ibv_exp_flow_spec::hdr) &header,
-                             std::vector<char> &to) {
+// (modern <- exp) Writes the specification there, whose type and size were found good. Returns the
+// end of what was written.
+inline char *write_flow_spec(const char *at, const decltype(ibv_exp_flow_spec::hdr) &header,
+                             char *to) {
   const std::uint32_t inner = header.type & IBV_EXP_FLOW_SPEC_INNER;
   const FlowSpecShape shape = shape_of_flow_spec(header.type & ~inner);
   ibv_flow_spec spec;  // as much of it as there is of its type
@@ -86,28 +87,28 @@ inline void append_flow_spec(const char *at, const decltype(ibv_exp_flow_spec::h
     spec.hdr.size = static_cast<std::uint16_t>(shape.legacy_size);
   }
   spec.hdr.type = static_cast<ibv_flow_spec_type>(shape.modern_type | inner);
-  const auto *bytes = reinterpret_cast<const char *>(&spec);
-  to.insert(to.end(), bytes, bytes + spec.hdr.size);
+  std::memcpy(to, &spec, spec.hdr.size);
+  return to + spec.hdr.size;
 }
 
 // (modern <- exp) A rule whose specifications were found good, as one piece.
 inline std::vector<char> to_modern_flow(const ibv_exp_flow_attr &from) {
-  std::vector<char> to;
-  to.reserve(sizeof(ibv_flow_attr) + from.num_of_specs * sizeof(ibv_flow_spec));
-  to.resize(sizeof(ibv_flow_attr));
-  const auto *at = reinterpret_cast<const char *>(&from + 1);
-  for (int i = 0; i < from.num_of_specs; ++i) {
-    const auto header = flow_spec_header(at);
-    append_flow_spec(at, header, to);
-    at += header.size;
-  }
   ibv_flow_attr attr{};
   attr.type = static_cast<ibv_flow_attr_type>(from.type);
-  attr.size = static_cast<std::uint16_t>(to.size());
   attr.priority = from.priority;
   attr.num_of_specs = from.num_of_specs;
   attr.port = from.port;
+  std::vector<char> to(sizeof(attr) + from.num_of_specs * sizeof(ibv_flow_spec));
+  char *end = to.data() + sizeof(attr);
+  const auto *at = reinterpret_cast<const char *>(&from + 1);
+  for (int i = 0; i < from.num_of_specs; ++i) {
+    const auto header = flow_spec_header(at);
+    end = write_flow_spec(at, header, end);
+    at += header.size;
+  }
+  attr.size = static_cast<std::uint16_t>(end - to.data());
   std::memcpy(to.data(), &attr, sizeof(attr));
+  to.resize(attr.size);
   return to;
 }
 

@@ -1,6 +1,7 @@
 #include "translate/verbs/wq.h"
 
 #include <cerrno>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -239,8 +240,12 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
     return invalid(creating_table, "log_ind_tbl_size", attr->log_ind_tbl_size,
                    "more entries than the device has");
 
-  std::vector<ibv_wq *> entries(std::size_t{1} << attr->log_ind_tbl_size);
-  for (std::size_t i = 0; i < entries.size(); ++i) {
+  const std::size_t size = std::size_t{1} << attr->log_ind_tbl_size;
+  ibv_wq *few[16];
+  std::vector<ibv_wq *> many;
+  if (size > std::size(few)) many.resize(size);
+  ibv_wq **const entries = many.empty() ? few : many.data();
+  for (std::size_t i = 0; i < size; ++i) {
     const WorkQueue *wq = find_wq(state, queue::behind_any<ibv_exp_wq>(attr->ind_tbl[i]));
     if (wq == nullptr)
       return invalid(creating_table, "ind_tbl: entry", i, "no work queue of this context");
@@ -251,7 +256,7 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
   const KeepErrno keep;
   ibv_rwq_ind_table_init_attr modern{};
   modern.log_ind_tbl_size = attr->log_ind_tbl_size;
-  modern.ind_tbl = entries.data();
+  modern.ind_tbl = entries;
   Owned<ibv_rwq_ind_table, ibv_destroy_rwq_ind_table> table(
       ibv_create_rwq_ind_table(context, &modern));
   if (!table) return keep.reason();
