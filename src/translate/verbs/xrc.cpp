@@ -26,21 +26,18 @@ namespace {
 
 ibv_xrcd *modern(ibv_xrc_domain *domain) { return reinterpret_cast<ibv_xrcd *>(domain); }
 
-// The receive queue pairs of a domain that this process is registered with, by number; once for
-// each time.
+// A receive queue pair that this process is registered with.
 struct Receiver {
+  const ibv_xrc_domain *domain;
   ibv_qp *qp;
   bool opened;  // not created by this process
 };
-struct Domain {
-  ibv_context *context;
-  std::unordered_multimap<std::uint32_t, Receiver> receivers;
-};
 
-// All domains that are open in the process: what was closed is freed memory.
+// All domains that are open in the process, and their contexts: what was closed is freed memory.
 struct Domains {
   Mutex mutex;
-  std::unordered_map<const ibv_xrc_domain *, Domain> open;
+  std::unordered_map<const ibv_xrc_domain *, ibv_context *> open;
+  std::unordered_multimap<std::uint32_t, Receiver> receivers;  // by number; once for each time
 };
 Domains &domains() {
   // Never destroyed: domains may be closed from destructors at exit.
@@ -53,10 +50,27 @@ Error no_domain(EntryId entry, const ibv_xrc_domain *domain) {
                  domain == nullptr ? "must not be null" : "not opened here, or closed");
 }
 
-// Null: not open. The caller holds the mutex.
-Domain *find(Domains &all, const ibv_xrc_domain *domain) {
+// The caller of these holds the mutex.
+
+// The context; null: not open.
+ibv_context *find(const Domains &all, const ibv_xrc_domain *domain) {
   const auto found = all.open.find(domain);
-  return found != all.open.end() ? &found->second : nullptr;
+  return found != all.open.end() ? found->second : nullptr;
+}
+
+auto find(Domains &all, const ibv_xrc_domain *domain, std::uint32_t number) {
+  const auto end = all.receivers.end();
+  for (auto at = all.receivers.find(number); at != end && at->first == number; ++at)
+    if (at->second.domain == domain) return at;
+  return end;
+}
+
+// Those of a domain that is gone.
+void forget_receivers(Domains &all, const ibv_xrc_domain *domain) {
+  if (all.receivers.empty()) [[likely]]
+    return;
+  std::erase_if(all.receivers,
+                [domain](const auto &known) { return known.second.domain == domain; });
 }
 
 // ibv_destroy_qp() of a queue pair from ibv_open_qp() makes libmlx5 free a
@@ -80,7 +94,7 @@ int destroy(Receiver receiver) {
 // somebody else is to have it.
 class Handle {
  public:
-  Handle(ibv_qp *qp, bool opened) : receiver_{qp, opened} {}
+  Handle(const ibv_xrc_domain *domain, ibv_qp *qp, bool opened) : receiver_{domain, qp, opened} {}
   Handle(const Handle &) = delete;
   Handle &operator=(const Handle &) = delete;
   ~Handle() {
@@ -93,12 +107,11 @@ class Handle {
   ibv_qp *get() const { return receiver_.qp; }
 
   // Registers it with this process. Throws bad_alloc.
-  Result<void> keep(EntryId entry, ibv_xrc_domain *domain) {
+  Result<void> keep(EntryId entry) {
     Domains &all = domains();
     const MutexGuard guard(all.mutex);
-    Domain *const known = find(all, domain);
-    if (known == nullptr) return no_domain(entry, domain);
-    known->receivers.emplace(receiver_.qp->qp_num, receiver_);
+    if (find(all, receiver_.domain) == nullptr) return no_domain(entry, receiver_.domain);
+    all.receivers.emplace(receiver_.qp->qp_num, receiver_);
     receiver_.qp = nullptr;
     return {};
   }
@@ -124,13 +137,12 @@ Result<void> with(EntryId entry, ibv_xrc_domain *domain, std::uint32_t number, W
   {
     Domains &all = domains();
     const MutexGuard guard(all.mutex);
-    const Domain *const known = find(all, domain);
-    if (known == nullptr) return no_domain(entry, domain);
-    const auto found = known->receivers.find(number);
-    if (found != known->receivers.end()) registered = found->second.qp;
+    if (find(all, domain) == nullptr) return no_domain(entry, domain);
+    const auto found = find(all, domain, number);
+    if (found != all.receivers.end()) registered = found->second.qp;
   }
   KeepErrno keep;
-  const Handle borrowed(registered == nullptr ? open(domain, number) : nullptr, true);
+  const Handle borrowed(domain, registered == nullptr ? open(domain, number) : nullptr, true);
   if (registered == nullptr && !borrowed) {
     const Error reason = keep.reason();
     if (reason.code == EINVAL)
@@ -145,14 +157,17 @@ Result<void> with(EntryId entry, ibv_xrc_domain *domain, std::uint32_t number, W
 ibv_context *context_of_domain(const ibv_xrc_domain *domain) noexcept {
   Domains &all = domains();
   const MutexGuard guard(all.mutex);
-  const Domain *const known = find(all, domain);
-  return known != nullptr ? known->context : nullptr;
+  return find(all, domain);
 }
 
 void forget_domains(const ibv_context *context) noexcept {
   Domains &all = domains();
   const MutexGuard guard(all.mutex);
-  std::erase_if(all.open, [context](const auto &known) { return known.second.context == context; });
+  std::erase_if(all.open, [&](const auto &known) {
+    if (known.second != context) return false;
+    forget_receivers(all, known.first);
+    return true;
+  });
 }
 
 Result<ibv_xrc_domain *> open_xrc_domain(ibv_context *context, int fd, int oflag) {
@@ -171,27 +186,30 @@ Result<ibv_xrc_domain *> open_xrc_domain(ibv_context *context, int fd, int oflag
   // One of that address may have been closed without our seeing it.
   Domains &all = domains();
   const MutexGuard guard(all.mutex);
-  all.open.insert_or_assign(domain, Domain{context, {}});
+  all.open.insert_or_assign(domain, context);
+  forget_receivers(all, domain);
   static_cast<void>(made.release());
   return domain;
 }
 
 Result<void> close_xrc_domain(ibv_xrc_domain *domain) {
   constexpr EntryId closing = EntryId::ibv_close_xrc_domain;
+  Domains &all = domains();
   decltype(Domains::open)::node_type gone;
+  bool has_receivers;
   {
     // Out first: of two threads that close it one finds nothing.
-    Domains &all = domains();
     const MutexGuard guard(all.mutex);
     gone = all.open.extract(domain);
+    has_receivers = !all.receivers.empty();
   }
   if (!gone) return no_domain(closing, domain);
   KeepErrno keep;
   const auto closed = outcome(ibv_close_xrcd(modern(domain)));
-  if (closed) return closed;
-  Domains &all = domains();
+  if (closed && !has_receivers) return closed;
   const MutexGuard guard(all.mutex);
-  all.open.insert(std::move(gone));
+  if (!closed) all.open.insert(std::move(gone));
+  else if (find(all, domain) == nullptr) forget_receivers(all, domain);  // not opened again
   return closed;
 }
 
@@ -212,10 +230,10 @@ Result<void> create_xrc_rcv_qp(ibv_qp_init_attr *attr, std::uint32_t *number) {
   wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
   wanted.xrcd = modern(domain);
   KeepErrno keep;
-  Handle made(queue::create_native(domain->context, wanted), false);
+  Handle made(domain, queue::create_native(domain->context, wanted), false);
   if (!made) return keep.reason();
   const std::uint32_t known_by = made.get()->qp_num;
-  if (const auto kept = made.keep(creating, domain); !kept) return kept;
+  if (const auto kept = made.keep(creating); !kept) return kept;
   *number = known_by;
   return {};
 }
@@ -249,26 +267,25 @@ Result<void> reg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
   constexpr EntryId registering = EntryId::ibv_reg_xrc_rcv_qp;
   if (context_of_domain(domain) == nullptr) return no_domain(registering, domain);
   KeepErrno keep;
-  Handle opened(open(domain, number), true);
+  Handle opened(domain, open(domain, number), true);
   if (!opened) {
     const Error reason = keep.reason();
     if (reason.code == EINVAL)
       return invalid(registering, "xrc_qp_num", number, "no such queue pair in the domain");
     return reason;
   }
-  return opened.keep(registering, domain);
+  return opened.keep(registering);
 }
 
 Result<void> unreg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
   constexpr EntryId leaving = EntryId::ibv_unreg_xrc_rcv_qp;
-  decltype(Domain::receivers)::node_type gone;
+  decltype(Domains::receivers)::node_type gone;
   {
     Domains &all = domains();
     const MutexGuard guard(all.mutex);
-    Domain *const known = find(all, domain);
-    if (known == nullptr) return no_domain(leaving, domain);
-    if (const auto found = known->receivers.find(number); found != known->receivers.end())
-      gone = known->receivers.extract(found);
+    if (const auto found = find(all, domain, number); found != all.receivers.end())
+      gone = all.receivers.extract(found);
+    else if (find(all, domain) == nullptr) return no_domain(leaving, domain);
   }
   if (!gone) return invalid(leaving, "xrc_qp_num", number, "not registered by this process");
   KeepErrno keep;
@@ -276,7 +293,7 @@ Result<void> unreg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
   if (error == 0) return {};
   Domains &all = domains();
   const MutexGuard guard(all.mutex);
-  if (Domain *const known = find(all, domain)) known->receivers.insert(std::move(gone));
+  if (find(all, domain) != nullptr) all.receivers.insert(std::move(gone));
   return Error{error};
 }
 
@@ -285,9 +302,8 @@ void show_xrc_receiver(ibv_async_event &event) noexcept {
   const auto number = [&]() -> std::optional<std::uint32_t> {
     Domains &all = domains();
     const MutexGuard guard(all.mutex);
-    for (const auto &[domain, known] : all.open)
-      for (const auto &[known_by, receiver] : known.receivers)
-        if (receiver.qp == qp) return known_by;
+    for (const auto &[known_by, receiver] : all.receivers)
+      if (receiver.qp == qp) return known_by;
     return {};
   }();
   if (!number) return;
