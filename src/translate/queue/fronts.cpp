@@ -110,21 +110,27 @@ ibv_cq *create_native(ContextState &state, int cqe, void *cq_context, ibv_comp_c
   return cq.release();
 }
 
-int destroy_with_state(ContextState *state, ibv_cq *cq) noexcept {
-  CqState *const known = find_cq(state, cq);
-  if (known == nullptr) [[likely]]
-    return real().ibv_destroy_cq(cq);
+namespace {
+
+[[gnu::noinline]] int destroy_known(ContextState &state, CqState &known, ibv_cq *cq) {
   const std::uint32_t handle = cq->handle;
   {
     // Out of the table first: the handle may be given out again at once.
-    const MutexGuard guard(state->mutex);
-    state->cqs.set(handle, nullptr);
+    const MutexGuard guard(state.mutex);
+    state.cqs.set(handle, nullptr);
   }
   const int result = real().ibv_destroy_cq(cq);
-  const MutexGuard guard(state->mutex);
-  if (result == 0) state->cq_pool.give_back(*known);
-  else state->cqs.set(handle, known);
+  const MutexGuard guard(state.mutex);
+  if (result == 0) state.cq_pool.give_back(known);
+  else state.cqs.set(handle, &known);
   return result;
+}
+
+}  // namespace
+
+int destroy_with_state(ContextState *state, ibv_cq *cq) {
+  CqState *const known = find_cq(state, cq);
+  return known == nullptr ? real().ibv_destroy_cq(cq) : destroy_known(*state, *known, cq);
 }
 
 ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &made) {

@@ -39,7 +39,7 @@ ibv_cq *create_native(ContextState &state, int cqe, void *cq_context, ibv_comp_c
                       int comp_vector, const CqExtras &extras);
 
 // ibv_destroy_cq(), of that too. state may be null.
-int destroy_with_state(ContextState *state, ibv_cq *cq) noexcept;
+int destroy_with_state(ContextState *state, ibv_cq *cq);
 
 // Each returns what the program is to hold. The object behind must be destroyed by
 // the caller on failure. Throw bad_alloc.
