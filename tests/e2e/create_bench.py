@@ -36,16 +36,17 @@ TARGETS = {("create", "cq"): 1.5, ("create", "srq"): 1.5, ("create", "qp"): 1.5,
            ("modify", "init"): 1.15, ("modify", "rtr"): 1.15, ("modify", "rts"): 1.15,
            ("modify", "reset"): 1.15, ("query", "device"): 2.0}
 LIMITS = {**TARGETS, ("create", "cq"): 1.64, ("create", "srq"): 1.55, ("create", "qp"): 1.96,
-          ("create", "mr"): 1.38, ("destroy", "cq"): 1.5, ("destroy", "srq"): 1.38,
-          ("destroy", "qp"): 1.42, ("modify", "init"): 1.37, ("modify", "rtr"): 1.39,
+          ("create", "mr"): 1.38, ("destroy", "cq"): 1.44, ("destroy", "srq"): 1.38,
+          ("destroy", "qp"): 1.42, ("modify", "init"): 1.36, ("modify", "rtr"): 1.39,
           ("modify", "rts"): 1.43, ("modify", "reset"): 1.58}
 # The same for other verbs.
-CALL_LIMITS = {"get-async": 1.18, "ack-async": 1.15, "create-table": 1.95, "close-xrcd": 2.2,
-               "open-xrcqp": 1.92, "destroy-xrcqp": 1.53, "destroy-xrcsrq": 1.95, "copy-dm": 2.25,
-               "free-dm": 1.95, "create-flow": 1.94, "destroy-flow": 1.81, "destroy-table": 1.83,
-               "destroy-wq": 1.98, "query-port": 1.53, "prefetch-mr": 1.94, "moderate-cq": 1.73,
-               "query-qp": 1.19, "query-srq": 1.16, "limit-srq": 1.15, "attach-group": 1.15,
-               "detach-group": 1.15, "resize-cq": 1.15}
+CALL_LIMITS = {"get-async": 1.18, "ack-async": 1.15, "create-table": 1.86, "close-xrcd": 2.03,
+               "open-xrcd": 1.78, "open-xrcqp": 1.9, "destroy-xrcqp": 1.51,
+               "destroy-xrcsrq": 1.91, "copy-dm": 2.12, "free-dm": 1.76, "create-flow": 1.84,
+               "destroy-flow": 1.73, "destroy-table": 1.74, "destroy-wq": 1.93,
+               "query-port": 1.53, "prefetch-mr": 1.84, "moderate-cq": 1.71, "query-qp": 1.19,
+               "query-srq": 1.16, "limit-srq": 1.15, "attach-group": 1.15, "detach-group": 1.15,
+               "resize-cq": 1.15}
 WITH_USER_INDEX = ("qp", "dci", "dct", "wq")
 KINDS = ("cq", "srq", "qp", "mr", "ah", "dci", "dct", "wq", "key", "domain", "burst", "poll")
 STATES = ("init", "rtr", "rts", "reset")
