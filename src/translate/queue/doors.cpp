@@ -76,15 +76,20 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
   return -1;
 }
 
+// Where the engine does not read all completions.
+[[gnu::noinline]] int poll_libmlx5(CqFront &front, int num_entries, ibv_wc *wc) {
+  if (engine::relaxed(front.own.tags)) [[unlikely]]
+    return refuse_tags(front);
+  ibv_cq *const back = ring_of_libmlx5_alone(front);
+  if (back == nullptr) return poll_both(front, num_entries, wc);
+  return front.own.inner->poll_cq(back, num_entries, wc);
+}
+
 int poll_cq(ibv_cq *cq, int num_entries, ibv_wc *wc) {
   if (CqFront *front = front_of(cq)) [[likely]] {
     if (engine::CompletionQueue *queue = front->own.alone) [[likely]]
       return engine::poll(*queue, num_entries, wc);
-    if (engine::relaxed(front->own.tags)) [[unlikely]]
-      return refuse_tags(*front);
-    ibv_cq *const back = ring_of_libmlx5_alone(*front);
-    if (back == nullptr) return poll_both(*front, num_entries, wc);
-    return front->own.inner->poll_cq(back, num_entries, wc);
+    return poll_libmlx5(*front, num_entries, wc);
   }
   return native(cq->context).data.poll_cq(cq, num_entries, wc);
 }
