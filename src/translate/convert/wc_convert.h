@@ -65,14 +65,13 @@ constexpr bool is_receive(ibv_wc_opcode opcode) {
 // (exp <- modern) What a receive reports. Service level and source LID are there, but the
 // legacy provider never said so by flags.
 constexpr std::uint64_t receive_flags(unsigned wc_flags, bool to_3x_or_4_0) {
-  std::uint64_t to = 0;
+  constexpr unsigned common = IBV_WC_GRH | IBV_WC_WITH_IMM | IBV_WC_WITH_INV;
+  static_assert(common == (IBV_EXP_WC_GRH | IBV_EXP_WC_WITH_IMM | IBV_EXP_WC_WITH_INV));
+  std::uint64_t to = wc_flags & common;
   // One flag for network and transport checksum of IPv4 packets.
   if ((wc_flags & IBV_WC_IP_CSUM_OK) != 0)
     to |= IBV_EXP_WC_RX_IP_CSUM_OK | IBV_EXP_WC_RX_TCP_UDP_CSUM_OK | IBV_EXP_WC_RX_IPV4_PACKET;
-  if ((wc_flags & IBV_WC_GRH) != 0) to |= IBV_EXP_WC_GRH;
-  if ((wc_flags & IBV_WC_WITH_IMM) != 0) to |= IBV_EXP_WC_WITH_IMM;
-  if ((wc_flags & IBV_WC_WITH_INV) != 0)
-    to |= IBV_EXP_WC_WITH_INV | (to_3x_or_4_0 ? with_inv_3x : 0);
+  if (to_3x_or_4_0 && (wc_flags & IBV_WC_WITH_INV) != 0) to |= with_inv_3x;
   return to;
 }
 

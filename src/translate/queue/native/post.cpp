@@ -30,11 +30,11 @@ class Batch {
   // Requests handed over since the last flush.
   bool full() const { return count_ == piece; }
 
-  void add(ibv_exp_send_wr &wr, ibv_wr_opcode opcode) {
+  void add(ibv_exp_send_wr &wr, ibv_wr_opcode opcode, ibv_qp_type type) {
     if (count_ == 0) first_ = &wr;
-    translate::to_modern(wr, opcode, qp_->qp_type, modern_[count_]);
-    modern_[count_].next = &modern_[count_ + 1];
-    ++count_;
+    ibv_send_wr &to = modern_[count_++];
+    translate::to_modern(wr, opcode, type, to);
+    to.next = &to + 1;
   }
 
   // 0, or an errno value and the culprit.
@@ -109,18 +109,19 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opc
 Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr,
                         const QpState *known, std::uint64_t refused, NativePost provider) {
   Batch batch(qp, provider);
+  const ibv_qp_type type = qp->qp_type;
   ibv_exp_send_wr *bad = nullptr;
   int error = 0;
 
   for (; wr != nullptr; wr = wr->next) {
-    Opcode opcode = translate::to_modern_opcode(wr->exp_opcode, qp->qp_type);
+    Opcode opcode = translate::to_modern_opcode(wr->exp_opcode, type);
     int fault = 0;
     if (opcode.handling == Handling::other) [[unlikely]]
       fault = refuse_other(wr->exp_opcode);
     else if (opcode.handling == Handling::illegal) [[unlikely]] fault = EINVAL;
     else if ((wr->exp_send_flags & refused) != 0) [[unlikely]]
       fault = translate::refuse_send_flags(wr->exp_send_flags, refused);
-    else fault = judge(*wr, known, qp->qp_type, opcode);
+    else fault = judge(*wr, known, type, opcode);
 
     // What came before is posted in any case.
     if (fault != 0 || opcode.handling == Handling::alone || batch.full()) {
@@ -132,7 +133,7 @@ Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_w
       bad = wr;
       break;
     }
-    batch.add(*wr, opcode.modern);
+    batch.add(*wr, opcode.modern, type);
     if (opcode.handling == Handling::alone) {
       error = batch.flush(bad);
       if (error != 0) break;
