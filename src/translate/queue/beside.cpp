@@ -212,9 +212,9 @@ int arm_first(CqFront &front, bool solicited_only) noexcept {
 
 int moderate_all(ContextState &state, CqFront &front, ibv_modify_cq_attr &attr) noexcept {
   const auto modify = state.behind->modify_cq;
-  if (const int error = modify(front.own.back, &attr); error != 0) return error;
-  if (front.own.beside != nullptr && front.own.beside->cq != nullptr)
+  if (front.own.beside != nullptr && front.own.beside->cq != nullptr) [[unlikely]]
     if (const int error = modify(front.own.beside->cq, &attr); error != 0) return error;
+  if (const int error = modify(front.own.back, &attr); error != 0) return error;
   front.own.moderated = true;
   front.own.moderation = attr;
   return 0;
