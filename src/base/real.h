@@ -63,6 +63,9 @@ inline const Real &real() {
   return known != nullptr ? *known : find_all_real();
 }
 
+// The same where there is a front: its device was opened through real().
+inline const Real &real_behind_front() { return *known_real.load(std::memory_order_relaxed); }
+
 // Whether ibv_dm shows its handle, which it does since release 35 for the sake of those
 // who import it.
 inline bool shows_memory_handle() { return real().ibv_import_dm != nullptr; }

@@ -28,6 +28,7 @@
 #include "translate/verbs/device.h"
 #include "translate/verbs/mr.h"
 #include "translate/verbs/qp.h"
+#include "translate/verbs/stride_queue.h"
 #include "translate/verbs/xrc_srq.h"
 
 namespace ibvexp {
@@ -217,8 +218,10 @@ IBVEXP_INTERPOSED int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask,
   if (front == nullptr)
     return real().ibv_query_qp(qp, attr, known_bits(find_state(qp->context), attr_mask), init);
   if (front->own.back == nullptr) return queue::gone("ibv_query_qp");
-  const int error =
-      translate::query_qp(*front, attr, known_bits(ibvexp::attached(qp->context), attr_mask), init);
+  const int mask = known_bits(ibvexp::attached(qp->context), attr_mask);
+  const int error = front->own.connection != nullptr
+                        ? translate::query(*front->own.connection, *attr, *init)
+                        : real_behind_front().ibv_query_qp(front->own.back, attr, mask, init);
   if (error != 0) return error;
   queue::refresh(*front);
   init->qp_context = qp->qp_context;

@@ -44,7 +44,7 @@ CALL_LIMITS = {"get-async": 1.18, "ack-async": 1.15, "create-table": 1.86, "clos
                "open-xrcd": 1.78, "open-xrcqp": 1.9, "destroy-xrcqp": 1.51,
                "destroy-xrcsrq": 1.91, "copy-dm": 2.12, "free-dm": 1.76, "create-flow": 1.84,
                "destroy-flow": 1.73, "destroy-table": 1.74, "destroy-wq": 1.93,
-               "query-port": 1.53, "prefetch-mr": 1.84, "moderate-cq": 1.71, "query-qp": 1.19,
+               "query-port": 1.53, "prefetch-mr": 1.84, "moderate-cq": 1.71, "query-qp": 1.15,
                "query-srq": 1.16, "limit-srq": 1.15, "attach-group": 1.15, "detach-group": 1.15,
                "resize-cq": 1.15}
 WITH_USER_INDEX = ("qp", "dci", "dct", "wq")

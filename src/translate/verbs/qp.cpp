@@ -451,12 +451,6 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   return made;
 }
 
-int query_qp(queue::QpFront &front, ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init) {
-  if (front.own.connection != nullptr) [[unlikely]]
-    return query(*front.own.connection, *attr, *init);
-  return real().ibv_query_qp(front.own.back, attr, mask, init);
-}
-
 namespace {
 
 // Of which verbs keep more than its front has.
@@ -649,7 +643,7 @@ int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   if (is_initiator(front->own.known, front->own.back) || lacks_port(*attr, mask) ||
       is_connection(front)) [[unlikely]]
     return modify_copied({front, front->own.known}, front->own.back, attr, mask);
-  const int error = real().ibv_modify_qp(front->own.back, attr, mask);
+  const int error = real_behind_front().ibv_modify_qp(front->own.back, attr, mask);
   if (error == 0 && (mask & IBV_QP_STATE) != 0)
     follow({front, front->own.known}, front->own.back, attr->qp_state);
   return error;

@@ -20,9 +20,6 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
 // ibv_modify_qp() of what a program holds.
 int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask);
 
-// What ibv_query_qp() returns, of the object behind.
-int query_qp(queue::QpFront &front, ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init);
-
 // (legacy <- modern) What ibv_query_qp() says of sizes: what was granted, not what
 // rdma-core's queue has. known: what verbs keep about it, or null.
 inline void show_grants(const QpNotes *known, ibv_qp_attr &attr, ibv_qp_init_attr &init) {
