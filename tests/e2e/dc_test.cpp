@@ -232,7 +232,8 @@ TEST_CASE("payloads come inline where entries have 128 bytes [row:dc_create_dct_
   Dc dc;
   const auto [bytes, granted] = GENERATE(std::pair("64", 0u), std::pair("128", 64u));
   REQUIRE(ibv_exp_setenv(dc.context.get(), "MLX5_CQE_SIZE", bytes, 1) == 0);
-  const Cq cq(ibv_create_cq(dc.context.get(), 16, nullptr, nullptr, 0));
+  ibv_exp_cq_init_attr plain_cq{};
+  const Cq cq(ibv_exp_create_cq(dc.context.get(), 16, nullptr, nullptr, 0, &plain_cq));
   REQUIRE(cq);
   auto attr = dc.dct_attr();
   attr.cq = cq.get();
