@@ -125,11 +125,11 @@ bool take_receive_wqe(Qp &qp, Srq *srq, u64 bytes, ReceiveWqe &out) {
   return true;
 }
 
-namespace {
-
 Cq *completion_queue(const Qp &qp, const Srq *srq) {
   return srq != nullptr && srq->cq != nullptr ? srq->cq : qp.recv_cq;
 }
+
+namespace {
 
 void address_fields(const Qp &qp, const Srq *srq, u16 counter, Cqe &cqe) {
   cqe.uidx(srq != nullptr && srq->type != SrqType::basic ? srq->uidx : qp.uidx);

@@ -68,11 +68,13 @@ void acknowledge(Request &q, u32 psn) {
   queue(q, std::move(a));
 }
 
-// Before the completion can be seen: a program may end with it, and takes along what is not sent.
-// In front of further requests one acknowledge does for all of them.
-void acknowledge_message(Request &q) {
+// Before the completion, of `cq` or none, can be seen: a program may end with it, and takes along
+// what is not sent. In front of further requests one acknowledge does for all of them, and
+// compressed completions are held back until those of the step have left.
+void acknowledge_message(Request &q, const Cq *cq) {
   acknowledge(q, psn_add(q.r.expected_psn, 0xffffff));
-  if (process().fabric->is_last()) (void)qp_run_responder(q.qp);
+  const bool is_held_back = cq != nullptr && cq->compression != CqeCompression::off;
+  if (!is_held_back && process().fabric->is_last()) (void)qp_run_responder(q.qp);
 }
 
 // In the middle of a message.
@@ -213,7 +215,7 @@ void send_into_strides(Request &q, Srq &srq) {
     done += bytes;
     if (last) {
       ++r.message_number;
-      acknowledge_message(q);
+      acknowledge_message(q, completion_queue(q.qp, &srq));
     }
     complete_receive(q.qp, &srq, wqe, completion_of_send(h.flags), h,
                      bytes | (first ? first_packet_bit : 0) | (last ? last_packet_bit : 0));
@@ -257,7 +259,7 @@ void do_send(Request &q) {
   if (!q.last()) return acknowledge_part(q);
   r.in_message = false;
   wqe.taken = false;
-  acknowledge_message(q);
+  acknowledge_message(q, completion_queue(q.qp, srq));
   const CqeOpcode op = completion_of_send(q.h.flags);
   if (wqe.tag != TagOutcome::none) complete_tagged(q.qp, *srq, wqe, op, q.h, r.received);
   else
@@ -325,7 +327,7 @@ void do_write(Request &q) {
     }
     r.wqe.taken = false;
   }
-  acknowledge_message(q);
+  acknowledge_message(q, with_imm ? completion_queue(q.qp, srq) : nullptr);
   if (with_imm) complete_receive(q.qp, srq, r.wqe, CqeOpcode::resp_rdma_write_imm, q.h, r.received);
 }
 

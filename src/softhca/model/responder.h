@@ -108,6 +108,8 @@ bool take_receive_wqe(Qp &, Srq *, u64 bytes, ReceiveWqe &out);
 bool take_strides(Qp &, Srq &, u32 bytes, ReceiveWqe &out);
 // The whole message has arrived: what lies under keys with signatures goes to memory.
 Syndrome settle_signed(const Qp &, const Srq *, const ReceiveWqe &, u64 bytes);
+// Where a receive completes.
+Cq *completion_queue(const Qp &, const Srq *);
 // Completes a taken receive WQE.
 void complete_receive(Qp &, Srq *, const ReceiveWqe &, CqeOpcode, const PacketHeader &, u32 bytes,
                       const u8 *inline_data = nullptr, u32 inline_bytes = 0);
