@@ -378,11 +378,12 @@ TEST_CASE(
   // Also where it is not registered: opened for the query, and nothing of it stays.
   REQUIRE(x.query(same.get(), number, attr) == 0);
   const std::size_t allocated = mallinfo2().uordblks;
-  for (int i = 0; i < 100; ++i) REQUIRE(x.query(same.get(), number, attr) == 0);
+  int failed = 0;  // reporters of tests keep each check
+  for (int i = 0; i < 100; ++i) failed += x.query(same.get(), number, attr) != 0 ? 1 : 0;
+  [[maybe_unused]] const std::size_t stays = mallinfo2().uordblks - allocated;
+  CHECK(failed == 0);
 #ifndef IBVEXP_EXTERN_CALLS  // a context that was opened past the library has no engine
-  if (std::getenv("IBVEXP_ENGINE") == nullptr) CHECK(mallinfo2().uordblks < allocated + 100 * 100);
-#else
-  static_cast<void>(allocated);
+  if (std::getenv("IBVEXP_ENGINE") == nullptr) CHECK(stays < 100 * 100);
 #endif
   CHECK(x.query(alien.get(), number, attr) == EINVAL);
   CHECK(errno == EINVAL);
