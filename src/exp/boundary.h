@@ -56,8 +56,8 @@ constexpr bool is_good(int answer) {
   return id == EntryId::ibv_exp_post_send ? answer == 0 : answer >= 0;
 }
 
-// Verbs that reach no cancellation point in rdma-core: they have no command, or one that every kernel
-// takes by ioctl(). The log sees to itself.
+// Verbs that reach no cancellation point in rdma-core: they have no command, or one that every
+// kernel takes by ioctl(). Lines of the log are written with cancellation off in any case.
 constexpr EntryId uncancellable[] = {EntryId::ibv_exp_post_send, EntryId::ibv_exp_poll_cq,
                                      EntryId::ibv_exp_alloc_dm,  EntryId::ibv_exp_free_dm,
                                      EntryId::ibv_exp_memcpy_dm, EntryId::ibv_exp_prefetch_mr};

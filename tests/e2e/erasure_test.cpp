@@ -341,8 +341,6 @@ TEST_CASE(
     auto &self = *static_cast<Frees *>(comp);
 #ifndef IBVEXP_EXTERN_CALLS  // the base verb is rdma-core's alone
     if (ibv_close_device(self.calc->pd->context) != 0) self.close_error = errno;
-#else
-    self.close_error = EBUSY;
 #endif
     errno = 0;
     free_calc(self.calc);
@@ -351,7 +349,9 @@ TEST_CASE(
   };
   REQUIRE(ibv_exp_ec_encode_async(calc.get(), &code.mem, &frees) == 0);
   frees.answer.wait(0);
+#ifndef IBVEXP_EXTERN_CALLS
   CHECK(frees.close_error == EBUSY);
+#endif
   CHECK(frees.answer == EINVAL);
   CHECK(ibv_exp_ec_encode_sync(calc.get(), &code.mem) == 0);
 }

@@ -29,7 +29,7 @@ namespace softhca {
 namespace {
 
 constexpr size_t bitmap_words = max_slots / 64;
-constexpr u64 retry_missing_ns = 1'000'000;        // how long "nobody there" is believed
+constexpr u64 retry_missing_ns = 1'000'000;        // before a missing peer is looked for again
 constexpr u64 retry_failed_ns = 100'000'000;       // after running out of memory or descriptors
 constexpr u64 check_alive_ns = 50'000'000;         // while sending
 constexpr u64 answer_max_wait_ns = 1'000'000'000;  // for a way back to a sender that lives

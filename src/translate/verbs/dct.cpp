@@ -144,7 +144,7 @@ Result<mlx5dv_devx_obj *> make_by_command(ContextState &state, DcTarget &target,
 
 // A parent domain: while it exists, ibv_dealloc_pd() of the domain answers EBUSY. The kernel
 // does not count a target made by a command as a user, and the firmware's refusal would be EINVAL.
-ibv_pd *use(ibv_pd *pd) {
+ibv_pd *keep_in_use(ibv_pd *pd) {
   ibv_parent_domain_init_attr attr{};
   attr.pd = pd;
   return ibv_alloc_parent_domain(pd->context, &attr);
@@ -225,7 +225,7 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
     if (!by_command) return by_command.failure();
     object.reset(by_command.value());
     if (object) {
-      pd_use.reset(use(attr->pd));
+      pd_use.reset(keep_in_use(attr->pd));
       if (!pd_use) return keep.reason();
     }
   }

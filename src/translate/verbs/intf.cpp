@@ -105,7 +105,7 @@ Refusal query_qp(ContextState &state, const ibv_exp_query_intf_params &params, b
   if (qp->state < IBV_QPS_INIT || qp->state > IBV_QPS_RTS)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ_STATE, "obj: state", qp->state,
                   "must be INIT, RTR or RTS");
-  // With this status: as the legacy provider had it.
+  // The status is the legacy provider's.
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_RAW_PACKET)
     return refuse(IBV_EXP_INTF_STAT_INVAL_PARARM, "obj: qp_type", qp->qp_type,
                   "the family is for RC, UC and RAW_PACKET");

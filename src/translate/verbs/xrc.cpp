@@ -75,8 +75,8 @@ void forget_receivers(Domains &all, const ibv_xrc_domain *domain) {
 
 // ibv_destroy_qp() of a queue pair from ibv_open_qp() makes libmlx5 free a
 // doorbell record that it never had, and destroys its table of them (to v56 at
-// least). So libibverbs's half is called, and the allocation freed, which begins with the resource in
-// front of the object. Not where libmlx5 finds queue pairs by number: its table has this one.
+// least). So libibverbs's half is called, and the allocation freed, which begins with the resource
+// in front of the object. Not where libmlx5 finds queue pairs by number: its table has this one.
 int destroy(Receiver receiver) {
   if (!receiver.opened || !mlx5dv_is_supported(receiver.qp->context->device))
     return positive(real().ibv_destroy_qp(receiver.qp));
