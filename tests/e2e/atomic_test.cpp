@@ -5,6 +5,7 @@
 
 #include "dc_rig.h"
 #include "pair.h"
+#include "xrc_rig.h"
 
 namespace {
 
@@ -166,6 +167,63 @@ TEST_CASE(
   CHECK(dc.take().status == IBV_WC_RETRY_EXC_ERR);
   std::memcpy(&answered, dc.in.bytes.data() + target, 8);
   CHECK(answered == value);
+}
+
+TEST_CASE("masked atomics reach a receiver over XRC [row:extatomic_post_send]") {
+  Xrc x;
+  const auto init = [&] {
+    ibv_exp_qp_init_attr attr =
+        x.qp_attr(static_cast<ibv_qp_type>(GENERATE(int{IBV_QPT_XRC}, int{IBV_QPT_XRC_SEND})));
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG;
+    attr.max_atomic_arg = 8;
+    return attr;
+  };
+  auto attr = init();
+  const Qp sender(ibv_exp_create_qp(x.context.get(), &attr));
+  REQUIRE(sender);
+  x.join(x.target.get(), sender->qp_num, false);
+  x.join(sender.get(), x.target->qp_num, true);
+  std::uint32_t receiver = 0;
+  REQUIRE(ibv_get_srq_num(x.srq.get(), &receiver) == 0);
+
+  const std::size_t target = 64 - x.in.address() % 32;
+  std::uint64_t value = 0x1111222233334444, answered;
+  std::memcpy(x.in.bytes.data() + target, &value, 8);
+  auto answer = x.out.piece(0, 8);
+  const auto masked = [&](ibv_exp_wr_opcode opcode) {
+    auto wr = request(5, opcode, &answer);
+    wr.exp_send_flags |= IBV_EXP_SEND_EXT_ATOMIC_INLINE;
+    wr.ext_op.masked_atomics.log_arg_sz = 3;
+    wr.ext_op.masked_atomics.remote_addr = x.in.address(target);
+    wr.ext_op.masked_atomics.rkey = x.in.mr->rkey;
+    wr.xrc_remote_srq_num = receiver;
+    return wr;
+  };
+  const auto run = [&](ibv_exp_send_wr &wr) {
+    ibv_exp_send_wr *bad = nullptr;
+    REQUIRE(ibv_exp_post_send(sender.get(), &wr, &bad) == 0);
+    const auto wc = x.completions(1)[0];
+    std::memcpy(&value, x.in.bytes.data() + target, 8);
+    std::memcpy(&answered, x.out.bytes.data(), 8);
+    return wc;
+  };
+  auto swap = masked(IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP);
+  swap.ext_op.masked_atomics.wr_data.inline_data.op.cmp_swap =
+      swap_of(0x4444, 0xffff, 0xaaaabbbbccccdddd, 0xffffffff00000000);
+  auto wc = run(swap);
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.exp_opcode == IBV_EXP_WC_MASKED_COMP_SWAP);
+  CHECK(wc.byte_len == 8);
+  CHECK(answered == 0x1111222233334444);
+  CHECK(value == 0xaaaabbbb33334444);
+
+  auto add = masked(IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD);
+  add.ext_op.masked_atomics.wr_data.inline_data.op.fetch_add = {0x00000001ffffffff, 1ull << 31};
+  wc = run(add);
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.exp_opcode == IBV_EXP_WC_MASKED_FETCH_ADD);
+  CHECK(answered == 0xaaaabbbb33334444);
+  CHECK(value == 0xaaaabbbc33334443);
 }
 
 TEST_CASE(

@@ -13,7 +13,7 @@ void join(ibv_context *context, std::uint32_t peer, bool sender, Modify modify) 
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
-  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   REQUIRE(modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
   attr = {};
   attr.qp_state = IBV_QPS_RTR;
@@ -41,7 +41,9 @@ void join(ibv_context *context, std::uint32_t peer, bool sender, Modify modify) 
                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
 }
 
-using Xrcd = Owned<ibv_xrcd, ibv_close_xrcd>;
+// rdma-core's is a static function, which no type of a header can name.
+inline int close_domain(ibv_xrcd *domain) { return ibv_close_xrcd(domain); }
+using Xrcd = Owned<ibv_xrcd, close_domain>;
 using Srq = Owned<ibv_srq, ibv_destroy_srq>;
 
 struct Xrc : Rig {

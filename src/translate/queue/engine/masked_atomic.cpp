@@ -9,6 +9,7 @@
 #include <span>
 
 #include "translate/queue/engine/entry_writer.h"
+#include "translate/queue/engine/post_send.h"
 #include "translate/queue/engine/special.h"
 
 namespace ibvexp::engine {
@@ -55,36 +56,47 @@ void for_each_place(const ibv_exp_send_wr &wr, std::uint32_t bytes, Put put) {
   }
 }
 
+// Where the request goes whose queue pair does not know it.
+std::uint32_t destination_segments(Transport transport) {
+  return transport == Transport::dc ? segments_of(sizeof(mlx5_wqe_av))
+                                    : transport == Transport::xrc;
+}
+void put_destination(Transport transport, const ibv_exp_send_wr &wr, EntryWriter &entry) {
+  if (transport == Transport::dc) {
+    std::uint8_t address[sizeof(mlx5_wqe_av)];
+    write_address(address, wr.dc.ah, be(wr.dc.dct_access_key), wr.dc.dct_number);
+    entry.copy(address, sizeof(address));
+  } else if (transport == Transport::xrc) {
+    const std::uint32_t receiver = be(wr.qp_type.xrc.remote_srqn);
+    entry.copy(&receiver, sizeof(receiver));
+  }
+}
+
 }  // namespace
 
 int put_masked_atomic(SendQueue &queue, const ibv_exp_send_wr &wr) {
   const auto &atomic = wr.ext_op.masked_atomics;
   const bool swaps = wr.exp_opcode == IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP;
-  const bool initiator = queue.transport == Transport::dc;
-  if (queue.transport != Transport::rc && !initiator) return EINVAL;
+  const Transport transport = queue.transport;
+  if (!is_ordinary(transport, IBV_WR_ATOMIC_FETCH_AND_ADD)) return EINVAL;
   // Operands exist in the request only.
   if ((wr.exp_send_flags & IBV_EXP_SEND_EXT_ATOMIC_INLINE) == 0) return EINVAL;
   if (atomic.log_arg_sz < log_least || atomic.log_arg_sz > log_most) return EINVAL;
   if (wr.num_sge < 0) return EINVAL;
   if (static_cast<std::uint32_t>(wr.num_sge) > queue.max_pieces) return ENOMEM;
   if (wr.num_sge != 0 && wr.sg_list == nullptr) return EINVAL;
-  if (initiator && wr.dc.ah == nullptr) return EINVAL;
+  if (transport == Transport::dc && wr.dc.ah == nullptr) return EINVAL;
   const std::uint32_t size = 1u << atomic.log_arg_sz;
   const Operands operands = operands_of(wr, swaps);
   const std::span held(operands.held.data(), operands.count);
   // Operands behind addresses are there to be read.
   if (atomic.log_arg_sz > log_immediate && std::ranges::count(held, 0u) != 0) return EINVAL;
 
-  std::uint32_t segments = 2 + segments_of(size * held.size());
-  if (initiator) segments += segments_of(sizeof(mlx5_wqe_av));
+  std::uint32_t segments = 2 + destination_segments(transport) + segments_of(size * held.size());
   for_each_place(wr, size, [&](const ibv_sge &, std::uint32_t) { ++segments; });
   EntryWriter entry(queue);
   if (!entry.fits(segments)) return ENOMEM;
-  if (initiator) {
-    std::uint8_t address[sizeof(mlx5_wqe_av)];
-    write_address(address, wr.dc.ah, be(wr.dc.dct_access_key), wr.dc.dct_number);
-    entry.copy(address, sizeof(address));
-  }
+  put_destination(transport, wr, entry);
   write_remote(entry.segment(), atomic.remote_addr, atomic.rkey);
   put_operands(held, size, entry);
   for_each_place(wr, size, [&](const ibv_sge &piece, std::uint32_t length) {
