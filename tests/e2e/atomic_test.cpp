@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "dc_rig.h"
+#include "log_of.h"
 #include "pair.h"
 #include "xrc_rig.h"
 
@@ -336,18 +337,33 @@ TEST_CASE("bad masked atomics post nothing [row:IBV_EXP_SEND_EXT_ATOMIC_INLINE]"
   auto good = a.fetch_add(3, {1, 0});
   auto bad_wr = a.fetch_add(3, {1, 0});
   good.next = &bad_wr;
+  const char *field = "";
   SECTION("operands not in the request") {
+    field = "exp_send_flags 0x2:";
     bad_wr.exp_send_flags &= ~std::uint64_t{IBV_EXP_SEND_EXT_ATOMIC_INLINE};
   }
-  SECTION("too small") { bad_wr.ext_op.masked_atomics.log_arg_sz = 1; }
-  SECTION("too large") { bad_wr.ext_op.masked_atomics.log_arg_sz = 6; }
+  SECTION("too small") {
+    field = "log_arg_sz 0x1:";
+    bad_wr.ext_op.masked_atomics.log_arg_sz = 1;
+  }
+  SECTION("too large") {
+    field = "log_arg_sz 0x6:";
+    bad_wr.ext_op.masked_atomics.log_arg_sz = 6;
+  }
   SECTION("wide without operands") {
+    field = "ext_op.masked_atomics.wr_data 0x0:";
     bad_wr.ext_op.masked_atomics.log_arg_sz = 4;
     bad_wr.ext_op.masked_atomics.wr_data.inline_data.op.fetch_add = {0, 0};
   }
-  SECTION("negative pieces") { bad_wr.num_sge = -1; }
+  SECTION("negative pieces") {
+    field = "num_sge 0xffffffff:";
+    bad_wr.num_sge = -1;
+  }
+  SECTION("no list of pieces") { bad_wr.sg_list = nullptr; }
   ibv_exp_send_wr *bad = nullptr;
-  CHECK(a.Pair::post(good, bad) == EINVAL);
+  const std::string said = log_of([&] { CHECK(a.Pair::post(good, bad) == EINVAL); });
+  CAPTURE(said);
+  CHECK(said.find(field) != std::string::npos);
   CHECK(bad == &bad_wr);
   a.complete(5);
   CHECK(a.stored() == 8);

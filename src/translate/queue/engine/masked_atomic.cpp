@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <span>
 
+#include "trace/diagnose.h"
 #include "translate/queue/engine/entry_writer.h"
 #include "translate/queue/engine/post_send.h"
 #include "translate/queue/engine/special.h"
@@ -72,26 +73,41 @@ void put_destination(Transport transport, const ibv_exp_send_wr &wr, EntryWriter
   }
 }
 
+int refused(const char *field, std::uint64_t value, const char *why) {
+  return invalid(EntryId::ibv_exp_post_send, field, value, why).code;
+}
+
+// 0, or why such a request cannot be posted to the queue.
+int check(const SendQueue &queue, const ibv_exp_send_wr &wr, std::span<const std::uint64_t> held) {
+  if (!is_ordinary(queue.transport, IBV_WR_ATOMIC_FETCH_AND_ADD))
+    return refused("exp_opcode", static_cast<std::uint32_t>(wr.exp_opcode),
+                   "for RC, XRC and DC only");
+  if ((wr.exp_send_flags & IBV_EXP_SEND_EXT_ATOMIC_INLINE) == 0)
+    return refused("exp_send_flags", wr.exp_send_flags,
+                   "operands are taken with IBV_EXP_SEND_EXT_ATOMIC_INLINE only");
+  const std::uint32_t log_size = wr.ext_op.masked_atomics.log_arg_sz;
+  if (log_size < log_least || log_size > log_most)
+    return refused("ext_op.masked_atomics.log_arg_sz", log_size, "must be 2 to 5");
+  if (wr.num_sge < 0) return refused("num_sge", static_cast<std::uint32_t>(wr.num_sge), "negative");
+  if (static_cast<std::uint32_t>(wr.num_sge) > queue.max_pieces) return ENOMEM;
+  if (queue.transport == Transport::dc && wr.dc.ah == nullptr)
+    return refused("dc.ah", 0, "must not be null");
+  if (log_size > log_immediate && std::ranges::count(held, 0u) != 0)
+    return refused("ext_op.masked_atomics.wr_data", 0,
+                   "operands of more than 8 bytes are addresses, none of them null");
+  return 0;
+}
+
 }  // namespace
 
 int put_masked_atomic(SendQueue &queue, const ibv_exp_send_wr &wr) {
   const auto &atomic = wr.ext_op.masked_atomics;
   const bool swaps = wr.exp_opcode == IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP;
-  const Transport transport = queue.transport;
-  if (!is_ordinary(transport, IBV_WR_ATOMIC_FETCH_AND_ADD)) return EINVAL;
-  // Operands exist in the request only.
-  if ((wr.exp_send_flags & IBV_EXP_SEND_EXT_ATOMIC_INLINE) == 0) return EINVAL;
-  if (atomic.log_arg_sz < log_least || atomic.log_arg_sz > log_most) return EINVAL;
-  if (wr.num_sge < 0) return EINVAL;
-  if (static_cast<std::uint32_t>(wr.num_sge) > queue.max_pieces) return ENOMEM;
-  if (wr.num_sge != 0 && wr.sg_list == nullptr) return EINVAL;
-  if (transport == Transport::dc && wr.dc.ah == nullptr) return EINVAL;
-  const std::uint32_t size = 1u << atomic.log_arg_sz;
   const Operands operands = operands_of(wr, swaps);
   const std::span held(operands.held.data(), operands.count);
-  // Operands behind addresses are there to be read.
-  if (atomic.log_arg_sz > log_immediate && std::ranges::count(held, 0u) != 0) return EINVAL;
-
+  if (const int error = check(queue, wr, held); error != 0) return error;
+  const Transport transport = queue.transport;
+  const std::uint32_t size = 1u << atomic.log_arg_sz;
   std::uint32_t segments = 2 + destination_segments(transport) + segments_of(size * held.size());
   for_each_place(wr, size, [&](const ibv_sge &, std::uint32_t) { ++segments; });
   EntryWriter entry(queue);
