@@ -169,7 +169,9 @@ IBVEXP_INTERPOSED int ibv_close_device(ibv_context *context) {
   const ContextState *const state = find_state(context);
   if (const Calculation *const of = Calculation::reporting();
       of != nullptr && state != nullptr && state->calculations.find(of) != nullptr) {
-    log(LogLevel::error, "ibv_close_device: from the report of a calculation of this context");
+    log(LogLevel::error,
+        "ibv_close_device: refused (EBUSY): called from the done function of an erasure coding "
+        "calculation of this context");
     errno = EBUSY;
     return -1;
   }
@@ -357,7 +359,8 @@ IBVEXP_INTERPOSED int ibv_modify_srq(ibv_srq *srq, ibv_srq_attr *attr, int attr_
   if (back == nullptr) return queue::gone("ibv_modify_srq");
   const queue::SrqFront *const front = queue::front_of(srq);
   if (front != nullptr && front->own.strides != nullptr) [[unlikely]] {
-    log(LogLevel::warn, "ibv_modify_srq: a queue of strides has neither limit nor another size");
+    log(LogLevel::warn,
+        "ibv_modify_srq: an SRQ of strides has no limit event and cannot be resized");
     return ENOTSUP;
   }
   return real().ibv_modify_srq(back, attr, attr_mask);
@@ -455,6 +458,6 @@ int ibvexp_1_0_ibv_cmd_modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int attr_mask, v
           find_real("ibv_cmd_modify_qp", nullptr));
   if (modify != nullptr)
     return modify(queue::behind(qp), attr, attr_mask, &command, sizeof(command));
-  log(LogLevel::error, "ibv_cmd_modify_qp: this libibverbs has none");
+  log(LogLevel::error, "ibv_modify_qp: this libibverbs does not export ibv_cmd_modify_qp");
   return ENOSYS;
 }

@@ -109,7 +109,7 @@ void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
   }
   const auto it = p.qps.find(h.dst_qpn);
   if (it == p.qps.end()) {
-    SOFTHCA_LOG(trace, "record for QP %#x, which does not exist", h.dst_qpn);
+    SOFTHCA_LOG(trace, "packet for QP %#x, which does not exist", h.dst_qpn);
     return;
   }
   Qp &qp = *it->second;

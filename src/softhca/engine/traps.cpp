@@ -133,7 +133,7 @@ class Thread {
     control(UFFDIO_UNREGISTER, &range);
   }
   static void refuse(const char *what) {
-    SOFTHCA_LOG(debug, "traps: %s: %s", what, strerror(errno));
+    SOFTHCA_LOG(debug, "userfaultfd: %s: %s", what, strerror(errno));
     traps().state.store(State::refused);
   }
 
@@ -165,7 +165,8 @@ class Thread {
     Traps &t = traps();
     for (const Mapping &m : t.fresh) {
       if (watch(m.address, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR) != 0) {
-        SOFTHCA_LOG(debug, "traps: %p: %s", static_cast<void *>(m.address), strerror(errno));
+        SOFTHCA_LOG(debug, "userfaultfd: page %p: %s", static_cast<void *>(m.address),
+                    strerror(errno));
         continue;
       }
       std::erase_if(t.mappings, [&](const Mapping &x) { return x.address == m.address; });

@@ -153,7 +153,7 @@ Status Hca::flow_group_create(Command &c) {
       get_field(c.in.data(), group_type_bits, 4) != 0)
     return Status::bad_param;
   if (!match_is_known(mask)) {
-    SOFTHCA_LOG(info, "CREATE_FLOW_GROUP: the mask has fields that are not known");
+    SOFTHCA_LOG(info, "CREATE_FLOW_GROUP: the mask has unsupported fields");
     return Status::bad_param;
   }
   const u32 number = fresh(Kind::flow_group);
@@ -211,7 +211,7 @@ Status read_destinations(const Hca &hca, const Command &c, const TableResource &
       e.need(next);
       e.entry.tables.push_back(&next->table);
     } else {
-      SOFTHCA_LOG(info, "SET_FLOW_TABLE_ENTRY: no destinations of type %u", word >> 24);
+      SOFTHCA_LOG(info, "SET_FLOW_TABLE_ENTRY: unsupported destination type %u", word >> 24);
       return Status::bad_param;
     }
   }
@@ -222,7 +222,7 @@ Status read_entry(const Hca &hca, const Command &c, GroupResource &group, EntryR
   const u8 *flow = c.in.data() + flow_at;
   const u32 action = get_field(flow, action_bits, 16);
   if ((action & ~(action_allow | action_drop | action_forward)) != 0) {
-    SOFTHCA_LOG(info, "SET_FLOW_TABLE_ENTRY: action %#x", action);
+    SOFTHCA_LOG(info, "SET_FLOW_TABLE_ENTRY: unsupported action %#x", action);
     return Status::bad_param;
   }
   e.need(&group);

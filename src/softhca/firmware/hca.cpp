@@ -206,7 +206,7 @@ void Hca::reset() {
 void Hca::execute(Command &c) {
   const Handler *h = handler_of(c.opcode());
   if (h == nullptr) {
-    SOFTHCA_LOG(info, "no firmware command %#x", c.opcode());
+    SOFTHCA_LOG(info, "unknown firmware command %#x", c.opcode());
     return answer(c, Status::bad_op);
   }
   SOFTHCA_LOG(debug, "%s, op_mod %#x, uid %u", h->name, c.op_mod(), c.uid());

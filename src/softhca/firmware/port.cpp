@@ -146,7 +146,7 @@ Status Hca::access_register(Command &c) {
       if (read) std::copy_n("softhca-pci", 11, data.begin());
       break;
     case time_outs: data.fill(0); break;  // the driver's own
-    default: SOFTHCA_LOG(info, "no register %#x", which); return Status::bad_param;
+    default: SOFTHCA_LOG(info, "unknown register %#x", which); return Status::bad_param;
   }
   fill(c, data_at, data);
   return Status::ok;

@@ -41,10 +41,11 @@ void degrade(MemoryAccess denied, MemoryAccess next, const char *why) {
   MemoryAccess expected = denied;
   if (!g_access.compare_exchange_strong(expected, next)) return;
   if (next == MemoryAccess::plain)
-    SOFTHCA_LOG(error,
-                "memory: no pipe (%s): application memory is copied directly from now on; "
-                "unmapping memory in use will crash",
-                why);
+    SOFTHCA_LOG(
+        error,
+        "memory: cannot create a pipe (%s): application memory is copied directly from now on; "
+        "unmapping memory in use will crash",
+        why);
   else SOFTHCA_LOG(info, "memory: process_vm access is denied (%s), using a pipe", why);
 }
 

@@ -119,18 +119,18 @@ class Walk {
   }
 
   bool permitted(const Mkey &k, u32 key, u32 need, u32 depth) const {
-    if (k.free) return refuse(key, "free");
+    if (k.free) return refuse(key, "is free");
     if (k.signature && !(below_signature_ && depth == 0)) return refuse(key, "has signatures");
     // The null key belongs to the device: any PD may swallow data locally.
     if (k.kind == Mkey::Kind::null)
-      return (need & ~(k.access | access_local_write)) == 0 || refuse(key, "access");
-    if (k.pdn != who_.pdn && !who_.driver) return refuse(key, "protection domain");
+      return (need & ~(k.access | access_local_write)) == 0 || refuse(key, "access right missing");
+    if (k.pdn != who_.pdn && !who_.driver) return refuse(key, "is of another protection domain");
     if (k.qpn != any_qpn && k.qpn != who_.qpn) return refuse(key, "bound to another QP");
     // Rights count for the key of the request and for the memory at the end,
     // not for lists in between.
     if (depth != 0 && indirect_kind(k)) return true;
     const bool granted = need == 0 ? k.local_read : (k.access & need) == need;
-    return granted || refuse(key, "access");
+    return granted || refuse(key, "access right missing");
   }
 
   void add(const Mkey &k, Span::Kind kind, u64 address, u64 length) {

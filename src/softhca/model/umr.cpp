@@ -256,16 +256,16 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
   Mkey *k = table.find(key);
   if (k == nullptr) return refuse(Syndrome::local_qp_op, key, "no such key");
   if (k->pdn != who.pdn && !who.driver)
-    return refuse(Syndrome::local_qp_op, key, "protection domain");
+    return refuse(Syndrome::local_qp_op, key, "is of another protection domain");
   if (!k->umr_en) return refuse(Syndrome::local_qp_op, key, "not enabled for UMR");
   if ((flags & ~flags_known) != 0) return refuse(Syndrome::local_qp_op, key, "unknown flags");
   const u64 fields = modifiable_fields(*k) | (who.driver ? modifiable_by_driver : 0);
   if ((mask & ~fields) != 0) return refuse(Syndrome::local_qp_op, key, "field cannot be modified");
   if ((mask & mask_entity_size) != 0 && (context[59] & 0x1f) == 0)
-    return refuse(Syndrome::local_qp_op, key, "entity size");
+    return refuse(Syndrome::local_qp_op, key, "entity size must not be 0");
   const bool pages = k->kind == Mkey::Kind::pages;
   if (pages && (mask & mask_entity_size) != 0 && u64{1} << (context[59] & 0x1f) < page_size)
-    return refuse(Syndrome::local_qp_op, key, "page size");
+    return refuse(Syndrome::local_qp_op, key, "entity size is less than a page");
   const bool memory = k->kind == Mkey::Kind::direct || k->kind == Mkey::Kind::device;
   if (memory && (mask & mask_length) != 0 && length_in(context) > k->length)
     return refuse(Syndrome::local_qp_op, key, "longer than its memory");
@@ -276,12 +276,12 @@ Syndrome execute_umr(MkeyTable &table, const u8 *wqe, u32 ds, const Requester &w
     const u64 at = list_at + align_up(u64{count} * octoword, bsf_bytes);
     if (!k->has_bsf || bsf_octowords * octoword != bsf_bytes || (flags & flag_inline) == 0 ||
         at + bsf_bytes > ds * octoword)
-      return refuse(Syndrome::local_qp_op, key, "signature");
+      return refuse(Syndrome::local_qp_op, key, "signature rules do not fit the key or the WQE");
     bsf = wqe + at;
   }
   std::shared_ptr<const SignatureRules> rules;
   if (!read_signature(*k, context, mask, bsf, rules))
-    return refuse(Syndrome::local_qp_op, key, "signature rules");
+    return refuse(Syndrome::local_qp_op, key, "unknown signature rules");
 
   if ((flags & flag_fail_if_not_free) != 0 && !k->free)
     return refuse(Syndrome::mw_bind, key, "is not free");

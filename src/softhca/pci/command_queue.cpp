@@ -84,7 +84,7 @@ void CommandQueue::disable() {
 
 void CommandQueue::ring(u32 mask) {
   if (state_ != enabled) {
-    SOFTHCA_LOG(warn, "commands %#x, but the interface is disabled", mask);
+    SOFTHCA_LOG(warn, "doorbell %#x of the command queue, but the interface is disabled", mask);
     return;
   }
   for (u32 slot = 0; slot < slots; ++slot)
@@ -95,7 +95,7 @@ void CommandQueue::execute(u32 slot) {
   const u64 at = address_ + (u64{slot} << log_stride);
   u8 entry[entry_bytes];
   if (!memory_.read(at, entry, sizeof entry)) {
-    SOFTHCA_LOG(error, "command queue at %#lx: no memory of the guest", address_);
+    SOFTHCA_LOG(error, "command queue: address %#lx is not in the guest's memory", address_);
     return;
   }
   const u32 in_bytes = load_be32(entry + in_length_at),

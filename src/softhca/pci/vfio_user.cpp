@@ -270,7 +270,7 @@ int Connection::run() {
     Header h;
     if (const int error = receive(&h, sizeof h); error != 0) return error == ECONNRESET ? 0 : error;
     if (h.bytes < sizeof h || h.bytes > longest_message) {
-      SOFTHCA_LOG(error, "vfio-user message %u of %u bytes", h.command, h.bytes);
+      SOFTHCA_LOG(error, "vfio-user message %u: bad length, %u bytes", h.command, h.bytes);
       return EPROTO;
     }
     body_.resize(h.bytes - sizeof h);

@@ -26,7 +26,7 @@ void *next_definition(const char *name) {
   // With unusual link orders nothing follows us: ask the C library itself.
   if (void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD))
     if (void *f = newest(libc, name)) return f;
-  SOFTHCA_LOG(error, "the C library has no %s", name);
+  SOFTHCA_LOG(error, "the C library does not export %s", name);
   std::abort();
 }
 

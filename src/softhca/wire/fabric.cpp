@@ -196,7 +196,7 @@ bool Fabric::State::open_segment(u16 dst) {
     o.retry_at = now + retry_failed_ns;
     if (!o.complained) {
       o.complained = true;
-      SOFTHCA_LOG(warn, "fabric: no shared memory for a ring to slot %u: %s%s", dst,
+      SOFTHCA_LOG(warn, "fabric: cannot create shared memory for a ring to slot %u: %s%s", dst,
                   strerror(error), limit_behind(error).text);
     }
     return false;
@@ -251,7 +251,7 @@ bool Fabric::State::read_tail(u16 dst) {
     return true;
   }
   if (!o.complained)
-    SOFTHCA_LOG(error, "fabric: the ring to slot %u is unusable (tail); beginning anew", dst);
+    SOFTHCA_LOG(error, "fabric: the ring to slot %u has a bad tail; it is made anew", dst);
   o.complained = true;
   announce(dst);
   return false;

@@ -120,7 +120,7 @@ int create_memory(u32 ring_bytes, OwnSlot &own) {
   own.memory = shmget(IPC_PRIVATE, bytes, IPC_CREAT | SHM_NORESERVE | 0600);
   if (own.memory < 0) {
     const int error = errno;
-    SOFTHCA_LOG(error, "fabric: no System V shared memory: %s%s", strerror(error),
+    SOFTHCA_LOG(error, "fabric: cannot create System V shared memory: %s%s", strerror(error),
                 error == ENOSPC   ? " (kernel.shmmni or kernel.shmall)"
                 : error == EINVAL ? " (kernel.shmmax)"
                                   : limit_behind(error).text);

@@ -216,7 +216,7 @@ void restart(QpFront &front) noexcept {
 }
 
 int gone(const char *verb) noexcept {
-  log(LogLevel::warn, "%s: the object is destroyed", verb);
+  log(LogLevel::warn, "%s: the object was destroyed before", verb);
   return errno = EINVAL;
 }
 

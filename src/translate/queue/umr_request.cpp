@@ -20,7 +20,7 @@ int check_access(std::uint64_t access) {
                                     bits_of<"ibv_exp_access_flags">(), ~std::uint64_t{0});
       !known)
     return known.error();
-  ignored(posting, "ext_op.umr.exp_access", others, "not a right of a key");
+  ignored(posting, "ext_op.umr.exp_access", others, "not an access flag of a memory key");
   return 0;
 }
 
@@ -32,7 +32,7 @@ int check_size(const Umr &umr) {
   for (std::uint32_t i = 1; pieces != nullptr && i < umr.num_mrs; ++i) {
     if (pieces[i].length != pieces[0].length)
       return invalid(posting, "ext_op.umr.mem_list.mem_reg_list.length", pieces[i].length,
-                     "not the size of the first piece")
+                     "must be the length of the first piece")
           .code;
   }
   opened_by(Beyond::umr_fixed_size, name_of_feature<id>);
@@ -75,7 +75,8 @@ int judge_umr(ibv_context *context, const ibv_exp_send_wr &wr, std::uint32_t max
     return -ENOMEM;
   }
   if (measure(umr, key->mr.context, layout) != 0)
-    return invalid(posting, "ext_op.umr", umr.num_mrs, "a piece or pattern that no key can have")
+    return invalid(posting, "ext_op.umr", umr.num_mrs,
+                   "a piece or pattern that a memory key cannot describe")
         .code;
   if (layout.units > key->entries)
     return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than the key holds").code;

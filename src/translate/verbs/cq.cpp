@@ -80,7 +80,7 @@ Result<StampKind> stamps_of(ContextState &state, std::uint32_t flags) {
   if (device.value()->completion_timestamp_mask == 0)
     return unsupported(creating, "flags", flags, "the device has no time stamps");
   if (system_time && !read_clock_info(state.context))
-    return unsupported(creating, "flags", flags, "the kernel does not show the clock");
+    return unsupported(creating, "flags", flags, "the kernel does not map the device's clock");
   return cycles ? StampKind::cycles : StampKind::system_time;
 }
 
@@ -89,7 +89,8 @@ std::uint32_t entry_size_of(const std::string &size) {
   if (size == "64") return 64;
   if (size == "128") return 128;
   if (!size.empty())
-    log(LogLevel::warn, "ibv_exp_create_cq: MLX5_CQE_SIZE=%s ignored: 64 or 128", size.c_str());
+    log(LogLevel::warn, "ibv_exp_create_cq: MLX5_CQE_SIZE=%s ignored: must be 64 or 128",
+        size.c_str());
   return 0;
 }
 
@@ -113,7 +114,7 @@ Result<CqExtras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr
 
   const bool mlx5 = mlx5dv_is_supported(context->device);
   if (extras.stamps != StampKind::none && !mlx5)
-    return unsupported(creating, "flags", flags, "for mlx5 only");
+    return unsupported(creating, "flags", flags, "needs an mlx5 device");
   if ((flags & IBV_EXP_CQ_COMPRESSED_CQE) != 0) {
     extras.compression = compression_of(state);
     if (extras.compression == 0)
@@ -142,7 +143,7 @@ Result<CqExtras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr
 
 Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
                                ibv_comp_channel *channel, int comp_vector, const CqExtras &extras) {
-  if (cqe <= 0) return invalid(creating, "cqe", static_cast<unsigned>(cqe), "no possible size");
+  if (cqe <= 0) return invalid(creating, "cqe", static_cast<unsigned>(cqe), "must be 1 or more");
   const KeepErrno keep;
   return keep.made(queue::create_native(state, cqe, cq_context, channel, comp_vector, extras));
 }

@@ -169,7 +169,7 @@ Result<void *> join_channel(ContextState &state, ibv_qp *made, const ModernQpIni
     const int error = second.failure().code;
     if (error != EINVAL && error != EOPNOTSUPP) return second.failure();
     return unsupported(creating, "exp_create_flags", asked,
-                       "the device or its kernel makes no such queue pair");
+                       "the device or the kernel does not support cross-channel queue pairs");
   }
   if (const auto gone = destroy_in_kernel(state.context, made->handle); !gone) {
     (void)destroy_in_kernel(state.context, second.value().handle);
@@ -213,7 +213,7 @@ Result<void> post_task(ContextState &state, ibv_context *, ibv_exp_task *task,
       return fails(invalid(posting, "comp_mask", task->comp_mask, "unknown bits"));
     ibv_qp *const qp = task->item.qp;
     if (qp == nullptr || qp->context != state.context)
-      return fails(invalid(posting, "item.qp", 0, "no queue pair of this context"));
+      return fails(invalid(posting, "item.qp", 0, "not a queue pair of this context"));
     int error = 0;
     switch (task->task_type) {
       case IBV_EXP_TASK_SEND: {
@@ -228,7 +228,7 @@ Result<void> post_task(ContextState &state, ibv_context *, ibv_exp_task *task,
       }
       default:
         return fails(invalid(posting, "task_type", static_cast<unsigned>(task->task_type),
-                             "neither IBV_EXP_TASK_SEND nor IBV_EXP_TASK_RECV"));
+                             "must be IBV_EXP_TASK_SEND or IBV_EXP_TASK_RECV"));
     }
     if (error != 0) return fails(Error{error});
   }

@@ -48,14 +48,15 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
   if (const auto cq = check_object(state.context, "cq", queue::behind(attr.cq)); !cq) return cq;
   if (const auto srq = check_object(state.context, "srq", queue::behind(attr.srq)); !srq)
     return srq;
-  if (is_legacy(attr.srq)) return invalid(creating, "srq", attr.srq->handle, "a queue of XRC");
+  if (is_legacy(attr.srq))
+    return invalid(creating, "srq", attr.srq->handle, "an XRC SRQ cannot serve a DCT");
   if (matches_tags(attr.srq) || is_of_strides(attr.srq))
     return unsupported(creating, FeatureId::tm_create_dct, "srq", attr.srq->handle);
   if (const auto asked = ask_device(state); !asked) return asked;
   if (attr.port == 0 || attr.port > state.device().phys_port_cnt)
     return invalid(creating, "port", attr.port, "no such port");
   if (attr.mtu < IBV_MTU_256 || attr.mtu > IBV_MTU_4096)
-    return invalid(creating, "mtu", attr.mtu, "no such size");
+    return invalid(creating, "mtu", attr.mtu, "not a value of enum ibv_mtu");
   if (!mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "device", 0, "DC needs an mlx5 device");
   return {};
@@ -109,7 +110,8 @@ Result<mlx5dv_devx_obj *> make_by_command(ContextState &state, DcTarget &target,
                                           bool scatters) {
   const auto is_not_taken = [](Error why) -> Result<mlx5dv_devx_obj *> {
     if (why.code == ENOMEM) return why;
-    log(LogLevel::info, "ibv_exp_create_dct: not by a command, and not to be armed: %s",
+    log(LogLevel::info,
+        "ibv_exp_create_dct: CREATE_DCT: %s; the DCT is made by libmlx5 and cannot be armed",
         std::strerror(why.code));
     return nullptr;
   };
@@ -319,7 +321,8 @@ Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *
       told = asked.value();
       if (!by_command) opened_by(Beyond::dct_query, row(querying).name);
     } else {
-      log(LogLevel::warn, "ibv_exp_query_dct: key_violations: the device does not tell: %s",
+      log(LogLevel::warn,
+          "ibv_exp_query_dct: QUERY_DCT: %s; state and key violations are not the device's",
           std::strerror(asked.error()));
     }
   }
@@ -344,7 +347,7 @@ Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *at
   if (target == nullptr) return invalid(arming, "dct", 0, "not created here, or destroyed");
   if (target->object == nullptr)
     return unsupported(arming, "dct", dct->dct_num,
-                       "not with IBVEXP_ENGINE=native, nor where the device takes no CREATE_DCT");
+                       "needs IBVEXP_ENGINE=own and a device that takes CREATE_DCT");
   const KeepErrno keep;
   const auto armed = arm_target_events(state, *target);
   if (armed.error() == ENOMEM) return armed;

@@ -80,7 +80,8 @@ Result<void> memcpy_dm(ContextState &state, ibv_exp_dm *dm, ibv_exp_memcpy_dm_at
   if (attr->host_addr == nullptr) return invalid(copying, "host_addr", 0, "must not be null");
   // libmlx5 compares the sum, which may wrap.
   if (!whole.holds(attr->dm_offset, attr->length))
-    return invalid(copying, "dm_offset", attr->dm_offset, "the end is beyond the memory");
+    return invalid(copying, "dm_offset", attr->dm_offset,
+                   "the range ends beyond the device memory");
 
   KeepErrno keep;
   int error;

@@ -23,12 +23,13 @@ Result<void> check_list(EntryId entry, const char *list, const ibv_sge *pieces, 
                         std::uint64_t bytes) {
   if (pieces == nullptr || count < 1 || count > most)
     return invalid(entry, list, as_word(count),
-                   "no pieces, or more than the calculation was made for");
+                   "null, no pieces, or more than the calculation was created for");
   std::uint64_t length = 0;
   for (const ibv_sge &piece : std::span(pieces, static_cast<std::size_t>(count)))
     length += piece.length;
   if (length != bytes)
-    return invalid(entry, list, length, "bytes, which must be block_size for each block");
+    return invalid(entry, list, length,
+                   "total length must be block_size times the number of blocks");
   return {};
 }
 
@@ -36,7 +37,7 @@ Result<void> check_blocks(EntryId entry, const Calculation &by, const ibv_exp_ec
                           std::size_t data, std::size_t code) {
   if (mem == nullptr) return invalid(entry, "ec_mem", 0, "must not be null");
   if (mem->block_size <= 0 || mem->block_size % block_alignment != 0)
-    return invalid(entry, "block_size", as_word(mem->block_size), "no multiple of 64");
+    return invalid(entry, "block_size", as_word(mem->block_size), "not a positive multiple of 64");
   const auto size = static_cast<std::uint64_t>(mem->block_size);
   if (const auto list = check_list(entry, "data_blocks", mem->data_blocks, mem->num_data_sge,
                                    by.most_data_pieces, data * size);
@@ -75,7 +76,7 @@ Result<CodeJob> to_decode(EntryId entry, const Calculation &by, const ibv_exp_ec
   const BlockMap lost = read_lost(erasures, by.data_blocks + by.code_blocks);
   if (lost.none() || lost.count() > static_cast<std::size_t>(by.code_blocks) ||
       (lost >> static_cast<std::size_t>(by.data_blocks + by.code_blocks)).any())
-    return invalid(entry, "erasures", lost.count(), "no block is lost, or too many");
+    return invalid(entry, "erasures", lost.count(), "must name 1 to m of the k + m blocks");
   return CodeJob{CodeJob::Kind::decode, *mem, lost, {}, matrix, nullptr};
 }
 
@@ -85,7 +86,8 @@ Result<CodeJob> to_update(EntryId entry, const Calculation &by, const ibv_exp_ec
     return invalid(entry, "data_updates or code_updates", 0, "must not be null");
   const BlockMap changed = read_map(data, by.data_blocks), wanted = read_map(code, by.code_blocks);
   if (changed.none() || wanted.none())
-    return invalid(entry, "data_updates or code_updates", 0, "no block of one of the kinds");
+    return invalid(entry, "data_updates or code_updates", 0,
+                   "must name a data block and a code block");
   const std::size_t out = wanted.count();
   if (const auto blocks = check_blocks(entry, by, mem, out + 2 * changed.count(), out); !blocks)
     return blocks.failure();
@@ -117,7 +119,7 @@ Result<void> calculate_later(ContextState &state, EntryId entry, const ibv_exp_e
   const auto by = find(state, entry, calc);
   if (!by) return by.failure();
   if (report == nullptr || report->done == nullptr)
-    return invalid(entry, "ec_comp", 0, "has no function to report to");
+    return invalid(entry, "ec_comp", 0, "null, or without a done function");
   const Result<CodeJob> made = make(entry, *by.value(), arguments...);
   if (!made) return made.failure();
   CodeJob job = made.value();
@@ -139,12 +141,13 @@ Result<ibv_exp_ec_calc *> alloc_ec_calc(ContextState &state, ibv_pd *pd,
   constexpr std::uint32_t needed = IBV_EXP_EC_CALC_ATTR_K | IBV_EXP_EC_CALC_ATTR_M |
                                    IBV_EXP_EC_CALC_ATTR_W | IBV_EXP_EC_CALC_ATTR_ENCODE_MAT;
   if ((attr->comp_mask & needed) != needed || attr->encode_matrix == nullptr)
-    return invalid(allocating, "comp_mask", attr->comp_mask, "needs k, m, w and a matrix");
+    return invalid(allocating, "comp_mask", attr->comp_mask,
+                   "k, m, w and encode_matrix are required");
   if (!is_symbol_width(attr->w))
-    return invalid(allocating, "w", as_word(attr->w), "symbols have 4 or 8 bits");
+    return invalid(allocating, "w", as_word(attr->w), "must be 4 or 8 (bits of a symbol)");
   if (attr->k < 1 || attr->m < 1 || attr->k > 1 << attr->w || attr->m > (1 << attr->w) - attr->k)
     return invalid(allocating, "k", as_word(attr->k),
-                   "k and m are 1 or more, together at most 2^w");
+                   "k and m must be 1 or more, and k + m at most 2^w");
   const std::uint32_t in_flight =
       has(IBV_EXP_EC_CALC_ATTR_MAX_INFLIGHT) ? attr->max_inflight_calcs : 1;
   if (in_flight == 0 || in_flight > max_calculations)
@@ -173,9 +176,9 @@ Result<void> dealloc_ec_calc(ContextState &state, ibv_exp_ec_calc *calc) {
   const auto known = find(state, freeing, calc);
   if (!known) return known.failure();
   if (Calculation::reporting() == known.value() && !known.value()->polled)
-    return invalid(freeing, "ec_calc", 0, "its own report cannot free it");
+    return invalid(freeing, "ec_calc", 0, "its own done function cannot free it");
   const auto gone = state.calculations.claim(calc);
-  if (!gone) return invalid(freeing, "ec_calc", 0, "freed by another thread");
+  if (!gone) return invalid(freeing, "ec_calc", 0, "another thread frees it");
   gone->finish();
   state.calculations.retire(gone);
   return {};
@@ -216,7 +219,7 @@ Result<int> ec_poll(ContextState &state, ibv_exp_ec_calc *calc, int n) {
   constexpr EntryId polling = EntryId::ibv_exp_ec_poll;
   const auto by = find(state, polling, calc);
   if (!by) return by.failure();
-  if (!by.value()->polled) return invalid(polling, "ec_calc", 0, "was not made to be polled");
+  if (!by.value()->polled) return invalid(polling, "ec_calc", 0, "created without polling");
   if (n < 0) return invalid(polling, "n", as_word(n), "must not be negative");
   int served = 0;
   while (served < n && by.value()->serve_one()) ++served;
@@ -236,7 +239,7 @@ Result<void> ec_encode_send(ContextState &state, ibv_exp_ec_calc *calc, ibv_exp_
     if (stripes == nullptr) return invalid(sending, "stripes", 0, "must not be null");
     for (const ibv_exp_ec_stripe &stripe : std::span(stripes, static_cast<std::size_t>(count)))
       if (stripe.qp == nullptr || stripe.wr == nullptr)
-        return invalid(sending, "stripe", 0, "needs a queue pair and a request");
+        return invalid(sending, "stripe", 0, "qp and wr must not be null");
   }
   by.value()->run(job.value());
   for (const auto &[stripes, count] : all) {

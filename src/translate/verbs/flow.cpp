@@ -28,10 +28,12 @@ Result<void> check_spec(const decltype(ibv_exp_flow_spec::hdr) &header) {
   if (shape.legacy_size == 0 || (inner != 0 && action))
     return invalid(creating, "specification", header.type, "no such type");
   if (header.size < shape.legacy_size)
-    return invalid(creating, "size of a specification", header.size, "less than its type has");
+    return invalid(creating, "size of a specification", header.size,
+                   "smaller than the structure of its type");
   // It says where the next one begins: programs may lay them out as an array.
   if (header.size > sizeof(ibv_exp_flow_spec))
-    return invalid(creating, "size of a specification", header.size, "more than any type has");
+    return invalid(creating, "size of a specification", header.size,
+                   "larger than every specification");
   return {};
 }
 
@@ -90,7 +92,7 @@ Result<ibv_exp_flow *> create_flow(ContextState &state, ibv_qp *qp, ibv_exp_flow
 
 Result<void> destroy_flow(ContextState &state, ibv_exp_flow *flow) {
   const auto rule = state.flow_rules.claim(flow);
-  if (!rule) return invalid(destroying, "flow_id", 0, "no rule of this library");
+  if (!rule) return invalid(destroying, "flow_id", 0, "not a rule of this library");
   const KeepErrno keep;
   return state.flow_rules.settle(rule, ibv_destroy_flow(rule->real));
 }

@@ -47,7 +47,7 @@ Result<void> check(const ibv_exp_create_mr_in &in) {
     return invalid(creating, "max_klm_list_size", in.attr.max_klm_list_size,
                    "more than 65531 entries");
   if (!mlx5dv_is_supported(in.pd->context->device))
-    return unsupported(creating, "pd", 0, "indirect keys are for mlx5 only");
+    return unsupported(creating, "pd", 0, "indirect keys need an mlx5 device");
   return {};
 }
 
@@ -126,7 +126,7 @@ Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
     return Error{ENOMEM};  // the legacy provider's number
   }
   if (attr->max_klm_list_size == 0 || attr->max_klm_list_size > largest_key)
-    return invalid(allocating, "max_klm_list_size", attr->max_klm_list_size, "1 to 65532 entries");
+    return invalid(allocating, "max_klm_list_size", attr->max_klm_list_size, "must be 1 to 65532");
 
   // The device reads entries in fours, and one more may be a header.
   const std::size_t entries = (std::size_t{attr->max_klm_list_size} + 1 + 3) / 4 * 4;

@@ -72,7 +72,8 @@ Refusal check(const ibv_context *context, const ibv_exp_query_intf_params *param
   if (params->obj == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "must not be null");
   if (!mlx5dv_is_supported(context->device))
-    return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, "intf", params->intf, "for mlx5 only");
+    return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, "intf", params->intf,
+                  "needs an mlx5 device");
   return fine;
 }
 
@@ -100,7 +101,7 @@ Refusal query_qp(ContextState &state, const ibv_exp_query_intf_params &params, b
                  void *&family) {
   const auto *const front = find_front<queue::QpFront>(state, params.obj);
   if (front == nullptr)
-    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no queue pair of this context");
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "not a queue pair of this context");
   const ibv_qp *const qp = front->own.back;
   if (qp->state < IBV_QPS_INIT || qp->state > IBV_QPS_RTS)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ_STATE, "obj: state", qp->state,
@@ -123,7 +124,7 @@ Refusal query_cq(ContextState &state, const ibv_exp_query_intf_params &params, b
                  void *&family) {
   auto *const front = find_front<queue::CqFront>(state, params.obj);
   if (front == nullptr)
-    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no completion queue of this context");
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "not a completion queue of this context");
   if (front->own.engine == nullptr) return no_engine(params);
   front->own.plain = false;  // it stays the engine's
   family = const_cast<ibv_exp_cq_family_v1 *>(queue::cq_face({.checked = checked}));
@@ -134,7 +135,7 @@ Refusal query_wq(ContextState &state, const ibv_exp_query_intf_params &params, b
                  void *&family) {
   const WorkQueue *wq = wq_of(state, queue::behind_any<ibv_exp_wq>(params.obj));
   if (wq == nullptr)
-    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "no work queue of this context");
+    return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "not a work queue of this context");
   if (wq->front == nullptr || wq->front->own.engine == nullptr) return no_engine(params);
   family = const_cast<ibv_exp_wq_family *>(queue::wq_face({.checked = checked}));
   return fine;

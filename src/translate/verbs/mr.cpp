@@ -68,7 +68,7 @@ Mapping allocate(std::size_t length) {
   }
   if ((in.exp_access & IBV_EXP_ACCESS_RELAXED) != 0 &&
       (in.exp_access & IBV_EXP_ACCESS_ON_DEMAND) == 0)
-    ignored(registering, "exp_access", in.exp_access, "RELAXED without ON_DEMAND");
+    ignored(registering, "exp_access", in.exp_access, "RELAXED has no effect without ON_DEMAND");
   if ((in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0) {
     if (in.addr != nullptr)
       return invalid(registering, "addr", reinterpret_cast<std::uintptr_t>(in.addr),
@@ -86,9 +86,9 @@ Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
                                       IBV_EXP_ACCESS_RELAXED | IBV_EXP_ACCESS_MW_BIND |
                                       sharing_access;
   if ((in.exp_access & host_only) != 0)
-    return invalid(registering, "exp_access", in.exp_access, "not for device memory");
+    return invalid(registering, "exp_access", in.exp_access, "not allowed for device memory");
   if ((in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 && in.create_flags != 0)
-    return invalid(registering, "create_flags", in.create_flags, "not for device memory");
+    return invalid(registering, "create_flags", in.create_flags, "not allowed for device memory");
   return {};
 }
 
@@ -99,7 +99,8 @@ Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
   if (found.dm == nullptr) return invalid(registering, "dm", 0, "of another context, or freed");
   const auto offset = reinterpret_cast<std::uintptr_t>(in.addr);
   if (!found.holds(offset, in.length)) {
-    static_cast<void>(invalid(registering, "addr", offset, "the end is beyond the memory"));
+    static_cast<void>(
+        invalid(registering, "addr", offset, "the range ends beyond the device memory"));
     return Error{EFAULT};  // the legacy provider's number
   }
   KeepErrno keep;
@@ -192,7 +193,8 @@ Result<void> check_allocation(unsigned asked, const void *addr, std::size_t leng
   if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
     return unsupported(changing, id, "exp_access", exp_access);
   if ((asked & IBV_EXP_REREG_MR_CHANGE_TRANSLATION) == 0)
-    return invalid(changing, "flags", asked, "ALLOCATE_MR changes the translation, too");
+    return invalid(changing, "flags", asked,
+                   "ALLOCATE_MR needs IBV_EXP_REREG_MR_CHANGE_TRANSLATION");
   if (addr != nullptr)
     return invalid(changing, "addr", reinterpret_cast<std::uintptr_t>(addr),
                    "must be null with ALLOCATE_MR");
@@ -215,7 +217,8 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
   if (attr != nullptr && attr->comp_mask != 0)
     return invalid(changing, "comp_mask", attr->comp_mask, "unknown bits");
   if ((asked & IBV_EXP_REREG_MR_KEEP_VALID) != 0)
-    return unsupported(changing, "flags", asked, "rdma-core cannot keep the old region");
+    return unsupported(changing, "flags", asked,
+                       "KEEP_VALID: rdma-core cannot keep the old region");
   if ((asked & ~known) != 0) return invalid(changing, "flags", asked, "unknown bits");
   bool allocates = false;
   if ((asked & IBV_EXP_REREG_MR_CHANGE_ACCESS) != 0) {
@@ -225,7 +228,7 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
       return access;
     if ((exp_access & sharing_access) != 0)
       return unsupported(changing, "exp_access", exp_access,
-                         "a region is shared when it is registered");
+                         "only ibv_exp_reg_mr can make a region shared");
     if ((exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0) {
       if (const auto asks = check_allocation(asked, addr, length, exp_access); !asks) return asks;
       allocates = true;

@@ -143,13 +143,13 @@ Result<void> check_rx_hash(ContextState &state, const ibv_exp_qp_init_attr &attr
       !fields)
     return fields;
   if (find_table(state, hash->rwq_ind_tbl) == nullptr)
-    return invalid(creating, "rx_hash_conf.rwq_ind_tbl", 0, "no table of this context");
+    return invalid(creating, "rx_hash_conf.rwq_ind_tbl", 0, "not a table of this context");
   if (attr.send_cq != nullptr || attr.recv_cq != nullptr || attr.srq != nullptr)
-    return invalid(creating, "rx_hash_conf", 0, "such a queue pair has neither CQ nor SRQ");
+    return invalid(creating, "rx_hash_conf", 0, "an RSS queue pair has neither CQ nor SRQ");
   // rdma-core would look for the CQ of the sends.
   if (attr.cap.max_send_wr != 0)
     return invalid(creating, "cap.max_send_wr", attr.cap.max_send_wr,
-                   "such a queue pair sends nothing");
+                   "must be 0: an RSS queue pair does not send");
   return {};
 }
 
@@ -160,11 +160,11 @@ Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
   const bool has_pieces = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) != 0;
   if (flag != has_pieces)
     return invalid(creating, "exp_create_flags", attr.exp_create_flags,
-                   "IBV_EXP_QP_CREATE_UMR and IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS come together");
+                   "IBV_EXP_QP_CREATE_UMR and IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS need each other");
   if (!flag) return {};
   const std::uint32_t pieces = attr.max_inl_send_klms;
   if (pieces > most_inline_entries)
-    return invalid(creating, "max_inl_send_klms", pieces, "at most 52");
+    return invalid(creating, "max_inl_send_klms", pieces, "must be at most 52");
   const ibv_qp_type type = to_modern_type(attr.qp_type);
   if (type != IBV_QPT_RC && type != IBV_QPT_DRIVER && type != IBV_QPT_XRC_SEND)
     return invalid(creating, "exp_create_flags", attr.exp_create_flags,
@@ -208,11 +208,12 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr, const 
   }
   if (const auto checked = check_queues(creating, context, attr, queues); !checked) return checked;
   if (has(IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN) && attr.qp_type != IBV_QPT_UD)
-    return invalid(creating, "associated_qpn", attr.associated_qpn, "for datagrams only");
+    return invalid(creating, "associated_qpn", attr.associated_qpn, "for UD queue pairs only");
   // libmlx5 refuses it without a reason.
   if (has(IBV_EXP_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.max_tso_header != 0 &&
       attr.qp_type != IBV_QPT_RAW_PACKET)
-    return invalid(creating, "max_tso_header", attr.max_tso_header, "for raw packets only");
+    return invalid(creating, "max_tso_header", attr.max_tso_header,
+                   "for RAW_PACKET queue pairs only");
   if (has(IBV_EXP_QP_INIT_ATTR_RX_HASH)) return check_rx_hash(state, attr);
   return {};
 }
@@ -299,13 +300,13 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
   const std::uint32_t key_change_bytes = room.key_change_bytes;
   if (modern.needs_dv && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "qp_type or exp_create_flags",
-                       static_cast<std::uint64_t>(modern.attr.qp_type), "for mlx5 only");
+                       static_cast<std::uint64_t>(modern.attr.qp_type), "needs an mlx5 device");
   if (key_change_bytes != 0 && !mlx5dv_is_supported(state.context->device))
-    return unsupported(creating, "max_inl_send_klms", key_change_bytes, "for mlx5 only");
+    return unsupported(creating, "max_inl_send_klms", key_change_bytes, "needs an mlx5 device");
   // libmlx5 reckons in int: the size of an entry wraps, and something smaller is granted.
   if (modern.attr.cap.max_inline_data > inline_limit)
     return invalid(creating, "cap.max_inline_data", modern.attr.cap.max_inline_data,
-                   "more than any entry holds");
+                   "more than the largest WQE holds");
   const queue::Joining joining(state, ends, &modern.attr.send_cq, &modern.attr.recv_cq,
                                modern.attr.srq,
                                queue::is_underlay(modern.attr) ? By::libmlx5 : By::engine);
@@ -421,7 +422,7 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   QpQueues queues(*attr);
   if (queues.srq != nullptr && is_legacy(queues.srq))
     return invalid(creating, "srq", queues.srq->handle,
-                   "senders name a queue of XRC, not receivers");
+                   "an XRC SRQ cannot be attached to a queue pair: senders name it by number");
   // Other numbers than the legacy ones are rdma-core's to judge.
   const bool is_legacy_type = attr->qp_type == IBV_EXP_QPT_DC_INI || attr->qp_type == IBV_QPT_XRC;
   if (is_legacy_type) {
@@ -544,13 +545,14 @@ int spread_packets(QpNotes *known, ibv_qp *qp) {
 // Refusals before anything is changed.
 Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_attr &attr) {
   if ((attr.comp_mask & IBV_EXP_QP_ATTR_FLOW_ENTROPY) == 0)
-    return invalid(modifying, "comp_mask", attr.comp_mask, "flow_entropy is not marked as valid");
+    return invalid(modifying, "comp_mask", attr.comp_mask,
+                   "IBV_EXP_QP_FLOW_ENTROPY needs IBV_EXP_QP_ATTR_FLOW_ENTROPY");
   const auto refused = [&](const char *why) {
     return unsupported(modifying, "flow_entropy", attr.flow_entropy, why);
   };
   if (known == nullptr || (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC))
     return refused("for RC and UC queue pairs only");
-  if (real().mlx5dv_modify_qp_udp_sport == nullptr) return refused("rdma-core before release 33");
+  if (real().mlx5dv_modify_qp_udp_sport == nullptr) return refused("needs rdma-core 33 or newer");
   ibv_port_attr port{};
   const std::uint8_t number = port_of(*known, qp);
   if (const auto asked = outcome(ibv_query_port(qp->context, number != 0 ? number : 1, &port));
@@ -564,7 +566,7 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
 [[gnu::cold]] void try_to_spread_packets(QpNotes *known, ibv_qp *qp) {
   const int before = errno;
   if (const int refused = spread_packets(known, qp); refused != 0) {
-    log(LogLevel::warn, "ibv_exp_modify_qp: flow_entropy: the device takes no source port: %s",
+    log(LogLevel::warn, "ibv_exp_modify_qp: flow_entropy: the UDP source port cannot be set: %s",
         std::strerror(refused));
     errno = before;
   }
@@ -683,7 +685,7 @@ ibv_qp_attr *base_of(ibv_exp_qp_attr *attr) { return reinterpret_cast<ibv_qp_att
     if (const auto checked = check_entropy(known, qp, *attr); !checked) return checked;
   }
   if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !is_initiator(known, qp))
-    return invalid(modifying, "exp_attr_mask", mask, "a DC key, but no DC initiator");
+    return invalid(modifying, "exp_attr_mask", mask, "IBV_EXP_QP_DC_KEY is for DC initiators only");
 
   // rdma-core reads what the mask names. The rate is in another place.
   ibv_qp_attr copy, *modern = base_of(attr);

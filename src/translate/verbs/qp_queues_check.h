@@ -66,7 +66,8 @@ template <class Attr>
   if (queues.srq != nullptr && queues.srq->context != context)
     return invalid(entry, "srq", 0, "of another context");
   if (queues.srq != nullptr && is_legacy(queues.srq))
-    return invalid(entry, "srq", queues.srq->handle, "senders name a queue of XRC, not receivers");
+    return invalid(entry, "srq", queues.srq->handle,
+                   "an XRC SRQ cannot be attached to a queue pair: senders name it by number");
   return {};
 }
 

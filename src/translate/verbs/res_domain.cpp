@@ -175,7 +175,8 @@ void DomainUse::leave() noexcept {
   }
   const KeepErrno keep;
   if (const int error = domain->td != nullptr ? ibv_dealloc_td(domain->td) : 0; error != 0)
-    log(LogLevel::error, "a thread domain stays until the device is closed: errno %d",
+    log(LogLevel::error,
+        "ibv_dealloc_td failed (errno %d): the thread domain stays until the device is closed",
         positive(error));
   state_.res_domains.retire(domain);
 }

@@ -160,7 +160,7 @@ Result<ibv_mr *> register_shared(ContextState &state, ibv_exp_reg_mr_in &in) {
                           (in.create_flags & IBV_EXP_REG_MR_CREATE_CONTIG) != 0;
   if (!contiguous && (in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) == 0)
     return invalid(registering, "exp_access", in.exp_access,
-                   "only memory that is allocated with the region can be shared");
+                   "sharing needs IBV_EXP_ACCESS_ALLOCATE_MR or IBV_EXP_REG_MR_CREATE_CONTIG");
   const KeepErrno keep;
   sweep();
   File file(make_file(in.exp_access, in.length));
@@ -190,7 +190,8 @@ Result<ibv_mr *> reg_shared_mr(ContextState &state, ibv_exp_reg_shared_mr_in *in
     return access.failure();
   constexpr std::uint64_t of_owner = sharing_access | IBV_EXP_ACCESS_ALLOCATE_MR;
   if ((in->exp_access & of_owner) != 0)
-    return invalid(sharing, "exp_access", in->exp_access, "for who allocates the memory");
+    return invalid(sharing, "exp_access", in->exp_access,
+                   "ALLOCATE_MR and SHARED_MR_* are for ibv_exp_reg_mr");
   constexpr std::uint64_t writing =
       IBV_EXP_ACCESS_LOCAL_WRITE | IBV_EXP_ACCESS_REMOTE_WRITE | IBV_EXP_ACCESS_REMOTE_ATOMIC;
   const bool writes = (in->exp_access & writing) != 0;
@@ -202,7 +203,8 @@ Result<ibv_mr *> reg_shared_mr(ContextState &state, ibv_exp_reg_shared_mr_in *in
   struct stat facts {};
   if (!file || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || ::fstat(file.get(), &facts) != 0 ||
       !S_ISREG(facts.st_mode))
-    return invalid(sharing, "mr_handle", in->mr_handle, "no region that a process shares");
+    return invalid(sharing, "mr_handle", in->mr_handle,
+                   "no process shares a region with this handle");
   Mapping view = map(in->addr, static_cast<std::size_t>(facts.st_size),
                      PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED, file.get());
   if (view.address() == nullptr) return keep.reason();

@@ -21,7 +21,7 @@ Result<void> check_basic(const ibv_exp_create_srq_attr &attr) {
   if ((attr.comp_mask & ~known) != 0)
     return invalid(creating, "comp_mask", attr.comp_mask, "unknown bits");
   if ((attr.comp_mask & of_others) != 0)
-    ignored(creating, "comp_mask", attr.comp_mask, "for other types than a basic queue");
+    ignored(creating, "comp_mask", attr.comp_mask, "has bits for other types of SRQ");
   return {};
 }
 

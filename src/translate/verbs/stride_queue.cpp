@@ -114,10 +114,9 @@ Result<void> check(const ibv_exp_create_srq_attr &attr) {
   const ibv_exp_mp_wr &strides = attr.mp_wr;
   if (strides.log_num_of_strides < least_log_count || strides.log_num_of_strides > most_log_count)
     return invalid(creating, "mp_wr.log_num_of_strides", strides.log_num_of_strides,
-                   "3 to 16 are possible");
+                   "must be 3 to 16");
   if (strides.log_stride_size < least_log_bytes || strides.log_stride_size > most_log_bytes)
-    return invalid(creating, "mp_wr.log_stride_size", strides.log_stride_size,
-                   "6 to 13 are possible");
+    return invalid(creating, "mp_wr.log_stride_size", strides.log_stride_size, "must be 6 to 13");
   return {};
 }
 
@@ -354,15 +353,16 @@ int ask_state(const queue::Connection &connection, ibv_qp_state &state) {
 }
 
 int refuse(const char *why) {
-  log(LogLevel::warn, "ibv_modify_qp: a queue pair of a shared queue of strides: %s", why);
+  log(LogLevel::warn, "ibv_modify_qp: a queue pair with an SRQ of strides: %s", why);
   return ENOTSUP;
 }
 
 }  // namespace
 
 int modify(queue::Connection &connection, ibv_qp *qp, const ibv_qp_attr &attr, int mask) {
-  if ((mask & ~known_mask) != 0) return refuse("attributes of no reliable connection, or of paths");
-  if ((mask & IBV_QP_STATE) == 0) return refuse("changes come with a new state");
+  if ((mask & ~known_mask) != 0)
+    return refuse("the mask has attributes of other transports, or an alternate path");
+  if ((mask & IBV_QP_STATE) == 0) return refuse("IBV_QP_STATE must be in the mask");
   ibv_qp_state from = qp->state;
   if (const int error = ask_state(connection, from); error != 0) return error;
   if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != from) return EINVAL;

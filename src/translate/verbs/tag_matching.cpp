@@ -50,8 +50,9 @@ Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr
   if (cq == nullptr || cq->context != state.context)
     return invalid(creating, "cq", 0, "destroyed, or of another context");
   if (state.driver == nullptr || queue::front_of(attr.cq) == nullptr)
-    return unsupported(creating, "srq_type", type,
-                       "not with IBVEXP_ENGINE=native, nor on a completion queue of ibv_cq_ex");
+    return unsupported(
+        creating, "srq_type", type,
+        "needs IBVEXP_ENGINE=own and a CQ of ibv_create_cq() or ibv_exp_create_cq()");
   opened_by(Beyond::tag_matching, name_of_feature<id>);
   return {};
 }

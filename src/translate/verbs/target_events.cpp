@@ -63,9 +63,9 @@ Result<mlx5dv_devx_event_channel *> channel_of(TargetEvents &events,
   if (told != false && events.channel == nullptr && errno == ENOMEM) return Error{ENOMEM};
   events.tried = true;
   if (told != true)
-    log(LogLevel::info, "key_violations: the device reports no event of wrong keys");
+    log(LogLevel::info, "key_violations: the device has no event for wrong DC keys");
   else if (events.channel == nullptr)
-    log(LogLevel::info, "key_violations: no event channel: %s", std::strerror(errno));
+    log(LogLevel::info, "key_violations: cannot create an event channel: %s", std::strerror(errno));
   else fcntl(events.channel->fd, F_SETFL, fcntl(events.channel->fd, F_GETFL) | O_NONBLOCK);
   return events.channel;
 }

@@ -17,11 +17,13 @@ Result<void> check(ContextState &state, const ibv_exp_mw_bind &bind, const ibv_q
   if (qp->context != bind.mw->context) return invalid(binding, "qp", 0, "of another context");
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC)
     return invalid(binding, "qp", static_cast<std::uint32_t>(qp->qp_type),
-                   "windows are for RC and UC");
+                   "only RC and UC queue pairs bind windows");
   if (const QpNotes *known = queue::notes_of(&state, qp); known != nullptr && known->no_windows)
-    return invalid(binding, "qp", qp->qp_num, "created with MLX5_SHUT_UP_MW");
+    return invalid(binding, "qp", qp->qp_num,
+                   "the queue pair was created with MLX5_SHUT_UP_MW set");
   if (bind.mw->type != IBV_MW_TYPE_1)
-    return invalid(binding, "mw", bind.mw->type, "a window of type 2 is bound by work requests");
+    return invalid(binding, "mw", bind.mw->type,
+                   "a window of type 2 is bound by a work request (IBV_EXP_WR_BIND_MW)");
   if ((bind.exp_send_flags & state.refused_send_flags) != 0)
     return check_bits(binding, "exp_send_flags", bind.exp_send_flags,
                       bits_of<"ibv_exp_send_flags">());
@@ -34,7 +36,7 @@ Result<void> check(ContextState &state, const ibv_exp_mw_bind &bind, const ibv_q
       !bits)
     return bits;
   if ((access & ~access_rights) != 0)
-    return invalid(binding, "exp_mw_access_flags", access, "not a right of a window");
+    return invalid(binding, "exp_mw_access_flags", access, "not an access flag of a memory window");
   return {};
 }
 

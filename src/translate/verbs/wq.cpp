@@ -68,7 +68,7 @@ Result<void> check(ibv_context *context, const ibv_exp_wq_init_attr &attr, const
   if (attr.pd->context != context) return invalid(creating, "pd", 0, "of another context");
   if (cq->context != context) return invalid(creating, "cq", 0, "of another context");
   if (attr.max_recv_wr == 0 || attr.max_recv_wr > most_requests)
-    return invalid(creating, "max_recv_wr", attr.max_recv_wr, "no possible size");
+    return invalid(creating, "max_recv_wr", attr.max_recv_wr, "must be 1 to 4194304");
   if ((attr.comp_mask & IBV_EXP_CREATE_WQ_VLAN_OFFLOADS) != 0)
     if (const auto vlan = check_vlan(creating, attr.vlan_offloads); !vlan) return vlan;
   if ((attr.comp_mask & IBV_EXP_CREATE_WQ_MP_RQ) != 0)
@@ -180,7 +180,7 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
 
 Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
   WorkQueue *ours = find_wq(state, wq);
-  if (ours == nullptr) return invalid(modifying, "wq", 0, "no work queue of this library");
+  if (ours == nullptr) return invalid(modifying, "wq", 0, "not a work queue of this library");
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
   if (const auto bits =
           check_bits(modifying, "attr_mask", attr->attr_mask, bits_of<"ibv_exp_wq_attr_mask">());
@@ -209,7 +209,7 @@ Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *att
 
 Result<void> destroy_wq(ContextState &state, ibv_exp_wq *wq) {
   const auto gone = state.work_queues.claim(wq);
-  if (!gone) return invalid(destroying, "wq", 0, "no work queue of this library");
+  if (!gone) return invalid(destroying, "wq", 0, "not a work queue of this library");
   DomainUse domain(state);
   domain.take(gone.get());
   const KeepErrno keep;
@@ -248,7 +248,7 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
   for (std::size_t i = 0; i < size; ++i) {
     const WorkQueue *wq = find_wq(state, queue::behind_any<ibv_exp_wq>(attr->ind_tbl[i]));
     if (wq == nullptr)
-      return invalid(creating_table, "ind_tbl: entry", i, "no work queue of this context");
+      return invalid(creating_table, "ind_tbl: entry", i, "not a work queue of this context");
     entries[i] = wq->real;
   }
 
@@ -273,7 +273,7 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
 
 Result<void> destroy_rwq_ind_table(ContextState &state, ibv_exp_rwq_ind_table *table) {
   const auto gone = state.rwq_tables.claim(table);
-  if (!gone) return invalid(destroying_table, "rwq_ind_table", 0, "no table of this library");
+  if (!gone) return invalid(destroying_table, "rwq_ind_table", 0, "not a table of this library");
   const KeepErrno keep;
   return state.rwq_tables.settle(gone, ibv_destroy_rwq_ind_table(gone->real));
 }

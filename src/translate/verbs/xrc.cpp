@@ -101,7 +101,8 @@ class Handle {
     if (receiver_.qp == nullptr || destroy(receiver_) == 0) return;
     // Nobody else could do it later.
     if (const int error = destroy(receiver_); error != 0)
-      log(LogLevel::error, "XRC receive queue pair stays: errno %d", error);
+      log(LogLevel::error,
+          "ibv_create_xrc_rcv_qp: cannot destroy the queue pair that was made: errno %d", error);
   }
   explicit operator bool() const { return receiver_.qp != nullptr; }
   ibv_qp *get() const { return receiver_.qp; }

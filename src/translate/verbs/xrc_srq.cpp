@@ -78,7 +78,7 @@ Result<void> check(const ContextState &state, const ibv_pd *pd, const ibv_xrc_do
   // Nobody else could free the larger object.
   if (!state.sees_base_verbs)
     return unsupported(creating, "xrc_domain", 0,
-                       "the context was opened past this library: preload it, or link it first");
+                       "the context was opened without this library: preload it, or link it first");
   return {};
 }
 
@@ -144,7 +144,7 @@ namespace {
 [[gnu::noinline]] int destroy_legacy(ContextState &state, ibv_srq *srq) {
   const auto gone = state.legacy_srqs.claim(srq);
   if (!gone) {
-    log(LogLevel::warn, "ibv_destroy_srq: srq: destroyed before");
+    log(LogLevel::warn, "ibv_destroy_srq: the object was destroyed before");
     return EINVAL;
   }
   const int error = destroy_real(behind_any_kind(srq));

@@ -45,7 +45,7 @@ struct Named {
 int name_completions(const ibv_context *context, const ibv_exp_send_wr &wr, bool last, Named &to) {
   auto *const front = queue::find_front<queue::CqFront>(wr.task.cqe_wait.cq);
   if (front == nullptr || front->shown.context != context)
-    return refused("task.cqe_wait.cq", 0, "no CQ of ibv_create_cq() or ibv_exp_create_cq()");
+    return refused("task.cqe_wait.cq", 0, "not a CQ of ibv_create_cq() or ibv_exp_create_cq()");
   if (wr.task.cqe_wait.cq_count < 0)
     return refused("task.cqe_wait.cq_count", 0, "must not be negative");
   to.number = front->legacy.cqn;
@@ -69,7 +69,7 @@ int name_request(const Managed &managed, std::uint32_t posted, std::int32_t aske
   const std::uint32_t held = posted - managed.kept;
   count = asked == 0 ? held : static_cast<std::uint32_t>(asked);
   if (asked < 0 || count > held)
-    return refused("task.wqe_enable.wqe_count", count, "more than is posted");
+    return refused("task.wqe_enable.wqe_count", count, "more WQEs than are posted");
   return 0;
 }
 
@@ -96,7 +96,7 @@ int name_queue(const ibv_context *context, bool sends, const ibv_exp_send_wr &wr
                Named &to) {
   auto *const front = queue::find_front<queue::QpFront>(wr.task.wqe_enable.qp);
   if (front == nullptr || front->shown.context != context || front->own.engine == nullptr)
-    return refused("task.wqe_enable.qp", 0, "no queue pair of this context");
+    return refused("task.wqe_enable.qp", 0, "not a queue pair of this context");
   Endpoint &slave = *front->own.engine;
   if (!(sends ? slave.send.managed.is_slave : slave.receive.managed.is_slave))
     return refused("task.wqe_enable.qp", front->shown.qp_num,
