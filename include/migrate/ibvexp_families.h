@@ -173,7 +173,7 @@ static inline int ibvexp_destroy_wq(struct ibv_wq *wq)
 	int error = ibv_destroy_wq(wq);
 
 	if (!error && it)
-		it->wq = NULL; /* somebody may be looking at it; it stays */
+		it->wq = NULL; /* not freed: another thread may be reading it */
 	return error;
 }
 
@@ -263,7 +263,7 @@ static inline uint32_t ibvexp_packet_flags(const struct mlx5_cqe64 *cqe)
 /*
  * Bytes of the next packet, and where in its buffer it lies. 0: there is none, or it
  * did not fit into what was left of the buffer, and flags say that the next one is in
- * another. -1: an error. timestamp: cycles of the device; NULL: nobody asks.
+ * another. -1: an error. timestamp: cycles of the device; may be NULL.
  */
 static inline int32_t ibvexp_poll_striding_ts(struct ibv_cq *cq, uint32_t *offset,
 					      uint32_t *flags, uint64_t *timestamp)
@@ -284,7 +284,7 @@ static inline int32_t ibvexp_poll_striding_ts(struct ibv_cq *cq, uint32_t *offse
 	op_own = __atomic_load_n(&cqe->op_own, __ATOMIC_ACQUIRE);
 	if (op_own >> 4 == MLX5_CQE_INVALID || (op_own & 1) != !!(it->taken & it->completions.cqe_cnt))
 		return 0;
-	/* Errors, and compressed completions, which nobody asked for. */
+	/* Errors, and compressed completions, which the queue was not created for. */
 	if (op_own >> 4 > MLX5_CQE_RESP_SEND_INV || (op_own & 0xc) == 0xc)
 		return -1;
 	word = be32toh(cqe->byte_cnt);

@@ -1,5 +1,5 @@
 /* What the static libstdc++ and libgcc of a newer compiler want of a newer glibc than
-   the tarball is built against. Hidden: it is nobody else's. */
+   the tarball is built against. Hidden: not exported from the libraries. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // The locks of the library. fork() is provided for here and nowhere else:
 //
-// - Nobody holds a Mutex while a thread forks, so a child gets all of them free, and
+// - No thread holds a Mutex while another forks, so a child gets all of them free, and
 //   what they protect whole. fork() waits for that, and those who come meanwhile wait
 //   for fork().
 // - A SpinLock that another thread holds is free in the child. What it protects, a
@@ -53,7 +53,7 @@ class SpinLock {
       }
   }
 
-  // False: somebody else has it.
+  // False: another thread has it.
   bool try_lock() {
     std::uint32_t holder = holder_.load(std::memory_order_relaxed);
     const std::uint32_t ours = fork_generation.load(std::memory_order_relaxed);

@@ -13,7 +13,7 @@ namespace ibvexp {
 
 namespace {
 
-// Whose link it is cannot change: in such a folder nobody takes away what is ours.
+// The owner of a link cannot change: in such a folder only the owner of a file removes it.
 bool is_planted(const char *path) {
   struct stat link, parent;
   if (lstat(path, &link) != 0 || !S_ISLNK(link.st_mode) || link.st_uid == geteuid()) return false;

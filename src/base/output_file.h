@@ -3,8 +3,8 @@
 
 namespace ibvexp {
 
-// open() for one of them, made for all to read. A link that somebody else has put where
-// everybody may put files is not followed, since it would choose a file of ours: EACCES.
+// open() for one of them, made for all to read. A link of another user in a
+// world-writable folder is not followed, since it would choose a file of ours: EACCES.
 // Linux does the same with fs.protected_symlinks, which not every machine has on.
 int open_output(const char *path, int flags) noexcept;
 

@@ -37,7 +37,7 @@ template <class Facts, class Object, class Member>
 void *find_real(const char *name, const char *version) {
   if (void *next = find_in(RTLD_NEXT, name, version)) return next;
   // Not in our scope: the library came in before us or privately. It is loaded
-  // already, or nobody could have called us with an object of it.
+  // already, or the program could not have called us with an object of it.
   void *library = real_dlopen()(library_of(name), RTLD_LAZY | RTLD_NOLOAD);
   return library != nullptr ? find_in(library, name, version) : nullptr;
 }

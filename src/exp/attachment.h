@@ -36,7 +36,7 @@ struct Attachment {
 Result<ContextState *> attach(ibv_context *context);
 
 // Takes a table of ours away again; other contexts are left alone. For
-// contexts about to be closed: nobody may use them at the same time.
+// contexts about to be closed: no other thread may use them at the same time.
 void detach(ibv_context *context) noexcept;
 
 // Fills the slots as slots.def says; op_table.cpp.

@@ -21,7 +21,7 @@ namespace {
 
 volatile pid_t child = 0;
 
-// What somebody sent to us is meant for the program. What the terminal sent has
+// A signal that a process sent to us is meant for the program. What the terminal sent has
 // reached it already.
 void pass_on(int number, siginfo_t *info, void *) {
   const int kept = errno;

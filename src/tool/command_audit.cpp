@@ -59,9 +59,9 @@ std::size_t terminal_width() {
                                                                           : audit::usual_width;
 }
 
-// What a killed process used lies beside its trace until somebody gathers it:
-// `ibvexp run`, the next process that writes there, or, of those that had a trace
-// to themselves, nobody before.
+// What a killed process used lies beside its trace until it is gathered, by
+// `ibvexp run`, by the next process that writes there, or, if the process had a trace of its
+// own, here.
 void gather_killed(const std::vector<std::string> &paths) {
   for (const std::string &path : paths) {
     std::error_code none;

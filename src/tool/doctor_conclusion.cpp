@@ -72,7 +72,8 @@ Conclusion conclude(const System &system) {
   for (const Node &n : system.nodes)
     if (!n.error.empty())
       return {Outcome::no_access, fmt::format("{} of {}: {}", n.file, n.device, n.error),
-              "the udev rules of rdma-core let everybody open it; in a container, pass it on "
+              "rdma-core's udev rules make it readable and writable for all; in a container, pass "
+              "it on "
               "(--device /dev/infiniband)"};
   for (const Node &n : system.nodes)
     if (std::none_of(system.devices.begin(), system.devices.end(),

@@ -84,7 +84,7 @@ bool is_gone(const Header &h, const Identity &me) {
   return now.state == 'Z' || (now.start_ticks != 0 && now.start_ticks != h.start_ticks);
 }
 
-// A copy of a file of the size of an image. It may be anybody's, who may shorten it at
+// A copy of a file of the size of an image. It may be of another user, who may shorten it at
 // any time: a mapping of it would end in SIGBUS.
 class Copied {
  public:

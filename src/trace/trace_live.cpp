@@ -100,7 +100,7 @@ void fill_header(Header &header, const Identity &who) {
         std::snprintf(header.beyond + used, sizeof(header.beyond) - used, "%s%.*s",
                       used == 0 ? "" : ",", static_cast<int>(name.size()), name.data()));
   }
-  // Last: a file without it is nobody's.
+  // Last: a file without it is not an image.
   std::atomic_thread_fence(std::memory_order_release);
   std::memcpy(header.magic, image_magic.data(), sizeof(header.magic));
 }

@@ -29,7 +29,7 @@ class FileSizeErrors {
 
  private:
   sigset_t before_;
-  bool pending_;  // already waiting for somebody else to take it
+  bool pending_;  // was pending before: left to the program
 };
 
 // Writes all of it at `offset` of a file. 0 or errno, that of the limit that

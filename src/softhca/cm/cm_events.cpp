@@ -12,7 +12,7 @@ namespace {
 
 void queue(Id &id, Event &event) {
   // An id from a connection request has no context until it is accepted. Its
-  // events would find nobody; the accept fails instead.
+  // events would have no receiver; the accept fails instead.
   if (id.uid == 0) return;
   event.id = &id;
   event.resp.uid = id.uid;

@@ -181,7 +181,7 @@ int run(Channel *c, u32 incarnation, u64 buffer, size_t length, u64 &since) {
   return command(*c, buffer, length);
 }
 
-// A socket that nobody ever writes to.
+// A socket that is never written to.
 int never_readable() {
   static int pair[2] = {-1, -1};
   DeviceLock lock;
@@ -212,7 +212,7 @@ ssize_t cm_write(int fd, const void *buffer, size_t length) {
       continue;
     }
     if (error == closed) {
-      // By another thread. The kernel's file lives on for as long as somebody
+      // By another thread. The kernel's file lives on for as long as a thread
       // waits in it, but no event will ever come: rping relies on it.
       recv(never_readable(), &byte, 1, MSG_PEEK);
       return -1;

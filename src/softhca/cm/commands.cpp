@@ -278,7 +278,7 @@ int do_get_event(Channel &c, const Request &r) {
   }
   if (const int error = respond(cmd.response, event.resp, std::min<u32>(r.out, sizeof event.resp));
       error != 0) {
-    // Nobody learns of the new id.
+    // The program did not get the number of the new id: remove it.
     if (event.connection != nullptr) destroy_id(event.connection);
     return error;
   }

@@ -85,7 +85,7 @@ void leave_by(Id &id, const Station &port) {
   id.source.set_host(id.source.family() == AF_INET ? port.ip : port.gid);
 }
 
-// The port behind an address, as somebody announced it or as the numbering of
+// The port behind an address, as its host announced it or as the numbering of
 // the hosts has it. Our own addresses were found before: what the numbering
 // says of this host does not exist.
 bool look_up(const Address &to, const Station &like, Station &out) {
@@ -96,7 +96,7 @@ bool look_up(const Address &to, const Station &like, Station &out) {
   return true;
 }
 
-// Of a host that nobody has announced, a port is presumed to be of the same
+// A port of a host that has not announced itself is presumed to be of the same
 // link layer as that with the same numbers here.
 bool find_remote(const Id &id, Station &out) {
   if (id.port != nullptr) return look_up(id.destination, *id.port, out);
@@ -155,7 +155,7 @@ int resolve_native(Id &id) {
     if (port == nullptr) return ENODEV;
     leave_by(id, *port);
   }
-  // A GID that nobody has is found out by the path query.
+  // The path query fails for a GID that no port has.
   id.remote = {};
   if (const Station *own = station_with_gid(gid)) id.remote = *own;
   else look_up(id.destination, *id.port, id.remote);

@@ -46,7 +46,7 @@ const Station *owner_of(const Address &);
 const Station *station_with_gid(const Ip &gid);
 
 // The port on another host that the numbering of config/identity.h gives an
-// address to. For hosts nobody has announced; `like` names the link layer.
+// address to. For hosts that have not announced themselves; `like` names the link layer.
 std::optional<Station> presumed_station(const Address &, const Station &like);
 
 }  // namespace softhca::cm

@@ -18,7 +18,7 @@ namespace softhca {
 
 namespace {
 
-// Linux: what an address of 127.0.0.0/8 that nobody has configured is good for.
+// Linux accepts every address of 127.0.0.0/8, configured or not.
 bool loopback_address(const in_addr &a) { return ntohl(a.s_addr) >> 24 == 127; }
 
 struct Address {

@@ -5,7 +5,7 @@
 // clock only reads memory. While the engine rests, these pages are taken out of
 // the application's mappings; the first access to one stops in the kernel
 // (userfaultfd), a thread of ours puts the page back and wakes the engine, and
-// the access goes on. Nobody looks at anything meanwhile.
+// the access goes on. No thread polls doorbells meanwhile.
 //
 // The thread has a descriptor table of its own, which holds nothing but the
 // userfaultfd: no program that closes descriptors closes this one. Touching a page
@@ -32,7 +32,7 @@ void traps_forget();
 // The device's pages are about to go.
 void traps_unmapped(const u8 *pages, size_t length);
 // A page that must be trapped while the engine rests. It is zero when it has
-// been taken out of the mappings, and `fill` is called before anybody sees it.
+// been taken out of the mappings, and `fill` is called before the program can read it.
 // Whoever maps `instead` need not map it.
 void traps_need(u8 *page, void (*fill)(u8 *page), const u8 *instead = nullptr);
 void traps_need_not(const u8 *page);

@@ -79,7 +79,7 @@ constexpr u32 qpns_per_slot = 1u << qpn_bits_per_slot;
 constexpr u32 qpns_per_block = 1u << log_reserved_qpns;
 constexpr u32 max_qps = 1u << log_max_qps;
 
-// `count` consecutive numbers that nobody has had; false when the slots have no more.
+// `count` consecutive numbers that were not used before; false when the slots have no more.
 bool fresh_qpns(Process &p, u32 count, u32 &first) {
   if (p.qpn_slots.empty()) p.qpn_slots.push_back(p.fabric->slot());
   if (p.next_qpn + count > p.qpn_slots.size() * qpns_per_slot) return false;

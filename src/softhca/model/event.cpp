@@ -15,7 +15,7 @@ namespace softhca {
 
 namespace {
 
-// Large enough that the overflow queue stays empty unless nobody reads.
+// Large enough that the overflow queue stays empty unless the program stops reading.
 constexpr int send_buffer_bytes = 1 << 20;
 constexpr size_t largest_event = sizeof(ib_uverbs_async_event_desc);
 

@@ -77,7 +77,7 @@ void complete(Qp &qp, SendWqe &w) {
     if (qp.scatter_to_cqe_requester && w.length <= room && read_spans(w.spans, 0, data, w.length))
       inline_bytes = w.length;
   }
-  // A completion that nobody has room for stops the QP.
+  // A completion for which the CQ has no room stops the QP.
   if (!cq_write(*qp.send_cq, cqe, CqeOpcode::req, false, data, inline_bytes) &&
       qp.state != QpState::err)
     qp_fail(qp, EventType::qp_fatal);

@@ -106,7 +106,7 @@ void end_connection(Qp &qp, Responder &r, EventType event) {
 // A request that cannot be executed ends the connection.
 void refuse(Request &q, Nak nak, EventType event) {
   abandon_message(q.qp, q.r);
-  // On an unreliable connection nobody is answered: the message is dropped.
+  // An unreliable connection sends no NAK: the message is dropped.
   if (q.qp.type == QpType::uc) return;
   negative(q, nak, q.r.expected_psn);
   if (q.qp.type != QpType::dct)

@@ -10,7 +10,7 @@ namespace softhca {
 enum class Sent : u8 {
   yes,
   full,   // no room now
-  lost,   // nobody there, or dropped by an injected fault: as on a real wire
+  lost,   // no receiver, or dropped by an injected fault: as on a real wire
   fault,  // the gather list could not be read
 };
 

@@ -80,7 +80,7 @@ std::optional<T> number_in(std::string_view value) {
   return n;
 }
 
-// False for what the kernel's policy refuses. Attributes that nobody asks for are skipped.
+// False for what the kernel's policy refuses. Attributes that no command uses are skipped.
 bool parse_attributes(std::string_view left, Request &r) {
   while (left.size() >= NLA_HDRLEN) {
     nlattr a;

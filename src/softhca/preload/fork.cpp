@@ -45,7 +45,7 @@ void in_child() {
   heap_go_on();
   if (g_pid.load(std::memory_order_relaxed) == 0) return;
   g_holds = false;
-  // Only the forking thread exists here, so nobody else can hold the lock; a
+  // Only the forking thread exists here, so no other thread can hold the lock; a
   // fresh one also forgets waiters that were not copied.
   new (&process().mutex) std::mutex;
   g_pid.store(getpid(), std::memory_order_relaxed);
@@ -70,7 +70,7 @@ int (*g_register)(Handler, Handler, Handler, void *) = nullptr;
 
 // The last registered is the first to be called before fork(), and a device has to be
 // the last to stop: a library's handler may wait for its threads, which may be waiting
-// for us. So nobody is registered before us.
+// for us. So no handler is registered before ours.
 UNINSTRUMENTED void register_first() {
   if (__atomic_load_n(&g_register, __ATOMIC_ACQUIRE) != nullptr) return;
   void *next = dlsym(RTLD_NEXT, "__register_atfork");

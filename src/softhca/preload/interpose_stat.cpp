@@ -179,8 +179,8 @@ INTERPOSE(int, statx, int dir, const char *path, int flags, unsigned mask, struc
                  [&](const char *p) { return real_statx(dir, p, flags, mask, st); });
 }
 
-// A node is open to everybody, as the rules of rdma-core make it: what lies in
-// its place is a file that nobody may write.
+// A node is readable and writable for all users, as rdma-core's udev rules make it; the file
+// in its place is not writable.
 template <class Call>
 int access_path(const char *path, int mode, Call call) {
   if (!is_device_path(path)) [[likely]]

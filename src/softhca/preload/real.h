@@ -10,7 +10,7 @@
 namespace softhca {
 
 // The next definition of `name` behind this library. Ends the process when
-// there is none: then nobody can have called it.
+// there is none: then the program cannot have called it.
 void *next_definition(const char *name);
 
 template <class F>

@@ -31,7 +31,7 @@ class Bfregs {
   void give(u32 bfreg) { --users_[bfreg]; }
 
   // The number by which libmlx5 knows it: its pages have room for two more
-  // registers, which nobody uses.
+  // registers, which are not used.
   static u32 as_library_counts(u32 bfreg) { return bfreg / per_page * 4 + bfreg % per_page; }
 
  private:

@@ -41,7 +41,7 @@ DevxCq::~DevxCq() {
   file.cqs.remove(cq.cqn, this);
 }
 
-// The arm of a completion queue that nobody hears is not looked at.
+// Arming a completion queue has no effect as long as no event channel listens to it.
 void DevxCq::completions_wanted() {
   cq.completion.listener = this;
   cq_watch(cq);

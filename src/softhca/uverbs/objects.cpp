@@ -90,7 +90,7 @@ void attach_events(EventSink &sink, EventChannel *channel) {
 
 u32 detach_events(const Object &owner, EventSink &sink, u64 element) {
   if (sink.channel == nullptr) return 0;
-  // Events that nobody will read are taken back: the library waits until as
+  // Events that have not been read are taken back: the library waits until as
   // many as reported here have been acknowledged. A forked child must leave
   // the parent's queue alone.
   const u32 purged = owner.inherited() ? 0 : sink.channel->purge(element);

@@ -355,7 +355,7 @@ struct QpObject : Object {
  private:
   u32 access_ = 0;
 };
-// Nobody need wait for the completion of a datagram before destroying its QP:
+// A program need not wait for the completion of a datagram before it destroys the QP:
 // a real device has sent it within microseconds (mckey relies on it). Here a
 // first record has to wait for the receiver's process to look at its ring.
 void send_posted_datagrams(Qp &);

@@ -91,7 +91,7 @@ int make_private(const std::string &path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail(path, errno);
   struct stat st;
   if (lstat(path.c_str(), &st) != 0) return errno == ENOENT ? EAGAIN : fail(path, errno);
-  // Below a world-writable directory somebody else may have been first.
+  // Below a world-writable directory another user may have been first.
   if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid())
     return fail(path, EACCES,
                 ("the name is taken by user " + std::to_string(st.st_uid) +
@@ -216,7 +216,7 @@ int remove_directory(const std::string &path, int fd) {
   return unlink(users.c_str()) == 0 && rmdir(gone.c_str()) == 0 ? 0 : errno;
 }
 
-// Removes what nobody uses; 0 or errno. Without `always`, only what says that
+// Removes an unused fabric; 0 or errno. Without `always`, only what says that
 // it is a fabric of this version.
 int remove_unused(const std::string &path, bool always) {
   const std::string users = path + users_file;
@@ -292,7 +292,7 @@ void leave_fabrics() {
     if (lock == nullptr) continue;
     calls::munmap(lock, page_size);
     (void)remove_unused(u->path, false);
-    // What the killed ones left: anybody of the user clears it away.
+    // What killed processes left is removed by the next process of the same user.
     const std::string base = u->path.substr(0, u->path.rfind('/'));
     if (bases.find(base + '\n') != std::string::npos) continue;
     bases += base + '\n';

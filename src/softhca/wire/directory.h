@@ -1,6 +1,6 @@
 // The directories of fabrics: where they lie, who uses them, and their end.
 //
-// A directory is named after its user and its fabric. Everybody who uses it
+// A directory is named after its user and its fabric. Each process that uses it
 // holds a shared lock on its file "users", by a mapping as slots are held
 // (slot_file.h), but one that children of fork() inherit with what they know
 // of the directory. Who gets the exclusive lock is alone and may remove it all.
@@ -19,7 +19,7 @@ namespace softhca {
 std::string fabric_directory(const std::string &name);
 
 // At the end of a process: gives up its slots and then the directories it
-// uses, and removes those that nobody uses any more, what killed processes of
+// uses, and removes unused ones, those that killed processes of
 // the user left included. Calls after the first do nothing. May run beside
 // threads that still use the device: memory stays, names go.
 void leave_fabrics();

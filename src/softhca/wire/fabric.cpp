@@ -52,12 +52,12 @@ void futex_wait(std::atomic<u32> &word, u32 seen, const timespec *timeout) {
 // sleeper sees what we published before.
 void ring_bell(Control &c) {
   if (c.sleeping.load(std::memory_order_seq_cst) == 0) return;
-  if (c.rung.exchange(1, std::memory_order_seq_cst) != 0) return;  // somebody is waking it
+  if (c.rung.exchange(1, std::memory_order_seq_cst) != 0) return;  // another sender is waking it
   c.bell.fetch_add(1, std::memory_order_seq_cst);
   syscall(SYS_futex, &c.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// The same without a look at words that somebody may have spoilt.
+// The same without reading words that another process may have overwritten.
 void ring_bell_loudly(Control &c) {
   c.bell.fetch_add(1, std::memory_order_seq_cst);
   syscall(SYS_futex, &c.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -279,7 +279,7 @@ bool Fabric::State::verify(u16 dst) {
   return false;
 }
 
-// Maps `dst` if needed; false when nobody is there.
+// Maps `dst` if needed; false when no process has the slot.
 bool Fabric::State::usable(u16 dst) {
   Outgoing &o = out[dst];
   if (o.control != nullptr || o.primary != 0) {
@@ -311,7 +311,7 @@ Fabric::Reserve Fabric::reserve(u16 dst, u32 payload, Slot &room) {
     return Reserve::no_peer;
   Outgoing &o = s.out[dst];
   if (o.primary != 0) {
-    // A primary slot has memory, or it is nobody's.
+    // A primary slot has memory, or no process has it.
     if (!s.usable(o.primary) || s.out[o.primary].primary != 0) return Reserve::no_peer;
     return reserve(o.primary, payload, room);
   }
@@ -391,7 +391,7 @@ void Fabric::State::adopt(u16 src) {
   ring.tail.store(i.tail, std::memory_order_release);
   ring.confirmed.store(i.generation, std::memory_order_seq_cst);
   first_is_due(src, true);
-  // Our way back may lead to the former process still, or to nobody.
+  // Our ring to it may still be the former process's, or no process's.
   for (Outgoing &o : out)
     if (&o == &out[src] || o.primary == src) o.check_at = o.retry_at = 0;
 }
@@ -513,7 +513,7 @@ bool Fabric::receive(const PacketHeader *&header, const u8 *&payload) {
   State &s = *s_;
   if (s.current != 0) release();
   s.unanswerable = false;
-  // Nearly always nobody has sent, or one: the answer costs as little as it can.
+  // Nearly always none or one has sent: this case must be cheap.
   u64 active[bitmap_words];
   u32 words = 0;  // that are not 0
   for (u32 w = 0; w < bitmap_words; ++w) {

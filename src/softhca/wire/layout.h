@@ -27,7 +27,7 @@ constexpr u32 max_ring_bytes = 64 * 1024 * 1024;
 // new sender in an old sender's slot simply continues after it.
 struct RingMeta {
   alignas(cache_line) std::atomic<u64> head;  // sender: end of what is published
-  std::atomic<u32> generation;                // sender: who is sending; 0 nobody yet
+  std::atomic<u32> generation;                // sender: who is sending; 0: no sender yet
   alignas(cache_line) std::atomic<u64> tail;  // owner: end of what was taken
   std::atomic<u32> confirmed;                 // owner: generation it listens to
 };

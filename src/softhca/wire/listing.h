@@ -14,7 +14,7 @@ struct FabricEntry {
   std::string name;
   unsigned uid = 0;
   bool readable = false;  // ours to look into; nothing below is known otherwise
-  bool used = false;      // somebody holds its lock or a slot
+  bool used = false;      // a process holds its lock or a slot
   struct Member {
     std::uint16_t slot;
     std::uint32_t pid;
@@ -25,7 +25,7 @@ struct FabricEntry {
 // Of all users, wherever fabrics may lie.
 std::vector<FabricEntry> list_fabrics();
 
-// Removes a directory that nobody uses. False with errno; EBUSY: it is used.
+// Removes an unused directory. False with errno; EBUSY: it is in use.
 bool remove_fabric(const std::string &path);
 
 }  // namespace softhca

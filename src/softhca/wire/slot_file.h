@@ -7,7 +7,7 @@
 //
 // The memory is a System V segment that is removed as soon as it is mapped. On
 // Linux others can still attach to it by its number while its owner has it,
-// nobody can shrink it below a mapping of somebody else as a file can be, it
+// it cannot be shrunk below another process's mapping as a file can, it
 // goes when its last user goes, however that one ends, and it counts against
 // neither the size of /dev/shm nor RLIMIT_FSIZE.
 #pragma once
@@ -66,7 +66,7 @@ struct PeerSlot {
 // none (errno ESRCH) or it cannot be reached.
 bool map_control(const std::string &directory, u16 slot, PeerSlot &peer);
 
-// Maps the segment of `sender` in somebody's memory; with `allocate`, reserves
+// Maps the segment of `sender` in the memory of the slot's owner; with `allocate`, reserves
 // its pages first so that touching it cannot fail. nullptr and errno on failure
 // (ESRCH: the owner is gone).
 u8 *map_segment(i32 memory, u16 sender, u32 ring_bytes, bool allocate);

@@ -121,7 +121,7 @@ struct UdpLink::State {
   static void *wait(void *self);
 };
 
-// Edge-triggered: packets that nobody has read yet do not wake it again.
+// Edge-triggered: unread packets do not wake it again.
 void *UdpLink::State::wait(void *self) {
   pthread_setname_np(pthread_self(), "softhca-udp");
   auto &s = *static_cast<State *>(self);

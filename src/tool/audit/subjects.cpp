@@ -29,7 +29,7 @@ Subject make(std::string_view name, Family family, const Answer &a) {
   return out;
 }
 
-// What nobody exports stops a program that asks for it.
+// A program that refers to a symbol that no library exports does not start.
 Subject make(const Entry &e) {
   Subject out = make(e.name, e.family, e.answer);
   if (e.door == Door::absent) out.severity = Severity::fails;
@@ -94,7 +94,7 @@ const Subject *subject_of(std::string_view name) {
 }
 
 const Subject *refused_member(std::string_view name) {
-  constexpr std::size_t least = 5;  // "task" is anybody's
+  constexpr std::size_t least = 5;  // "task" is too common a name
   static const std::unordered_map<std::string_view, const Subject *> all = [] {
     std::unordered_map<std::string_view, const Subject *> out;
     for (const Feature &f : features) {

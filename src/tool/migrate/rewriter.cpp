@@ -111,7 +111,7 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
     return true;
   }
 
-  // A variable that nobody needs any more. What is done to it goes where it is met.
+  // A variable that is no longer needed. The statements that use it are removed where they are met.
   bool VisitDeclStmt(DeclStmt *statement) {
     for (const Decl *decl : statement->decls()) {
       const auto *variable = dyn_cast<VarDecl>(decl);

@@ -12,7 +12,7 @@ namespace ibvexp::migrate {
 
 void print_diff(const std::string &path, const std::string &text) {
   std::fflush(stdout);
-  // A file and not a pipe: nobody has to wait for anybody.
+  // A file and not a pipe: neither side has to wait for the other.
   FILE *file = std::tmpfile();
   if (file == nullptr || std::fwrite(text.data(), 1, text.size(), file) != text.size() ||
       std::fflush(file) != 0)

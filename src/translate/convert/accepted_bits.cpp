@@ -1,7 +1,7 @@
 // What the rows accept is what is done: for each enum of flags, the bits that reach
 // rdma-core through a conversion, found by trying each, and those that a verb sees
 // to itself, named here with the place. A row that becomes native, translated or
-// partial does not compile until somebody handles its bit.
+// partial does not compile until its bit is handled.
 #include <cstdint>
 
 #include "table/feature_bits.h"

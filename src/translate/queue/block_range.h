@@ -51,8 +51,8 @@ class BlockRange {
  private:
   bool reserve() noexcept;
 
-  // Who has a pointer into the range has it from someone who had seen the range; for others any
-  // mixture of old and new values is as good.
+  // A thread with a pointer into the range got it from one that had seen the range; for other
+  // pointers any mixture of old and new values is as good.
   template <class T>
   [[gnu::always_inline]] static T now(const std::atomic<T> &value) noexcept {
     static_assert(sizeof(value) == sizeof(T));

@@ -188,7 +188,7 @@ template <Wanted wanted>
   return length;
 }
 
-// When somebody else has the lock.
+// When another thread has the lock.
 template <Wanted wanted>
 [[gnu::noinline, gnu::cold]] std::int32_t take_late(CompletionQueue &queue, Outputs out) {
   queue.libc_lock.pass();

@@ -101,7 +101,7 @@ bool hand_over(SrqFront &front) {
   return true;
 }
 
-// Nobody else may release it while something is created that the engine will drive.
+// No other thread may release it while something is created that the engine will drive.
 template <class Front>
 Front *reserve(Front *front) {
   if (front != nullptr) ++front->own.joining;

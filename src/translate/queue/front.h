@@ -95,7 +95,7 @@ struct CqFront {
     engine::CompletionQueue *engine;    // null: as above
     engine::CompletionQueue *alone;     // the same, unless there is another queue beside it
     Beside *beside;                     // null: there never was one
-    engine::CompletionQueue *released;  // of libmlx5 now; somebody may still be looking at it
+    engine::CompletionQueue *released;  // of libmlx5 now; another thread may still be reading it
     bool joined;                        // something that the engine drives completes here, or did
     bool plain;                         // of ibv_create_cq(), and nothing but that
     bool described;                     // the program called mlx5dv_init_obj()
@@ -160,7 +160,7 @@ static_assert(offsetof(SrqFront, legacy) == legacy::srq_at && offsetof(SrqFront,
 static_assert(offsetof(WqFront, legacy) == legacy::rwq_at && offsetof(WqFront, own) == 384);
 #endif
 
-// The object of ours that a program's pointer is, or null: somebody else's.
+// The front at a program's pointer, or null: not an object of this library.
 template <class Front>
 Front *front_at(const void *object) noexcept {
   if (!blocks.contain(object)) return nullptr;

@@ -114,7 +114,7 @@ struct ContextState {
   // Indirect memory keys by index, the upper 24 bits of the key.
   NumberTable<IndirectKey> keys;
 
-  // What most contexts never have: while it is false, nobody has to look with the mutex.
+  // What most contexts never have: while it is false, the mutex need not be taken to look.
   std::atomic<bool> has_environment{false}, has_domain_shares{false};
 
   // Everything below, and changes to the above. Never held across a call into
@@ -130,7 +130,7 @@ struct ContextState {
   Handles<DcTarget> targets;
   std::uint64_t last_target = 0;                           // serial number
   std::atomic<bool> targets_by_command{false};             // there are, or have been
-  std::shared_ptr<translate::TargetEvents> target_events;  // null until somebody waits for them
+  std::shared_ptr<translate::TargetEvents> target_events;  // null until the program waits for them
   mlx5dv_devx_uar *channel_page = nullptr;                 // that masters ring
   Handles<DeviceMemory> device_memory;
   Handles<LegacySrq> legacy_srqs;

@@ -229,7 +229,7 @@ Error no_overrun(std::uint32_t flags) {
   return unsupported(modifying, FeatureId::IBV_EXP_CQ_IGNORE_OVERRUN, "cq_cap_flags", flags);
 }
 
-// rdma-core takes the flag at creation only: behind a front that nobody has used yet,
+// rdma-core takes the flag at creation only: behind a front that has not been used yet,
 // another queue takes the place. What the program is given stays.
 Result<ibv_cq *> ignore_overrun(ContextState &state, ibv_cq *cq, std::uint32_t flags) {
   queue::CqFront *const front = queue::before(cq);

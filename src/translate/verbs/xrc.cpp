@@ -91,7 +91,7 @@ int destroy(Receiver receiver) {
 }
 
 // One handle on a receive queue pair, given back at the end of the scope unless
-// somebody else is to have it.
+// it was handed on.
 class Handle {
  public:
   Handle(const ibv_xrc_domain *domain, ibv_qp *qp, bool opened) : receiver_{domain, qp, opened} {}
@@ -99,7 +99,7 @@ class Handle {
   Handle &operator=(const Handle &) = delete;
   ~Handle() {
     if (receiver_.qp == nullptr || destroy(receiver_) == 0) return;
-    // Nobody else could do it later.
+    // Tried twice: there is no later chance.
     if (const int error = destroy(receiver_); error != 0)
       log(LogLevel::error,
           "ibv_create_xrc_rcv_qp: cannot destroy the queue pair that was made: errno %d", error);

@@ -75,7 +75,7 @@ Result<void> check(const ContextState &state, const ibv_pd *pd, const ibv_xrc_do
   if (context_of_domain(domain) != pd->context)
     return invalid(creating, "xrc_domain", 0, "closed, or of another context");
   if (cq->context != pd->context) return invalid(creating, "xrc_cq", 0, "of another context");
-  // Nobody else could free the larger object.
+  // Without the interposed ibv_destroy_srq() the larger object could not be freed.
   if (!state.sees_base_verbs)
     return unsupported(creating, "xrc_domain", 0,
                        "the context was opened without this library: preload it, or link it first");

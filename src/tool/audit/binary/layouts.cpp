@@ -23,7 +23,7 @@ constexpr auto layout_fields = std::to_array<LayoutField>({
 
 struct Shape {
   LayoutObject object;
-  int public_size;  // what lies in front of it is anybody's to read
+  int public_size;  // the public part: reading it proves nothing
   int container;    // bytes from the private structure to the public one in it
   int least;        // members that must be read, of a pointer of unknown type
   bool follows;     // and one of them is a pointer that is followed

@@ -44,7 +44,7 @@ Set with_mask(const MaskComplaint &c) {
   return known_verb ? out : Set().set();
 }
 
-// None is left for a header of nobody's release.
+// Empty if the header is of no known release.
 Set possible_releases(const Dispatch &dispatch) {
   Set possible;
   possible.set();
@@ -60,7 +60,7 @@ Set possible_releases(const Dispatch &dispatch) {
     if (releases[i].table_size < highest || (i == 0) != old) possible.reset(i);
   for (const MaskComplaint &c : dispatch.complaints) {
     const Set narrowed = possible & with_mask(c);
-    if (narrowed.any()) possible = narrowed;  // a header of nobody's release otherwise
+    if (narrowed.any()) possible = narrowed;  // otherwise the header is of no known release
   }
   return possible;
 }

@@ -13,7 +13,7 @@ std::uint8_t *whole(const CompletionQueue &queue, std::uint32_t index, std::size
 }
 
 // Whether the completion is of the queue; its place in a shared queue is free then.
-// A shared queue that nobody posts to through us is a direct program's own.
+// A shared queue that was not posted to through us is filled by a program with its own data path.
 bool takes_out(Endpoint &of, Cqe cqe) {
   if (of.tag != cqe.tag()) return false;
   if (is_of_receive(opcode_of(cqe.op_own())) && of.shared != nullptr && of.shared->is_used())

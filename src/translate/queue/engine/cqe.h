@@ -235,7 +235,7 @@ constexpr ibv_wc_status status_of(std::uint8_t syndrome) {
 }
 
 // How many completions a title stands for. No device writes none, or more than the queue
-// has; memory that somebody else wrote to may have either, and must not be expanded for ever.
+// has; memory that was overwritten may have either, and must not be expanded for ever.
 constexpr std::uint32_t session_length(std::uint32_t written, std::uint32_t entries) {
   return std::clamp(written, std::uint32_t{1}, entries);
 }

@@ -15,7 +15,7 @@ class Lock {
   void lock() {
     if (needed_) taken_.lock();
   }
-  // False: somebody else has it, or may have it, and lock() knows.
+  // False: another thread has it, or may have it; lock() finds out.
   bool try_lock() { return !needed_ || taken_.try_lock_free(); }
   // Of a lock that is not needed it is as true as before.
   void unlock() { taken_.unlock(); }

@@ -236,8 +236,7 @@ void add(const MultiPacket &packet, ibv_exp_wc &wc) {
   if (packet.ends_entry) wc.exp_wc_flags |= IBV_EXP_WC_MP_WR_CONSUMED;
 }
 
-// The structure as the caller knows it: of which there are two sizes, and
-// whatever else somebody may pass.
+// The structure in the caller's size: there are two usual ones, and any other may be passed.
 template <std::uint32_t size>
 struct ExpSink : UsualSink<size> {
   static int refuse(const CompletionQueue &queue) { return refuse_strides(queue); }
@@ -342,7 +341,7 @@ template <class Sink>
   return take_and_unlock(queue, count, sink, done);
 }
 
-// When somebody else has the lock.
+// When another thread has the lock.
 template <class Sink>
 [[gnu::noinline, gnu::cold]] int take_late(CompletionQueue &queue, int count, Sink sink) {
   queue.libc_lock.pass();

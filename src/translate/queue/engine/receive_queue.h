@@ -25,7 +25,7 @@ struct ReceiveQueue {
   std::uint32_t mask = ~0u;      // entries - 1; without entries nothing can be posted
   std::uint32_t max_pieces = 0;  // of a scatter list
   std::uint32_t skip = 0;        // bytes in front of the scatter list
-  std::uint32_t room = 0;        // entries, or more where nobody counts them
+  std::uint32_t room = 0;        // entries, or more where they are not counted
   bool shuffles = can_shuffle();
   ReceiveCounters *counters = &own_counters;
   std::uint32_t *record = nullptr;

@@ -79,7 +79,7 @@ int judge_frame(const ibv_exp_send_wr &wr, const QpState *known, Opcode &opcode)
 }
 
 // Whether the provider accepts the request once it has begun. known: null for a queue
-// pair that nobody has noted.
+// pair of which no state is kept.
 int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opcode &opcode) {
   if (translate::has_data(opcode.modern)) {
     if (const int fault = translate::judge_pieces(wr); fault != 0) [[unlikely]]
