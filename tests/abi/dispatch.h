@@ -18,7 +18,7 @@ extern int closed;
 void reset();
 }  // namespace base
 
-constexpr int untouched = 4711;  // errno that nobody sets
+constexpr int untouched = 4711;  // an errno that no call sets
 
 // What a call says when it cannot be dispatched.
 template <typename V>

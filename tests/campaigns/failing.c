@@ -123,7 +123,7 @@ static int fails(enum kind kind, const char *name, const void *caller) {
 static void say(const char *text) {
   int fd = (int)open(report, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return;
-  if (write(fd, text, strlen(text)) < 0) { /* nobody to complain to */
+  if (write(fd, text, strlen(text)) < 0) { /* no place to report it */
   }
   close(fd);
 }

@@ -11,8 +11,8 @@ that end with an error, with each syndrome, and "packet" messages that are lost,
 of these --most are tried, evenly spread.
 
 A point is survived if nothing crashes or hangs (a program may wait for its peer in vain; "theirs"
-are crashes of rdma-core on a failure inside of it, with nothing of ours on the stack), and nobody
-says that an internal rule is broken. At the end of a subject it runs once more as it is, in the
+are crashes of rdma-core on a failure inside of it, with nothing of ours on the stack), and no
+message says that an internal rule is broken. At the end of a subject it runs once more as it is, in the
 same fabric. What is said of a failure is compared with the errno that was injected; "other" counts
 those that say something else, which may be right: a capability is missing, a peer is gone.
 

@@ -3,9 +3,9 @@
 //
 //   races SECONDS [SEED [THREADS]]
 //
-// What may not be done at the same time is not done: nobody posts to what is being
-// destroyed. What may is: completion queues are polled, armed and resized by anybody at
-// any time. Exit status 1 with a line that says what was wrong.
+// What the API forbids at the same time is not done: no thread posts to a queue that is being
+// destroyed. What it allows is: all threads poll, arm and resize completion queues at any time.
+// Exit status 1 with a line that says what was wrong.
 #include <infiniband/verbs_exp.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -216,7 +216,7 @@ void post(World &world, Random &random) {
     wr.wr.rdma.rkey = world.mr->rkey;
     error = ibv_exp_post_send(slot.qp, &wr, &bad);
   }
-  // Completions that nobody has polled yet take room, too.
+  // Completions that have not been polled yet take room, too.
   if (error == ENOMEM) --slot.outstanding;
   else require(error == 0, "posting");
 }
@@ -281,7 +281,7 @@ void poll_one(World &world, Random &random) {
 void arm(World &world, Random &random) {
   require(ibv_req_notify_cq(world.cqs[below(random, queues)], 0) == 0, "ibv_req_notify_cq");
   pollfd ready{world.channel->fd, POLLIN, 0};
-  static std::mutex one_at_a_time;  // nobody may block for an event that another takes
+  static std::mutex one_at_a_time;  // or a thread would block for an event that another takes
   const std::unique_lock guard(one_at_a_time, std::try_to_lock);
   if (!guard.owns_lock() || poll(&ready, 1, 0) != 1) return;
   ibv_cq *cq = nullptr;
@@ -409,16 +409,16 @@ void leave_child(World &, Random &random) {
   require(status == 0, "a child's status");
 }
 
-void signal_somebody(World &, Random &) { kill(getpid(), SIGUSR1); }
+void send_signal(World &, Random &) { kill(getpid(), SIGUSR1); }
 
 struct Deed {
   void (*run)(World &, Random &);
   unsigned weight;
 };
-constexpr Deed deeds[] = {{post, 200},      {post_message, 80},  {poll_one, 400},       {arm, 30},
-                          {resize, 2},      {ask, 10},           {replace, 6},          {reset, 6},
-                          {targets, 4},     {fail, 4},           {queue_of_its_own, 6}, {reopen, 1},
-                          {leave_child, 1}, {signal_somebody, 1}};
+constexpr Deed deeds[] = {{post, 200},      {post_message, 80}, {poll_one, 400},       {arm, 30},
+                          {resize, 2},      {ask, 10},          {replace, 6},          {reset, 6},
+                          {targets, 4},     {fail, 4},          {queue_of_its_own, 6}, {reopen, 1},
+                          {leave_child, 1}, {send_signal, 1}};
 
 void work(unsigned seed) {
   Random random(seed);

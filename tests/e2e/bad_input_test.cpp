@@ -1,5 +1,5 @@
-// What no correct program asks for: nothing where something has to be, bits
-// that nobody knows, objects of another context. Called through the table, since
+// What no correct program asks for: null where an object has to be, unknown
+// bits, objects of another context. Called through the table, since
 // the inlines keep some of it from the library.
 #include <string>
 #include <tuple>

@@ -9,7 +9,7 @@
 
 #include "crowd.h"
 
-/* Counted one by one: the least is that without growth of somebody's memory. */
+/* Counted one by one: the least is that in which no allocator has to grow. */
 #define COUNTED 8
 
 static int many = 30000;

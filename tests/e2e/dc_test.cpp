@@ -470,7 +470,7 @@ TEST_CASE(
   ibv_exp_device_attr device{};
   device.comp_mask = IBV_EXP_DEVICE_DC_RD_REQ | IBV_EXP_DEVICE_DC_RD_RES;
   REQUIRE(ibv_exp_query_device(dc.context.get(), &device) == 0);
-  // Before rdma-core v47 there is nobody to ask.
+  // rdma-core before v47 cannot be asked.
   if ((device.comp_mask & IBV_EXP_DEVICE_DC_RD_REQ) == 0) CHECK(device.max_dc_req_rd_atom == 0);
   if ((device.comp_mask & IBV_EXP_DEVICE_DC_RD_RES) == 0) CHECK(device.max_dc_res_rd_atom == 0);
   // They go in any case.

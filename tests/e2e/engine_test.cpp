@@ -301,7 +301,7 @@ TEST_CASE("a full queue and a failing request") {
     CHECK(post(a, wr) == ENOMEM);
     CHECK(world.take(1)[0].status == IBV_WC_SUCCESS);
   }
-  // A key that nobody has; what follows is flushed, and so are the receives.
+  // A key that does not exist; what follows is flushed, and so are the receives.
   REQUIRE(receive(a, 11, &piece, 1) == 0);
   wr.wr.rdma.rkey = 0;
   wr.exp_send_flags = 0;
@@ -356,7 +356,7 @@ TEST_CASE("a shared receive queue, unread completions and another queue pair") {
     CHECK(world.same(0, 4096, 33));
     CHECK(post_receive(shared, &wr, &bad) == 0);
   }
-  // Nobody reads these: they go with their queue pairs, and the places come back.
+  // These are not polled: they go with their queue pairs, and the places come back.
   for (int i = 0; i < 4; ++i) REQUIRE(post(a, send) == 0);
   for (std::uint8_t own; !world.completions.has(*world.completions.consumed + 7, own);) {
   }

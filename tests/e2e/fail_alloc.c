@@ -1,6 +1,6 @@
 /*
  * Lets one allocation of libibverbs_exp fail: the nth after fail_alloc_arm(n).
- * Those of everybody else always succeed.
+ * Those of other libraries and of the program always succeed.
  */
 #include <dlfcn.h>
 #include <errno.h>

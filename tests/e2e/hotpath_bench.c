@@ -53,7 +53,7 @@ static const struct kind {
     {"cas", &rc[0], &rc[1], IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED, 0, 1},
     {"inline", &rc[0], &rc[1], IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 0, 1},
     {"ud", &ud, &ud, IBV_WR_SEND, 0, 1, 1},
-    /* Where there is Ethernet: to oneself, and to nobody. */
+    /* Where there is Ethernet: to itself, and to no receiver. */
     {"raw", &raw, &raw, IBV_WR_SEND, 0, 1, 1},
     {"frame", &raw, &raw, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 1},
     {"send2", &wide[0], &wide[1], IBV_WR_SEND, 0, 1, 2},
@@ -269,7 +269,7 @@ static void complete_one(struct ibv_qp *on) {
   if (on == ud) {
     wr.opcode = IBV_WR_SEND;
     wr.wr.ud.ah = ah;
-    wr.wr.ud.remote_qpn = 0xfffffe; /* nobody's */
+    wr.wr.ud.remote_qpn = 0xfffffe; /* does not exist */
   } else if (on == raw) {
     make_frames(9);
     wr.opcode = IBV_WR_SEND;

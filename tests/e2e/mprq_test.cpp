@@ -201,7 +201,7 @@ TEST_CASE("a queue out of strides loses frames and goes on") {
 TEST_CASE("an overrun of the completion queue ends receiving, and nothing else") {
   FamilyRig rig;
   Receiver t(4);
-  // The queue of the rig's size fills up; nobody reads.
+  // The queue of the rig's size fills up, since it is not polled.
   t.post_entries(4);
   for (unsigned round = 0; round < 80; ++round) {
     std::vector<Frame> frames(16, make_udp(18, round));

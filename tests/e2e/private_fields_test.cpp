@@ -139,7 +139,7 @@ TEST_CASE("raw packet queue pairs") {
   check_queues(raw.get(), attr.cap);
 }
 
-TEST_CASE("registers that nobody shares need no lock") {
+TEST_CASE("registers that are not shared need no lock") {
   const auto model = GENERATE(IBV_EXP_THREAD_SINGLE, IBV_EXP_THREAD_SAFE);
   const bool asked = GENERATE(true, false);
   const auto threads = asked ? model : IBV_EXP_THREAD_SAFE;

@@ -114,11 +114,11 @@ TEST_CASE(
     "[rows:owner=ibv_exp_create_srq_comp_mask,refused]"
     "[rows:owner=ibv_exp_srq_type,refused]") {
   Rig rig;
-  ibv_xrcd_init_attr nobody{};
-  nobody.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-  nobody.fd = -1;
-  nobody.oflags = O_CREAT;
-  const Owned<ibv_xrcd, ibv_close_xrcd> domain(ibv_open_xrcd(rig.context.get(), &nobody));
+  ibv_xrcd_init_attr private_domain{};
+  private_domain.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  private_domain.fd = -1;
+  private_domain.oflags = O_CREAT;
+  const Owned<ibv_xrcd, ibv_close_xrcd> domain(ibv_open_xrcd(rig.context.get(), &private_domain));
   REQUIRE(domain);
   each_refused("ibv_exp_create_srq_comp_mask", [&](std::uint64_t bit) {
     ibv_exp_create_srq_attr attr{};

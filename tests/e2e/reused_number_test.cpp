@@ -21,7 +21,7 @@ void create_next() {
   REQUIRE(next.qp);
 }
 
-// Nobody has read the completions of the one that goes.
+// The completions of the destroyed one have not been polled.
 void look_then() {
   create_next();
   ibv_exp_wc wc[4];

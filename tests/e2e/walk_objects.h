@@ -1,5 +1,5 @@
 // One object of each kind that a program can hold, as it should be, foreign (of
-// another context, or never made by anybody) and stale (destroyed). Only objects of
+// another context, or never created) and stale (destroyed). Only objects of
 // this library's own can be stale: rdma-core follows a pointer to one of its own
 // that was destroyed, and so do the inlines that look for the operation table.
 #pragma once
@@ -137,7 +137,7 @@ class Objects {
   void add_own(const char *name, Make make, std::function<int(void *)> destroy) {
     Kind &kind = add(name, make, std::move(destroy));
     kind.own = true;
-    // Names its context, and nobody made it. All there is where the device has none.
+    // Names its context, and was never created. All there is where the device has none.
     nobodys_[0] = context();
     kind.foreign.push_back(nobodys_);
   }

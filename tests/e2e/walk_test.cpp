@@ -98,7 +98,7 @@ class Request {
 
   // What a pointer may be instead.
   std::vector<std::uint64_t> others(const Leaf &leaf) const {
-    // A number over a pointer that is followed: nobody could distinguish it from an object.
+    // A number over a pointer that is followed: it cannot be told from an object.
     if (leaf.pointee.empty() && objects_.qp_type == IBV_QPT_UD && is_over_pointer(leaf)) return {0};
     if (leaf.pointee.empty()) return numbers(leaf.size);
     std::vector<std::uint64_t> all = {0};

@@ -190,7 +190,7 @@ TEST_CASE(
   CHECK(limited);
   CHECK(shown->events_completed == 1);
 
-  // Nobody else takes it.
+  // No other creation takes it.
   auto taken = x.qp_attr(IBV_QPT_RC);
   taken.srq = srq;
   CHECK(ibv_exp_create_qp(x.context.get(), &taken) == nullptr);
@@ -260,7 +260,7 @@ TEST_CASE("a receive queue that base verbs could not free is refused [row:ibv_cr
 #endif
 
 TEST_CASE(
-    "a receiver lives as long as somebody is registered "
+    "a receiver lives as long as a process is registered "
     "[row:ibv_create_xrc_rcv_qp] [row:ibv_reg_xrc_rcv_qp] [row:ibv_unreg_xrc_rcv_qp] "
     "[row:ibv_modify_xrc_rcv_qp] [row:ibv_query_xrc_rcv_qp]") {
   OldXrc x;
@@ -325,7 +325,7 @@ TEST_CASE(
 
 // The answer is about the domain, an argument: not one of a missing feature. Through
 // the third door the context is one that this library has not met yet.
-TEST_CASE("a domain that nobody opened has no receivers [row:ibv_create_xrc_rcv_qp]") {
+TEST_CASE("a domain that was not opened has no receivers [row:ibv_create_xrc_rcv_qp]") {
   const Context context = open_first();
   ibv_xrc_domain unknown{};
   unknown.context = context.get();

@@ -473,8 +473,8 @@ void failures() {
     const Pair pair;
     pair.b.move(IBV_QPS_RESET);
     pair.a.send(message(), here.part(8));
-    say("nobody answers", pair.a.completion());
-    say("nobody answers, state", pair.a.state());
+    say("no answer", pair.a.completion());
+    say("no answer, state", pair.a.state());
   }
   {
     const Pair pair;

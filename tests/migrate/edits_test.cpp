@@ -146,7 +146,7 @@ TEST_CASE("macros around legacy names, without include guards") {
   CHECK(without_definitions("#define A 1\n# define AB 2\n", {"A"}) == "\n# define AB 2\n");
 }
 
-TEST_CASE("a finding inside of what goes is nobody's business") {
+TEST_CASE("a finding inside of a removed statement is not reported") {
   File file = file_of("a.b = OLD;\nrest;\n");
   file.findings = {{6, Kind::no_rule, "OLD"}};
   file.add({0, 11, "", Kind::gone, "a.b"});

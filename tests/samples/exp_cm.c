@@ -189,7 +189,7 @@ static void reach(struct rdma_conn_param *param) {
       return;
     }
   }
-  fprintf(stderr, "exp_cm: nobody listens\n");
+  fprintf(stderr, "exp_cm: no server listens\n");
   exit(1);
 }
 

@@ -218,7 +218,7 @@ static void serve(int fd) {
     post_receive(srq, messages, wc.wr_id);
   }
   transfer(fd, &tally, sizeof(tally), 1);
-  transfer(fd, &i, sizeof(i), 0); /* until everybody is done */
+  transfer(fd, &i, sizeof(i), 0); /* until all are done */
 
   for (i = 0; i < options.targets; ++i) check(ibv_exp_destroy_dct(dct[i]), "ibv_exp_destroy_dct");
   check(ibv_destroy_srq(srq), "ibv_destroy_srq");
@@ -302,7 +302,7 @@ static void complete(const struct ibv_exp_wc *wc) {
 
   while (it < initiators + INITIATORS && it->qp != wc->qp) ++it;
   if (it == initiators + INITIATORS || !(wc->exp_wc_flags & IBV_EXP_WC_QP))
-    wrong("a completion of nobody", wc->qp_num);
+    wrong("a completion of no initiator", wc->qp_num);
   if (wc->status != IBV_WC_SUCCESS) wrong(ibv_wc_status_str(wc->status), (long)wc->wr_id);
   for (;; ++it->completed) {
     at = it->completed % it->depth;
@@ -535,7 +535,7 @@ int main(int argc, char **argv) {
       options.targets > MOST_TARGETS)
     return 2;
 
-  /* Before anybody has a device: processes do not share one. */
+  /* Before a process opens a device: processes do not share one. */
   for (i = 0; i < options.processes; ++i) {
     int pair[2];
 

@@ -301,7 +301,7 @@ int main(int argc, char **argv) {
   fd = meet(options.host, options.port);
   if (options.host) client(fd);
   else server(fd);
-  /* Nobody leaves before the other has finished. */
+  /* Neither leaves before the other has finished. */
   signal_peer(fd);
   hear(fd);
   close(fd);

@@ -189,7 +189,7 @@ static void at_once(int round, int barrier) {
   take(done);
 }
 
-/* What nobody waits for must leave the queues all the same. */
+/* Completions that are not waited for must leave the queues all the same. */
 static void clear_queues(void) {
   struct ibv_exp_wc wc[period];
   int step, i;
@@ -278,7 +278,7 @@ static void create_all(void) {
 static void destroy_all(void) {
   int step;
 
-  meet(3); /* nobody asks for an acknowledgement anymore */
+  meet(3); /* no request needs an acknowledgement anymore */
   if (master) check(ibv_destroy_qp(master), "ibv_destroy_qp");
   for (step = 0; step < steps; ++step) {
     check(ibv_destroy_qp(to[step]), "ibv_destroy_qp");

@@ -17,7 +17,7 @@ TEST_CASE("the last registers belong to one queue pair each") {
   std::set<u32> own;
   for (int i = 0; i < 4; ++i) own.insert(b.take());
   CHECK(own == std::set<u32>{12, 13, 14, 15});
-  // The rest is shared evenly, and the first is for nobody as long as there are others.
+  // The rest is shared evenly, and the first is not used as long as there are others.
   std::multiset<u32> shared;
   for (int i = 0; i < 22; ++i) shared.insert(b.take());
   for (u32 i = 1; i < 12; ++i) CHECK(shared.count(i) == 2);
@@ -36,7 +36,7 @@ TEST_CASE("with nothing between, what is left over shares the first register") {
   CHECK(b.take() == 0);
 }
 
-TEST_CASE("libraries count registers that nobody uses") {
+TEST_CASE("libraries count registers that are not used") {
   CHECK(Bfregs::as_library_counts(0) == 0);
   CHECK(Bfregs::as_library_counts(1) == 1);
   CHECK(Bfregs::as_library_counts(2) == 4);

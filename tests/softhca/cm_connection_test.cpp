@@ -48,8 +48,8 @@ void let_expire(u32 n) {
   cm::manager().next_scan_ns = cm::manager().next_check_ns = 0;
 }
 
-// Waits until `id` has heard that its connection is none: no event says so of one that
-// nobody has answered yet.
+// Waits until `id` has learned that its connection is gone. There is no event for one that
+// was not accepted yet.
 bool left_alone(const Id &id) {
   for (int ms = 0; ms < 5000; ++ms) {
     {
@@ -166,7 +166,7 @@ TEST_CASE("refusals carry a reason and data") {
   CHECK(passive.accept(parameters(2)) == EINVAL);
 }
 
-TEST_CASE("nobody listens") {
+TEST_CASE("a connection to a port without a listener is rejected") {
   Channel c;
   Id id(c);
   id.resolve(ip(ib_address, 9));
@@ -284,7 +284,7 @@ TEST_CASE("ids that go while they are connected") {
     Id passive = p.request(parameters(1));
     p.active.destroy();
     REQUIRE(left_alone(passive));
-    CHECK(p.server.quiet());  // no context yet: nobody to notify
+    CHECK(p.server.quiet());  // no context yet: no receiver of an event
     CHECK(passive.accept(parameters(2)) == EINVAL);
   }
   SECTION("answered and not finished") {
@@ -378,7 +378,7 @@ TEST_CASE("a peer that dies") {
   } else {
     CHECK(static_cast<i32>(c.event(EventType::unreachable).status) == -ETIMEDOUT);
   }
-  // Its port is free again, and nobody listens there.
+  // Its port is free again, and has no listener.
   Id again(c);
   CHECK(again.bind(ip("0.0.0.0", port)) == 0);
 }

@@ -156,7 +156,7 @@ def run_once(lib, row, fabric):
 
 
 def refused(lib, fabric):
-    """Nobody listens: the connection is rejected, and soon."""
+    """No server listens: the connection is rejected, and soon."""
     client = start("rping -c -C 1 -v -a 127.0.0.1".split(), lib, "ib", 1, fabric)
     out, _ = client.communicate(timeout=20)
     return client.returncode != 0 and "REJECTED" in out, out

@@ -74,7 +74,7 @@ TEST_CASE("applications write events to their own ids") {
     CHECK(argument == cmd.argument);
     CHECK(other.command(write_cm_event, cmd) == EINVAL);
   }
-  // The device's own events are nobody else's to write.
+  // A program cannot write the device's own events.
   cmd.event = static_cast<u32>(EventType::established);
   CHECK(c.command(write_cm_event, cmd) == EINVAL);
   cmd.event = static_cast<u32>(EventType::internal) + 1;
@@ -154,7 +154,7 @@ TEST_CASE("ports are held once") {
   CHECK(second.bind(ip(ib_address, 7001)) == 0);
 }
 
-TEST_CASE("reused ports are shared until somebody listens") {
+TEST_CASE("reused ports are shared until one listens") {
   Channel c;
   Id first(c), second(c), third(c);
   for (Id *id : {&first, &second, &third}) {
@@ -258,7 +258,7 @@ TEST_CASE("loopback is the first active port") {
   }
 }
 
-TEST_CASE("addresses that nobody has") {
+TEST_CASE("addresses that no host has are not resolved") {
   Channel c;
   Id id(c);
   REQUIRE(id.resolve_addr(ip("192.0.2.77")) == 0);

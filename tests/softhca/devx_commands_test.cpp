@@ -462,7 +462,7 @@ TEST_CASE("One subscription names sixteen events at most", "[devx_test]") {
   mlx5dv_devx_destroy_event_channel(channel);
 }
 
-TEST_CASE("Answers that nobody fetches come to an end", "[devx_test]") {
+TEST_CASE("Unread answers are bounded", "[devx_test]") {
   constexpr uint32_t most = 0xffff, limit = 1 << 20;
   const Context c;
   const Cq cq(c);

@@ -389,10 +389,10 @@ TEST_CASE("A post gets through between short rests on one processor", "[direct_t
   if (child == 0) {
     alarm(30);
     Context c;
-    Rc a(c), b(c), alone(c), nobody(c);
+    Rc a(c), b(c), alone(c), unconnected(c);
     a.connect(b.qp->qp_num, c.port.lid);
     b.connect(a.qp->qp_num, c.port.lid);
-    alone.connect(nobody.qp->qp_num, c.port.lid);
+    alone.connect(unconnected.qp->qp_num, c.port.lid);
     Memory from(c, 64), to(c, 64);
     for (int round = 0; round < 100; ++round) {
       if (round % 10 == 0) alone.write(from, 64, to.address(), to.mr->rkey);

@@ -231,7 +231,7 @@ TEST_CASE("a sender that was let in owes its first record", "[fabric]") {
   const u8 *p;
   CHECK_FALSE(b->expects_first());
   CHECK(send(*a, b->slot(), 1, 64) == Fabric::Reserve::full);
-  CHECK_FALSE(b->expects_first());  // it knocks, nobody has looked
+  CHECK_FALSE(b->expects_first());  // it knocks, and b has not looked
   CHECK_FALSE(b->receive(h, p));
   CHECK(b->expects_first());
   REQUIRE(send(*a, b->slot(), 1, 64) == Fabric::Reserve::ok);
@@ -319,7 +319,7 @@ TEST_CASE("receiving is fair among senders", "[fabric]") {
   r->leave(false);
 }
 
-TEST_CASE("sending to nobody is cheap", "[fabric]") {
+TEST_CASE("sending to a slot without a process is cheap", "[fabric]") {
   FabricName n;
   Fabric *f = Fabric::join(n.name, ring);
   const std::clock_t start = std::clock();  // of the processor: the machine may be busy
@@ -412,7 +412,7 @@ TEST_CASE("a killed receiver is noticed and its successor reached", "[fabric]") 
   CHECK(f->alive(2));
   CHECK(second.hear() == 1);
 
-  // Without anybody asking alive(): a datagram sender notices by itself.
+  // Without a call of alive(): a datagram sender notices by itself.
   second.kill9();
   CHECK(eventually([&] { return send(*f, 2, 1, 10) == Reserve::no_peer; }));
   f->leave(false);
@@ -732,7 +732,7 @@ TEST_CASE("a further slot is another number of the same process", "[fabric]") {
   REQUIRE(eventually([&] { return a->multicast_slots(slots, 8) == 1; }));
   CHECK(slots[0] == 2);
   CHECK(a->alive(more));
-  // Nobody else gets the number, and both go with their owner.
+  // No other process gets the number, and both go with their owner.
   Fabric *c = Fabric::join(n.name, ring);
   CHECK(c->slot() == 4);
   c->leave(false);
@@ -916,7 +916,7 @@ bool of_the_two(u32 word) {
 
 }  // namespace
 
-TEST_CASE("one scribbled word, whichever it is, stops nobody", "[fabric]") {
+TEST_CASE("one scribbled word, whichever it is, stops no process", "[fabric]") {
   Victims v;
   PeerSlot a, b;
   REQUIRE(map_control(v.name.directory(), 1, a));
@@ -1000,7 +1000,7 @@ TEST_CASE("a hostile peer scribbles over everything all the time", "[fabric]") {
   CHECK(v.healed());
 }
 
-TEST_CASE("shrinking the files of a fabric hurts nobody", "[fabric]") {
+TEST_CASE("shrinking the files of a fabric stops no process", "[fabric]") {
   Victims v;
   for (u16 slot : {u16{1}, u16{2}}) {
     const std::string path = slot_path(v.name.directory(), slot);

@@ -26,7 +26,7 @@ namespace {
 
 constexpr u64 page = page_size;
 
-// `pages` of anonymous memory between two pages that nobody may touch.
+// `pages` of anonymous memory between two pages without access.
 class Region {
  public:
   explicit Region(u64 pages, int protection = PROT_READ | PROT_WRITE) : pages_(pages) {

@@ -76,7 +76,7 @@ std::vector<uint32_t> create_qps(ibv_context *ctx, int count) {
 
 }  // namespace
 
-TEST_CASE("Reserved QP numbers are nobody else's", "[mlx5_verbs_test][rdma-core-34]") {
+TEST_CASE("Reserved QP numbers are not given out", "[mlx5_verbs_test][rdma-core-34]") {
   Context c;
   std::set<uint32_t> reserved;
   std::vector<uint32_t> order;

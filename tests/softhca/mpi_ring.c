@@ -34,7 +34,7 @@ static void ring(size_t bytes, int rounds) {
   free(in);
 }
 
-/* Everybody puts into its neighbour's window, gets it back from there, and
+/* Each rank puts into its neighbour's window, gets it back from there, and
    counts at rank 0. */
 static void one_sided(int n) {
   int *window_memory, *back = calloc((size_t)n, sizeof(int));
@@ -56,7 +56,7 @@ static void one_sided(int n) {
   for (int i = 0; i < n; ++i) check(back[i] == rank * n + i, "get");
   sum = window_memory[0];
   check(sum == (rank == 0 ? ranks : 0), "accumulate");
-  /* Nobody counts on before rank 0 has looked. */
+  /* No rank counts on before rank 0 has looked. */
   MPI_Barrier(MPI_COMM_WORLD);
 
   MPI_Win_lock_all(0, window);

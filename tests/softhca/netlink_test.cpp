@@ -384,7 +384,7 @@ TEST_CASE("Broken requests are errors or silence") {
   CHECK(refused(nullptr, &piece) == EMSGSIZE);
 }
 
-TEST_CASE("Answers that nobody fetches come to an end") {
+TEST_CASE("Unread answers are bounded") {
   SKIP_IF(!supported(), "no netlink sockets here");
   const Socket s;
   const std::string r = request(type_of(RDMA_NLDEV_CMD_GET), NLM_F_REQUEST | NLM_F_DUMP, {});

@@ -726,7 +726,7 @@ TEST_CASE("A connection moves to the path that its driver loads", "[pci_test]") 
   };
   CHECK(field(p.a, context + 19, 2) == migrated);
 
-  // Without a second path, by nobody but the device, and on no port that is not there.
+  // Refused: without a second path, by software, or on a port that does not exist.
   CHECK(g.status(live(p.a, migration, rearm)) == bad_param);
   CHECK(g.status(loaded(p.a).put(context + 19, 2, 0)) == bad_param);
   CHECK(g.status(loaded(p.a).put(secondary + 296, 8, 2)) == bad_param);

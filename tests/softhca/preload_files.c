@@ -170,7 +170,7 @@ static void neighbourhood(void) {
   REFUSED(access("/sys/class/net/softhca1/device", F_OK), ENOENT);
 }
 
-// Nodes are open to everybody, whoever made the fabric.
+// Nodes are open to all users, whichever made the fabric.
 static void permissions(void) {
   REFUSED(access(NODE, X_OK), EACCES);
   CHECK(eaccess("/dev/infiniband/rdma_cm", R_OK | W_OK) == 0);

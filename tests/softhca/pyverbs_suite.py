@@ -135,7 +135,7 @@ def huge_pages(wanted=8):
     except OSError:   # none of this size
         yield False
         return
-    if number('free_hugepages') >= wanted:   # somebody's, and idle
+    if number('free_hugepages') >= wanted:   # reserved by another process, and idle
         yield True
         return
     try:

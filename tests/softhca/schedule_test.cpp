@@ -60,7 +60,7 @@ TEST_CASE("what a limit leaves is divided by shares", "[schedule]") {
   CHECK(alone > 0.85 * 25e6);
 }
 
-TEST_CASE("without a limit above, nobody waits for the share of others", "[schedule]") {
+TEST_CASE("without a limit above, no queue waits for the share of others", "[schedule]") {
   const auto root = below(nullptr), one = below(root, 0, 1), ten = below(root, 0, 10);
   for (u64 now = 1; now < 1000; ++now) {
     CHECK(ten->due(now) == now);

@@ -71,7 +71,7 @@ struct Heard {
   bool wants_ack;
 };
 
-// Somebody else's host.
+// Another host.
 class Peer {
  public:
   explicit Peer(u8 host = 2) : own_(address(host)) {
@@ -543,7 +543,7 @@ TEST_CASE("Packets that are not for a queue pair are dropped in silence", "[udp_
   }
   for (const size_t bytes : {43u, 53u, 58u, 70u}) peer.put({good.begin(), good.begin() + bytes});
   PacketHeader other = h;
-  other.dst_qpn ^= 0x100;  // nobody in this process
+  other.dst_qpn ^= 0x100;  // no QP of this process
   peer.send(other, from.data());
   other.dst_qpn = 5u << qpn_bits_per_slot;  // no process
   peer.send(other, from.data());

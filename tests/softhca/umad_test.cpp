@@ -144,7 +144,7 @@ TEST_CASE("Requests that the administrator refuses", "[umad]") {
   CHECK(p.ask(Datagram(p.agent, get, 0x31, 0, {})).status() == 0x000c);
 }
 
-TEST_CASE("What nobody answers comes back as timed out", "[umad]") {
+TEST_CASE("A MAD without an answer comes back as timed out", "[umad]") {
   Port p;
   ib_user_mad_reg_req2 r{};
   r.qpn = 1;

@@ -228,7 +228,7 @@ static void post_nops(int times) {
   ibv_dealloc_pd(pd);
 }
 
-/* Refused as a whole, unless a switch serves it. The inline of late headers asks nobody. */
+/* Refused as a whole, unless a switch serves it. The inline of late headers makes no call. */
 static void share_region(void) {
   struct ibv_mr *(*reg)(struct ibv_exp_reg_shared_mr_in *);
   struct ibv_exp_reg_shared_mr_in in = {0};

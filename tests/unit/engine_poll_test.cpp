@@ -567,7 +567,7 @@ void add_two_and_unwritten(PollRig &rig) {
 
 // Its number may have been given to a queue that completes elsewhere, which will not be
 // taken out of this one when it goes.
-TEST_CASE("an entry that the device has not written makes nobody the latest") {
+TEST_CASE("an entry that the device has not written makes no queue the latest") {
   PollRig rig;
   Endpoint elsewhere;
   elsewhere.set_user_index(0x1111);
@@ -578,7 +578,7 @@ TEST_CASE("an entry that the device has not written makes nobody the latest") {
   CHECK(rig.queue.last == &rig.endpoint);
 }
 
-TEST_CASE("an entry that the device has not written is nobody's") {
+TEST_CASE("an entry that the device has not written is of no queue") {
   // It names a queue that completes elsewhere, and may go at any moment.
   void *gone = mmap(nullptr, sizeof(Endpoint), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(gone != MAP_FAILED);

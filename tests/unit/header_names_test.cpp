@@ -27,7 +27,7 @@ constexpr std::size_t slot_offsets[] = {
 #include "table/slots.def"
 };
 
-// Absent entry points are the only ones that nobody declares.
+// Absent entry points are the only ones that no header declares.
 #define DECLARED_slot_and_symbol(name) sizeof(decltype(&name)),
 #define DECLARED_symbol(name) sizeof(decltype(&name)),
 #define DECLARED_inline_only(name) sizeof(decltype(&name)),

@@ -1,4 +1,4 @@
-// The image of a process that is gone, which may be anybody's, as JSON.
+// The image of a process that is gone, which may be any file, as JSON.
 #include "trace/trace_record.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ using namespace ibvexp::trace;
 
 namespace {
 
-// What somebody shortens as soon as its size has been asked for.
+// A file that is shortened as soon as its size has been asked for.
 dev_t device_of_short = 0;
 ino_t short_lived = 0;
 std::string path_of_short;

@@ -121,7 +121,7 @@ struct World {
       if (entry_bytes == 64) op = static_cast<std::uint8_t>((op & ~0xcu) | 4);
       store(at + 44, be(load_be<std::uint32_t>(at + 44) % (most + 1)));
     }
-    const std::uint32_t which = in.below(6);  // the last is nobody's
+    const std::uint32_t which = in.below(6);  // the last is of no queue
     const bool shared = which == 1 || which == 4;
     const auto receives_only = [](unsigned opcode) {
       return (opcode >= 1 && opcode <= 4) || opcode == 0xe;

@@ -74,7 +74,7 @@ inline Kind kind_named(std::string_view name) {
 }
 
 // Which of them are this library's alone: it knows the last ones that were destroyed,
-// and those that nobody made.
+// and those that were never created.
 constexpr bool is_own(Kind kind) {
   return kind == Kind::ibv_exp_flow || kind == Kind::ibv_exp_dct || kind == Kind::ibv_exp_wq ||
          kind == Kind::ibv_exp_rwq_ind_table || kind == Kind::ibv_exp_mkey_list_container ||
@@ -148,7 +148,7 @@ class World {
 
   // One that was destroyed, the last of its kind, unless there is a new one since.
   void *stale(Kind kind) const { return stale_[number(kind)]; }
-  // It names its context, and nobody made it.
+  // It names its context, and was never created.
   void *nobodys(int side) {
     nobodys_[0] = context(side);
     return nobodys_;
@@ -168,7 +168,7 @@ class World {
         stale_[number(kind)] = object;
         return;
       }
-    PROMISE(!"destroyed what is nobody's");
+    PROMISE(!"destroyed what was never created");
   }
   bool has(Kind kind, void *object) const {
     for (const auto &of : live_[number(kind)])

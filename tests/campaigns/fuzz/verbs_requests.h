@@ -118,7 +118,7 @@ class Shapes {
 };
 
 // What one call is made with. Memory of each structure's own size, which goes after the
-// call: nobody may look at it later, nor beyond it.
+// call: it must not be read later, nor beyond its end.
 class Request {
  public:
   // strict: nothing but good objects. followed: an inline has followed the first pointers.
