@@ -51,10 +51,10 @@ void switch_on(std::string_view word, Options &out, Complain complain) {
   if (wanted == nullptr) {
     const std::string_view meant =
         nearest(word, beyond_switches, [](const BeyondSwitch &s) { return s.name; });
-    std::snprintf(message, sizeof(message), "IBVEXP_BEYOND: unknown feature \"%.*s\"%s%.*s",
+    std::snprintf(message, sizeof(message), "IBVEXP_BEYOND: unknown feature \"%.*s\"%s%.*s%s",
                   length > 64 ? 64 : length, word.data(),
                   meant.empty() ? "; compat-matrix.md lists them" : "; did you mean ",
-                  static_cast<int>(meant.size()), meant.data());
+                  static_cast<int>(meant.size()), meant.data(), meant.empty() ? "" : "?");
     complain(message);
     return;
   }
@@ -98,10 +98,10 @@ void complain_of_unknown(const char *const *environment, Complain complain) {
         nearest(name.substr(prefix.size()), options,
                 [](const Option &o) { return o.name.substr(prefix.size()); });
     char message[256];
-    std::snprintf(message, sizeof(message), "%.*s: unknown variable%s%.*s",
+    std::snprintf(message, sizeof(message), "%.*s: unknown variable%s%.*s%s",
                   static_cast<int>(std::min<std::size_t>(name.size(), 64)), name.data(),
                   meant.empty() ? "; compat-matrix.md lists them" : "; did you mean IBVEXP_",
-                  static_cast<int>(meant.size()), meant.data());
+                  static_cast<int>(meant.size()), meant.data(), meant.empty() ? "" : "?");
     complain(message);
   }
 }

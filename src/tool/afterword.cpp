@@ -132,18 +132,17 @@ std::string environment(const char *name, const char *otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-// What to change for such a program, where we know.
+// What to change for such a program, where it is known.
 std::string way_out(const fs::path &reader, const std::string &layout) {
   if (environment("IBVEXP_ENGINE", "own") == "native")
-    return "with IBVEXP_ENGINE=native there are none: leave it out";
+    return "IBVEXP_ENGINE=native has no such structures: unset it";
   const std::string had = environment("IBVEXP_LAYOUT", "4.x");
   if (!layout.empty() && layout != had)
-    return fmt::format("it expects those of {0} and had those of {1}: IBVEXP_LAYOUT={0}", layout,
-                       had);
+    return fmt::format("it expects the layout {0} and got {1}: set IBVEXP_LAYOUT={0}", layout, had);
   const std::string name = reader.filename().string();
   if (name.find("uct") != std::string::npos || name.find("ucp") != std::string::npos)
-    return "UCX does without in UCX_TLS=rc_verbs,ud_verbs,self,sm";
-  return "docs/faq.md has a paragraph on mlx5_hw.h";
+    return "UCX does not read them with UCX_TLS=rc_verbs,ud_verbs,self,sm";
+  return "see mlx5_hw.h in docs/faq.md";
 }
 
 // Of a crash in code that reads private structures; empty for others.

@@ -128,8 +128,8 @@ audit::Config configure(AuditOptions &o) {
   for (const std::string &what : o.fail_on)
     if (std::find(std::begin(severities_to_fail_on), std::end(severities_to_fail_on), what) ==
         std::end(severities_to_fail_on))
-      throw std::runtime_error("fail-on: \"" + what +
-                               "\"; there are: refused beyond private unjudged any");
+      throw std::runtime_error("fail-on: unknown \"" + what +
+                               "\"; known: refused beyond private unjudged any");
   return config;
 }
 

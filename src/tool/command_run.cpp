@@ -74,8 +74,8 @@ void check_beyond(const std::string &list) {
     for (const BeyondSwitch &s : beyond_switches)
       if (s.status == SwitchStatus::done) names += fmt::format(" {}", s.name);
     throw std::runtime_error(
-        fmt::format("--beyond: unknown feature \"{}\"{}; there are:{}", word,
-                    meant.empty() ? "" : fmt::format(", did you mean {}?", meant), names));
+        fmt::format("--beyond: unknown feature \"{}\"; {}:{}", word,
+                    meant.empty() ? "known" : fmt::format("did you mean {}? Known", meant), names));
   });
 }
 
@@ -94,7 +94,8 @@ void choose_device(const std::string &device, std::vector<fs::path> &libraries) 
   std::string names = " soft";
   for (const auto &found : fs::directory_iterator("/sys/class/infiniband", error))
     names += " " + found.path().filename().string();
-  throw std::runtime_error(fmt::format("--device: no device \"{}\"; there are:{}", device, names));
+  throw std::runtime_error(
+      fmt::format("--device: no device \"{}\"; devices here:{}", device, names));
 }
 
 // Programs that look behind their objects expect those of a release.
@@ -105,11 +106,11 @@ void choose_layout(const std::string &file, const std::vector<fs::path> &loaded)
   try {
     reader = find_layout(file, loaded);
   } catch (const std::exception &e) {
-    fmt::print(stderr, "ibvexp: {}: objects are those of 4.x\n", e.what());
+    fmt::print(stderr, "ibvexp: {}; objects have the 4.x layout\n", e.what());
   }
   if (!reader) return;
   setenv("IBVEXP_LAYOUT", reader->release.c_str(), 1);
-  fmt::print(stderr, "ibvexp: IBVEXP_LAYOUT={}: {} reads objects of that release\n",
+  fmt::print(stderr, "ibvexp: setting IBVEXP_LAYOUT={}, the layout that {} reads\n",
              reader->release, reader->file);
 }
 
@@ -232,7 +233,7 @@ RunCommand command_of(const RunOptions &o) {
 // For CI: a program that copes with a refusal ends well all the same.
 bool is_doubtful(const TallyFile &tally) {
   if (tally.get() == nullptr)
-    throw std::runtime_error("--fail-on-refused: no room for temporary files to count in");
+    throw std::runtime_error("--fail-on-refused: cannot create the counter file in TMPDIR");
   const std::vector<std::string> lines = doubts(tally);
   for (const std::string &line : lines) fmt::print(stderr, "ibvexp: {}\n", line);
   return !lines.empty();

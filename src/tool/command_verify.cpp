@@ -79,9 +79,10 @@ void check_only(const VerifyOptions &o) {
   if (std::find(known.begin(), known.end(), o.only) != known.end()) return;
   const std::string_view meant =
       nearest(o.only, known, [](const std::string &name) { return std::string_view(name); });
-  throw std::runtime_error(fmt::format(
-      "--only: no checks \"{}\"{}; there are: {}", o.only,
-      meant.empty() ? "" : fmt::format(", did you mean {}?", meant), fmt::join(known, " ")));
+  throw std::runtime_error(
+      fmt::format("--only: no checks \"{}\"; {}: {}", o.only,
+                  meant.empty() ? "known" : fmt::format("did you mean {}? Known", meant),
+                  fmt::join(known, " ")));
 }
 
 // What doctor says, in a process of its own: the software HCA has to be preloaded.

@@ -206,8 +206,8 @@ class Doctor(Base):
         findings = json.loads(done.stdout)["environment"]
         bad = [f["what"] for f in findings if f["grade"] == "bad"]
         for line in ('IBVEXP_LAYOUT: unknown value "5", allowed: 3.x,4.x',
-                     'IBVEXP_BEYOND: unknown feature "nops"; did you mean nop',
-                     "IBVEXP_LAYUOT: unknown variable; did you mean IBVEXP_LAYOUT"):
+                     'IBVEXP_BEYOND: unknown feature "nops"; did you mean nop?',
+                     "IBVEXP_LAYUOT: unknown variable; did you mean IBVEXP_LAYOUT?"):
             self.assertIn(line, bad)
         # What it is then.
         self.assertTrue(any("4.x layout" in f["what"] for f in findings), findings)

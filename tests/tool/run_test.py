@@ -177,7 +177,7 @@ class Run(Base):
             return done.stderr
         self.assertIn(f"in {os.path.realpath(PRIVATE)}, which reads private structures",
                       crash("crash-reader"))
-        self.assertIn("with IBVEXP_ENGINE=native there are none",
+        self.assertIn("IBVEXP_ENGINE=native has no such structures",
                       crash("crash-reader", IBVEXP_ENGINE="native"))
         # Elsewhere, beside such a library: no cause is known.
         self.assertEqual(crash("crash-own"), "")
@@ -192,7 +192,7 @@ class Run(Base):
         self.assertRegex("\n".join(lines), r"^[0-9a-f]+ [0-9a-f]+ none$")
         # From now on that file is believed, but for what is no answer, or one of another ibvexp.
         audit, build_id, _ = lines[0].split()
-        said = f"ibvexp: IBVEXP_LAYOUT=3.x: {os.path.realpath(SUBJECT)} reads"
+        said = f"ibvexp: setting IBVEXP_LAYOUT=3.x, the layout that {os.path.realpath(SUBJECT)} reads"
         for answer, wanted in ((f"{audit} {build_id} 3.x", said), (f"{audit} {build_id} 5.x", ""),
                                (f"{audit[:-1]} {build_id} 3.x", "")):
             with open(answers, "w", encoding="utf-8") as f:
@@ -202,7 +202,7 @@ class Run(Base):
     def test_libraries_that_name_no_verb_are_read_beside_those_that_do(self):
         env = dict(ENV, XDG_CACHE_HOME=self.folder.name, LD_PRELOAD=SILENT)
         done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "query", env=env)
-        said = f"ibvexp: IBVEXP_LAYOUT=3.x: {os.path.realpath(SILENT)} reads"
+        said = f"ibvexp: setting IBVEXP_LAYOUT=3.x, the layout that {os.path.realpath(SILENT)} reads"
         self.assertEqual(done.stderr[:len(said)], said)
         self.assertEqual(self.ibvexp("run", "--device", "soft", "--", "true", env=env).stderr, "")
 
@@ -606,7 +606,7 @@ class Run(Base):
             self.assertEqual(first, "ibvexp: " + line)
             self.assertRegex(second, r"^ibvexp( [a-z]+)* --help lists what there is$")
         self.assertEqual(second, "ibvexp fabric clean --help lists what there is")
-        self.refused(2, 'unknown feature "nops", did you mean nop?', "--beyond", "nops", "--", "true")
+        self.refused(2, 'unknown feature "nops"; did you mean nop? Known: ', "--beyond", "nops", "--", "true")
 
     def known(self, *functions):
         """A program that loads a libucm with these functions."""
@@ -750,7 +750,7 @@ class Run(Base):
         done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "query",
                            env=dict(ENV, IBVEXP_LOGLEVEL="debug"))
         self.assertEqual((done.returncode, done.stderr), (
-            0, "ibvexp: IBVEXP_LOGLEVEL: unknown variable; did you mean IBVEXP_LOG_LEVEL\n"))
+            0, "ibvexp: IBVEXP_LOGLEVEL: unknown variable; did you mean IBVEXP_LOG_LEVEL?\n"))
 
     def test_one_device_of_several(self):
         config = self.file("two.json", b'{"devices": [{"name": "first"}, {"name": "second"}]}', 0o644)

@@ -76,8 +76,8 @@ class Verify(unittest.TestCase):
         self.assertNotIn("differs", rows.values(), done.stdout)
 
     def test_checks_that_there_are_not(self):
-        for options, said in ((["--only", "objcts"], 'no checks "objcts", did you mean objects?; there are: adversarial '),
-                              (["--only", "pingpong-cr", "--peer", "127.0.0.1"], "did you mean pingpong-rc?; there are: ping"),
+        for options, said in ((["--only", "objcts"], 'no checks "objcts"; did you mean objects? Known: adversarial '),
+                              (["--only", "pingpong-cr", "--peer", "127.0.0.1"], "did you mean pingpong-rc? Known: ping"),
                               (["--only", "ethernet", "--link", "ib"], "no checks of ethernet are for link layer ib")):
             done, written = self.verify("--device", "soft", *options)
             self.assertEqual((done.returncode, done.stdout, written), (2, "", {}))

@@ -339,7 +339,7 @@ TEST_CASE("options that do not parse keep their default and are reported") {
     return std::string_view(name) == "IBVEXP_BEYOND" ? "masked_atomic" : nullptr;
   });
   REQUIRE(complaints.size() == 1);
-  CHECK(complaints[0].ends_with("did you mean masked_atomics"));
+  CHECK(complaints[0].ends_with("did you mean masked_atomics?"));
 
   complaints.clear();
   const Options all = parse([](const char *name) -> const char * {
@@ -359,6 +359,6 @@ TEST_CASE("variables that begin like the library's and are none are named") {
                                      "IBVEXP_FOLLOW=",        "IBVEXP_QUITE_ELSE=1",   nullptr};
   complain_of_unknown(environment, [](const char *message) { complaints.emplace_back(message); });
   REQUIRE(complaints.size() == 2);
-  CHECK(complaints[0] == "IBVEXP_LOGLEVEL: unknown variable; did you mean IBVEXP_LOG_LEVEL");
+  CHECK(complaints[0] == "IBVEXP_LOGLEVEL: unknown variable; did you mean IBVEXP_LOG_LEVEL?");
   CHECK(complaints[1] == "IBVEXP_QUITE_ELSE: unknown variable; compat-matrix.md lists them");
 }

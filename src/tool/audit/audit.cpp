@@ -270,8 +270,7 @@ class Auditor {
                         " itself, in whose place rdma-core's is";
     } else if (report.uses.empty() && report.program && has_verbs_inside(file)) {
       report.unjudged =
-          "it contains a libibverbs of its own, in which the program's verbs are "
-          "not to be told apart";
+          "it contains a libibverbs of its own, whose verbs cannot be told from the program's";
     }
   }
 

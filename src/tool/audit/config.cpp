@@ -17,7 +17,7 @@ Config::Ignored ignored(const Json &item) {
   if (item.is_string()) return {item, ""};
   for (const auto &[key, value] : item.items())
     if (key != "name" && key != "path")
-      throw std::runtime_error("ignore: unknown key \"" + key + "\"; there are: name path");
+      throw std::runtime_error("ignore: unknown key \"" + key + "\"; known: name path");
   return {item.at("name"), item.value("path", "")};
 }
 
@@ -30,7 +30,7 @@ void set(Config &out, const std::string &key, const Json &value) {
     std::transform(value.begin(), value.end(), std::back_inserter(out.ignore), ignored);
   else
     throw std::runtime_error("unknown key \"" + key +
-                             "\"; there are: exclude fail-on recursive baseline ignore");
+                             "\"; known: exclude fail-on recursive baseline ignore");
 }
 
 }  // namespace
