@@ -43,7 +43,7 @@ Names named_by(ibv_event_type type) {
   return true;
 }
 
-// The program's object for rdma-core's, which has a front. False: it has none.
+// The same for objects with a front. False: it has none.
 [[gnu::always_inline]] inline bool show_front(ibv_async_event &event, Names what) noexcept {
   if (what == Names::qp) {
     if (auto *front = queue::before(event.element.qp)) {
@@ -59,7 +59,7 @@ Names named_by(ibv_event_type type) {
   return what == Names::cq && show_cq(event);
 }
 
-// What the program knows, for what rdma-core names.
+// Puts the program's object into the event, in place of rdma-core's.
 void show_object(ibv_context *context, ibv_async_event &event, Names what) noexcept {
   if (show_front(event, what)) return;
   ContextState *const state = find_state(context);
@@ -68,8 +68,8 @@ void show_object(ibv_context *context, ibv_async_event &event, Names what) noexc
   else if (what == Names::srq) translate::show_srq(*state, event);
 }
 
-// Of the program's object, counted before rdma-core's is: a destroy may wait for that, and frees
-// the object then.
+// Counts for the program's object. Before rdma-core's is counted: a destroy may wait for that one,
+// and frees the program's object then.
 void count(std::uint32_t &events) noexcept { __atomic_fetch_add(&events, 1, __ATOMIC_RELAXED); }
 
 // What ibv_ack_async_event() does with rdma-core's object.
@@ -87,13 +87,13 @@ void acknowledge(Object &back, std::uint32_t Object::*completed) noexcept {
   return error;
 }
 
-// Of what has no front, or of the device.
+// An event of an object without a front, or of the device.
 [[gnu::noinline]] int take_other(ibv_context *context, ibv_async_event *event) noexcept {
   const Names what = named_by(event->event_type);
   // The kernel's element is a number of 64 bits.
   if (what == Names::port)
     event->element.port_num = static_cast<int>(reinterpret_cast<std::uintptr_t>(event->element.qp));
-  // What the provider does with an event: rdma-core keeps it where programs of old find it.
+  // The provider's handler of events, in the slot that rdma-core keeps for old programs.
   using Provider = void (*)(ibv_context *, ibv_async_event *);
   const auto provider =
       reinterpret_cast<Provider>(reinterpret_cast<void (*)()>(context->ops._compat_async_event));
@@ -126,7 +126,7 @@ void acknowledge(queue::SrqFront &front) noexcept {
   acknowledge(*front.own.back, &ibv_srq::events_completed);
 }
 
-// Of what has no front.
+// An event of an object without a front.
 [[gnu::noinline]] void acknowledge_other(const ibv_async_event &event, Names what) noexcept {
   ibv_async_event behind = event;
   if (what == Names::srq && translate::is_legacy(event.element.srq)) {

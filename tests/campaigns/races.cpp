@@ -353,7 +353,7 @@ void targets(World &world, Random &random) {
   require(ibv_exp_destroy_dct(dct) == 0, "ibv_exp_destroy_dct");
 }
 
-// Whose creation fails has taken nothing; what joins a queue of its own neither.
+// A creation that fails leaves nothing behind on its completion queue.
 void fail(World &world, Random &random) {
   ibv_exp_qp_init_attr init{};
   init.send_cq = init.recv_cq = world.cqs[below(random, queues)];
@@ -411,24 +411,25 @@ void leave_child(World &, Random &random) {
 
 void send_signal(World &, Random &) { kill(getpid(), SIGUSR1); }
 
-struct Deed {
+struct Action {
   void (*run)(World &, Random &);
   unsigned weight;
 };
-constexpr Deed deeds[] = {{post, 200},      {post_message, 80}, {poll_one, 400},       {arm, 30},
-                          {resize, 2},      {ask, 10},          {replace, 6},          {reset, 6},
-                          {targets, 4},     {fail, 4},          {queue_of_its_own, 6}, {reopen, 1},
-                          {leave_child, 1}, {send_signal, 1}};
+constexpr Action actions[] = {
+    {post, 200},      {post_message, 80}, {poll_one, 400},       {arm, 30},
+    {resize, 2},      {ask, 10},          {replace, 6},          {reset, 6},
+    {targets, 4},     {fail, 4},          {queue_of_its_own, 6}, {reopen, 1},
+    {leave_child, 1}, {send_signal, 1}};
 
 void work(unsigned seed) {
   Random random(seed);
   unsigned total = 0;
-  for (const Deed &deed : deeds) total += deed.weight;
+  for (const Action &action : actions) total += action.weight;
   while (!over) {
     auto at = static_cast<unsigned>(below(random, total));
-    const Deed *deed = deeds;
-    while (at >= deed->weight) at -= (deed++)->weight;
-    deed->run(*worlds[below(random, worlds.size())], random);
+    const Action *action = actions;
+    while (at >= action->weight) at -= (action++)->weight;
+    action->run(*worlds[below(random, worlds.size())], random);
     ++steps;
   }
 }

@@ -1,4 +1,4 @@
-// Connections: what either side asks for. The states and the refusals are
+// Connections: the requests of either side. The states and the refusals are
 // those of ib_send_cm_*() in cm.c.
 #include <rdma/ib_user_verbs.h>
 
@@ -249,8 +249,7 @@ int reject(Id &id, u8 reason, const u8 *data, u32 length) {
   }
 }
 
-// Starts or answers a disconnect; in other states nothing happens, which the
-// caller does not learn of it.
+// Starts or answers a disconnect. In other states it does nothing and returns 0.
 int disconnect(Id &id) {
   if (!id.link.exists) return EINVAL;
   if (id.link.state == LinkState::established) {

@@ -1,7 +1,7 @@
 // How the device's threads stand against the application's.
 //
-// A program that posts and polls without locks leaves the device a processor that it spins on itself,
-// often. There a thread of the same weight that naps and looks gets its turn promptly most of the
+// A program that posts and polls without locks often leaves the device only a processor on which it
+// spins itself. There a thread of the same weight that naps and looks gets its turn promptly most of the
 // time, and once in some 20 ms only when a time slice of the program ends: as long as a hundred round
 // trips. So where the process may (CAP_SYS_NICE, RLIMIT_NICE), the thread weighs more. It gives that
 // up while it works without pause, which would leave programs nothing, and for a while when a nap
@@ -12,20 +12,20 @@
 
 namespace softhca {
 
-// Lets the calling thread weigh more for good: one that only answers to its callers.
+// Raises the calling thread's priority for good. For a thread that only serves its callers.
 void raise_priority();
 
-// Of the thread that makes and uses it.
+// For use by the thread that creates it.
 class ThreadPriority {
  public:
   // With `wanted` false, or where it is not allowed, nothing changes.
   explicit ThreadPriority(bool wanted);
   // A step found something to do.
   void worked(u64 now_ns);
-  // It found nothing. How long the thread is to sleep: `shortest_ns`, or more when it ran for long
+  // The step found nothing. Returns how long the thread is to sleep: `shortest_ns`, or more when it ran for long
   // since it was woken.
   u64 nap_ns(u64 shortest_ns, u64 now_ns);
-  // It took that nap, of `asked_ns` at most.
+  // The thread slept as nap_ns() said.
   void woke(u64 asked_ns, u64 now_ns);
   // It slept otherwise, for as long as there was nothing to do.
   void rested(u64 now_ns) { woke_at_ = now_ns; }

@@ -26,7 +26,7 @@ struct Hca::Eq : Resource {
   u32 producer = 0, consumer = 0;
   bool armed = false;
   u64 mask[4] = {};
-  std::deque<EventEntry> waiting;  // for room
+  std::deque<EventEntry> waiting;  // until the queue has room
   std::array<u8, 64> context{};
 };
 
@@ -74,7 +74,7 @@ Status Hca::eq_query(Command &c) {
 }
 
 void Hca::post(Eq &eq, const EventEntry &e) {
-  // Who never takes any loses those that come then.
+  // A driver that takes no events loses those beyond this number.
   constexpr size_t most_waiting = 1 << 16;
   if (eq.waiting.size() == most_waiting) return;
   eq.waiting.push_back(e);

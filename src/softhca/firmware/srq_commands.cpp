@@ -21,7 +21,7 @@ Status build_queue(Scope &scope, const Command &c, u32 wq_at, Srq &srq, WorkQueu
   const u8 *context = c.in.data() + wq_at;
   const u32 type = get_field(context, wq::type, 4);
   const bool striding = type == wq::striding_list || type == wq::striding_cyclic;
-  // Those that match tags alone are.
+  // Only queues that match tags (XRQ) may have strides.
   if (type > wq::striding_cyclic || (striding && (!scope.caps().striding_srq || !srq.tags)))
     return Status::bad_param;
   if (striding &&

@@ -48,7 +48,7 @@ struct FlowRule {
   u32 tag = 0;
   FlowKey value{}, mask{};
 
-  // Steering's own.
+  // Set by flow_add().
   u32 level = 0;  // of kinds and priorities, in the order of evaluation
   u64 group = 0;  // of rules with one mask; older groups go first
 };

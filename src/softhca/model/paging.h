@@ -1,6 +1,6 @@
-// Paging on demand, where the driver of a kernel brings and takes the pages of its keys. What
-// reaches for a page that is not there waits for it: a send queue fetches nothing, a
-// responder has its requester come again.
+// Paging on demand, where the driver of a kernel brings and takes the pages of its keys. An access to
+// a missing page waits for it: a send queue stops fetching WQEs, a responder makes its
+// requester try again.
 //
 // Device lock held.
 #pragma once
@@ -10,9 +10,9 @@
 
 namespace softhca {
 
-// Asks for these pages, unless others are waited for. False: they are not going to come.
+// Asks for these pages, unless others are waited for. False: the driver cannot bring them.
 bool wait_for_pages(Qp &, PageSide, const PageFault &);
-// They are there, or, `failed`, not going to come.
+// The pages are there, or the driver could not bring them (`failed`).
 void pages_came(Qp &, PageSide, bool failed);
 // Memory that is not behind this key any more: what is on its way there, or from there, fails.
 // By another key it may still be reached.

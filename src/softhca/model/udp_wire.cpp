@@ -28,10 +28,11 @@ void arrived() {
   if (Fabric *fabric = g_fabric.load(std::memory_order_acquire)) fabric->wake();
 }
 
-// What has no public form. Said once.
+// Packets for which RoCE v2 has no format. Logged once.
 bool refuse(const char *what) {
   static bool complained;
-  if (!complained) SOFTHCA_LOG(warn, "wire udp: %s do not leave this host", what);
+  if (!complained)
+    SOFTHCA_LOG(warn, "wire udp: packets of %s are dropped: RoCE v2 has no format for them", what);
   complained = true;
   return false;
 }
@@ -47,7 +48,7 @@ bool has_form(const PacketHeader &h) {
   return true;
 }
 
-// Packets in front of the last one are full, that one is not empty.
+// All packets of a message but the last one are full, and the last one is not empty.
 bool length_fits(const PacketHeader &h, u32 mtu) {
   const auto op = static_cast<WqeOpcode>(h.opcode);
   if (op == WqeOpcode::rdma_read) return h.message_bytes <= 1u << 31;
