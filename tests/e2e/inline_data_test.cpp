@@ -34,8 +34,9 @@ std::uint32_t usable(std::uint32_t granted, std::uint32_t overhead) {
 
 TEST_CASE("inline data is granted as it was [row:qp_max_inline_data]") {
   Dc dc;
-  const Counted &c = GENERATE(from_range(std::begin(counted), std::end(counted)));
-  if (c.type == IBV_QPT_RAW_PACKET && !dc.ethernet()) return;
+  // The last type, raw packets, needs Ethernet.
+  const Counted &c =
+      GENERATE_REF(from_range(std::begin(counted), std::end(counted) - (dc.ethernet() ? 0 : 1)));
   const auto pieces = GENERATE(1u, 2u, 3u, 6u, 16u);
   for (const std::uint32_t asked : {0,   1,   12,  28,  29,  44,  60,  64,  78,  92,  93,  108, 109,
                                     128, 200, 220, 236, 256, 400, 512, 700, 780, 828, 900, 940}) {

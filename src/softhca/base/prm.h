@@ -130,7 +130,6 @@ struct Cqe {
     raw[41] = operation;
     store_be16(raw + 42, info);
   }
-  void ml_path(u8 v) { raw[17] = v; }
   void pkey_raw(u16 pkey) { store_be16(raw + 38, pkey); }
   void error(Syndrome s, u8 vendor) {
     raw[54] = vendor;

@@ -10,11 +10,6 @@ namespace softhca {
 struct Cq;
 struct Qp;
 
-// WAIT, SEND_EN and RECV_EN: a control segment and one that names a queue and an index.
-constexpr bool cross_channel_opcode(WqeOpcode op) {
-  return op == WqeOpcode::wait || op == WqeOpcode::send_enable || op == WqeOpcode::receive_enable;
-}
-
 // Whether the WAIT has to stay where it is: its completion queue has yet to write as many entries
 // since its creation as the index says. The queue pair runs again when it writes one. What no WAIT
 // may ask for does not wait: execute_cross_channel() refuses it.

@@ -140,7 +140,6 @@ struct Qp {
 
   Qp();
   ~Qp();
-  bool is_dc() const { return type == QpType::dci || type == QpType::dct; }
 };
 
 // Moves the QP to `state`: attributes are already validated and stored in

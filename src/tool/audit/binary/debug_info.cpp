@@ -212,16 +212,4 @@ bool DebugInfo::has_structure(std::initializer_list<std::string_view> names) con
   return found;
 }
 
-bool DebugInfo::has_code_of(std::string_view prefix) const {
-  bool found = false;
-  if (impl_->dwarf == nullptr) return false;
-  impl_->for_each_unit([&](Dwarf_Die &unit) {
-    if (!found)
-      walk(unit, [&](Dwarf_Die &die) {
-        if (!found && is_function(die) && name_of(die).starts_with(prefix)) found = has_code(die);
-      });
-  });
-  return found;
-}
-
 }  // namespace ibvexp::audit

@@ -30,8 +30,6 @@ class DebugInfo {
   std::set<std::string> verbs_with_code() const;
   // Whether one of these structures is described with its members.
   bool has_structure(std::initializer_list<std::string_view> names) const;
-  // Whether a function of that prefix has code.
-  bool has_code_of(std::string_view prefix) const;
 
  private:
   struct Impl;
