@@ -6,7 +6,7 @@ std::atomic<std::uint32_t> fork_generation{1};
 
 namespace {
 
-// Who holds a mutex shares it; who forks has it alone.
+// A thread that holds a mutex has it shared, a thread that forks exclusively.
 pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 
 // Mutexes that this thread holds: only the first may wait at the gate.

@@ -23,7 +23,7 @@ class PointerSet {
 
   bool contains(const void *object) const noexcept { return find_inside(object) != nullptr; }
 
-  // Of something aligned, which is not inside. Throws bad_alloc.
+  // object: aligned, and not in the set. Throws bad_alloc.
   void insert(const void *object);
 
   // Where an address stands.

@@ -258,7 +258,7 @@ IBVEXP_FRONT(int, mlx5dv_dci_stream_id_reset, "MLX5_1.21", (ibv_qp * qp, std::ui
   return IBVEXP_REAL(int, mlx5dv_dci_stream_id_reset, "MLX5_1.21", behind(qp), stream);
 }
 
-// Of the first release, with another meaning of one member.
+// The version of libmlx5's first release, in which one member had another meaning.
 extern "C" [[gnu::visibility("default")]] int ibvexp_1_0_mlx5dv_init_obj(mlx5dv_obj *object,
                                                                          std::uint64_t kinds);
 asm(".symver ibvexp_1_0_mlx5dv_init_obj,mlx5dv_init_obj@MLX5_1.0");

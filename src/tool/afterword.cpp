@@ -92,8 +92,8 @@ std::string refused_without_need(const trace::Tally &tally, const RunCommand &co
                      command_line(command, {}, beyond));
 }
 
-// Of a program that failed and of which nothing was refused: it may have looked for a capability
-// that a switch shows, and given up by itself.
+// The line for a program that failed although nothing was refused: it may have looked for a
+// capability that a switch shows, and given up by itself.
 std::string missed(const trace::Tally &tally, const RunCommand &command) {
   std::set<std::string> switches;
   for (std::size_t row = 0; row < trace::row_count; ++row)
@@ -106,8 +106,8 @@ std::string missed(const trace::Tally &tally, const RunCommand &command) {
       fmt::join(switches, ", "), command_line(command, {}, std::string(automatic_switches)));
 }
 
-// Of a program that failed: what is known about it and the file that it crashed in, and was
-// not seen to before it started.
+// For a program that failed: adds what is known about it and about the file that it crashed in,
+// unless `ibvexp run` has dealt with it before the start.
 void add_known(const trace::Tally &tally, const RunCommand &command, const fs::path &file,
                std::vector<std::string> &lines) {
   std::vector<fs::path> files = loaded_with(file);
@@ -145,7 +145,7 @@ std::string way_out(const fs::path &reader, const std::string &layout) {
   return "see mlx5_hw.h in docs/faq.md";
 }
 
-// Of a crash in code that reads private structures; empty for others.
+// The line for a crash in code that reads private structures; empty for other crashes.
 std::string cause(const trace::Tally &tally, int wait_status) {
   if (tally.crashed_in[0] == '\0' || is_provider(tally.crashed_in)) return {};
   nlohmann::json report;

@@ -33,7 +33,7 @@ class TallyFile {
   TallyFile &operator=(const TallyFile &) = delete;
 
   const trace::Tally *get() const { return tally_; }
-  // Of the list: an entry of start/started.h each, without the null.
+  // Programs of the list: an entry of start/started.h each, without the null.
   std::set<std::string> programs() const;
   // Processes that still count there: a program may go to the background.
   std::size_t users() const;
@@ -47,7 +47,7 @@ class TallyFile {
 // nothing opened a device, programs without the library. Lines, each without its end.
 std::vector<std::string> doubts(const TallyFile &tally);
 
-// Of --no-follow: the programs that were started without the library. Lines, each without its end.
+// For --no-follow: the programs that were started without the library. Lines, each without its end.
 std::vector<std::string> lost_programs(const TallyFile &tally);
 
 // Lines, each without its end. wait_status is that of the program, file its executable.

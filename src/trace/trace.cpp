@@ -29,7 +29,7 @@ bool claim(std::atomic<std::uint32_t> &place) {
          place.compare_exchange_strong(none, note_pending, std::memory_order_relaxed);
 }
 
-// Of a text that is too long the end, which says more of a path.
+// Copies a text; of a longer one the end, which says more of a path.
 template <std::size_t n>
 void copy(char (&to)[n], const char *from) {
   if (from == nullptr) return;

@@ -294,14 +294,14 @@ void receive(const PacketHeader &h, const u8 *payload) {
   if (h.payload != sizeof(Message)) return;
   Message m;
   std::memcpy(&m, payload, sizeof m);
-  // Of an older process in our slot, or from another version: never arrived.
+  // Sent to an older process in our slot, or by another version: ignored.
   if (m.version != message_version || m.to_incarnation != self().incarnation) return;
   const Party peer{h.src_slot, m.incarnation};
   SOFTHCA_LOG(trace, "connection manager: message %u from slot %u, id %#x to %#x",
               static_cast<u32>(m.type), peer.slot, m.comm_id, m.to_comm_id);
   if (m.type == MessageType::req || m.type == MessageType::sidr_req) return request(peer, m);
 
-  // Who gives up before the first answer does not know our number.
+  // A peer that gives up before the first answer does not know our number.
   Id *id =
       m.to_comm_id != 0 ? manager().with_comm_id(m.to_comm_id) : connection_of(peer, m.comm_id);
   if (id == nullptr || !id->link.exists || id->link.peer != peer) {

@@ -53,7 +53,7 @@ struct Listener {
   Party party;
   u32 owner = 0;
 };
-// Who listens on `host` for connections to this address and service. Native
+// Finds the listener on `host` for connections to this address and service. Native
 // InfiniBand requests reach only listeners of that family.
 bool find_listener(u16 host, u64 service, const Address &to, Listener &out);
 

@@ -1,4 +1,4 @@
-// Who a port is: GUIDs, MAC address and GID table. sysfs and the command layer
+// The identity of a port: GUIDs, MAC address and GID table. sysfs and the command layer
 // both report what is derived here, so they cannot disagree.
 //
 // Every default is made of (host, device, port) and is thus unique in a fabric:

@@ -32,7 +32,7 @@ using Fields = std::vector<Field<T>>;
 const Fields<Config> &top_fields();
 const Fields<DeviceConfig> &device_fields();  // without "ports"
 const Fields<PortConfig> &port_fields();
-// Of all rules, and of the rules of one kind.
+// The keys of all fault rules, and of the rules of one kind.
 const Fields<FaultRule> &fault_kind_fields();  // "kind" alone
 const Fields<FaultRule> &fault_fields(FaultRule::Kind);
 

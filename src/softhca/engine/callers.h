@@ -1,4 +1,4 @@
-// Whose spin locks the device runs in: those of libmlx5, and of programs and libraries that
+// The callers in whose spin locks the device runs: libmlx5, and programs and libraries that
 // are linked with it, since they drive queues themselves. Any other lock may be taken inside
 // malloc or in a signal handler.
 #pragma once

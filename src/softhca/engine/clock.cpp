@@ -116,7 +116,7 @@ void clock_show(u64 now_ns) {
 
 void clock_tick(u64 now_ns) {
   const bool info = now_ns > g_last_info_ns + info_period_ns;
-  // Who waited for the device's lock comes with a time before what others have shown.
+  // A thread that waited for the device's lock has an earlier time than others have shown.
   now_ns = g_shown_ns = std::max(g_shown_ns, now_ns);
   for (Pages &p : pages()) {
     write_counter(p.core_clock, now_ns);

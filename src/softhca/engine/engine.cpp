@@ -407,7 +407,7 @@ void *engine_thread(void *argument) {
       g_resting.store(false, std::memory_order_relaxed);
       now = device_clock_ns();
       thread_priority.rested(now);
-      // Whoever sprang a trap has yet to come as far as writing: one that is armed
+      // A thread that sprang a trap has yet to come as far as writing: a trap that is armed
       // anew at once would catch it again.
       if (g_sprung.exchange(false, std::memory_order_relaxed) || rest == ~u64{0}) last_work = now;
       continue;

@@ -31,7 +31,7 @@
 #include "engine/thread_priority.h"
 #include "model/device.h"
 
-// Of newer headers than those of the oldest distributions.
+// Missing in the headers of the oldest distributions.
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif

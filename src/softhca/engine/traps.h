@@ -33,7 +33,7 @@ void traps_forget();
 void traps_unmapped(const u8 *pages, size_t length);
 // A page that must be trapped while the engine rests. It is zero when it has
 // been taken out of the mappings, and `fill` is called before the program can read it.
-// Whoever maps `instead` need not map it.
+// A mapping of `instead` serves as well.
 void traps_need(u8 *page, void (*fill)(u8 *page), const u8 *instead = nullptr);
 void traps_need_not(const u8 *page);
 

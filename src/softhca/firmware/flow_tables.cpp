@@ -186,7 +186,7 @@ constexpr u32 flow_at = 64, group_bits = 32, tag_bits = 72, action_bits = 112, e
 constexpr u32 value_at = 64, list_at = flow_at + 768, destination_bytes = 8;
 enum Action : u32 { action_allow = 1, action_drop = 2, action_forward = 4 };
 
-// Whom an entry sends frames to. What it needs is kept in `e`.
+// Reads the destinations of an entry. What it needs is kept in `e`.
 Status read_destinations(const Hca &hca, const Command &c, const TableResource &table,
                          EntryResource &e) {
   enum : u8 { to_table = 1, to_receiver = 2 };

@@ -83,8 +83,8 @@ Status Hca::schedule_create(Command &c) {
   return Status::ok;
 }
 
-// Whose congestion control datagrams to an address are to follow: a hint, as there is no
-// congestion on this wire.
+// Names the queue pair whose congestion control datagrams to an address are to follow: a
+// hint, as there is no congestion on this wire.
 Status Hca::map_address(Command &c) {
   constexpr u32 qpn_at = 16 + 12, end = 16 + 48;
   if (c.in.size() < end) return Status::bad_input_length;

@@ -57,7 +57,7 @@ enum class Kind : u8 {
   reserved_qpns,
 };
 
-// Whose objects all may name, as the driver's own.
+// The user id whose objects all users may name, as those of the driver.
 constexpr u16 shared_uid = 0xffff;
 
 // What a command made. It may not be destroyed before what needs it.
@@ -105,7 +105,7 @@ class Hca {
   void raise_completion(u32 eqn, u32 cqn);
   // False: no queue takes it.
   bool raise_page_fault(u32 qpn, const PageFault &, PageSide);
-  // Of a queue pair that waits for none any more.
+  // Forgets the page faults of a queue pair that no longer waits for any.
   void forget_page_faults(u32 qpn);
 
   // Memory of the device behind those bytes of BAR 0; nullptr: not all of it is.

@@ -14,10 +14,10 @@ constexpr u32 odp_send = 1, odp_receive = 2, odp_write = 4, odp_read = 8, odp_at
 constexpr u32 odp_connected = odp_send | odp_receive | odp_write | odp_read | odp_srq_receive;
 constexpr u32 odp_datagram = odp_send | odp_receive | odp_srq_receive;
 
-// Of the table of rates for packet pacing; the first entry means none.
+// Entries in the table of rates for packet pacing; the first one means no limit.
 constexpr u32 rate_entries = 128;
 
-// Of an entry of a flow table.
+// Destinations of one entry of a flow table.
 constexpr u32 log_max_destinations = 8;
 
 // Numbers of the events that programs may subscribe to, of objects and of no object.

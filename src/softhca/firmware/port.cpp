@@ -18,8 +18,8 @@ constexpr u32 port_number = 1;
 u32 named_port(const Command &c) { return get_field(c.in.data(), 76, 4); }
 bool other_vport(const Command &c) { return get_field(c.in.data(), 64, 1) != 0; }
 
-// Of hca_vport_context: capabilities, and which of them drivers may change: that the port has a
-// connection manager.
+// In hca_vport_context: the capabilities, and which of them drivers may change: that the port has
+// a connection manager.
 constexpr u32 capabilities_at = 64, changeable_at = 68, connection_manager = 1 << 16;
 
 }  // namespace

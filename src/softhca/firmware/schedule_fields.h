@@ -12,7 +12,7 @@ constexpr u32 schedule_parent_at = 56, schedule_end = 76;
 // Whether it is one of the network card, with the one way to divide bandwidth that the
 // device has. The box has schedule_end bytes at least, here and below.
 bool schedule_known(const Command &);
-// Of queues, with no element below.
+// Whether the element is one of queues, with no element below.
 bool schedule_leaf(const Command &);
 // Whether the command selects any attribute.
 bool schedule_selects(const Command &);

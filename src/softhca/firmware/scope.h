@@ -1,6 +1,6 @@
-// Who gives a command: the context of a program, which names queues' memory by umems, or the
-// driver of a kernel, which lists pages. What the numbers and addresses in a command stand
-// for is his; what is made of them is not.
+// The origin of a command: the context of a program, which names queues' memory by umems, or the
+// driver of a kernel, which lists pages. The scope resolves the numbers and addresses in a command;
+// what the command does is the same for both.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ class Scope {
   Device &device;
   const Capabilities &caps() const { return device.caps; }
 
-  // Of a kernel's driver, which makes queue pairs that programs cannot: for the keys of its
+  // True for a kernel's driver, which makes queue pairs that programs cannot: for the keys of its
   // memory, of the management ports, of XRC.
   virtual bool of_driver() const = 0;
 

@@ -19,7 +19,7 @@ void change(std::vector<u8> &page, std::span<const Setting> settings) {
   for (const Setting &s : settings) set_field(page.data(), s.offset, s.width, s.value);
 }
 
-// Of cmd_hca_cap: what only a driver asks for.
+// Fields of cmd_hca_cap that only a driver asks for.
 constexpr Setting driver_settings[] = {
     {0xe0, 8, 22},    // log_max_eq_sz
     {0xfc, 4, 7},     // log_max_eq
@@ -49,7 +49,7 @@ constexpr Setting infiniband_settings[] = {
     {0x36b, 5, 8},  // log_max_sq: to try write combining
 };
 
-// Of ports that are Ethernet.
+// Fields of cmd_hca_cap for Ethernet ports.
 constexpr Setting ethernet_settings[] = {
     {0x1a6, 1, 1},   // nic_flow_table
     {0x373, 5, 16},  // log_max_tir
@@ -67,13 +67,13 @@ constexpr Setting ethernet_settings[] = {
     {0x3fb, 5, 7},   // log_max_current_uc_list
 };
 
-// Of atomic_caps: operands of eight bytes can have the order of the host, and have it.
+// Fields of atomic_caps: operands of eight bytes can have the order of the host, and have it.
 constexpr Setting atomic_settings[] = {{64, 2, 1}, {70, 1, 1}};
 
-// Of device_mem_cap: where in BAR 0 it lies, in two words.
+// Fields of device_mem_cap: where in BAR 0 the memory lies, in two words.
 constexpr Setting device_memory_settings[] = {{64, 32, Hca::memic_at >> 32},
                                               {96, 32, Hca::memic_at & 0xffffffff}};
-// Of qos_cap: rates of send queues of frames.
+// Fields of qos_cap: rates of send queues of frames.
 constexpr Setting infiniband_qos_settings[] = {{0, 1, 0}};
 
 constexpr u32 type_general = 0, type_odp = 2, type_atomic = 3, type_qos = 0xc,
@@ -159,7 +159,7 @@ Status Hca::set_cap(Command &c) {
   const u32 type = c.op_mod() >> 1;
   std::vector<u8> page = hca_caps(device, type);
   if (page.empty()) return Status::bad_param;
-  // Of the atomic page there is one field to set, which has that value already.
+  // The atomic page has one field to set, which has that value already.
   if (type == type_atomic)
     return c.in.size() > header_bytes + 8 && c.in[header_bytes + 8] >> 6 == 1 ? Status::ok
                                                                               : Status::bad_param;

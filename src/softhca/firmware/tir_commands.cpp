@@ -15,7 +15,7 @@ constexpr u32 type_bit = 32, tls_bit = 36, merge_bits = 148, direct_rq = 232, tu
               outer_fields = 640, inner_fields = 672;
 constexpr u32 key_at = 40;
 enum Function : u32 { function_none = 0, function_xor = 1, function_toeplitz = 2 };
-// Of which frames of the own transport domain come back.
+// Bits for the frames of the TIR's own transport domain that come back to it.
 constexpr u32 own_unicast = 1, own_multicast = 2;
 
 // A selector: kinds of the addresses and the ports, and which of them.

@@ -131,7 +131,7 @@ bool cq_write(Cq &cq, Cqe &cqe, CqeOpcode opcode, bool solicited, const u8 *inli
   const bool error = opcode == CqeOpcode::req_err || opcode == CqeOpcode::resp_err;
   // The timestamp shares its bytes with the syndromes of an error CQE.
   if (!error) {
-    // Who reads the clock after the completion must not find an earlier time.
+    // A program that reads the clock after the completion must not find an earlier time.
     const u64 now_ns = device_clock_ns();
     clock_show(now_ns);
     cqe.timestamp(now_ns);

@@ -103,7 +103,7 @@ struct EthQp {
   std::unique_ptr<Rss> rss;  // receives through a table; has no queues itself
   Starvation starvation;
   u32 max_burst_bytes = 0;  // packet pacing; 0: the device's default
-  // Of queues behind flow tables: whose they are, and which frames of the same domain they
+  // For queues behind flow tables: their transport domain, and which of its frames they
   // want.
   u32 transport_domain = 0;
   bool own_unicast = false, own_multicast = false;

@@ -131,7 +131,7 @@ u32 EventChannel::purge(u64 element) {
 
 namespace {
 
-// Of the events that queues have, as the interface of verbs names them.
+// The event of a queue for an event type of the verbs interface.
 QueueEvent queue_event(EventType type) {
   switch (type) {
     case EventType::cq_err: return QueueEvent::cq_error;

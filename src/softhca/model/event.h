@@ -76,7 +76,7 @@ enum class QueueEvent : u8 {
 struct PageFault;
 enum class PageSide : u8 { send, receive };
 
-// Who hears of the events of an object that no verb has made.
+// Receives the events of an object that no verb has made.
 class EventListener {
  public:
   virtual void raise(QueueEvent) = 0;

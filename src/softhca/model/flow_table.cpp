@@ -98,7 +98,7 @@ void steer_by_tables(const EthFrame &f, const FlowKey &key, const Qp *sender,
                      std::vector<FlowDelivery> &out) {
   const FlowTable *copies =
       flow_root(sender != nullptr ? FlowRoot::sniff_sent : FlowRoot::sniff_received);
-  // Who sniffs sees what leaves as well.
+  // Sniffers see frames that leave as well.
   Walk(f, key, nullptr, out).visit(copies, false);
   Walk(f, key, sender, out).visit(flow_root(FlowRoot::receive), false);
 }

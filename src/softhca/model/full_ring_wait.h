@@ -19,7 +19,7 @@ class FullRingWait {
   // The ring to `slot` is full. False when what it has no room for is lost.
   bool goes_on(u16 slot, u64 now_ns) {
     Full &f = full_[slot];
-    // Whoever looks again after so long has not waited all the time.
+    // A caller that looks again after so long has not waited all the time.
     if (f.since_ns == 0 || now_ns > f.seen_ns + longest_ns) f.since_ns = now_ns;
     f.seen_ns = now_ns;
     return now_ns < f.since_ns + longest_ns;

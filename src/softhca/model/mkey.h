@@ -96,7 +96,7 @@ class MkeyTable {
   u32 next_;
 };
 
-// Who asks, for protection checks.
+// The queue pair or driver whose rights are checked.
 struct Requester {
   u32 pdn = 0;
   u32 qpn = 0;

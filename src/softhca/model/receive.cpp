@@ -67,7 +67,7 @@ void ReceiveWqe::reset() {
 
 namespace {
 
-// Of a receive WQE whose memory is not there: it is taken when it is, or fails.
+// For a receive WQE whose memory is not there: it is taken when the pages come, or fails.
 bool waits_for_memory(Qp &qp, const PageFault &missing, ReceiveWqe &out) {
   if (out.status != Syndrome::page_fault) return false;
   const bool waits = wait_for_pages(qp, PageSide::receive, missing);

@@ -637,7 +637,7 @@ bool check_timer(Qp &qp, u64 now_ns) {
   if (w.has_response()) {
     rewind(qp, psn_add(w.first_psn, w.received / path_mtu_bytes(qp)));
   } else {
-    // Of a message that was acknowledged in part, the rest.
+    // After a partial acknowledge, only the rest of the message is sent again.
     const u32 next = psn_add(send.acked_psn, 1);
     const bool part = w.dest.grh && leaves_by_udp(w.dest.dgid) && psn_diff(next, w.first_psn) > 0 &&
                       psn_diff(next, w.last_psn()) <= 0;

@@ -114,8 +114,8 @@ void refuse(Request &q, Nak nak, EventType event) {
   end_connection(q.qp, q.r, event);
 }
 
-// Whose memory a remote key may name. Every XRC request names an SRQ, and the
-// keys are checked against its protection domain: the target QP has none.
+// The identity against which remote keys of a request are checked. Every XRC request names an
+// SRQ, and the keys are checked against its protection domain: the target QP has none.
 Requester remote_requester(const Request &q) {
   const Srq *srq = q.h.service == Service::xrc ? receive_srq(q) : nullptr;
   return {srq != nullptr ? srq->pdn : q.qp.pdn, q.qp.qpn};

@@ -80,7 +80,7 @@ struct Responder {
   };
   std::deque<Replay> atomics;  // results kept for duplicate requests
 
-  // Who asked: the way back.
+  // The requester's address: where answers go.
   u32 peer_qpn = 0;
   u16 peer_lid = 0, own_lid = 0;
   u8 peer_gid[16] = {}, own_gid[16] = {};

@@ -7,9 +7,9 @@ namespace softhca {
 namespace {
 
 constexpr u32 default_share = 1;
-// Who has asked to send keeps its place for so long.
+// A queue that has asked to send keeps its place for so long.
 constexpr u64 max_wait_ns = 2'000'000;
-// What one may be ahead of others of the same parent, and look again after so long.
+// How far a queue may be ahead of others of the same parent, and when it looks again.
 constexpr u64 ahead_bytes = 65536, look_again_ns = 20'000;
 
 // Bytes by share, in parts fine enough for large shares and small packets.

@@ -19,7 +19,7 @@ struct Strides {
 
 // In the byte count of a completion: no packet, what is left of the WQE stays unused.
 constexpr u32 filler_bit = 1u << 31;
-// Of a packet of a message: where in it.
+// The place of a packet in its message.
 constexpr u32 last_packet_bit = 1u << 30, first_packet_bit = 1u << 29;
 
 }  // namespace softhca

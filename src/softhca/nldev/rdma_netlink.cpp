@@ -125,7 +125,7 @@ int rdma_netlink_open(int type) {
 bool is_rdma_netlink(int fd) {
   if (g_descriptors.get(fd) == 0) [[likely]]
     return false;
-  // Whose number may have gone to another file since, unnoticed.
+  // The descriptor's number may have gone to another file since.
   const int before = errno;
   const bool still =
       option(fd, SO_DOMAIN) == AF_NETLINK && option(fd, SO_PROTOCOL) == NETLINK_USERSOCK;

@@ -112,7 +112,7 @@ int stat_descriptor(int fd, Stat *st, int result) {
   return as_device(result, st, is_cm ? cm_device_number() : uverbs_device_number(f->device_number));
 }
 
-// Of the *at functions: an empty path stands for the descriptor itself.
+// For the *at functions: an empty path stands for the descriptor itself.
 template <class Stat, class Call>
 int stat_at(int dir, const char *path, Stat *st, int flags, Call call) {
   if ((flags & AT_EMPTY_PATH) && (!path || !*path)) return stat_descriptor(dir, st, call(path));

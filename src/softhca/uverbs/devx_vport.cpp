@@ -26,7 +26,7 @@ int vport_context_query(const File &file, const Attrs &attrs, Command &c) {
 }
 
 void deliver_port_event(u32 port, EventType type) {
-  // Of an event entry: its type and subtype, and the port in the high bits.
+  // Offsets in an event entry: type, subtype, and the port in the high bits.
   constexpr u32 type_at = 1, subtype_at = 3, port_at = 32 + port_change_port_at;
   const u8 subtype = port_change_subtype(type);
   if (subtype == 0) return;

@@ -82,7 +82,7 @@ bool cur_state_meaningful(QpState s) {
 
 bool transition_allowed(QpType type, QpState from, QpState to, u32 mask) {
   if ((mask & mask_cur_state) != 0 && !cur_state_meaningful(from)) return false;
-  // Of an initiator, also where none changes.
+  // A DC initiator needs the state in the mask, also where it does not change.
   if (type == QpType::dci && (mask & mask_state) == 0) return false;
   // RESET from anywhere, ERR from anywhere but RESET, nothing else asked for.
   if (to == S::reset || (to == S::err && from != S::reset)) return (mask & ~mask_state) == 0;

@@ -1,4 +1,4 @@
-// Who has asked for the events of an object that a firmware command made
+// Subscribers to the events of an object that a firmware command made
 // (MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT), and how they get them.
 #pragma once
 

@@ -22,7 +22,7 @@ struct FabricEntry {
   std::vector<Member> members;  // live processes that have a device open
 };
 
-// Of all users, wherever fabrics may lie.
+// Fabrics of all users, in all folders where they may lie.
 std::vector<FabricEntry> list_fabrics();
 
 // Removes an unused directory. False with errno; EBUSY: it is in use.

@@ -150,7 +150,7 @@ class Auditor {
       if (!link && e.is_directory(failed)) {
         if (!excluded(e.path())) walk_folder(e.path(), real / e.path().filename(), input);
       } else if (link && !fs::exists(e.path(), failed)) {
-        // Of no interest unless it would have been read.
+        // Reported only if the file would have been read.
         if (kind_by_name(e.path().native()) != FileKind::other) fail(e.path(), "dangling link");
       } else if (e.is_regular_file(failed)) {
         if (link) add(e.path(), input, false);

@@ -20,8 +20,7 @@ static_assert(int{IBV_EXP_FLOW_ATTR_NORMAL} == IBV_FLOW_ATTR_NORMAL &&
               int{IBV_EXP_FLOW_ATTR_MC_DEFAULT} == IBV_FLOW_ATTR_MC_DEFAULT &&
               int{IBV_EXP_FLOW_ATTR_SNIFFER} == IBV_FLOW_ATTR_SNIFFER);
 
-// Of a specification of some type; size 0: no such type, or none that can be
-// written today.
+// Sizes of a specification; 0: no such type, or none that rdma-core has.
 struct FlowSpecShape {
   std::size_t legacy_size;
   std::uint32_t modern_type;

@@ -36,7 +36,7 @@ struct LegacyEntry {
   bool atomics;
 };
 
-// Of the modern type. 0: nothing is known.
+// The entry for the modern type. 0: nothing is known.
 constexpr LegacyEntry legacy_entry(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_RC:

@@ -22,7 +22,7 @@ constexpr bool is_about_tags(ibv_wc_opcode opcode) {
   return opcode >= IBV_WC_TM_ADD && opcode <= IBV_WC_TM_NO_TAG;
 }
 
-// Of the list of tags.
+// Whether the completion is one of an operation on the list of tags.
 constexpr bool is_list_operation(ibv_wc_opcode opcode) {
   return opcode == IBV_WC_TM_ADD || opcode == IBV_WC_TM_DEL || opcode == IBV_WC_TM_SYNC;
 }

@@ -81,7 +81,7 @@ constexpr bool is_atomic(ibv_wr_opcode opcode) {
 // More pieces than any send queue entry holds.
 inline constexpr int most_pieces = 64;
 
-// Of a request whose opcode has data: 0, or why the list of its pieces cannot be
+// Judges a request whose opcode has data: 0, or why the list of its pieces cannot be
 // followed.
 template <class Wr>
 int judge_pieces(const Wr &wr) {

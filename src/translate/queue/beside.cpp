@@ -42,7 +42,8 @@ ibv_cq *make(ContextState &state, CqFront &front) {
   return fresh;
 }
 
-// Whoever arms the front from here on finds the queue; who did so before has said it.
+// A thread that arms the front from here on finds the queue; for one that did so before, this
+// arms the queue.
 void arm_as_before(const CqFront &front, const engine::CompletionQueue &queue) {
   const std::uint8_t armed = __atomic_load_n(&front.own.armed, __ATOMIC_SEQ_CST);
   if (armed == 0) return;
@@ -54,7 +55,7 @@ void arm_like(const CqFront &front, ibv_cq *fresh) {
   if (armed != 0) front.own.inner->req_notify_cq(fresh, (armed & armed_for_all) == 0);
 }
 
-// Who completes on the front: the engine, unless that is null, and the object behind.
+// The queues that complete on the front: the engine's, unless null, and the object behind.
 struct Part {
   engine::CompletionQueue *engine;
   ibv_cq *back;

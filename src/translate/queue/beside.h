@@ -23,7 +23,7 @@ ibv_cq *ring_of_libmlx5(ContextState &state, CqFront &front) noexcept;
 // caller holds the driver's mutex.
 bool bring_engine(ContextState &state, CqFront &front) noexcept;
 
-// Of a front that libmlx5 has alone; null: the engine has a part in it.
+// The object behind a front that only libmlx5 polls; null: the engine has a part in it.
 ibv_cq *ring_of_libmlx5_alone(const CqFront &front) noexcept;
 
 // Takes completions from both, the engine's first every other time. from_engine(wanted,

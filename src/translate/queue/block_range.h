@@ -39,7 +39,7 @@ class BlockRange {
     const std::size_t at = offset(pointer);
     return at % 64 == 0 && at + bytes <= used_.load(std::memory_order_acquire);
   }
-  // Of an address that is inside, from the first that was taken on.
+  // Offset of an address inside of the range.
   std::size_t offset(const void *pointer) const noexcept {
     return reinterpret_cast<std::uintptr_t>(pointer) - begin_.load(std::memory_order_relaxed);
   }

@@ -20,7 +20,7 @@ const NativeOperations &native(ibv_context *context) { return *attached(context)
 
 // Data path.
 
-// Of a queue pair without queues, such as those of receive-side scaling.
+// Posting to a queue pair without queues, such as those of receive-side scaling.
 template <class Wr>
 [[gnu::cold, gnu::noinline]] int refuse_all(Wr *wr, Wr **bad_wr) {
   if (bad_wr != nullptr) *bad_wr = wr;
@@ -148,7 +148,7 @@ bool may_join(const Joining &joining) {
 ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *wanted) {
   ibv_qp_init_attr_ex attr = attributes_behind(*wanted);
   const Ends ends = ends_of(*wanted);
-  // Who asks for builders is newer than the layouts, and casts what it gets.
+  // A program that asks for builders is newer than the layouts, and casts what it gets.
   const bool builders = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   const bool underlay = is_underlay(attr);
   const Joining joining(*attached(context), ends, &attr.send_cq, &attr.recv_cq, attr.srq,

@@ -119,7 +119,7 @@ void join(SrqFront *front) {
 engine::CompletionQueue *queue_of(const CqFront *front) {
   return front != nullptr ? front->own.engine : nullptr;
 }
-// Of one that is driven.
+// The engine's queue of an SRQ that the engine drives.
 engine::SharedQueue *queue_of(const ibv_srq *srq) { return &front_of(srq)->own.engine->queue; }
 
 // Its unread completions, in either queue.

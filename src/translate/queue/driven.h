@@ -1,4 +1,4 @@
-// Who drives what: the engine, or libmlx5.
+// Which queues the engine drives, and which libmlx5.
 //
 // Queues are the engine's, unless they have an interface that posts or polls past us: queue
 // pairs with builders or of mlx5dv_create_qp(), ibv_wq, tag matching, ibv_cq_ex. A ring of
@@ -46,7 +46,7 @@ struct Driver {
 // Throws bad_alloc.
 void start_driving(ContextState &state);
 
-// Who is to drive what is going to complete on these objects of rdma-core's, of which
+// Decides who drives what is going to complete on these objects of rdma-core's, of which
 // any may be null. wanted: the engine, if it can. The completion queues become those where
 // it has to complete. While it exists, this choice does not change; what was created
 // meanwhile has joined them, and what failed leaves no trace.
@@ -62,7 +62,7 @@ class Joining {
       by_ = {By::engine, By::engine};
     else decide(state, ends, send, receive, srq, wanted);
   }
-  // Of a queue that only receives; its fronts are looked up here.
+  // For a queue that only receives; its fronts are looked up here.
   Joining(ContextState &state, ibv_cq **cq, const ibv_srq *srq, By wanted) noexcept
       : Joining(state, {nullptr, before(at(cq)), before(srq)}, nullptr, cq, srq, wanted) {}
   ~Joining() {

@@ -6,7 +6,7 @@ namespace ibvexp::queue {
 
 namespace {
 
-// Of what is not 0.
+// stride: not 0.
 std::int32_t shift_of(std::uint32_t stride) { return __builtin_ctz(stride); }
 
 std::size_t bytes_of(std::uint32_t count, std::uint32_t stride) {

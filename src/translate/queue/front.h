@@ -44,7 +44,7 @@ namespace ibvexp::queue {
 struct Connection;
 struct OnRings;
 
-// Whose data path an object has (driven.h).
+// The library whose data path an object has (driven.h).
 enum class By : std::uint8_t { libmlx5, engine };
 
 // The same of the two sides of a queue pair.
@@ -75,7 +75,7 @@ struct QpFront {
   } own;
 };
 
-// Of rdma-core's own, for queues that libmlx5 drives (beside.h).
+// A CQ of rdma-core's, for queues that libmlx5 drives (beside.h).
 struct Beside {
   engine::Lock lock;  // cq may go while others poll it
   ibv_cq *cq = nullptr;
@@ -172,7 +172,7 @@ inline CqFront *front_of(const ibv_cq *cq) noexcept { return front_at<CqFront>(c
 inline SrqFront *front_of(const ibv_srq *srq) noexcept { return front_at<SrqFront>(srq); }
 inline WqFront *front_of(const ibv_exp_wq *wq) noexcept { return front_at<WqFront>(wq); }
 
-// Of what a program creates a queue pair with.
+// The fronts in the attributes with which a program creates a queue pair.
 template <class Attr>
 Ends ends_of(const Attr &attr) noexcept {
   return {front_of(attr.send_cq), front_of(attr.recv_cq), front_of(attr.srq)};

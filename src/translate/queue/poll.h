@@ -30,7 +30,7 @@ Result<int> refuse_room(ibv_cq *cq, int num_entries, const ibv_exp_wc *wc, std::
 }
 inline Error refuse(int error, const ibv_cq *) { return {-error}; }
 
-// Of a queue with another one beside the engine's.
+// Polls a queue with another one beside the engine's.
 Result<int> poll_both(queue::CqFront &front, int num_entries, ibv_exp_wc *wc,
                       std::uint32_t wc_size);
 

@@ -97,7 +97,7 @@ bool Calculation::serve_one() {
   run(job);
   job.report->status = IBV_EXP_EC_CALC_SUCCESS;
   {
-    // Whom it reports to may ask for the next one.
+    // The program's done function may start the next one.
     const MutexGuard guard(mutex_);
     --in_flight_;
   }

@@ -50,7 +50,7 @@ struct Calculation {
   bool serve_one();
   // Ends the thread, which calculates what waits first.
   void finish() noexcept;
-  // Whose report the calling thread is in; null: in none.
+  // The calculation in whose done function the calling thread is; null: in none.
   static const Calculation *reporting();
 
  private:

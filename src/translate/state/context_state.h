@@ -137,7 +137,7 @@ struct ContextState {
   Handles<KeyListMemory> key_lists;
   Handles<Calculation> calculations;
   Handles<ResDomain> res_domains;
-  // Of the objects that were created with one.
+  // Shares of the objects that were created with a resource domain.
   std::unordered_map<const void *, DomainShare> domain_shares;
 
   // Distinguishes our tables from those of another copy of the library.

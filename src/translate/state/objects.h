@@ -104,7 +104,7 @@ class Handles {
     return outcome(error);
   }
 
-  // Who calls it sees to it that none is retired meanwhile.
+  // The caller makes sure that none is retired meanwhile.
   template <class F>
   void for_each(F f) const {
     objects_.for_each(false, [&](void *object) { f(*as_object(object)); });

@@ -18,7 +18,7 @@ struct QpNotes {
   std::uint16_t udp_source = 0;  // of RoCE v2, for when it is in RTS; 0: as the kernel has it
 };
 
-// Of a queue pair that the engine does not drive, or not both sides of.
+// State of a queue pair of which the engine drives at most one side.
 struct QpState : QpNotes {
   std::atomic<ibv_qp *> qp{nullptr};
   std::atomic<ibv_qp *> shown{nullptr};  // what the program holds

@@ -351,7 +351,7 @@ Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int c
   // A variable that the program has set for this context alone.
   CqExtras extras{state != nullptr ? own_entry_size(*state) : 0};
   if (extras.entry_size != 0 && state->behind != nullptr) {
-    // Who sets it reads the queue itself, and asks for this when it knows already
+    // A program that sets it reads the queue itself, and asks for this when it has noted
     // where the queue is: too late to make it again.
     extras.ignore_overrun = true;
     const auto made = in_front(

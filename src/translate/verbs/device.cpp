@@ -177,7 +177,7 @@ Result<const DeviceFacts *> facts_of(ContextState &state) {
     keep(context->device, facts);
   }
   const MutexGuard guard(state.mutex);
-  // Of two threads the first one has been used already.
+  // The facts of a second thread are dropped: those of the first may be in use.
   if (state.device_facts == nullptr) state.device_facts = std::move(facts);
   state.known_device.store(state.device_facts.get(), std::memory_order_release);
   return state.device_facts.get();
@@ -260,7 +260,7 @@ Result<void> query_port(ibv_context *context, std::uint8_t port_num, ibv_exp_por
     wanted = attr->mask1;
     if ((wanted & ~std::uint32_t{IBV_EXP_QUERY_PORT_MASK}) != 0)
       return invalid(querying_port, "mask1", wanted, "unknown bits");
-    // Of the members of ibv_query_port, the legacy library filled all or none.
+    // The legacy library filled all members of ibv_query_port or none.
     if ((wanted & ~std::uint32_t{IBV_EXP_QUERY_PORT_LINK_LAYER}) != 0)
       wanted = IBV_EXP_QUERY_PORT_STD_MASK;
   }

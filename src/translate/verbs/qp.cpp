@@ -454,7 +454,7 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
 
 namespace {
 
-// Of which verbs keep more than its front has.
+// Destroys a queue pair of which more is kept than in its front.
 [[gnu::noinline]] int destroy_kept(ContextState &state, QpState *entry, ibv_qp *qp) {
   // Out of the table first: the number may be given out again at once.
   const std::uint32_t number = qp->qp_num;
@@ -503,7 +503,7 @@ int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
 
 namespace {
 
-// Of the DC transport.
+// Whether it is a DC initiator.
 bool is_initiator(const QpNotes *known, const ibv_qp *qp) {
   return qp->qp_type == IBV_QPT_DRIVER && known != nullptr;
 }
@@ -589,7 +589,7 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   if (ContextState *const context = find_state(qp->context)) queue::follow(*context, qp, to);
 }
 
-// Of a shared receive queue of strides.
+// Whether it receives from a shared receive queue of strides.
 bool is_connection(const queue::QpFront *front) {
   return front != nullptr && front->own.connection != nullptr;
 }

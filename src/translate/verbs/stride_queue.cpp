@@ -52,7 +52,7 @@ Result<Place> register_pages(ibv_context *context, void *begin, std::size_t byte
   return Place{kept->umem_id, address - first};
 }
 
-// Of ring and record.
+// Places of the ring and of the doorbell record.
 struct Places {
   Place ring, record;
 };
@@ -176,7 +176,7 @@ namespace {
 constexpr std::size_t box_bytes = 272, qpc = 192, path = qpc + 192;
 using Box = CommandBox<box_bytes>;
 
-// Of the types that mlx5_ib and UCX make.
+// Opcodes of QP commands.
 constexpr std::uint32_t create_qp = 0x500, reset_to_init = 0x502, init_to_rtr = 0x503,
                         rtr_to_rts = 0x504, to_error = 0x507, to_reset = 0x50a, query_qp = 0x50b;
 

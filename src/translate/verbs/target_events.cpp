@@ -14,7 +14,7 @@
 
 namespace ibvexp::translate {
 
-// Of a context.
+// The DC target events of a context.
 struct TargetEvents {
   Mutex mutex;    // of what follows
   Mutex reading;  // one thread at a time finds an event and takes it
@@ -131,7 +131,7 @@ int next_event(ContextState &state, ibv_async_event &event, TakeEvent take_own) 
     const int ready = poll(both, 2, waits ? -1 : 0);
     if (ready == 0) errno = EAGAIN;
     if (ready <= 0) return -1;
-    // Of several threads that wait, the others go on waiting.
+    // One thread takes the event; others that wait go on waiting.
     const MutexGuard guard(events->reading);
     if (both[1].revents != 0 && take(state, channel, event)) return 0;
     if (readable(context->async_fd)) return take_own(context, &event);

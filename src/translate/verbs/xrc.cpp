@@ -130,7 +130,7 @@ ibv_qp *open(ibv_xrc_domain *domain, std::uint32_t number) {
   return queue::open_native(domain->context, attr);
 }
 
-// Whoever has the domain may change its queue pairs, registered or not: calls
+// A process with the domain may change its queue pairs, registered or not: calls
 // work(queue pair), which returns an errno value.
 template <class Work>
 Result<void> with(EntryId entry, ibv_xrc_domain *domain, std::uint32_t number, Work work) {

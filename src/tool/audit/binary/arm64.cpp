@@ -57,7 +57,7 @@ Operand result_register() {
   return out;
 }
 
-// Of the first sixteen vector registers, as far as Machine follows them.
+// The operand for a vector register: Machine follows the first sixteen.
 Operand vector(unsigned reg) {
   Operand out;
   out.kind = Kind::other;

@@ -107,7 +107,7 @@ class ElfImage {
   std::vector<Segment> segments_;
   std::vector<std::string> needed_, imports_;
   std::string run_path_;
-  // Of the dynamic linker's symbols.
+  // The dynamic symbols.
   std::uint64_t dynamic_symbols_ = 0, dynamic_count_ = 0, dynamic_names_ = 0, names_size_ = 0;
   mutable bool symbols_read_ = false;
   mutable std::vector<NamedAddress> symbols_;

@@ -20,7 +20,7 @@ constexpr int max_depth = 4;
 // Parts of a function that lie apart.
 constexpr std::size_t max_parts = 8;
 constexpr int furthest_field = 512;
-// Of the private structures.
+// The highest offset of a member of the private structures.
 constexpr std::uint64_t furthest_member = 1023;
 
 // Listens to one function.

@@ -85,7 +85,7 @@ class Recogniser {
 
   Dispatch &dispatch() { return dispatch_; }
 
-  // Of a local function, or what any call does.
+  // The summary of a local function, or of an unknown call.
   Summary summary(Value target);
   const Function *local_function(Value target) const;
   std::size_t index(const Function &f) const { return functions_.index(f); }

@@ -9,7 +9,7 @@ namespace ibvexp::audit {
 // As text, such as "MLNX_OFED 3.2 to 3.4"; empty without any indication.
 std::string header_release(const Dispatch &dispatch);
 
-// Of the private structures: "3.x" or "4.x" if all releases that are possible agree,
+// The release of the private structures: "3.x" or "4.x" if all releases that are possible agree,
 // else empty.
 std::string layout_release(const Dispatch &dispatch);
 

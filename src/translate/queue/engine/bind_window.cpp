@@ -16,8 +16,8 @@ namespace {
 
 using translate::access_rights;
 
-// Of an entry, each in a block: control segment and what changes, the new context of the key,
-// and the memory of a window that is bound.
+// A WQE has these parts, each in a block: control segment and what changes, the new context of
+// the key, and the memory of a window that is bound.
 constexpr std::uint32_t unbinding_segments = 8, binding_blocks = 3;
 
 constexpr std::uint64_t change_flags =
@@ -27,7 +27,7 @@ constexpr std::uint64_t unbound =
 constexpr std::uint64_t bound = unbound | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN |
                                 MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR | mask_rights;
 
-// Of the base verb and of the experimental one the same but for windows that begin at 0.
+// The requests of the base and the experimental verb differ in windows that begin at 0 only.
 bool from_zero(const ibv_send_wr &wr) {
   return (wr.bind_mw.bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0;
 }

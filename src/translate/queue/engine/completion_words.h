@@ -57,7 +57,7 @@ constexpr std::uint32_t receive_index(std::uint32_t kind, bool checksum, bool gr
   return kind << 2 | std::uint32_t{checksum} << 1 | std::uint32_t{grh};
 }
 
-// Of messages that invalidate a key the number comes in another order.
+// Completions of messages that invalidate a key have its number in another byte order.
 template <bool to_3x_or_4_0>
 inline constexpr auto received_completions = [] {
   std::array<ReceivedCompletion, receive_index(MLX5_CQE_RESP_SEND_INV, true, true) + 1> all{};
@@ -115,7 +115,7 @@ inline std::uint32_t masked_bytes(const SendQueue &queue, Cqe cqe) {
   store(static_cast<std::uint8_t *>(at) + offset, value);
 }
 
-// Of a request, whether it succeeded or failed.
+// Writes the opcode of a request, whether it succeeded or failed.
 template <bool exp>
 [[gnu::always_inline]] inline void write_opcode(const SentCompletion &row, const Sent &sent,
                                                 void *at) {

@@ -73,7 +73,7 @@ constexpr bool has_format(std::uint8_t op_own) { return (op_own & 0xc) != 0; }
 constexpr bool is_receive(std::uint8_t opcode) {
   return opcode >= MLX5_CQE_RESP_WR_IMM && opcode <= MLX5_CQE_RESP_SEND_INV;
 }
-// Of a receive request, whether it succeeded or failed.
+// Whether the CQE is one of a receive request, which may have failed.
 constexpr bool is_of_receive(std::uint8_t opcode) {
   return is_receive(opcode) || opcode == MLX5_CQE_RESP_ERR;
 }
@@ -97,7 +97,7 @@ inline Strides strides_of(Cqe cqe, std::uint32_t shift = 0) {
           filler ? std::uint16_t{0} : static_cast<std::uint16_t>(word - shift), filler};
 }
 
-// Of a packet of a message in a shared queue, whose completions do not say how many they are: as
+// Strides of a packet of a message in a shared queue, whose CQEs do not have their number: as
 // many as its bytes fill, one at least. written: by a WRITE, which takes one.
 inline Strides message_strides_of(Cqe cqe, std::uint32_t log_bytes, bool written) {
   const std::uint32_t word = cqe.byte_count();
@@ -191,7 +191,7 @@ static_assert(
     to_completion_flags(IBV_EXP_CQ_RX_OUTER_IPV6_PACKET) == IBV_EXP_WC_RX_OUTER_IPV6_PACKET &&
     to_completion_flags(IBV_EXP_CQ_RX_MULTI_PACKET_LAST_V1) == 0);
 
-// Of a frame, in few instructions.
+// Completion flags of a frame by its header bits, as a table: few instructions.
 inline constexpr auto completion_flags_by_headers = [] {
   std::array<std::uint64_t, 256> table{};
   for (unsigned headers = 0; headers < table.size(); ++headers)
@@ -208,7 +208,7 @@ inline constexpr auto completion_flags_by_headers = [] {
   return completion_flags_by_headers[cqe.headers()] & (~good | cqe.checks() * to_flags);
 }
 
-// Of what base verbs report: network and transport checksum good, in an IPv4 packet.
+// The flag that base verbs report: network and transport checksum good, in an IPv4 packet.
 inline unsigned checksum_flag(Cqe cqe) {
   constexpr unsigned version = 3 << 10, good = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;
   constexpr unsigned wanted = MLX5_CQE_L3_HDR_TYPE_IPV4 << 10 | good;

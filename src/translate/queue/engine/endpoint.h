@@ -13,8 +13,8 @@ namespace ibvexp::engine {
 
 struct CompletionQueue;
 
-// Of what has cache lines of its own. The aligned operator of the C++ library checks more than
-// it needs.
+// Base of types that have cache lines of their own. The aligned operator of the C++ library checks
+// more than it needs.
 struct CacheAligned {
   static void *operator new(std::size_t bytes, std::align_val_t alignment) {
     void *const memory = std::aligned_alloc(static_cast<std::size_t>(alignment), bytes);
@@ -41,7 +41,7 @@ struct Endpoint : CacheAligned {
   bool special = false;   // receives in another way than most
   bool messages = false;  // receives whole messages, one for each entry
 
-  // Of requests and of receives. May be one, or null.
+  // The queues of send and of receive completions. May be one, or null.
   CompletionQueue *completes_on[2] = {};
 
   SharedQueue *shared = nullptr;
@@ -62,7 +62,7 @@ struct Endpoint : CacheAligned {
   }
 };
 
-// Of no completion.
+// An endpoint that no completion belongs to.
 Endpoint *no_endpoint();
 
 }  // namespace ibvexp::engine

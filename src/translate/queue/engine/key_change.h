@@ -11,7 +11,7 @@ struct ContextState;
 
 namespace ibvexp::engine {
 
-// Of a queue that is open and knows what else it refuses. pieces: the most that an
+// For a queue that is open and has its other refusals set. pieces: the most that an
 // entry has been granted.
 void allow_some_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces);
 inline void allow_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces) {

@@ -17,7 +17,7 @@ class Lock {
   }
   // False: another thread has it, or may have it; lock() finds out.
   bool try_lock() { return !needed_ || taken_.try_lock_free(); }
-  // Of a lock that is not needed it is as true as before.
+  // Harmless for a lock that is not needed.
   void unlock() { taken_.unlock(); }
 
  private:

@@ -16,7 +16,7 @@ constexpr EntryId posting = EntryId::ibv_exp_post_send;
 constexpr std::uint32_t op_wait = 0x0f, op_receive_enable = 0x16, op_send_enable = 0x17;
 constexpr std::uint32_t index_mask = 0xffffff;
 
-// Of all places below: masters of several threads may name one queue.
+// Protects all counters below: masters of several threads may name one queue.
 Lock &counting() {
   static Lock &lock = *new Lock;
   return lock;
@@ -63,7 +63,7 @@ std::uint32_t blocks_behind(const SendQueue &queue, std::uint32_t block, std::ui
   return block;
 }
 
-// Of the `posted` requests of a managed queue, the one behind the last that is released.
+// Finds the request behind the last that is released, of the `posted` ones of a managed queue.
 int name_request(const Managed &managed, std::uint32_t posted, std::int32_t asked,
                  std::uint32_t &count) {
   const std::uint32_t held = posted - managed.kept;

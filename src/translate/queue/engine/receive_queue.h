@@ -34,7 +34,7 @@ struct ReceiveQueue {
   // may: the device learns of its entries in RTR.
   const ibv_qp *held_for = nullptr;
 
-  // Of a multi-packet queue; 0 otherwise.
+  // For a multi-packet queue; 0 otherwise.
   std::uint32_t strides = 0;
   std::uint32_t log_stride_bytes = 0;
   std::uint32_t shift = 0;  // bytes in front of each packet

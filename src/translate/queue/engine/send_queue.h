@@ -84,7 +84,7 @@ struct SendQueue {
     const ibv_context *context = nullptr;
     std::uint32_t most_pieces[2] = {};
   } keys;
-  // Of the burst family: IBV_EXP_QP_BURST_*.
+  // Flags of the burst family: IBV_EXP_QP_BURST_*.
   std::uint32_t refused_burst = ~0u;
   std::uint32_t always_burst = 0;
   // What the doorbell has not been rung for yet: the last entry's first eight bytes, and

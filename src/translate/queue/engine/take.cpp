@@ -68,7 +68,7 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
   const std::uint8_t opcode = opcode_of(op_own);
   const bool error = opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR;
   const bool receive = is_of_receive(opcode);
-  // Of a resize, or of a signature: not reported.
+  // CQEs of a resize or of a signature are not reported.
   if (!error && !receive && opcode != MLX5_CQE_REQ) return Take::silent;
   if (!queue.finds(cqe)) {
     complain_of_stranger(queue, cqe);

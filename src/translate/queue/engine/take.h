@@ -10,7 +10,7 @@ struct MultiPacket {
   bool is_one = false;
   bool ends_entry = false;
   Strides strides{};
-  // Of a shared queue:
+  // For a shared queue:
   bool more = false;        // the message goes on
   bool written = false;     // by a WRITE, with its own count
   std::uint8_t opcode = 0;  // IBV_EXP_WC_TM_*; 0: that of the completion

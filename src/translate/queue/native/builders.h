@@ -7,7 +7,7 @@
 
 namespace ibvexp::native {
 
-// Of a queue pair that translate::make_qp() made for builders. With the context's mutex. Throws
+// Opens a queue pair that translate::make_qp() made for builders. With the context's mutex. Throws
 // bad_alloc.
 void open(ContextState &state, QpState &known, ibv_qp *qp, const translate::ModernQpInit &modern);
 

@@ -157,7 +157,7 @@ int refuse_other(int opcode) {
 }
 
 Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr) {
-  // Of receive-side scaling: libmlx5 would look at its queues all the same.
+  // A queue pair of receive-side scaling: libmlx5 would use queues that it does not have.
   if (qp->send_cq == nullptr) [[unlikely]] {
     if (bad_wr != nullptr) *bad_wr = wr;
     return Error{EINVAL};
