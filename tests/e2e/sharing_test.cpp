@@ -66,11 +66,11 @@ void expect_gone(ibv_pd *pd, std::uint32_t handle, ino_t former) {
 }
 
 // Another process, and a way to tell each other a number.
-struct Other {
+struct OtherProcess {
   int to[2], from[2];
   pid_t pid;
 
-  explicit Other(const std::function<void(Other &)> &does) {
+  explicit OtherProcess(const std::function<void(OtherProcess &)> &does) {
     REQUIRE(pipe(to) == 0);
     REQUIRE(pipe(from) == 0);
     pid = fork();
@@ -83,7 +83,7 @@ struct Other {
     }
     _exit(1);
   }
-  ~Other() {
+  ~OtherProcess() {
     if (pid > 0) kill_it();
     for (const int end : {to[0], to[1], from[0], from[1]}) close(end);
   }
@@ -150,7 +150,7 @@ TEST_CASE(
     "[row:IBV_EXP_ACCESS_SHARED_MR_USER_WRITE]",
     "[engine]") {
   SKIP_IF(!served(), "regions are not shared");
-  Other owner([](const Other &here) {
+  OtherProcess owner([](const OtherProcess &here) {
     const Context context = open_first();
     const Pd pd(ibv_alloc_pd(context.get()));
     ibv_mr *const mr = allocate(pd.get());
@@ -189,7 +189,7 @@ TEST_CASE(
 
 TEST_CASE("a process that dies leaves nothing to attach to [row:ibv_exp_reg_shared_mr]") {
   SKIP_IF(!served(), "regions are not shared");
-  Other owner([](const Other &here) {
+  OtherProcess owner([](const OtherProcess &here) {
     const Context context = open_first();
     const Pd pd(ibv_alloc_pd(context.get()));
     if (const ibv_mr *mr = allocate(pd.get())) here.tell(mr->handle);
@@ -213,7 +213,7 @@ TEST_CASE(
     "a region that its context's end takes along is found no more [row:ibv_exp_reg_shared_mr]",
     "[engine]") {
   SKIP_IF(!served(), "regions are not shared");
-  Other owner([](const Other &here) {
+  OtherProcess owner([](const OtherProcess &here) {
     ibv_context *const context = open_first().release();
     if (const ibv_mr *mr = allocate(ibv_alloc_pd(context))) here.tell(mr->handle);
     here.hear();
@@ -318,7 +318,7 @@ TEST_CASE(
   const Mr open(allocate(rig.pd.get(), for_user | IBV_EXP_ACCESS_SHARED_MR_OTHER_READ));
   REQUIRE(own);
   REQUIRE(open);
-  Other stranger([](const Other &here) {
+  OtherProcess stranger([](const OtherProcess &here) {
     const Context context = open_first();
     const Pd pd(ibv_alloc_pd(context.get()));
     const std::uint32_t closed = here.hear(), readable = here.hear();

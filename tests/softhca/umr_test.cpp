@@ -300,7 +300,7 @@ TEST_CASE("lists outside the WQE", "[umr]") {
     w.region->access = 0;
     CHECK(w.run(q) == ok);
   }
-  SECTION("not to be had") {
+  SECTION("refused") {
     SECTION("unknown key") { store_be32(&q.raw[132], 0xabcdef00); }
     SECTION("key of another PD") { w.region->pdn = pd + 1; }
     SECTION("no right to read") { w.region->local_read = false; }

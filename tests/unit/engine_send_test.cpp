@@ -622,7 +622,7 @@ TEST_CASE("engine: windows") {
     CHECK(exp.queue.fence == 0x20);
     CHECK(*exp.queue.posted == 2);
   }
-  SECTION("not where the entry would pass what the queue reckons with") {
+  SECTION("not where the entry is larger than the queue allows") {
     mw.type = IBV_MW_TYPE_1;
     exp.queue.max_blocks = 2;
     CHECK(exp.post(&legacy) == ENOMEM);

@@ -239,8 +239,8 @@ MkeyTable::~MkeyTable() {
   for (const auto &[index, mkey] : keys_) delete mkey;
 }
 
-// Going round the whole range lets a freed number rest as long as possible:
-// stale keys are caught.
+// Numbers are taken in turn from the whole range, so a freed one is used again as late as
+// possible: stale keys are caught.
 Mkey *MkeyTable::create(u32 pdn) {
   if (keys_.size() >= index_count) return nullptr;
   while (keys_.contains(next_))

@@ -239,7 +239,7 @@ PacketHeader make_header(const Qp &qp, const SendWqe &w, PacketKind kind) {
   return h;
 }
 
-// Whether the scheduling element of the QP lets the next packets out. What waits for its
+// Whether the scheduling element of the QP permits the next packets. What waits for its
 // turn is not late.
 bool scheduled(Qp &qp, u64 now_ns) {
   if (qp.request_schedule == nullptr) return true;

@@ -170,7 +170,7 @@ Syndrome prepare_frames(const Qp &, const u8 *segment, SendWqe &);
 Syndrome add_packets(const Qp &, const u8 *segment, u32 each, SendWqe &, std::vector<u8> &all);
 Syndrome finish_packets(SendWqe &, std::vector<u8> &all);
 // Transmits what is left of the WQE. False when the wire or the rate limit
-// lets nothing more through for now.
+// takes nothing more for now.
 bool transmit_frames(Qp &, SendWqe &, u64 now_ns);
 
 // Executes a memory copy WQE (linearised).

@@ -1,4 +1,4 @@
-// What the kernel tells about RDMA devices by netlink, as far as libraries look for
+// What the kernel reports about RDMA devices by netlink, as far as libraries look for
 // devices by it: the devices, their ports, and the nodes of both. The messages are those
 // of drivers/infiniband/core/nldev.c; all others are refused, as by a kernel that does
 // not know them.

@@ -26,8 +26,8 @@ bool contains(const u16 (&list)[n], u16 opcode) {
   return std::find(std::begin(list), std::end(list), opcode) != std::end(list);
 }
 
-// What each method lets through to firmware, of commands that are served and of those
-// that are not. The rest are EINVAL.
+// The firmware commands that each method accepts, whether they are served or not. Others are
+// EINVAL.
 bool creates(const Command &c) {
   static constexpr u16 commands[] = {0x200, 0x400, 0x500, 0x600, 0x700, 0x705, 0x710, 0x717,
                                      0x771, 0x782, 0x800, 0x806, 0x80e, 0x816, 0x827, 0x829,

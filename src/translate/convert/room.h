@@ -1,5 +1,5 @@
-// How large a send queue entry libmlx5 reckons with, and what a request for more
-// looks like. Its overflow check counts requests, not bytes: a larger entry
+// How large libmlx5 assumes a send queue entry to be, and how a request for a larger
+// one looks. Its overflow check counts requests, not bytes: a larger entry
 // would run over the end of the queue.
 #pragma once
 

@@ -303,7 +303,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                        static_cast<std::uint64_t>(modern.attr.qp_type), "needs an mlx5 device");
   if (key_change_bytes != 0 && !mlx5dv_is_supported(state.context->device))
     return unsupported(creating, "max_inl_send_klms", key_change_bytes, "needs an mlx5 device");
-  // libmlx5 reckons in int: the size of an entry wraps, and something smaller is granted.
+  // libmlx5 calculates in int: the size of an entry overflows, and less is granted.
   if (modern.attr.cap.max_inline_data > inline_limit)
     return invalid(creating, "cap.max_inline_data", modern.attr.cap.max_inline_data,
                    "more than the largest WQE holds");
