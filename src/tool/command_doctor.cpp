@@ -94,7 +94,7 @@ void print(const char *title, const std::vector<Finding> &findings) {
                f.what);
     if (!f.advice.empty()) fmt::print("       {}\n", f.advice);
   }
-  if (findings.empty()) fmt::print("  -  nothing of note\n");
+  if (findings.empty()) fmt::print("  -  nothing found\n");
 }
 
 void print_devices(const System &system) {

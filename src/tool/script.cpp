@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a word expands to; nothing: it does not show.
+// What a word expands to; nothing: it cannot be determined.
 using Expansion = std::optional<std::string>;
 
 struct ShellWord {
@@ -313,12 +313,13 @@ class Script {
             file && (is_shell_name(name) || access(file->c_str(), X_OK) == 0))
           return take(*file);
     if (is_launcher(name) || is_shell_name(name)) return;
-    if (is_interpreter(name)) return unknown("what ", first, " runs does not show");
+    if (is_interpreter(name))
+      return unknown("the program that ", first, " runs cannot be determined");
     if (const auto file = file_of(first)) return take(*file);
     // Names without a folder are the system's, and not looked up.
     if (first.raw.find_first_of("/$`") == std::string::npos) return;
-    if (first.value) unknown("", first, " is not there");
-    else unknown("what ", first, " starts does not show");
+    if (first.value) unknown("", first, " does not exist");
+    else unknown("the program that ", first, " starts cannot be determined");
   }
 
   void unknown(const char *before, const ShellWord &word, const char *behind) {

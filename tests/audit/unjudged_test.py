@@ -102,9 +102,9 @@ class Unjudged(Audit):
 
     def test_scripts_that_start_what_does_not_show_beside_what_does(self):
         program = self.compile("app", MAIN, *INCLUDE)
-        for line, name in (("./app\n$OTHER", r"what \$OTHER starts does not show"), ("./app\n./none", r"\./none is not there"),
-                           ("./app; python3 ./x.py", "what python3 runs does not show"),
-                           ('A=./app\n[ -z "$B" ] || A=./none\n"$A"', r'what "\$A" starts does not show')):
+        for line, name in (("./app\n$OTHER", r"the program that \$OTHER starts cannot be determined"), ("./app\n./none", r"\./none does not exist"),
+                           ("./app; python3 ./x.py", "the program that python3 runs cannot be determined"),
+                           ('A=./app\n[ -z "$B" ] || A=./none\n"$A"', r'the program that "\$A" starts cannot be determined')):
             report, done = self.report("--fail-on", "unjudged", self.file("start", f"#!/bin/sh\n{line}\n"))
             self.assertEqual(done.returncode, 1, line)
             verdict = self.program(report, self.folder / "start")

@@ -121,7 +121,7 @@ class Doctor(Base):
     def test_scripts_stand_for_what_they_start(self):
         shutil.copy("/bin/true", self.file("prog"))
         for text, verdict in (("./prog -v", f"it starts {self.folder.name}/prog: uses no experimental verbs"),
-                              ("$PROGRAM", "not judged: it is a script, and what $PROGRAM starts does not show"),
+                              ("$PROGRAM", "not judged: it is a script, and the program that $PROGRAM starts cannot be determined"),
                               ("./prog\n$PROGRAM", "not judged: ")):
             script = self.file("script", f"#!/bin/sh\n{text}\n".encode())
             done = self.ibvexp("doctor", script)

@@ -348,7 +348,8 @@ class Auditor {
     if (!started.unknown.empty())
       report.unjudged = "it is a script, and " + started.unknown + ": name the program";
     else if (started.programs.empty())
-      report.unjudged = "it is a script, and what it starts does not show: name the program";
+      report.unjudged =
+          "it is a script, and the program that it starts cannot be determined: name it";
   }
 
   const Options &options_;
