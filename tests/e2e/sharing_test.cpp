@@ -187,6 +187,32 @@ TEST_CASE(
   expect_gone(p.pd.get(), handle, former);
 }
 
+TEST_CASE(
+    "a region for the processor alone is shared without remote access "
+    "[row:IBV_EXP_ACCESS_NO_RDMA]",
+    "[engine]") {
+  Pair p(IBV_QPT_RC);
+  if (!served()) {
+    CHECK(attach(p.pd.get(), 1, rights | IBV_EXP_ACCESS_NO_RDMA) == nullptr);
+    CHECK(errno == ENOTSUP);
+    return;
+  }
+  const Mr owner(allocate(p.pd.get(), GENERATE(for_user, for_user | IBV_EXP_ACCESS_NO_RDMA)));
+  REQUIRE(owner);
+  const Mr mr(attach(p.pd.get(), owner->handle, rights | IBV_EXP_ACCESS_NO_RDMA));
+  REQUIRE(mr);
+  auto *const here = static_cast<std::uint8_t *>(mr->addr);
+  static_cast<std::uint8_t *>(owner->addr)[5000] = 7;
+  CHECK(here[5000] == 7);
+  auto piece = p.out.piece(0, 100);
+  auto wr = p.write(1, &piece);
+  wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(here) + 5000;
+  wr.wr.rdma.rkey = mr->rkey;
+  p.post(wr);
+  CHECK(p.completions(1)[0].status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(here[5000] == 7);
+}
+
 TEST_CASE("a process that dies leaves nothing to attach to [row:ibv_exp_reg_shared_mr]") {
   SKIP_IF(!served(), "regions are not shared");
   OtherProcess owner([](const OtherProcess &here) {

@@ -40,7 +40,7 @@ Result<void> check(const ibv_exp_create_mr_in &in) {
                                      bits_of<"ibv_exp_access_flags">());
       !access)
     return access;
-  if ((in.attr.exp_access_flags & sharing_access) != 0)
+  if ((in.attr.exp_access_flags & (sharing_access | IBV_EXP_ACCESS_NO_RDMA)) != 0)
     return unsupported(creating, "exp_access_flags", in.attr.exp_access_flags,
                        "an indirect key has no memory to share");
   if (in.attr.max_klm_list_size > max_key_entries)
