@@ -16,14 +16,29 @@
 
 namespace ibvexp {
 
+// A thread that holds a mutex has it shared, a thread that forks exclusively.
+[[gnu::visibility("hidden")]] extern pthread_rwlock_t fork_gate;
+// Mutexes that this thread holds: only the first may wait at the gate.
+[[gnu::visibility("hidden"),
+  gnu::tls_model("initial-exec")]] extern thread_local constinit unsigned held_mutexes;
+
 // Nothing under it waits for another thread of the program. Mutexes may nest.
 class Mutex {
  public:
   constexpr Mutex() = default;
   Mutex(const Mutex &) = delete;
   Mutex &operator=(const Mutex &) = delete;
-  void lock();
-  void unlock();
+
+  void lock() {
+    if (held_mutexes++ == 0) [[likely]]
+      pthread_rwlock_rdlock(&fork_gate);
+    pthread_mutex_lock(&mutex_);
+  }
+  void unlock() {
+    pthread_mutex_unlock(&mutex_);
+    if (--held_mutexes == 0) [[likely]]
+      pthread_rwlock_unlock(&fork_gate);
+  }
 
  private:
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
