@@ -108,11 +108,9 @@ Front *reserve(Front *front) {
   return front;
 }
 
-void join(CqFront *front) {
-  if (is_driven(front)) __atomic_store_n(&front->own.joined, true, __ATOMIC_RELEASE);
-}
-void join(SrqFront *front) {
-  if (front != nullptr) __atomic_store_n(&front->own.joined, true, __ATOMIC_RELEASE);
+template <class Front>
+void join(Front *front) {
+  __atomic_store_n(&front->own.joined, true, __ATOMIC_RELEASE);
 }
 
 // Null where libmlx5 drives it.
@@ -142,15 +140,17 @@ void clean(Endpoint &of) {
 // With the driver's mutex. From here on completions of those queues find it; any may be null.
 [[gnu::always_inline]] inline void attach(Driver &driver, Endpoint &endpoint, CqFront *sends_on,
                                           CqFront *receives_on, SrqFront *srq) {
-  endpoint.completes_on[0] = queue_of(sends_on);
-  endpoint.completes_on[1] = queue_of(receives_on);
+  engine::CompletionQueue *const of_sends = queue_of(sends_on);
+  engine::CompletionQueue *const of_receives = queue_of(receives_on);
+  endpoint.completes_on[0] = of_sends;
+  endpoint.completes_on[1] = of_receives;
   enter(driver, endpoint);
-  join(sends_on);
-  join(receives_on);
-  join(srq);
+  if (of_sends != nullptr) join(sends_on);
+  if (of_receives != nullptr) join(receives_on);
+  if (srq != nullptr) join(srq);
 }
 
-void forget(Driver &driver, Endpoint &endpoint) {
+[[gnu::always_inline]] inline void forget(Driver &driver, Endpoint &endpoint) {
   const MutexGuard guard(driver.mutex);
   const auto place = driver.endpoints.place(endpoint.user_index());
   // Otherwise the number has been given out again, and the queues are clean.
@@ -294,6 +294,7 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
       effective_now(answer_of<FeatureId::mprq_poll_mp_wr>).verdict != Verdict::unsupported;
   fresh->cq = &front.shown;
   fresh->consumed = &front.legacy.cons_index;
+  engine::open(*fresh, of);
   front.own.engine = front.own.alone = fresh.release();
 }
 
@@ -353,19 +354,26 @@ void show_as(SrqFront &front, ibv_srq *shown) noexcept {
   if (is_driven(&front)) front.own.engine->queue.srq = front.own.engine->endpoint.srq = shown;
 }
 
-void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMade &made) {
+namespace {
+
+// whole: both sides, as of most.
+template <bool whole>
+void drive_sides(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMade &made) {
   const ibv_qp &shown = front.shown;
+  // First what may call: the rest stays in registers.
+  const ibv_device_attr &device = state.device();
+  const ObjectLayout layout = process_options().layout;
   auto fresh = std::make_unique<Endpoint>();
   fresh->set_user_index(resource_of(front).number);
   fresh->qp = &front.shown;
   fresh->srq = shown.srq;
   const ibv_qp_type type = front.own.back->qp_type;
   fresh->frames = type == IBV_QPT_RAW_PACKET;
-  const bool sends = made.by.send == By::engine, receives = made.by.receive == By::engine;
+  const bool sends = whole || made.by.send == By::engine;
+  const bool receives = whole || made.by.receive == By::engine;
   if (shown.srq != nullptr && receives) fresh->shared = &made.ends.shared->own.engine->queue;
   fresh->set_flags();
 
-  const ibv_device_attr &device = state.device();
   engine::QpFacts facts;
   facts.transport = transport_of(type);
   facts.granted = made.granted;
@@ -377,7 +385,7 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   facts.atomics = device.atomic_cap != IBV_ATOMIC_NONE;
   facts.checksums = (device.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0;
   facts.channel = made.channel;
-  with_queues(front.legacy, process_options().layout, [&](auto &queues) {
+  with_queues(front.legacy, layout, [&](auto &queues) {
     fresh->send.posted = &queues.hot.scur_post;
     fresh->receive.counters = &counters(queues.rq.head);
   });
@@ -400,6 +408,14 @@ void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMad
   front.own.send = sends ? &fresh->send : nullptr;
   front.own.receive = receives ? &fresh->receive : nullptr;
   front.own.engine = fresh.release();
+}
+
+}  // namespace
+
+void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMade &made) {
+  const bool whole = made.by.send == By::engine && made.by.receive == By::engine;
+  if (whole) drive_sides<true>(state, front, of, made);
+  else drive_sides<false>(state, front, of, made);
 }
 
 void drive(ContextState &state, WqFront &front, const mlx5dv_rwq &of, std::uint32_t max_pieces,

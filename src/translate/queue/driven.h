@@ -114,7 +114,7 @@ inline bool is_underlay(const ibv_qp_init_attr_ex &attr) noexcept {
 }
 
 // Objects that rdma-core has just made come into the engine's hands. Throw bad_alloc,
-// and have changed nothing then. A completion queue has to be opened, too.
+// and have changed nothing then.
 void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of);
 void drive(ContextState &state, SrqFront &front, const mlx5dv_srq &of, std::uint32_t max_pieces);
 void drive(ContextState &state, QpFront &front, const mlx5dv_qp &of, const QpMade &made);

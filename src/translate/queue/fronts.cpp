@@ -167,9 +167,11 @@ ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector, bool plai
   front.own.comp_vector = comp_vector;
   front.own.plain = plain;
   const mlx5dv_cq facts = facts_of(back);
+  fill(front, facts);
   front.own.back = back;
   drive(*state, front, facts);
-  replace_behind(*block.release(), back, facts);
+  front.own.counted = front.own.engine != nullptr ? back : nullptr;
+  back->cq_context = block.release();
   return &front.shown;
 }
 

@@ -9,7 +9,7 @@
 
 namespace ibvexp::engine {
 
-struct CompletionQueue {
+struct CompletionQueue : Allocated {
   Lock lock;
   std::uint8_t *entries = nullptr;  // the halves of 64 bytes that matter
   std::uint32_t mask = 0;           // size - 1

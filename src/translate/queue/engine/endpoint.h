@@ -13,8 +13,16 @@ namespace ibvexp::engine {
 
 struct CompletionQueue;
 
-// Base of types that have cache lines of their own. The aligned operator of the C++ library checks
-// more than it needs.
+// Base of types in the C library's memory: the operators of the C++ library check more than they need.
+struct Allocated {
+  static void *operator new(std::size_t bytes) {
+    void *const memory = std::malloc(bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+  }
+  static void operator delete(void *memory) { std::free(memory); }
+};
+// The same for types that have cache lines of their own.
 struct CacheAligned {
   static void *operator new(std::size_t bytes, std::align_val_t alignment) {
     void *const memory = std::aligned_alloc(static_cast<std::size_t>(alignment), bytes);
@@ -62,7 +70,11 @@ struct Endpoint : CacheAligned {
   }
 };
 
-// An endpoint that no completion belongs to.
-Endpoint *no_endpoint();
+// An endpoint that no completion belongs to: its tag is none of a completion.
+struct NoEndpoint : Endpoint {
+  NoEndpoint() { tag = 1; }
+};
+[[gnu::visibility("hidden")]] extern NoEndpoint of_no_completion;
+inline Endpoint *no_endpoint() { return &of_no_completion; }
 
 }  // namespace ibvexp::engine

@@ -9,14 +9,11 @@
 
 namespace ibvexp::engine {
 
+NoEndpoint of_no_completion;
+
 namespace {
 
 constexpr std::uint8_t solicited = 2;  // in the last byte of an entry
-
-// Its tag is no completion's.
-struct NoEndpoint : Endpoint {
-  NoEndpoint() { tag = 1; }
-} none;
 
 // Puts the data of a short message, which came inside the completion, where they
 // belong. False where there are too many.
@@ -527,7 +524,5 @@ int poll(CompletionQueue &queue, int count, ibv_exp_wc *wc, std::uint32_t wc_siz
     return take_otherwise(queue, count, at, wc_size);
   return take_first(queue, count, ExpSink<translate::wc_size_4_1>{at});
 }
-
-Endpoint *no_endpoint() { return &none; }
 
 }  // namespace ibvexp::engine

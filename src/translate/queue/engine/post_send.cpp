@@ -361,19 +361,15 @@ int refuse(SendQueue &queue, Wr *wr, Wr **bad) {
   return std::is_same_v<Wr, ibv_exp_send_wr> || is_legacy ? EINVAL : ENOMEM;
 }
 
-struct Posts {
-  PostSend post;
-  PostExpSend post_exp;
-};
 template <Transport transport>
 constexpr Posts posts{post_chain<transport, ibv_send_wr>, post_chain<transport, ibv_exp_send_wr>};
-// By Transport.
+
+}  // namespace
+
 constexpr Posts when_ready[] = {posts<Transport::rc>,  posts<Transport::uc>,
                                 posts<Transport::ud>,  posts<Transport::raw_packet>,
                                 posts<Transport::xrc>, posts<Transport::dc>};
 constexpr Posts when_not{refuse<ibv_send_wr>, refuse<ibv_exp_send_wr>};
-
-}  // namespace
 
 template <std::uint32_t skip>
 std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge *list, int count) {
@@ -413,11 +409,5 @@ std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge
 template std::uint32_t put_inline<0>(const SendQueue &, std::uint8_t *, const ibv_sge *, int);
 template std::uint32_t put_inline<eth_inline_bytes>(const SendQueue &, std::uint8_t *,
                                                     const ibv_sge *, int);
-
-void SendQueue::select(bool ready) {
-  const Posts &now = ready ? when_ready[static_cast<std::size_t>(transport)] : when_not;
-  post = now.post;
-  post_exp = now.post_exp;
-}
 
 }  // namespace ibvexp::engine

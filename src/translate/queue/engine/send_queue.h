@@ -32,6 +32,13 @@ struct SendQueue;
 using PostSend = int (*)(SendQueue &, ibv_send_wr *, ibv_send_wr **);
 using PostExpSend = int (*)(SendQueue &, ibv_exp_send_wr *, ibv_exp_send_wr **);
 
+// The posting functions of a queue pair in RTS or beyond, by Transport, and of one before that.
+struct Posts {
+  PostSend post;
+  PostExpSend post_exp;
+};
+[[gnu::visibility("hidden")]] extern const Posts when_ready[], when_not;
+
 // What is remembered of a request, at its first block. Without initialisers, which would be a
 // loop where many are made.
 struct Sent {
@@ -49,7 +56,7 @@ enum class Transport : std::uint8_t { rc, uc, ud, raw_packet, xrc, dc };
 // The counters are those of the program's view (scur_post of the legacy layout),
 // or any two words.
 struct SendQueue {
-  // By state of the queue pair and transport; see select().
+  // By state of the queue pair and transport: select().
   PostSend post = nullptr;
   PostExpSend post_exp = nullptr;
 
@@ -101,8 +108,11 @@ struct SendQueue {
   // What count may not reach.
   std::uint32_t limit() const { return max_posted + relaxed(done); }
 
-  // Sets the posting functions: for a queue pair in RTS or beyond, or before.
-  void select(bool ready);
+  void select(bool ready) {
+    const Posts &now = ready ? when_ready[static_cast<std::size_t>(transport)] : when_not;
+    post = now.post;
+    post_exp = now.post_exp;
+  }
 
   // Forgets what was posted. Its completions have been cleaned out.
   void reset() {
