@@ -153,13 +153,13 @@ void follow(ContextState &state, const ibv_qp *guest, ibv_qp_state to) noexcept;
 void reset(const QpFront &front) noexcept;
 void ring_again(const QpFront &front) noexcept;  // for the receives that were posted before RTR
 inline void follow(const QpFront &front, ibv_qp_state to) noexcept {
-  if (front.own.engine == nullptr) return;
-  if (to == IBV_QPS_RESET) return reset(front);
-  if (to >= IBV_QPS_RTS) {
+  if (to >= IBV_QPS_RTS) [[likely]] {
     if (front.own.send != nullptr) front.own.send->select(true);
-  } else if (front.own.engine->frames) {
-    ring_again(front);
+    return;
   }
+  if (front.own.engine == nullptr) return;
+  if (to == IBV_QPS_RESET) reset(front);
+  else if (front.own.engine->frames) ring_again(front);
 }
 void follow(WqFront &front, ibv_exp_wq_state to) noexcept;
 

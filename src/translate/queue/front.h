@@ -72,6 +72,9 @@ struct QpFront {
     QpFront *next_free;
     Connection *connection;  // of a shared queue of strides; null: the object behind serves
     QpNotes notes;           // if the engine drives both sides
+    // A change of state takes more than rdma-core's: of a DC initiator, of a connection, or where a
+    // UDP port waits.
+    bool special;
   } own;
 };
 

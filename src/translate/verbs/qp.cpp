@@ -79,21 +79,23 @@ void enter(ContextState &state, ibv_qp *qp, const ModernQpInit &modern, const Qp
   }
 }
 
+void note(QpNotes &notes, const ibv_qp_cap &granted, bool as_legacy, bool windows) {
+  if (as_legacy) notes.granted = granted;
+  notes.no_windows = !windows;
+}
+
 // shown: what the program holds. as_legacy: was granted more than rdma-core knows of. Throws
 // bad_alloc.
 void remember(ContextState &state, ibv_qp *qp, const ibv_qp *shown, const ModernQpInit &modern,
               bool as_legacy, bool windows) {
-  const auto note = [&](QpNotes &notes) {
-    if (as_legacy) notes.granted = modern.attr.cap;
-    notes.no_windows = !windows;
-  };
   queue::QpFront *const front = queue::front_of(shown);
+  if (front != nullptr && qp->qp_type == IBV_QPT_DRIVER) front->own.special = true;
   if (front == nullptr || front->own.send == nullptr || front->own.receive == nullptr) {
     QpNotes notes;
-    note(notes);
+    note(notes, modern.attr.cap, as_legacy, windows);
     return enter(state, qp, modern, notes);
   }
-  note(front->own.notes);
+  note(front->own.notes, modern.attr.cap, as_legacy, windows);
   front->own.known = &front->own.notes;
 }
 
@@ -346,7 +348,11 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                                            .channel = modern.channel,
                                            .page = page});
   // Nothing is posted to a scaling entry or completed by it, and its number is 0.
-  if (connection != nullptr) queue::front_of(shown)->own.connection = connection.release();
+  if (connection != nullptr) {
+    queue::QpFront &front = *queue::front_of(shown);
+    front.own.connection = connection.release();
+    front.own.special = true;
+  }
   if (!modern.scales()) remember(state, made.get(), shown, modern, room.extra.has_value(), windows);
   static_cast<void>(made.release());
   return shown;
@@ -578,7 +584,17 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   if (of.front != nullptr) queue::restart(*of.front);
 }
 
-// After a change of state. In INIT there is nothing new.
+// After a change of state, of what is not special. In INIT there is nothing new.
+[[gnu::always_inline]] inline void follow_front(queue::QpFront &front) {
+  const ibv_qp_state now = front.own.back->state;
+  engine::set_relaxed(front.shown.state, now);
+  if (now >= IBV_QPS_RTS) return queue::follow(front, now);
+  if (now == IBV_QPS_INIT) return;
+  if (now == IBV_QPS_RESET) reset({&front, front.own.known});
+  queue::follow(front, now);
+}
+
+// The same of any.
 [[gnu::always_inline]] inline void follow(Known of, ibv_qp *qp, ibv_qp_state to) {
   if (of.front != nullptr) engine::set_relaxed(of.front->shown.state, qp->state);
   if (to == IBV_QPS_INIT) return;
@@ -635,6 +651,16 @@ void complete_address(ibv_qp *qp, ibv_qp_attr &attr) {
 
 }  // namespace
 
+namespace {
+
+[[gnu::noinline]] int modify_special(queue::QpFront &front, ibv_qp_attr *attr, int mask) {
+  const Known of{&front, front.own.known};
+  if (is_connection(&front)) return modify_copied(of, front.own.back, attr, mask);
+  return modify(of, front.own.back, attr, mask);
+}
+
+}  // namespace
+
 // After the call it reads again what is behind the front, which takes less than to keep it.
 int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   const Uncancelled whole;
@@ -642,12 +668,10 @@ int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   if (front == nullptr) return modify_without_front(qp, attr, mask);
   if (front->own.back == nullptr) [[unlikely]]
     return queue::gone("ibv_modify_qp");
-  if (is_initiator(front->own.known, front->own.back) || lacks_port(*attr, mask) ||
-      is_connection(front)) [[unlikely]]
-    return modify_copied({front, front->own.known}, front->own.back, attr, mask);
+  if (front->own.special || lacks_port(*attr, mask)) [[unlikely]]
+    return modify_special(*front, attr, mask);
   const int error = real_behind_front().ibv_modify_qp(front->own.back, attr, mask);
-  if (error == 0 && (mask & IBV_QP_STATE) != 0)
-    follow({front, front->own.known}, front->own.back, attr->qp_state);
+  if (error == 0 && (mask & IBV_QP_STATE) != 0) follow_front(*front);
   return error;
 }
 
@@ -703,7 +727,10 @@ ibv_qp_attr *base_of(ibv_exp_qp_attr *attr) { return reinterpret_cast<ibv_qp_att
 
   const KeepErrno keep;
   const std::uint16_t waiting = known != nullptr ? known->udp_source : std::uint16_t{0};
-  if (entropy) known->udp_source = to_udp_source(attr->flow_entropy);
+  if (entropy) {
+    known->udp_source = to_udp_source(attr->flow_entropy);
+    if (of.front != nullptr) of.front->own.special = true;
+  }
   int error = 0;
   if (modern_mask != 0 || !(burst || entropy)) {
     error = modify(of, qp, modern, modern_mask);
@@ -722,15 +749,28 @@ ibv_qp_attr *base_of(ibv_exp_qp_attr *attr) { return reinterpret_cast<ibv_qp_att
   return {};
 }
 
+[[gnu::noinline]] Result<void> modify_any(queue::QpFront *front, ibv_qp *qp, ibv_exp_qp_attr *attr,
+                                          std::uint64_t mask) {
+  const Known of{front, queue::notes_of(attached(qp->context), qp)};
+  if ((mask & ~common_qp_mask) != 0 || attr->comp_mask != 0) return modify_more(of, qp, attr, mask);
+  const KeepErrno keep;
+  return outcome(modify(of, qp, base_of(attr), static_cast<int>(mask)));
+}
+
 }  // namespace
 
 Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
-  const Known of = known_of(attached(qp->context), qp);
-  if ((mask & ~common_qp_mask) != 0 || attr->comp_mask != 0) [[unlikely]]
-    return modify_more(of, qp, attr, mask);
+  queue::QpFront *const front = queue::before(qp);
+  ibv_qp_attr &base = *base_of(attr);
+  const int bits = static_cast<int>(mask);
+  if (front == nullptr || front->own.special || lacks_port(base, bits) ||
+      (mask & ~common_qp_mask) != 0 || attr->comp_mask != 0) [[unlikely]]
+    return modify_any(front, qp, attr, mask);
   const KeepErrno keep;
-  return outcome(modify(of, qp, base_of(attr), static_cast<int>(mask)));
+  const int error = real_behind_front().ibv_modify_qp(qp, &base, bits);
+  if (error == 0 && (bits & IBV_QP_STATE) != 0) follow_front(*front);
+  return outcome(error);
 }
 
 }  // namespace ibvexp::translate
