@@ -64,8 +64,8 @@ struct LegacyGrants {
 
 // Entries are whole blocks, and all of an entry that is no overhead is granted. Nothing
 // where the entry would have been too large, and where nothing is known.
-constexpr std::optional<LegacyGrants> legacy_grants(ibv_qp_type type, const ibv_qp_cap &cap,
-                                                    const LegacyExtra &extra = {}) {
+[[gnu::always_inline]] constexpr std::optional<LegacyGrants> legacy_grants(
+    ibv_qp_type type, const ibv_qp_cap &cap, const LegacyExtra &extra = {}) {
   constexpr std::uint32_t block = 64, unit = 16, header = 4, largest = 1024;
   const LegacyEntry entry = legacy_entry(type);
   if (entry.overhead == 0 || cap.max_send_wr == 0 || cap.max_send_wr > 1u << 20) return {};

@@ -56,7 +56,6 @@ class Joining {
           const ibv_srq *srq, By wanted) noexcept
       : driver_(state.driver.get()) {
     if (driver_ == nullptr) return;
-    // The engine drives a queue for good once a queue pair has joined it.
     if (wanted == By::engine && is_settled(at(send), ends.send) &&
         is_settled(at(receive), ends.receive) && is_settled(srq, ends.shared))
       by_ = {By::engine, By::engine};
@@ -71,6 +70,12 @@ class Joining {
   Joining(const Joining &) = delete;
   Joining &operator=(const Joining &) = delete;
 
+  // The engine drives a queue for good once a queue pair has joined it.
+  template <class Front>
+  static bool is_settled(const Front *front) {
+    return __atomic_load_n(&front->own.joined, __ATOMIC_ACQUIRE);
+  }
+
   // ENOTSUP, logged: the SRQ is the engine's, and its completions would never reach the engine.
   // Otherwise the error of making a completion queue.
   explicit operator bool() const { return error_ == 0; }
@@ -84,7 +89,7 @@ class Joining {
   template <class Front>
   static bool is_settled(const void *object, const Front *front) {
     if (object == nullptr) return true;
-    return front != nullptr && __atomic_load_n(&front->own.joined, __ATOMIC_ACQUIRE);
+    return front != nullptr && is_settled(front);
   }
   void decide(ContextState &state, const Ends &ends, ibv_cq **send, ibv_cq **receive,
               const ibv_srq *srq, By wanted) noexcept;

@@ -177,7 +177,7 @@ inline WqFront *front_of(const ibv_exp_wq *wq) noexcept { return front_at<WqFron
 
 // The fronts in the attributes with which a program creates a queue pair.
 template <class Attr>
-Ends ends_of(const Attr &attr) noexcept {
+[[gnu::always_inline]] inline Ends ends_of(const Attr &attr) noexcept {
   return {front_of(attr.send_cq), front_of(attr.recv_cq), front_of(attr.srq)};
 }
 

@@ -49,10 +49,9 @@ Result<void> setenv(ContextState &state, ibv_context *, const char *name, const 
 // Every context has a store of its own from the start.
 Result<void> use_priv_env(ibv_context *) { return {}; }
 
-bool is_set(ContextState &state, const char *name) {
-  if (state.has_environment.load(std::memory_order_relaxed)) [[unlikely]]
+bool is_set_to_any(ContextState &state, const char *name, const char *process) {
+  if (state.has_environment.load(std::memory_order_relaxed))
     if (const auto own = find_own(state, name)) return *own != "0";
-  const char *process = std::getenv(name);
   return process != nullptr && std::strcmp(process, "0") != 0;
 }
 

@@ -4,6 +4,7 @@
 #include <infiniband/verbs_exp.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #include "base/result.h"
@@ -20,7 +21,13 @@ Result<void> use_priv_env(ibv_context *context);
 
 // Whether a switch of the legacy provider is on, here or in the process
 // environment: set, and not to 0. Not for data paths.
-bool is_set(ContextState &state, const char *name);
+bool is_set_to_any(ContextState &state, const char *name, const char *process);
+inline bool is_set(ContextState &state, const char *name) {
+  const char *const process = std::getenv(name);
+  if (process == nullptr && !state.has_environment.load(std::memory_order_relaxed)) [[likely]]
+    return false;
+  return is_set_to_any(state, name, process);
+}
 
 // A variable that the program has set for this context; empty if it has not.
 std::string own_variable(ContextState &state, const char *name);

@@ -295,6 +295,8 @@ Result<void *> join_channel_of(ContextState &state, ibv_qp *made, const ModernQp
   return join_channel(state, made, modern);
 }
 
+bool binds_windows(ContextState &state) { return !is_set(state, "MLX5_SHUT_UP_MW"); }
+
 // What the program gets. type: its number.
 Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
                                      const queue::Ends &ends, ibv_qp_type type, EntryRoom &room,
@@ -333,7 +335,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
     if (!connected) return connected.failure();
     connection.reset(connected.value());
   }
-  const bool windows = !is_set(state, "MLX5_SHUT_UP_MW");
+  const bool windows = binds_windows(state);
   const auto queues = modern.scales() ? queue::Queues::scaling : queue::Queues::own;
   ibv_qp *const shown = queue::put_before(&state, made.get(), queues,
                                           {.type = type,
@@ -420,7 +422,71 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
   return made;
 }
 
-Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr) {
+namespace {
+
+// A queue of the context that the engine drives for good.
+template <class Front>
+bool is_settled(const Front *front, const ibv_context *context) {
+  return front != nullptr && front->own.back != nullptr && front->own.back->context == context &&
+         queue::Joining::is_settled(front);
+}
+
+// A queue pair as most are: there is nothing to refuse or to decide, and ibv_create_qp() makes it.
+[[gnu::always_inline]] inline bool is_plain(const ContextState &state, const queue::Ends &ends,
+                                            const ibv_qp_init_attr &attr) {
+  switch (attr.qp_type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+    case IBV_QPT_RAW_PACKET: break;
+    default: return false;
+  }
+  return is_settled(ends.send, state.context) && is_settled(ends.receive, state.context) &&
+         (attr.srq == nullptr ||
+          (is_settled(ends.shared, state.context) && ends.shared->own.strides == nullptr)) &&
+         attr.cap.max_inline_data <= inline_limit && state.knows_device() &&
+         !posts_masked_atomics(attr.qp_type);
+}
+
+// No error and null: create_and_remember() has other sizes to try.
+[[gnu::always_inline]] inline Result<ibv_qp *> create_plain(ContextState &state, ibv_pd *pd,
+                                                            const queue::Ends &ends,
+                                                            ibv_qp_init_attr &attr) {
+  const bool as_legacy = state.is_legacy.load(std::memory_order_relaxed);
+  ibv_qp_init_attr asked = attr;
+  asked.send_cq = ends.send->own.back;
+  asked.recv_cq = ends.receive->own.back;
+  if (ends.shared != nullptr) asked.srq = ends.shared->own.back;
+  const KeepErrno keep;
+  Owned<ibv_qp, destroy_real> made(as_legacy ? make_plain_as_legacy(state, pd, asked)
+                                             : real_behind_front().ibv_create_qp(pd, &asked));
+  if (!made) {
+    if (as_legacy && errno == EINVAL) return nullptr;
+    return keep.reason();
+  }
+  const bool windows = binds_windows(state);
+  ibv_qp *const shown = queue::put_before(&state, made.get(), queue::Queues::own,
+                                          {.granted = asked.cap,
+                                           .signal_all = asked.sq_sig_all != 0,
+                                           .ends = ends,
+                                           .by = {By::engine, By::engine},
+                                           .windows = windows});
+  auto &front = reinterpret_cast<queue::QpFront &>(*shown);
+  if (front.own.engine == nullptr) [[unlikely]]
+    return nullptr;
+  note(front.own.notes, asked.cap, as_legacy, windows);
+  front.own.known = &front.own.notes;
+  attr.cap = asked.cap;
+  static_cast<void>(made.release());
+  return shown;
+}
+
+}  // namespace
+
+namespace {
+
+[[gnu::noinline]] Result<ibv_qp *> create_any(ContextState *state, ibv_pd *pd,
+                                              ibv_qp_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
   // rdma-core's number of a DC initiator, without what it needs beside it there.
   if (attr->qp_type == IBV_QPT_DRIVER)
@@ -458,7 +524,26 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
   return made;
 }
 
+}  // namespace
+
+Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_attr *attr) {
+  if (state != nullptr && attr != nullptr) [[likely]] {
+    const queue::Ends ends = queue::ends_of(*attr);
+    if (is_plain(*state, ends, *attr)) [[likely]] {
+      const auto made = create_plain(*state, pd, ends, *attr);
+      if (!made || made.value() != nullptr) [[likely]]
+        return made;
+    }
+  }
+  return create_any(state, pd, attr);
+}
+
 namespace {
+
+// Whether it receives from a shared receive queue of strides.
+bool is_connection(const queue::QpFront *front) {
+  return front != nullptr && front->own.connection != nullptr;
+}
 
 // Destroys a queue pair of which more is kept than in its front.
 [[gnu::noinline]] int destroy_kept(ContextState &state, QpState *entry, ibv_qp *qp) {
@@ -603,11 +688,6 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   if (to == IBV_QPS_RESET) reset(of);
   if (of.front != nullptr) return queue::follow(*of.front, to);
   if (ContextState *const context = find_state(qp->context)) queue::follow(*context, qp, to);
-}
-
-// Whether it receives from a shared receive queue of strides.
-bool is_connection(const queue::QpFront *front) {
-  return front != nullptr && front->own.connection != nullptr;
 }
 
 // Any queue pair, by whatever door. Not so for targets.

@@ -47,11 +47,6 @@ std::uint64_t flags_of(Operations which, ibv_qp_type type, bool atomics) {
 
 bool is_lean_possible(ibv_qp_type type) { return flags_of(Operations::lean, type, false) != 0; }
 
-bool posts_masked_atomics(ibv_qp_type type) {
-  return type == IBV_QPT_RC && switched_on(Beyond::masked_atomics) &&
-         info(Beyond::masked_atomics).status == SwitchStatus::done;
-}
-
 // One attempt. Changes what is asked for to what was asked and granted; after a failure it is of
 // no use.
 ibv_qp *attempt(ContextState &state, ModernQpInit &asked, const EntryRoom &room,
@@ -90,13 +85,23 @@ ibv_qp *attempt(ContextState &state, ModernQpInit &asked, const EntryRoom &room,
 // requests, and the device itself says it.
 bool exceeds(ContextState &state, std::uint32_t blocks) {
   const auto reported = static_cast<std::uint32_t>(state.device().max_qp_wr);
-  return blocks > reported && blocks > largest_send_queue(state.context).value_or(reported);
+  if (blocks <= reported) [[likely]]
+    return false;
+  return blocks > largest_send_queue(state.context).value_or(reported);
 }
 
 std::optional<LegacyGrants> grants_of(ContextState &state, const ModernQpInit &modern,
                                       const EntryRoom &room) {
   if (!room.extra || modern.scales() || !mlx5dv_is_supported(state.context->device)) return {};
   return legacy_grants(modern.attr.qp_type, modern.attr.cap, *room.extra);
+}
+
+// The engine takes as many requests as were granted, which libmlx5's entries, no smaller, have room
+// for.
+void show_grants(ibv_qp_cap &cap, const LegacyGrants &legacy) {
+  cap.max_send_wr = legacy.requests;
+  cap.max_send_sge = legacy.pieces;
+  cap.max_inline_data = legacy.inline_data;
 }
 
 }  // namespace
@@ -125,19 +130,27 @@ ibv_qp *make_qp(ContextState &state, ModernQpInit &modern, const EntryRoom &room
     made = attempt_with_room(Operations::lean);
   }
   if (made != nullptr) {
-    // The engine takes as many requests as were granted, which libmlx5's entries, no smaller,
-    // have room for.
-    if (room.by == By::engine) {
-      modern.attr.cap.max_send_wr = legacy->requests;
-      modern.attr.cap.max_send_sge = legacy->pieces;
-      modern.attr.cap.max_inline_data = legacy->inline_data;
-    }
+    if (room.by == By::engine) show_grants(modern.attr.cap, *legacy);
     return made;
   }
   // Too many for entries of that size: with the room that the program asked for.
   if (errno != EINVAL) return nullptr;
   modern = asked;
   return attempt(state, modern, room, Operations::usual);
+}
+
+ibv_qp *make_plain_as_legacy(ContextState &state, ibv_pd *pd, ibv_qp_init_attr &asked) {
+  const auto legacy = legacy_grants(asked.qp_type, asked.cap);
+  if (!legacy) return real().ibv_create_qp(pd, &asked);
+  if (exceeds(state, legacy->blocks)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  asked.cap.max_inline_data = legacy->inline_data;
+  asked.cap.max_send_sge = legacy->pieces;
+  ibv_qp *const made = real().ibv_create_qp(pd, &asked);
+  if (made != nullptr) show_grants(asked.cap, *legacy);
+  return made;
 }
 
 }  // namespace ibvexp::translate
