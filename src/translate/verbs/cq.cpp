@@ -36,8 +36,9 @@ constexpr EntryId modifying = EntryId::ibv_exp_modify_cq;
 
 using queue::CqExtras;
 
-Result<void> check(const ibv_context *context, const ibv_comp_channel *channel,
-                   const ibv_exp_cq_init_attr *attr) {
+[[gnu::always_inline]] inline Result<void> check(const ibv_context *context,
+                                                 const ibv_comp_channel *channel,
+                                                 const ibv_exp_cq_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
   if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
                                    bits_of<"ibv_exp_cq_init_attr_mask">());
@@ -104,8 +105,13 @@ std::uint32_t own_entry_size(ContextState &state) {
 
 constexpr const char *compression_wish = "MLX5_ENABLE_CQE_COMPRESSION";
 
-Result<CqExtras> extras_of(ContextState &state, const ibv_exp_cq_init_attr &attr) {
-  const std::uint32_t flags = (attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0 ? attr.flags : 0;
+// Whether a variable may be about completion queues without flags.
+bool has_wishes(const ContextState &state) {
+  return state.has_environment.load(std::memory_order_relaxed) ||
+         std::getenv(compression_wish) != nullptr;
+}
+
+Result<CqExtras> extras_of(ContextState &state, std::uint32_t flags) {
   ibv_context *context = state.context;
   CqExtras extras;
   const auto stamps = stamps_of(state, flags);
@@ -150,7 +156,10 @@ Result<ibv_cq *> make_extended(ContextState &state, int cqe, void *cq_context,
 
 Result<ibv_cq *> make(ContextState &state, int cqe, void *cq_context, ibv_comp_channel *channel,
                       int comp_vector, const ibv_exp_cq_init_attr &attr) {
-  const auto extras = extras_of(state, attr);
+  const std::uint32_t flags = (attr.comp_mask & IBV_EXP_CQ_INIT_ATTR_FLAGS) != 0 ? attr.flags : 0;
+  if (flags == 0 && !has_wishes(state)) [[likely]]
+    return make_plain(state.context, cqe, cq_context, channel, comp_vector);
+  const auto extras = extras_of(state, flags);
   if (!extras) return extras.failure();
   if (!extras.value().any())
     return make_plain(state.context, cqe, cq_context, channel, comp_vector);

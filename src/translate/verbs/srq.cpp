@@ -1,6 +1,7 @@
 #include "translate/verbs/srq.h"
 
 #include "base/keep_errno.h"
+#include "base/real.h"
 #include "trace/diagnose.h"
 #include "translate/convert/srq_convert.h"
 #include "translate/queue/fronts.h"
@@ -55,10 +56,23 @@ Result<void> check(ibv_context *context, const ibv_exp_create_srq_attr *attr) {
   return {};
 }
 
+// By ibv_create_srq().
+Result<ibv_srq *> create_basic(ibv_context *context, ibv_exp_create_srq_attr &attr) {
+  ibv_srq_init_attr asked = attr.base;
+  const KeepErrno keep;
+  ibv_srq *srq = real().ibv_create_srq(attr.pd, &asked);
+  if (srq == nullptr) return keep.reason();
+  srq = queue::before_or_destroyed(attached(context), srq, asked.attr.max_sge);
+  if (srq == nullptr) return keep.reason();
+  attr.base.attr = asked.attr;
+  return srq;
+}
+
 }  // namespace
 
 Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr) {
   if (const auto checked = check(context, attr); !checked) return checked.failure();
+  if (attr->srq_type == IBV_EXP_SRQT_BASIC) return create_basic(context, *attr);
   if (attr->srq_type == IBV_EXP_SRQT_TAG_MATCHING &&
       (attr->comp_mask & IBV_EXP_CREATE_SRQ_MP_WR) != 0)
     return create_stride_queue(*attached(context), *attr);
