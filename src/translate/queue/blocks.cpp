@@ -49,9 +49,10 @@ class Shelf {
   }
 
   void give_back(Front &front) noexcept {
-    const std::lock_guard guard(lock_);
-    front.own.next_free = first_.load(std::memory_order_relaxed);
-    first_.store(&front, std::memory_order_release);
+    if (!lock_.try_lock_free()) [[unlikely]]
+      return wait_and_give_back(front);
+    put(front);
+    lock_.unlock();
   }
 
   // Whether a block of this kind lies there. The address is inside the range.
@@ -67,6 +68,16 @@ class Shelf {
  private:
   static constexpr std::size_t block_bytes = odd_lines(head_bytes + sizeof(Front));
   static_assert(alignof(Front) == 64 && block_bytes <= largest_block);
+
+  void put(Front &front) noexcept {
+    front.own.next_free = first_.load(std::memory_order_relaxed);
+    first_.store(&front, std::memory_order_release);
+  }
+
+  [[gnu::noinline, gnu::cold]] void wait_and_give_back(Front &front) noexcept {
+    const std::lock_guard guard(lock_);
+    put(front);
+  }
 
   [[gnu::noinline, gnu::cold]] void grow() {
     const MutexGuard guard(growing);

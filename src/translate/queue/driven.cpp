@@ -564,21 +564,28 @@ void follow(WqFront &front, ibv_exp_wq_state to) noexcept {
   if (to == IBV_EXP_WQS_RDY) endpoint.receive.ring();
 }
 
-void let_go(QpFront &front) noexcept {
-  delete std::exchange(front.own.connection, nullptr);
-  if (!is_driven(&front)) return;
-  const std::unique_ptr<Endpoint> gone(front.own.engine);
+void remove_driven(QpFront &front) noexcept {
+  Endpoint *const gone = front.own.engine;
   front.own.engine = nullptr;
   front.own.send = nullptr;
   front.own.receive = nullptr;
   forget(driver_of(front.shown.context), *gone);
+  delete gone;
+  give_back(front);
 }
 
-void let_go(WqFront &front) noexcept {
-  if (!is_driven(&front)) return;
-  const std::unique_ptr<Endpoint> gone(front.own.engine);
-  front.own.engine = nullptr;
-  forget(driver_of(front.shown.context), *gone);
+void remove(QpFront &front) noexcept {
+  delete std::exchange(front.own.connection, nullptr);
+  if (is_driven(&front)) remove_driven(front);
+  else give_back(front);
+}
+
+void remove(WqFront &front) noexcept {
+  if (Endpoint *const gone = std::exchange(front.own.engine, nullptr)) {
+    forget(driver_of(front.shown.context), *gone);
+    delete gone;
+  }
+  give_back(front);
 }
 
 void let_go(ContextState &state, const ibv_qp *guest) noexcept {
@@ -592,7 +599,7 @@ void let_go(ContextState &state, const ibv_qp *guest) noexcept {
   if (gone != nullptr) forget(*state.driver, *gone);
 }
 
-void let_go(CqFront &front) noexcept {
+void remove(CqFront &front) noexcept {
   if (front.own.ring != nullptr) change_ring(front, nullptr, 0);
   delete front.own.engine;
   delete front.own.released;
@@ -600,14 +607,17 @@ void let_go(CqFront &front) noexcept {
   front.own.engine = front.own.alone = front.own.released = nullptr;
   front.own.arms[0] = front.own.arms[1] = nullptr;
   front.own.beside = nullptr;
+  give_back(front);
 }
 
-void let_go(SrqFront &front) noexcept {
+void remove(SrqFront &front) noexcept {
   delete std::exchange(front.own.strides, nullptr);
-  const std::unique_ptr<engine::SharedReceiver> gone(front.own.engine), former(front.own.released);
-  front.own.engine = front.own.released = nullptr;
-  if (gone == nullptr || front.legacy.cq == nullptr) return;
-  forget(driver_of(front.shown.context), gone->endpoint);
+  engine::SharedReceiver *const gone = std::exchange(front.own.engine, nullptr);
+  if (gone != nullptr && front.legacy.cq != nullptr)
+    forget(driver_of(front.shown.context), gone->endpoint);
+  delete gone;
+  delete std::exchange(front.own.released, nullptr);
+  give_back(front);
 }
 
 }  // namespace ibvexp::queue

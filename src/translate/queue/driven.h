@@ -170,9 +170,12 @@ void follow(WqFront &front, ibv_exp_wq_state to) noexcept;
 
 // The object behind is gone: its unread completions go with it.
 void let_go(ContextState &state, const ibv_qp *guest) noexcept;
-void let_go(QpFront &front) noexcept;
-void let_go(CqFront &front) noexcept;
-void let_go(SrqFront &front) noexcept;
-void let_go(WqFront &front) noexcept;
+
+// The same of what has a front, which goes, too.
+void remove(QpFront &front) noexcept;
+void remove_driven(QpFront &front) noexcept;  // the engine drives a side; of no connection
+void remove(CqFront &front) noexcept;
+void remove(SrqFront &front) noexcept;
+void remove(WqFront &front) noexcept;
 
 }  // namespace ibvexp::queue

@@ -97,9 +97,7 @@ void replace_behind(CqFront &front, ibv_cq *back, const mlx5dv_cq &facts) noexce
 // A front whose object is gone; null for none.
 template <class Front>
 void remove(Front *front) noexcept {
-  if (front == nullptr) return;
-  let_go(*front);
-  give_back(*front);
+  if (front != nullptr) remove(*front);
 }
 
 // A new front, which goes back where it is not released.

@@ -116,6 +116,13 @@ struct ContextState {
 
   // What most contexts never have: while it is false, the mutex need not be taken to look.
   std::atomic<bool> has_environment{false}, has_domain_shares{false};
+  std::atomic<bool> targets_by_command{false};  // there are, or have been
+
+  // Whether an object may be in use by what rdma-core does not know of.
+  bool has_dependents() const {
+    return has_domain_shares.load(std::memory_order_relaxed) ||
+           targets_by_command.load(std::memory_order_relaxed);
+  }
 
   // Everything below, and changes to the above. Never held across a call into
   // rdma-core.
@@ -129,7 +136,6 @@ struct ContextState {
   Retired<OwnedKey> retired_keys;
   Handles<DcTarget> targets;
   std::uint64_t last_target = 0;                           // serial number
-  std::atomic<bool> targets_by_command{false};             // there are, or have been
   std::shared_ptr<translate::TargetEvents> target_events;  // null until the program waits for them
   mlx5dv_devx_uar *channel_page = nullptr;                 // that masters ring
   Handles<DeviceMemory> device_memory;

@@ -576,10 +576,12 @@ bool is_connection(const queue::QpFront *front) {
 
 }  // namespace
 
-int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
+namespace {
+
+[[gnu::noinline]] int destroy_any(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
   const Known of{front, front != nullptr ? front->own.known : find_qp(state, qp)};
   QpState *const entry = of.state();
-  if (front != nullptr && front->own.connection != nullptr) [[unlikely]] {
+  if (is_connection(front)) {
     if (const int error = front->own.connection->destroy(); error != 0) return error;
   }
   const bool shares = state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed);
@@ -590,6 +592,18 @@ int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
     else if (state != nullptr) queue::let_go(*state, qp);
   }
   return result;
+}
+
+}  // namespace
+
+int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
+  // Of most there is nothing but the front.
+  if (front == nullptr || front->own.known != &front->own.notes || front->own.special ||
+      state->has_domain_shares.load(std::memory_order_relaxed)) [[unlikely]]
+    return destroy_any(state, front, qp);
+  const int error = real_behind_front().ibv_destroy_qp(qp);
+  if (error == 0) queue::remove_driven(*front);
+  return error;
 }
 
 namespace {
