@@ -35,15 +35,14 @@ TARGETS = {("create", "cq"): 1.5, ("create", "srq"): 1.5, ("create", "qp"): 1.5,
            ("create", "mr"): 1.15, ("create", "ah"): 1.1, ("destroy", "mr"): 1.15,
            ("modify", "init"): 1.15, ("modify", "rtr"): 1.15, ("modify", "rts"): 1.15,
            ("modify", "reset"): 1.15, ("query", "device"): 2.0}
-LIMITS = {**TARGETS, ("create", "cq"): 1.64, ("create", "srq"): 1.55, ("create", "qp"): 1.96,
-          ("create", "mr"): 1.38, ("destroy", "cq"): 1.44, ("destroy", "srq"): 1.38,
-          ("destroy", "qp"): 1.42, ("modify", "init"): 1.36, ("modify", "rtr"): 1.39,
-          ("modify", "rts"): 1.43, ("modify", "reset"): 1.58}
+LIMITS = {**TARGETS, ("create", "qp"): 1.71, ("create", "mr"): 1.38, ("destroy", "cq"): 1.33,
+          ("destroy", "srq"): 1.34, ("destroy", "qp"): 1.33, ("modify", "init"): 1.34,
+          ("modify", "rtr"): 1.34, ("modify", "rts"): 1.36, ("modify", "reset"): 1.53}
 # The same for other verbs.
-CALL_LIMITS = {"get-async": 1.18, "ack-async": 1.15, "create-table": 1.86, "close-xrcd": 2.03,
-               "open-xrcd": 1.78, "open-xrcqp": 1.9, "destroy-xrcqp": 1.51,
-               "destroy-xrcsrq": 1.91, "copy-dm": 2.12, "free-dm": 1.76, "create-flow": 1.84,
-               "destroy-flow": 1.73, "destroy-table": 1.74, "destroy-wq": 1.93,
+CALL_LIMITS = {"get-async": 1.18, "ack-async": 1.15, "create-table": 1.86, "close-xrcd": 1.97,
+               "open-xrcd": 1.74, "open-xrcqp": 1.85, "destroy-xrcqp": 1.48,
+               "destroy-xrcsrq": 1.88, "copy-dm": 2.12, "free-dm": 1.76, "create-flow": 1.84,
+               "destroy-flow": 1.73, "destroy-table": 1.74, "destroy-wq": 1.9,
                "query-port": 1.53, "prefetch-mr": 1.84, "moderate-cq": 1.71, "query-qp": 1.15,
                "query-srq": 1.16, "limit-srq": 1.15, "attach-group": 1.15, "detach-group": 1.15,
                "resize-cq": 1.15}
