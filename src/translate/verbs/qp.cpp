@@ -472,8 +472,10 @@ bool is_settled(const Front *front, const ibv_context *context) {
                                            .by = {By::engine, By::engine},
                                            .windows = windows});
   auto &front = reinterpret_cast<queue::QpFront &>(*shown);
-  if (front.own.engine == nullptr) [[unlikely]]
+  if (front.own.engine == nullptr) [[unlikely]] {
+    queue::remove(front);
     return nullptr;
+  }
   note(front.own.notes, asked.cap, as_legacy, windows);
   front.own.known = &front.own.notes;
   attr.cap = asked.cap;
