@@ -93,6 +93,13 @@ TEST_CASE("engine: requests of connected queue pairs") {
     CHECK(image(Transport::rc, wr, 64) == control(0, 0x12, 4, signaled) + remote(0x20, 0x33) +
                                               big(0x11, 8) + zeros(8) + pointer(0x1000, 8, 0xabc));
   }
+  SECTION("each piece of an atomic that has some bytes, over the end of the ring") {
+    Request wr(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, {{0x1000, 8, 1}, {0x2000, 0, 2}, {0x3000, 8, 3}});
+    wr.wr.atomic = {0x20, 0x11, 0, 0x33};
+    CHECK(image(Transport::rc, wr, 80, 7) == control(7, 0x12, 5, 0) + remote(0x20, 0x33) +
+                                                 big(0x11, 8) + zeros(8) + pointer(0x1000, 8, 1) +
+                                                 pointer(0x3000, 8, 3));
+  }
   SECTION("nothing to send") {
     Request wr(IBV_WR_SEND, 0);
     CHECK(image(Transport::rc, wr, 16) == control(0, 0x0a, 1, 0));
@@ -652,6 +659,27 @@ TEST_CASE("engine: masked atomics bring as many bytes as they have") {
   CHECK(*rig.queue.posted == 9);
   wr.num_sge = 3;
   CHECK(put_masked_atomic(rig.queue, wr) == ENOMEM);
+}
+
+TEST_CASE("engine: a masked atomic that is longer than an entry is refused") {
+  using namespace ibvexp;
+  SendRig rig(Transport::rc);
+  // Four operands of 16 bytes behind two segments: two of the eight are left for the answer.
+  ibv_sge pieces[3] = {{0x1000, 5, 7}, {0x2000, 5, 8}, {0x3000, 6, 9}};
+  std::uint8_t operand[16] = {};
+  const auto at = reinterpret_cast<std::uintptr_t>(operand);
+  ibv_exp_send_wr wr{};
+  wr.exp_opcode = IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP;
+  wr.exp_send_flags = IBV_EXP_SEND_EXT_ATOMIC_INLINE;
+  wr.ext_op.masked_atomics.log_arg_sz = 4;
+  wr.ext_op.masked_atomics.wr_data.inline_data.op.cmp_swap = {at, at, at, at};
+  wr.sg_list = pieces;
+  wr.num_sge = 3;
+  CHECK(put_masked_atomic(rig.queue, wr) == ENOMEM);
+  CHECK(*rig.queue.posted == 0);
+  wr.num_sge = 2;
+  CHECK(put_masked_atomic(rig.queue, wr) == 0);
+  CHECK(*rig.queue.posted == 2);
 }
 
 // [row:IBV_EXP_QP_BURST_SIGNALED][row:IBV_EXP_QP_BURST_FENCE][row:IBV_EXP_QP_BURST_SOLICITED]

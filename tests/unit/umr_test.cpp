@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "translate/convert/room.h"
 #include "translate/queue/engine/key_segments.h"
 #include "translate/queue/umr_layout.h"
 
@@ -201,4 +202,17 @@ TEST_CASE("the head of a key's entry [row:IBV_EXP_WR_UMR_FILL]") {
   CHECK(be32(image, 68) == 0x1000);
   CHECK(be32(image, 76) == 0x2000);
   for (const std::size_t unset : {16, 44, 56, 60, 64, 72, 80, 108}) CHECK(be32(image, unset) == 0);
+}
+
+// [row:IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS]
+TEST_CASE("a key change is asked for as inline data behind what libmlx5 counts for a type") {
+  using ibvexp::translate::inline_data_for;
+  CHECK(inline_data_for(IBV_QPT_RC, 1000) == 1000 - 192 - 4);
+  CHECK(inline_data_for(IBV_QPT_UC, 1000) == 1000 - 192 - 4);
+  CHECK(inline_data_for(IBV_QPT_XRC_SEND, 1000) == 1000 - 192 - 16 - 4);
+  CHECK(inline_data_for(IBV_QPT_DRIVER, 1000) == 1000 - 192 - 48 - 4);
+  CHECK(inline_data_for(IBV_QPT_UD, 1000) == 1000 - 16 - 48 - 4);
+  CHECK(inline_data_for(IBV_QPT_RAW_PACKET, 1000) == 1000 - 16 - 4);
+  CHECK(inline_data_for(IBV_QPT_RC, 197) == 1);
+  CHECK(inline_data_for(IBV_QPT_RC, 196) == 0);
 }
