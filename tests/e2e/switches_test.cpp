@@ -365,7 +365,7 @@ TEST_CASE("a device that takes no source port keeps nothing from RTS", "[no-comm
   });
   CHECK(late->state == IBV_QPS_RTS);
   CHECK(said ==
-        "ibvexp: ibv_exp_modify_qp: flow_entropy: the device takes no source port: "
+        "ibvexp: ibv_exp_modify_qp: flow_entropy: the UDP source port cannot be set: "
         "Operation not supported\n");
 
   // Nothing else is asked.
