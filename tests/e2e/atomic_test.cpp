@@ -120,7 +120,7 @@ TEST_CASE(
     "[row:extatomic_poll_verb] [row:extatomic_wr_masked_atomics]") {
   Dc dc;
   const Dct dct = dc.make_dct();
-  const Qp dci = dc.make_dci(16, GENERATE(false, true));
+  const Qp dci = dc.make_dci(16, GENERATE(false, true), GENERATE(false, true));
   const std::size_t target = 64 - dc.in.address() % 32;
   std::uint64_t value = 0x1111222233334444, answered;
   std::memcpy(dc.in.bytes.data() + target, &value, 8);
@@ -180,6 +180,8 @@ TEST_CASE("masked atomics reach a receiver over XRC [row:extatomic_post_send]") 
     return attr;
   };
   auto attr = init();
+  // Where every request is signalled, the device may put answers into completions.
+  attr.sq_sig_all = GENERATE(0, 1);
   const Qp sender(ibv_exp_create_qp(x.context.get(), &attr));
   REQUIRE(sender);
   x.join(x.target.get(), sender->qp_num, false);

@@ -73,12 +73,13 @@ struct Dc : Rig {
     return made;
   }
 
-  Qp make_dci(std::uint32_t depth = 16, bool base = false) {
+  Qp make_dci(std::uint32_t depth = 16, bool base = false, bool signal_all = false) {
     auto attr = qp_attr(static_cast<ibv_qp_type>(IBV_EXP_QPT_DC_INI));
     // What an initiator has no use for is filled in by real programs.
     attr.cap = {depth, 512, 2, 1, 64};
     attr.srq = srq.get();
     if (base) attr.comp_mask = IBV_EXP_QP_INIT_ATTR_PD;
+    attr.sq_sig_all = signal_all ? 1 : 0;
     Qp made(ibv_exp_create_qp(context.get(), &attr));
     REQUIRE(made);
     CHECK(attr.cap.max_send_wr >= depth);
