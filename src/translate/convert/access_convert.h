@@ -35,7 +35,7 @@ constexpr unsigned to_modern_access(std::uint64_t exp_access) {
   unsigned access = to_modern_window_access(exp_access);
   if ((exp_access & IBV_EXP_ACCESS_ON_DEMAND) != 0) access |= IBV_ACCESS_ON_DEMAND;
   if ((exp_access & IBV_EXP_ACCESS_RELAXED_ORDERING) != 0) access |= IBV_ACCESS_RELAXED_ORDERING;
-  // For the processor alone: what rdma-core comes closest with.
+  // Only the processor uses the region: no remote access, no windows.
   if ((exp_access & IBV_EXP_ACCESS_NO_RDMA) != 0)
     access &= ~unsigned{IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND};

@@ -401,10 +401,6 @@ namespace {
   return result;
 }
 
-}  // namespace
-
-namespace {
-
 [[gnu::noinline]] int destroy_any(ContextState *state, queue::CqFront *front, ibv_cq *cq) {
   if (state != nullptr && has_targets_by_command(*state, cq)) return EBUSY;
   if (front != nullptr && front->own.beside != nullptr)

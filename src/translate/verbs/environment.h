@@ -19,9 +19,10 @@ Result<void> setenv(ContextState &state, ibv_context *context, const char *name,
 
 Result<void> use_priv_env(ibv_context *context);
 
+// The answer where one of the two is set. process: the value in the process environment, or null.
+bool is_set_to_any(ContextState &state, const char *name, const char *process);
 // Whether a switch of the legacy provider is on, here or in the process
 // environment: set, and not to 0. Not for data paths.
-bool is_set_to_any(ContextState &state, const char *name, const char *process);
 inline bool is_set(ContextState &state, const char *name) {
   const char *const process = std::getenv(name);
   if (process == nullptr && !state.has_environment.load(std::memory_order_relaxed)) [[likely]]

@@ -445,7 +445,7 @@ bool is_settled(const Front *front, const ibv_context *context) {
          (attr.srq == nullptr ||
           (is_settled(ends.shared, state.context) && ends.shared->own.strides == nullptr)) &&
          attr.cap.max_inline_data <= inline_limit && state.knows_device() &&
-         !posts_masked_atomics(attr.qp_type);
+         !must_not_scatter_answers(attr.qp_type);
 }
 
 // No error and null: create_and_remember() has other sizes to try.
@@ -482,10 +482,6 @@ bool is_settled(const Front *front, const ibv_context *context) {
   static_cast<void>(made.release());
   return shown;
 }
-
-}  // namespace
-
-namespace {
 
 [[gnu::noinline]] Result<ibv_qp *> create_any(ContextState *state, ibv_pd *pd,
                                               ibv_qp_init_attr *attr) {
@@ -575,10 +571,6 @@ bool is_connection(const queue::QpFront *front) {
   }
   return result;
 }
-
-}  // namespace
-
-namespace {
 
 [[gnu::noinline]] int destroy_any(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
   const Known of{front, front != nullptr ? front->own.known : find_qp(state, qp)};
@@ -744,10 +736,6 @@ void complete_address(ibv_qp *qp, ibv_qp_attr &attr) {
 [[gnu::noinline]] int modify_without_front(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
   return modify(known_of(find_state(qp->context), qp), qp, attr, mask);
 }
-
-}  // namespace
-
-namespace {
 
 [[gnu::noinline]] int modify_special(queue::QpFront &front, ibv_qp_attr *attr, int mask) {
   const Known of{&front, front.own.known};

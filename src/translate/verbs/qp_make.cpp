@@ -68,8 +68,7 @@ ibv_qp *attempt(ContextState &state, ModernQpInit &asked, const EntryRoom &room,
   if (key_changes)
     asked.attr.cap.max_inline_data =
         std::max(asked.attr.cap.max_inline_data, inline_data_for(type, room.key_change_bytes));
-  // The engine does not look for the answer of a masked atomic in a completion.
-  if (room.by == By::engine && posts_masked_atomics(type)) {
+  if (room.by == By::engine && must_not_scatter_answers(type)) {
     asked.dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
     asked.dv.create_flags |= MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
     asked.needs_dv = true;

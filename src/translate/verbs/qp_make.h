@@ -23,14 +23,15 @@ struct EntryRoom {
 // have to go through libmlx5's builders.
 ibv_qp *make_qp(ContextState &state, ModernQpInit &modern, const EntryRoom &room);
 
-// Whether a type needs more than ibv_create_qp().
-inline bool posts_masked_atomics(ibv_qp_type type) {
+// Whether answers of masked atomics would come in completions, where the engine does not look for
+// them: the kernel lets the device do so for RC, and for initiators on request.
+inline bool must_not_scatter_answers(ibv_qp_type type) {
   return type == IBV_QPT_RC && switched_on(Beyond::masked_atomics) &&
          info(Beyond::masked_atomics).status == SwitchStatus::done;
 }
 
-// By ibv_create_qp() alone, as large as the legacy provider's; asked.cap is what was granted. Null and
-// EINVAL: make_qp() has other sizes to try.
+// By ibv_create_qp() alone, as large as the legacy provider's; asked.cap is what was granted. Null
+// and EINVAL: make_qp() has other sizes to try.
 ibv_qp *make_plain_as_legacy(ContextState &state, ibv_pd *pd, ibv_qp_init_attr &asked);
 
 }  // namespace ibvexp::translate

@@ -152,10 +152,6 @@ namespace {
   return error;
 }
 
-}  // namespace
-
-namespace {
-
 [[gnu::noinline]] int destroy_any(ContextState *state, queue::SrqFront *front, ibv_srq *srq) {
   if (state != nullptr) {
     if (is_legacy(srq)) return destroy_legacy(*state, srq);

@@ -13,7 +13,8 @@ namespace ibvexp::engine {
 
 struct CompletionQueue;
 
-// Base of types in the C library's memory: the operators of the C++ library check more than they need.
+// Base of types in the C library's memory: the operators of the C++ library check more than they
+// need.
 struct Allocated {
   static void *operator new(std::size_t bytes) {
     void *const memory = std::malloc(bytes);

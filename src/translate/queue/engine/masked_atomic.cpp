@@ -57,7 +57,7 @@ void for_each_place(const ibv_exp_send_wr &wr, std::uint32_t bytes, Put put) {
   }
 }
 
-// Where the request goes whose queue pair does not know it.
+// The destination, of transports whose queue pairs have several: a DC target, or an XRC SRQ.
 std::uint32_t destination_segments(Transport transport) {
   return transport == Transport::dc ? segments_of(sizeof(mlx5_wqe_av))
                                     : transport == Transport::xrc;
@@ -88,7 +88,8 @@ int check(const SendQueue &queue, const ibv_exp_send_wr &wr, std::span<const std
   const std::uint32_t log_size = wr.ext_op.masked_atomics.log_arg_sz;
   if (log_size < log_least || log_size > log_most)
     return refused("ext_op.masked_atomics.log_arg_sz", log_size, "must be 2 to 5");
-  if (wr.num_sge < 0) return refused("num_sge", static_cast<std::uint32_t>(wr.num_sge), "negative");
+  if (wr.num_sge < 0)
+    return refused("num_sge", static_cast<std::uint32_t>(wr.num_sge), "must not be negative");
   if (static_cast<std::uint32_t>(wr.num_sge) > queue.max_pieces) return ENOMEM;
   if (queue.transport == Transport::dc && wr.dc.ah == nullptr)
     return refused("dc.ah", 0, "must not be null");
