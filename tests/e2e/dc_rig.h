@@ -36,15 +36,7 @@ struct Dc : Rig {
     return made;
   }
   Ah make_ah() {
-    ibv_ah_attr attr{};
-    attr.port_num = 1;
-    attr.dlid = port.lid;
-    if (ethernet()) {
-      attr.is_global = 1;
-      attr.grh.sgid_index = 1;
-      attr.grh.hop_limit = 1;
-      REQUIRE(ibv_query_gid(context.get(), 1, 1, &attr.grh.dgid) == 0);
-    }
+    ibv_ah_attr attr = path_to_self(context.get());
     Ah made(ibv_create_ah(pd.get(), &attr));
     REQUIRE(made);
     return made;

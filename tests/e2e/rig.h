@@ -65,6 +65,22 @@ inline Context open_first() {
   return context;
 }
 
+// The path from port 1 to itself, on either link layer.
+inline ibv_ah_attr path_to_self(ibv_context *context) {
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(context, 1, &port) == 0);
+  ibv_ah_attr path{};
+  path.port_num = 1;
+  path.dlid = port.lid;
+  if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+    path.is_global = 1;
+    path.grh.sgid_index = 1;
+    path.grh.hop_limit = 1;
+    REQUIRE(ibv_query_gid(context, 1, 1, &path.grh.dgid) == 0);
+  }
+  return path;
+}
+
 struct Rig {
   Context context = open_first();
   Pd pd = alloc_pd();
@@ -103,8 +119,6 @@ struct Rig {
 
   // Drives a queue pair to RTS with the experimental verb.
   void connect(ibv_qp *qp, std::uint32_t peer) {
-    ibv_port_attr port{};
-    REQUIRE(ibv_query_port(context.get(), 1, &port) == 0);
     const bool datagram = qp->qp_type == IBV_QPT_UD;
     const bool reliable = !datagram && qp->qp_type != IBV_QPT_UC;
 
@@ -125,14 +139,7 @@ struct Rig {
     attr.dest_qp_num = peer;
     attr.max_dest_rd_atomic = 4;
     attr.min_rnr_timer = 12;
-    attr.ah_attr.port_num = 1;
-    attr.ah_attr.dlid = port.lid;
-    if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-      attr.ah_attr.is_global = 1;
-      attr.ah_attr.grh.sgid_index = 1;
-      attr.ah_attr.grh.hop_limit = 1;
-      REQUIRE(ibv_query_gid(context.get(), 1, 1, &attr.ah_attr.grh.dgid) == 0);
-    }
+    attr.ah_attr = path_to_self(context.get());
     mask = IBV_EXP_QP_STATE;
     if (!datagram)
       mask |= IBV_EXP_QP_AV | IBV_EXP_QP_PATH_MTU | IBV_EXP_QP_DEST_QPN | IBV_EXP_QP_RQ_PSN;

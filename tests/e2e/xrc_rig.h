@@ -8,8 +8,6 @@
 // Drives a queue pair up, by modify(attributes, mask).
 template <class Modify>
 void join(ibv_context *context, std::uint32_t peer, bool sender, Modify modify) {
-  ibv_port_attr port{};
-  REQUIRE(ibv_query_port(context, 1, &port) == 0);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
@@ -21,14 +19,7 @@ void join(ibv_context *context, std::uint32_t peer, bool sender, Modify modify) 
   attr.dest_qp_num = peer;
   attr.max_dest_rd_atomic = 1;
   attr.min_rnr_timer = 12;
-  attr.ah_attr.port_num = 1;
-  attr.ah_attr.dlid = port.lid;
-  if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-    attr.ah_attr.is_global = 1;
-    attr.ah_attr.grh.sgid_index = 1;
-    attr.ah_attr.grh.hop_limit = 1;
-    REQUIRE(ibv_query_gid(context, 1, 1, &attr.ah_attr.grh.dgid) == 0);
-  }
+  attr.ah_attr = path_to_self(context);
   REQUIRE(modify(attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
   if (!sender) return;
