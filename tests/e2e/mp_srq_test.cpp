@@ -130,6 +130,27 @@ std::uint64_t stride_bits(const ibv_exp_wc &wc) { return wc.exp_wc_flags & (more
 
 }  // namespace
 
+TEST_CASE("the device says whether it has queues of strides [row:IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM]") {
+  Rig rig;
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_ATTR_MP_RQ;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &device) == 0);
+  const ibv_exp_mp_rq_caps &caps = device.mp_rq_caps;
+  CHECK(((caps.supported_qps & IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM) != 0) == served());
+  if (!served()) return;
+  for (const bool most : {false, true}) {
+    auto attr = srq_attr(rig, rig.cq.get());
+    attr.mp_wr.log_num_of_strides =
+        most ? caps.max_single_wqe_log_num_of_strides : caps.min_single_wqe_log_num_of_strides;
+    attr.mp_wr.log_stride_size =
+        most ? caps.max_single_stride_log_num_of_bytes : caps.min_single_stride_log_num_of_bytes;
+    CHECK(Srq(ibv_exp_create_srq(rig.context.get(), &attr)) != nullptr);
+    (most ? ++attr.mp_wr.log_num_of_strides : --attr.mp_wr.log_num_of_strides);
+    CHECK(ibv_exp_create_srq(rig.context.get(), &attr) == nullptr);
+    CHECK(errno == EINVAL);
+  }
+}
+
 TEST_CASE("queues of strides need their switch, and a device [row:IBV_EXP_CREATE_SRQ_MP_WR]") {
   SKIP_IF(served(), "they are served");
   Rig rig;

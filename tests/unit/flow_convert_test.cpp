@@ -232,13 +232,39 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("only work queues have many packets per entry [row:IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM]") {
+TEST_CASE("work queues and shared queues of strides [row:IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM]") {
   DeviceFacts facts{};
   facts.dv.comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ;
   facts.dv.striding_rq_caps.supported_qpts = ~0u;
   CHECK(ask(facts, IBV_EXP_DEVICE_ATTR_MP_RQ).mp_rq_caps.supported_qps ==
         IBV_EXP_MP_RQ_SUP_TYPE_WQ_RQ);
+  facts.dv.striding_rq_caps.max_single_wqe_log_num_of_strides = 12;
+  facts.stride_queues = true;
+  const auto both = ask(facts, IBV_EXP_DEVICE_ATTR_MP_RQ).mp_rq_caps;
+  CHECK(both.supported_qps == (IBV_EXP_MP_RQ_SUP_TYPE_WQ_RQ | IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM));
+  CHECK(both.allowed_shifts == IBV_EXP_MP_RQ_2BYTES_SHIFT);
+  CHECK(both.max_single_wqe_log_num_of_strides == 12);
+
   facts.dv.striding_rq_caps.supported_qpts = 1u << IBV_QPT_RC;
+  const auto shared = ask(facts, IBV_EXP_DEVICE_ATTR_MP_RQ);
+  CHECK(shared.comp_mask == IBV_EXP_DEVICE_ATTR_MP_RQ);
+  CHECK(shared.mp_rq_caps.supported_qps == IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM);
+  CHECK(shared.mp_rq_caps.allowed_shifts == 0);
+  CHECK(shared.mp_rq_caps.min_single_wqe_log_num_of_strides == 3);
+  CHECK(shared.mp_rq_caps.max_single_wqe_log_num_of_strides == 16);
+  CHECK(shared.mp_rq_caps.min_single_stride_log_num_of_bytes == 6);
+  CHECK(shared.mp_rq_caps.max_single_stride_log_num_of_bytes == 13);
+  for (const FeatureId clear :
+       {FeatureId::IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM, FeatureId::IBV_EXP_TM_CAP_RC}) {
+    static FeatureId hidden;
+    hidden = clear;
+    ibv_exp_device_attr attr{};
+    attr.comp_mask = IBV_EXP_DEVICE_ATTR_MP_RQ;
+    to_legacy(
+        facts, [](FeatureId id) { return id != hidden; }, attr);
+    CHECK(attr.comp_mask == 0);
+  }
+  facts.stride_queues = false;
   CHECK(ask(facts, IBV_EXP_DEVICE_ATTR_MP_RQ).comp_mask == 0);
 }
 

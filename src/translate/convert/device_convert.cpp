@@ -5,6 +5,7 @@
 #include <span>
 
 #include "translate/convert/galois.h"
+#include "translate/convert/srq_convert.h"
 #include "translate/convert/umr_limits.h"
 
 namespace ibvexp::translate {
@@ -132,13 +133,11 @@ ibv_exp_tm_caps tag_caps(const ibv_tm_caps &from) {
 
 // rdma-core does not name the shift, which every device with such queues has, and
 // counts by queue pair type where this counts kinds of receive queues.
-bool fill_mp_rq(const mlx5dv_context &from, ibv_exp_mp_rq_caps &to) {
+void fill_mp_rq(const mlx5dv_context &from, ibv_exp_mp_rq_caps &to) {
   const mlx5dv_striding_rq_caps &caps = from.striding_rq_caps;
   if ((from.comp_mask & MLX5DV_CONTEXT_MASK_STRIDING_RQ) == 0 ||
-      (caps.supported_qpts & 1u << IBV_QPT_RAW_PACKET) == 0) {
-    to = {};
-    return false;
-  }
+      (caps.supported_qpts & 1u << IBV_QPT_RAW_PACKET) == 0)
+    return;
   to.supported_qps = IBV_EXP_MP_RQ_SUP_TYPE_WQ_RQ;
   to.allowed_shifts = IBV_EXP_MP_RQ_2BYTES_SHIFT;
   to.min_single_wqe_log_num_of_strides =
@@ -149,7 +148,17 @@ bool fill_mp_rq(const mlx5dv_context &from, ibv_exp_mp_rq_caps &to) {
       static_cast<std::uint8_t>(caps.min_single_stride_log_num_of_bytes);
   to.max_single_stride_log_num_of_bytes =
       static_cast<std::uint8_t>(caps.max_single_stride_log_num_of_bytes);
-  return true;
+}
+
+// There is one range for both kinds of queues: that of work queues where the device has them.
+void fill_mp_srq(ibv_exp_mp_rq_caps &to) {
+  if (to.supported_qps == 0) {
+    to.min_single_wqe_log_num_of_strides = StrideLimits::least_count;
+    to.max_single_wqe_log_num_of_strides = StrideLimits::most_count;
+    to.min_single_stride_log_num_of_bytes = StrideLimits::least_bytes;
+    to.max_single_stride_log_num_of_bytes = StrideLimits::most_bytes;
+  }
+  to.supported_qps |= IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM;
 }
 
 // Reads and atomics under way over DC. Before v47 rdma-core has no such limit, and the
@@ -266,7 +275,12 @@ constexpr Part parts[] = {
       return fill_rx_hash(from.attr.rss_caps, to.rx_hash_caps) || from.is_mlx5;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_MP_RQ)
-      return fill_mp_rq(from.dv, to.mp_rq_caps) || from.is_mlx5;
+      to.mp_rq_caps = {};
+      fill_mp_rq(from.dv, to.mp_rq_caps);
+      if (from.stride_queues && reportable(FeatureId::IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM) &&
+          reportable(FeatureId::IBV_EXP_TM_CAP_RC))
+        fill_mp_srq(to.mp_rq_caps);
+      return to.mp_rq_caps.supported_qps != 0 || from.is_mlx5;
     IBVEXP_END
     IBVEXP_PART(IBV_EXP_DEVICE_ATTR_VLAN_OFFLOADS)
       to.wq_vlan_offloads_cap =

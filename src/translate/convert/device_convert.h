@@ -22,6 +22,7 @@ struct DeviceFacts {
   // Reads and atomics under way over DC; zeros before rdma-core v47.
   std::uint64_t max_dc_target_reads, max_dc_initiator_reads;
   bool indirect_keys;   // of the largest size; known if capabilities or UMR are asked for
+  bool stride_queues;   // shared ones that match tags; known if multi-packet queues are asked for
   bool scatter_to_cqe;  // small receives may land in the completion
 };
 

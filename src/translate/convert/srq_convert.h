@@ -5,6 +5,11 @@
 
 namespace ibvexp::translate {
 
+// What the device's manual has for sizes of strides in a shared receive queue, as logarithms.
+struct StrideLimits {
+  static constexpr std::uint8_t least_count = 3, most_count = 16, least_bytes = 6, most_bytes = 13;
+};
+
 // (modern <- exp) An XRC queue needs both, completion queue and domain. How DC targets answer is
 // left out: none may receive from a queue that matches tags.
 inline ibv_srq_init_attr_ex to_modern(const ibv_exp_create_srq_attr &from) {

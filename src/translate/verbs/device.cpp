@@ -122,6 +122,13 @@ void ask_by_commands(ibv_context *context, DeviceFacts &facts) {
   facts.unanswered = !sizes || !paces;
 }
 
+// Shared receive queues of strides, whose queue pairs are InfiniBand's.
+bool makes_stride_queues(ibv_context *context) {
+  ibv_port_attr port{};
+  return ibv_query_port(context, 1, &port) == 0 && port.link_layer != IBV_LINK_LAYER_ETHERNET &&
+         reports_stride_queues(context).value_or(false);
+}
+
 Result<DeviceFacts> ask(ibv_context *context, bool engine) {
   DeviceFacts facts{};
   if (const auto asked = outcome(ibv_query_device_ex(context, nullptr, &facts.attr)); !asked)
@@ -242,6 +249,9 @@ Result<void> query_device(ContextState &state, ibv_context *, ibv_exp_device_att
     facts.masters = facts.engine && (attr->comp_mask & IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS) != 0 &&
                     reportable_in_process(FeatureId::IBV_EXP_DEVICE_CROSS_CHANNEL) &&
                     makes_masters(state);
+    facts.stride_queues = facts.engine && (attr->comp_mask & IBV_EXP_DEVICE_ATTR_MP_RQ) != 0 &&
+                          reportable_in_process(FeatureId::IBV_EXP_MP_RQ_SUP_TYPE_SRQ_TM) &&
+                          makes_stride_queues(state.context);
     facts.scatter_to_cqe = scatter_to_connected() != 0;
   }
   const std::uint32_t asked = attr->comp_mask;

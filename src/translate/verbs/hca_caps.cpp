@@ -81,6 +81,15 @@ std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entr
   return log_most < 32 && entries <= std::uint32_t{1} << log_most;
 }
 
+std::optional<bool> reports_stride_queues(ibv_context *context) {
+  // ib_striding_wq_cq_first_indication and ib_cyclic_striding_wq; ext_stride_num_range; tag_matching.
+  constexpr std::uint32_t strides = 1u << 26 | 1u << 12, few_strides = 1u << 31, tags = 1u << 15;
+  const auto page = query(context, Page::general);
+  if (page == nullptr) return {};
+  return (be32toh(page->words[17]) & strides) == strides &&
+         (be32toh(page->words[29]) & few_strides) != 0 && (be32toh(page->words[47]) & tags) != 0;
+}
+
 std::optional<bool> reports_object_event(ibv_context *context, std::uint8_t event) {
   constexpr std::uint32_t event_cap = 1u << 15;
   const auto general = query(context, Page::general);

@@ -23,6 +23,10 @@ std::optional<std::uint32_t> target_atomic_mode(ibv_context *context);
 std::optional<bool> reports_dc(ibv_context *context);
 std::optional<bool> reports_key_entries(ibv_context *context, std::uint32_t entries);
 
+// Whether shared receive queues that match tags may have strides. Nothing where the device cannot be
+// asked.
+std::optional<bool> reports_stride_queues(ibv_context *context);
+
 // Whether programs can subscribe to the event of object number `event`. Nothing where the device
 // cannot be asked, with the reason in errno.
 std::optional<bool> reports_object_event(ibv_context *context, std::uint8_t event);

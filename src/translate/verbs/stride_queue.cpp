@@ -30,10 +30,6 @@ namespace {
 constexpr EntryId creating = EntryId::ibv_exp_create_srq;
 constexpr auto strides_row = FeatureId::IBV_EXP_CREATE_SRQ_MP_WR;
 
-// What the device's manual has for sizes of strides.
-constexpr std::uint8_t least_log_count = 3, most_log_count = 16, least_log_bytes = 6,
-                       most_log_bytes = 13;
-
 // Pages around memory of libmlx5's, for a command.
 struct Place {
   std::uint32_t pages = 0;
@@ -103,7 +99,7 @@ Result<void> create_on(ibv_context *context, const mlx5dv_srq &facts, std::uint3
   in.put(wq + 283, 5, log2_of(entries));
   in.put(wq + 288, 2, 3);  // both are in registered pages
   in.put(wq + 308, 4, std::uint32_t{attr.mp_wr.log_num_of_strides} - most_usual_log);
-  in.put(wq + 317, 3, std::uint32_t{attr.mp_wr.log_stride_size} - least_log_bytes);
+  in.put(wq + 317, 3, std::uint32_t{attr.mp_wr.log_stride_size} - StrideLimits::least_bytes);
   in.put(wq + 320, 32, places.value().record.pages);
   in.put(wq + 352, 32, places.value().ring.pages);
   in.put_64(wq + 384, places.value().ring.offset);
@@ -112,10 +108,12 @@ Result<void> create_on(ibv_context *context, const mlx5dv_srq &facts, std::uint3
 
 Result<void> check(const ibv_exp_create_srq_attr &attr) {
   const ibv_exp_mp_wr &strides = attr.mp_wr;
-  if (strides.log_num_of_strides < least_log_count || strides.log_num_of_strides > most_log_count)
+  if (strides.log_num_of_strides < StrideLimits::least_count ||
+      strides.log_num_of_strides > StrideLimits::most_count)
     return invalid(creating, "mp_wr.log_num_of_strides", strides.log_num_of_strides,
                    "must be 3 to 16");
-  if (strides.log_stride_size < least_log_bytes || strides.log_stride_size > most_log_bytes)
+  if (strides.log_stride_size < StrideLimits::least_bytes ||
+      strides.log_stride_size > StrideLimits::most_bytes)
     return invalid(creating, "mp_wr.log_stride_size", strides.log_stride_size, "must be 6 to 13");
   return {};
 }
