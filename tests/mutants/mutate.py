@@ -93,7 +93,7 @@ def check_form(text, start, mutant):
         raise ListError(f"{mutant['name']}: a constant keeps its value; mutate where it is used")
     if is_statement(mutant):
         before = re.sub(r"//.*", "", text[:start]).rstrip()
-        if old.startswith("else") or not re.search(r"(^|[;{}):\]]|\belse)$", before):
+        if re.match(r"else\b|:(?!:)|[?.,=<>&|]", old) or not re.search(r"(^|[;{}):\]]|\belse)$", before):
             raise ListError(f"{mutant['name']}: ends as a statement and does not begin as one")
     elif has_comma(old):
         raise ListError(f"{mutant['name']}: two arguments are no expression; mutate one or the whole call")
