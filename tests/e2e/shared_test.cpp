@@ -193,8 +193,13 @@ TEST_CASE("XRC: the request names the queue [row:IBV_EXP_QP_INIT_ATTR_XRCD]") {
   attr.xrcd = domain.get();
   std::vector<Srq> queues;
   for (int i = 0; i < 2; ++i) {
+    attr.base.attr.max_wr = 10;
     queues.emplace_back(ibv_exp_create_srq(rig.context.get(), &attr));
     REQUIRE(queues.back());
+    CHECK(attr.base.attr.max_wr > 10);  // what was granted
+    ibv_srq_attr granted{};
+    REQUIRE(ibv_query_srq(queues.back().get(), &granted) == 0);
+    CHECK(attr.base.attr.max_wr == granted.max_wr);
   }
 
   ibv_exp_qp_init_attr target{};

@@ -663,8 +663,11 @@ TEST_CASE("engine: masked atomics bring as many bytes as they have") {
 
 TEST_CASE("engine: a masked atomic that is longer than an entry is refused") {
   using namespace ibvexp;
-  SendRig rig(Transport::rc);
-  // Four operands of 16 bytes behind two segments: two of the eight are left for the answer.
+  // Four operands of 16 bytes behind two segments, over XRC three: two of the eight are left for the
+  // answer, or one.
+  const auto [transport, room] =
+      GENERATE(std::pair{Transport::rc, 2}, std::pair{Transport::xrc, 1});
+  SendRig rig(transport);
   ibv_sge pieces[3] = {{0x1000, 5, 7}, {0x2000, 5, 8}, {0x3000, 6, 9}};
   std::uint8_t operand[16] = {};
   const auto at = reinterpret_cast<std::uintptr_t>(operand);
@@ -674,10 +677,10 @@ TEST_CASE("engine: a masked atomic that is longer than an entry is refused") {
   wr.ext_op.masked_atomics.log_arg_sz = 4;
   wr.ext_op.masked_atomics.wr_data.inline_data.op.cmp_swap = {at, at, at, at};
   wr.sg_list = pieces;
-  wr.num_sge = 3;
+  wr.num_sge = room + 1;
   CHECK(put_masked_atomic(rig.queue, wr) == ENOMEM);
   CHECK(*rig.queue.posted == 0);
-  wr.num_sge = 2;
+  wr.num_sge = room;
   CHECK(put_masked_atomic(rig.queue, wr) == 0);
   CHECK(*rig.queue.posted == 2);
 }
