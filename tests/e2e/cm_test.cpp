@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 
+#include "log_of.h"
 #include "rig.h"
 
 namespace {
@@ -144,7 +145,8 @@ TEST_CASE("what fails leaves an identifier as it was [row:rdma_create_qp_exp]") 
     const auto kept = GENERATE(&rdma_cm_id::send_cq, &rdma_cm_id::recv_cq);
     attr.send_cq = attr.recv_cq = other.get();
     id->*kept = own.get();
-    refused(id, &attr, EINVAL);
+    const std::string log = log_of([&] { refused(id, &attr, EINVAL); });
+    CHECK(log.find("not the one of the identifier") != std::string::npos);
     CHECK(id->qp == nullptr);
     CHECK(id->*kept == own.get());
     id->*kept = nullptr;

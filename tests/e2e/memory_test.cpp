@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "log_of.h"
 #include "pair.h"
 
 namespace {
@@ -374,10 +375,17 @@ TEST_CASE("bindings that cannot be are refused [row:ibv_exp_bind_mw] [row:bind_m
   const Window foreign(ibv_alloc_mw(other_pd.get(), IBV_MW_TYPE_1));
   auto bind = bind_middle(p.b.get(), mw.get(), mr.get());
   int reason = EINVAL;
-  SECTION("type 2") { bind.mw = second.get(); }
+  std::string said;
+  SECTION("type 2") {
+    bind.mw = second.get();
+    said = "a window of type 2 is bound by a work request";
+  }
   SECTION("no queue pair") { bind.qp = nullptr; }
   SECTION("a queue pair of another context") { bind.mw = foreign.get(); }
-  SECTION("datagrams") { bind.qp = datagram.get(); }
+  SECTION("datagrams") {
+    bind.qp = datagram.get();
+    said = "only RC and UC queue pairs bind windows";
+  }
   SECTION("comp_mask") { bind.comp_mask = IBV_EXP_BIND_MW_RESERVED; }
   SECTION("a right that windows do not have") {
     bind.bind_info.exp_mw_access_flags |= IBV_EXP_ACCESS_ON_DEMAND;
@@ -392,7 +400,8 @@ TEST_CASE("bindings that cannot be are refused [row:ibv_exp_bind_mw] [row:bind_m
     reason = ENOTSUP;
   }
   const std::uint32_t rkey = mw->rkey;
-  CHECK(ibv_exp_bind_mw(&bind) == reason);
+  const std::string log = log_of([&] { CHECK(ibv_exp_bind_mw(&bind) == reason); });
+  CHECK(log.find(said) != std::string::npos);
   CHECK(mw->rkey == rkey);
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <numeric>
 
+#include "log_of.h"
 #include "rig.h"
 
 namespace {
@@ -382,6 +383,9 @@ TEST_CASE(
     "[row:IBV_EXP_CREATE_SRQ_DC_OFFLOAD_PARAMS] [row:tm_create_dct]") {
   SKIP_IF(!matches(), "tags are not matched");
   Tags t;
+  const auto says = [](const char *why, auto run) {
+    CHECK(log_of(run).find(why) != std::string::npos);
+  };
   const auto refused = [&](const ibv_exp_create_srq_attr &attr, int error) {
     auto copy = attr;
     errno = 0;
@@ -390,7 +394,7 @@ TEST_CASE(
   };
   auto attr = t.srq_attr();
   attr.tm_cap.max_num_tags = 0;
-  refused(attr, EINVAL);
+  says("max_num_tags 0x0: tag matching needs room for tags", [&] { refused(attr, EINVAL); });
   attr = t.srq_attr();
   attr.cq = nullptr;
   refused(attr, EINVAL);
@@ -403,7 +407,7 @@ TEST_CASE(
   wrong.opcode = static_cast<ibv_exp_ops_wr_opcode>(3);
   good.next = &wrong;
   ibv_exp_ops_wr *bad;
-  CHECK(t.post(good, bad) == EINVAL);
+  says("opcode 0x3: no such operation", [&] { CHECK(t.post(good, bad) == EINVAL); });
   CHECK(bad == &wrong);
   CHECK(t.take().exp_opcode == IBV_EXP_WC_TM_ADD);
 
@@ -427,7 +431,8 @@ TEST_CASE(
   const Srq plain(ibv_create_srq(t.pd.get(), &basic));
   REQUIRE(plain);
   good.next = nullptr;
-  CHECK(ibv_exp_post_srq_ops(plain.get(), &good, &bad) == EINVAL);
+  says("does not match tags",
+       [&] { CHECK(ibv_exp_post_srq_ops(plain.get(), &good, &bad) == EINVAL); });
   CHECK(bad == &good);
   CHECK(ibv_exp_post_srq_ops(plain.get(), &good, nullptr) == EINVAL);
 
