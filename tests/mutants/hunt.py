@@ -74,8 +74,10 @@ def introspect(build, what):
 def tests_of(build):
     tests = {}
     for known in introspect(build, "tests"):
-        # Suites share some names: what the list names is the library's.
-        tests.setdefault(known["name"], Test(build, known))
+        # Suites share some names: what the list names is the library's, not the software HCA's.
+        name, of_device = known["name"], any("softhca" in suite for suite in known["suite"])
+        if name not in tests or not of_device:
+            tests[name] = Test(build, known)
     return tests
 
 
