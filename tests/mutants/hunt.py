@@ -103,6 +103,10 @@ def main():
     options = parser.parse_args()
 
     mutants = [m for m in mutate.load(options.list) if fnmatch.fnmatch(m["name"], options.only)]
+    if not mutants:
+        print(f"no mutant is named {options.only}: they are FAMILY.NAME, as in {options.list}",
+              file=sys.stderr)
+        return 2
     known = tests_of(options.build)
     wanted = {name for m in mutants for name in m["tests"]}
     if missing := wanted - known.keys():
