@@ -1,12 +1,49 @@
 // Shared receive queues of strides: refused by default, on request by commands of the device.
+#include <dlfcn.h>
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
 #include <skip.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "rig.h"
+
+namespace {
+
+// The last queue pair that a command made, and the command.
+struct {
+  mlx5dv_devx_obj *object = nullptr;
+  std::uint32_t number = 0;
+  std::array<std::uint8_t, 272> in{};
+} last_made;
+
+// A field of a box, by its first bit and width.
+std::uint32_t field(const void *box, std::size_t bit, unsigned width) {
+  std::uint32_t word;
+  std::memcpy(&word, static_cast<const std::uint8_t *>(box) + bit / 32 * 4, sizeof word);
+  return static_cast<std::uint32_t>(std::uint64_t{be32toh(word)} >> (32 - bit % 32 - width)) &
+         static_cast<std::uint32_t>((std::uint64_t{1} << width) - 1);
+}
+
+}  // namespace
+
+// The library calls this one: it keeps queue pairs, for tests that ask the device about them.
+extern "C" mlx5dv_devx_obj *mlx5dv_devx_obj_create(ibv_context *context, const void *in,
+                                                   std::size_t inlen, void *out,
+                                                   std::size_t outlen) {
+  constexpr std::uint32_t create_qp = 0x500;
+  static const auto real = reinterpret_cast<decltype(&mlx5dv_devx_obj_create)>(
+      dlsym(RTLD_NEXT, "mlx5dv_devx_obj_create"));
+  mlx5dv_devx_obj *const made = real(context, in, inlen, out, outlen);
+  if (made != nullptr && field(in, 0, 16) == create_qp) {
+    last_made.object = made;
+    last_made.number = field(out, 72, 24);
+    std::memcpy(last_made.in.data(), in, std::min(inlen, last_made.in.size()));
+  }
+  return made;
+}
 
 namespace {
 
@@ -272,7 +309,12 @@ TEST_CASE("its queue pairs send, too, and begin again after a reset [row:ibv_exp
     ibv_exp_send_wr *bad = nullptr;
     REQUIRE(ibv_exp_post_send(t.servers[0].get(), &wr, &bad) == 0);
     auto wcs = t.completions(2);
-    for (const auto &wc : wcs) CHECK(wc.status == IBV_WC_SUCCESS);
+    for (const auto &wc : wcs) {
+      CHECK(wc.status == IBV_WC_SUCCESS);
+      const bool sent = wc.exp_opcode == IBV_EXP_WC_SEND;
+      CHECK(wc.wr_id == (sent ? 78 : 5));
+      CHECK(wc.qp_num == (sent ? t.servers : t.clients)[0]->qp_num);
+    }
     wr = request(79, IBV_EXP_WR_RDMA_READ, &piece);
     wr.wr.rdma.remote_addr = t.in.address();
     wr.wr.rdma.rkey = t.in.mr->rkey;
@@ -310,6 +352,148 @@ TEST_CASE("its queue pairs send, too, and begin again after a reset [row:ibv_exp
   t.post(0);
   t.send(10);
   t.packet(0, 0, 10);
+}
+
+TEST_CASE("its queue pairs have what was asked for [row:ibv_exp_modify_qp]") {
+  SKIP_IF(!served(), "no queues of strides");
+  const bool global = GENERATE(true, false);
+  Strides t;
+  const Cq receives = t.create_cq();
+  auto init = t.qp_attr(IBV_QPT_RC);
+  init.srq = t.srq.get();
+  init.recv_cq = receives.get();
+  init.sq_sig_all = 1;
+  const Qp qp(ibv_exp_create_qp(t.context.get(), &init));
+  REQUIRE(qp);
+  REQUIRE(qp->qp_num == last_made.number);
+  constexpr std::size_t qpc = 192, path = qpc + 192;
+  std::array<std::uint32_t, 4> in{htobe32(0x50bu << 16), 0, htobe32(last_made.number), 0};
+  std::array<std::uint8_t, 512> box;
+  const auto ask = [&] {
+    REQUIRE(mlx5dv_devx_obj_query(last_made.object, in.data(), sizeof in, box.data(), box.size()) ==
+            0);
+  };
+  const auto has = [&](std::size_t bit, unsigned width) { return field(box.data(), bit, width); };
+  const auto modify = [&](const ibv_qp_attr &attr, int mask) {
+    auto given = attr;
+    return ibv_modify_qp(qp.get(), &given, mask);
+  };
+
+  mlx5dv_qp rings{};
+  mlx5dv_pd domain{};
+  mlx5dv_cq sent{}, received{};
+  mlx5dv_obj objects{};
+  objects.qp = {qp.get(), &rings};
+  objects.pd = {t.pd.get(), &domain};
+  objects.cq = {t.cq.get(), &sent};
+  REQUIRE(mlx5dv_init_obj(&objects, MLX5DV_OBJ_QP | MLX5DV_OBJ_PD | MLX5DV_OBJ_CQ) == 0);
+  objects.cq = {receives.get(), &received};
+  REQUIRE(mlx5dv_init_obj(&objects, MLX5DV_OBJ_CQ) == 0);
+  ask();
+  CHECK(has(qpc, 4) == 0);      // RESET
+  CHECK(has(qpc + 8, 8) == 0);  // RC
+  CHECK(has(qpc + 40, 24) == domain.pdn);
+  CHECK(1u << has(qpc + 81, 4) == rings.sq.wqe_cnt);
+  CHECK(has(qpc + 1000, 24) == sent.cqn);
+  CHECK(has(qpc + 1256, 24) == received.cqn);
+  CHECK(has(qpc + 1381, 3) == 1);  // of an SRQ
+  // What the software HCA does not look at.
+  const auto *command = last_made.in.data();
+  CHECK(field(command, qpc + 19, 2) == 3);    // paths have migrated
+  CHECK(field(command, qpc + 1667, 1) == 1);  // the doorbell record is in registered memory
+  CHECK(field(command, 2144, 1) == 1);        // and the ring
+
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.pkey_index = 1;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+  REQUIRE(modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  ask();
+  CHECK(has(qpc, 4) == 1);
+  CHECK(has(path + 16, 16) == 1);
+  CHECK(has(path + 296, 8) == 1);
+  CHECK(has(qpc + 1168, 3) == 0b100);
+
+  attr.qp_state = IBV_QPS_RTR;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  attr.path_mtu = IBV_MTU_512;
+  attr.dest_qp_num = 0x123456;
+  attr.rq_psn = 0x654321;
+  attr.max_dest_rd_atomic = 8;
+  attr.min_rnr_timer = 21;
+  attr.ah_attr.port_num = 1;
+  attr.ah_attr.dlid = 0x1357;
+  attr.ah_attr.sl = 5;
+  attr.ah_attr.src_path_bits = 0x55;
+  attr.ah_attr.is_global = global;
+  attr.ah_attr.grh.hop_limit = 77;
+  attr.ah_attr.grh.traffic_class = 0x9c;
+  attr.ah_attr.grh.flow_label = 0xabcde;
+  for (std::uint8_t i = 0; i < 16; ++i) attr.ah_attr.grh.dgid.raw[i] = 0x10 + i;
+  REQUIRE(modify(attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
+                           IBV_QP_ACCESS_FLAGS) == 0);
+  ask();
+  CHECK(has(qpc, 4) == 2);
+  CHECK(has(qpc + 64, 3) == IBV_MTU_512);
+  CHECK(has(qpc + 67, 5) == 30);  // bytes of a message, as a logarithm
+  CHECK(has(qpc + 168, 24) == 0x123456);
+  CHECK(has(qpc + 1160, 3) == 3);
+  CHECK(has(qpc + 1168, 3) == 0b011);
+  CHECK(has(qpc + 1187, 5) == 21);
+  CHECK(has(qpc + 1192, 24) == 0x654321);
+  CHECK(has(path + 40, 1) == (global ? 1 : 0));
+  CHECK(has(path + 41, 7) == 0x55);
+  CHECK(has(path + 48, 16) == 0x1357);
+  CHECK(has(path + 292, 4) == 5);
+  CHECK(has(path + 72, 8) == 0);
+  CHECK(has(path + 88, 8) == (global ? 77 : 0));
+  CHECK(has(path + 100, 8) == (global ? 0x9c : 0));
+  CHECK(has(path + 108, 20) == (global ? 0xabcde : 0));
+  if (global) CHECK(std::memcmp(&box[path / 8 + 16], attr.ah_attr.grh.dgid.raw, 16) == 0);
+
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = 19;
+  attr.retry_cnt = 3;
+  attr.rnr_retry = 6;
+  attr.sq_psn = 0x765432;
+  attr.max_rd_atomic = 2;
+  REQUIRE(modify(attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  ask();
+  CHECK(has(qpc, 4) == 3);
+  CHECK(has(path + 64, 5) == 19);
+  CHECK(has(qpc + 904, 3) == 1);
+  CHECK(has(qpc + 909, 3) == 3);
+  CHECK(has(qpc + 912, 3) == 6);
+  CHECK(has(qpc + 968, 24) == 0x765432);
+
+  ibv_qp_attr now{};
+  ibv_qp_init_attr made{};
+  REQUIRE(ibv_query_qp(qp.get(), &now, IBV_QP_STATE | IBV_QP_AV, &made) == 0);
+  CHECK(now.cur_qp_state == IBV_QPS_RTS);
+  CHECK(now.path_mig_state == IBV_MIG_MIGRATED);
+  CHECK(made.sq_sig_all == 1);
+  for (const ibv_qp_cap &cap : {now.cap, made.cap}) {
+    CHECK(cap.max_send_wr == init.cap.max_send_wr);
+    CHECK(cap.max_send_sge == init.cap.max_send_sge);
+    CHECK(cap.max_inline_data == init.cap.max_inline_data);
+  }
+  CHECK(now.pkey_index == 1);
+  CHECK(now.port_num == 1);
+  CHECK(now.qp_access_flags == (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
+  CHECK(now.path_mtu == IBV_MTU_512);
+  CHECK(now.rq_psn == 0x654321);
+  CHECK(now.sq_psn == 0x765432);
+  CHECK(now.max_rd_atomic == 2);
+  CHECK(now.max_dest_rd_atomic == 8);
+  CHECK(now.min_rnr_timer == 21);
+  CHECK(now.timeout == 19);
+  CHECK(now.retry_cnt == 3);
+  CHECK(now.rnr_retry == 6);
+  CHECK(now.ah_attr.dlid == 0x1357);
+  CHECK(now.ah_attr.grh.flow_label == 0xabcde);
 }
 
 TEST_CASE("a packet without room for it ends the connection [row:IBV_EXP_CREATE_SRQ_MP_WR]") {
@@ -450,7 +634,13 @@ TEST_CASE(
   ibv_qp_attr change{};
   change.qp_state = IBV_QPS_RTS;
   CHECK(ibv_modify_qp(t.servers[0].get(), &change, IBV_QP_PATH_MIG_STATE) == ENOTSUP);
+  CHECK(ibv_modify_qp(t.servers[0].get(), &change, IBV_QP_MIN_RNR_TIMER) == ENOTSUP);
   CHECK(ibv_modify_qp(t.servers[0].get(), &change, IBV_QP_STATE) == EINVAL);
+  change.cur_qp_state = IBV_QPS_INIT;
+  change.qp_state = IBV_QPS_ERR;
+  CHECK(ibv_modify_qp(t.servers[0].get(), &change, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL);
+  change.qp_state = IBV_QPS_SQD;
+  CHECK(ibv_modify_qp(t.servers[0].get(), &change, IBV_QP_STATE) == ENOTSUP);
   change.qp_state = IBV_QPS_RESET;
   CHECK(ibv_modify_qp(t.servers[0].get(), &change, IBV_QP_STATE) == 0);
   change.qp_state = IBV_QPS_INIT;

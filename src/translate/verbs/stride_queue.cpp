@@ -397,7 +397,6 @@ int query(const queue::Connection &connection, ibv_qp_attr &attr, ibv_qp_init_at
   if (const int error = ask_state(connection, state); error != 0) return error;
   std::memcpy(&attr, &connection.attr, offsetof(ibv_qp_attr, rate_limit));
   attr.qp_state = attr.cur_qp_state = state;
-  attr.path_mig_state = IBV_MIG_MIGRATED;
   attr.cap = init.cap = connection.cap;
   init.sq_sig_all = connection.signal_all;
   return 0;
