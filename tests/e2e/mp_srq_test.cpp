@@ -396,7 +396,10 @@ TEST_CASE("its queue pairs have what was asked for [row:ibv_exp_modify_qp]") {
   CHECK(1u << has(qpc + 81, 4) == rings.sq.wqe_cnt);
   CHECK(has(qpc + 1000, 24) == sent.cqn);
   CHECK(has(qpc + 1256, 24) == received.cqn);
+  std::uint32_t srqn = 0;
+  REQUIRE(ibv_get_srq_num(t.srq.get(), &srqn) == 0);
   CHECK(has(qpc + 1381, 3) == 1);  // of an SRQ
+  CHECK(has(qpc + 1384, 24) == srqn);
   // What the software HCA does not look at.
   const auto *command = last_made.in.data();
   CHECK(field(command, qpc + 19, 2) == 3);    // paths have migrated
