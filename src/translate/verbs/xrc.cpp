@@ -309,7 +309,6 @@ void show_xrc_receiver(ibv_async_event &event) noexcept {
   }();
   if (!number) return;
   real().ibv_ack_async_event(&event);
-  event.element.qp = nullptr;
   event.element.port_num = static_cast<int>(*number);  // element.xrc_qp_num
   event.event_type = static_cast<ibv_event_type>(static_cast<std::uint32_t>(event.event_type) |
                                                  IBV_XRC_QP_EVENT_FLAG);
