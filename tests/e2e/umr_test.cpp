@@ -281,6 +281,30 @@ TEST_CASE("a list takes what arrives [row:IBV_EXP_WR_UMR_FILL]", "[engine]") {
   CHECK(u.far.bytes[1100] == 0);
 }
 
+TEST_CASE("keys are made where completions carry the time [row:IBV_EXP_WR_UMR_FILL]") {
+  Umr u;
+  ibv_exp_cq_init_attr timed{};
+  timed.comp_mask = IBV_EXP_CQ_INIT_ATTR_FLAGS;
+  timed.flags = IBV_EXP_CQ_TIMESTAMP;
+  const Cq cq(ibv_exp_create_cq(u.context.get(), 16, nullptr, nullptr, 0, &timed));
+  REQUIRE(cq);
+  auto attr = with_umr(u, IBV_QPT_RC, pieces_inline);
+  attr.send_cq = attr.recv_cq = cq.get();
+  const Qp qp(ibv_exp_create_qp(u.context.get(), &attr));
+  REQUIRE(qp);
+  u.connect(qp.get(), qp->qp_num);
+  const Mr key = u.key();
+  Fill how;
+  how.piece(u.near.address(50), u.near.mr.get(), 100);
+  auto wr = how.request_for(key.get());
+  ibv_exp_send_wr *bad = nullptr;
+  REQUIRE(ibv_exp_post_send(qp.get(), &wr, &bad) == 0);
+  const auto wc = next_completion(cq.get());
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(wc.exp_opcode == IBV_EXP_WC_UMR);
+  CHECK((wc.exp_wc_flags & IBV_EXP_WC_WITH_TIMESTAMP) != 0);
+}
+
 TEST_CASE("atomics reach through a key at its own addresses [row:umr_ext_op_base_addr]",
           "[engine]") {
   Umr u;
