@@ -193,12 +193,18 @@ TEST_CASE("domains that cannot be are refused [row:ibv_exp_create_res_domain]") 
   // Of another context, and none.
   CHECK(ibv_exp_destroy_res_domain(other.get(), domain.get(), nullptr) == EINVAL);
   const Domain foreign(ibv_exp_create_res_domain(other.get(), &attr));
-  errno = 0;
-  CHECK(!create_in(rig, foreign.get(), rig.cq.get()));
-  CHECK(errno == EINVAL);
-  errno = 0;
-  CHECK(!create_in(rig, nullptr, rig.cq.get()));
-  CHECK(errno == EINVAL);
+  for (ibv_exp_res_domain *const wrong :
+       {foreign.get(), static_cast<ibv_exp_res_domain *>(nullptr)}) {
+    errno = 0;
+    CHECK(!create_in(rig, wrong, rig.cq.get()));
+    CHECK(errno == EINVAL);
+    ibv_exp_cq_init_attr cq_attr{};
+    cq_attr.comp_mask = IBV_EXP_CQ_INIT_ATTR_RES_DOMAIN;
+    cq_attr.res_domain = wrong;
+    errno = 0;
+    CHECK(ibv_exp_create_cq(rig.context.get(), 64, nullptr, nullptr, 0, &cq_attr) == nullptr);
+    CHECK(errno == EINVAL);
+  }
 }
 
 TEST_CASE("the device reports how many domains may have doorbells [row:resdom_query_max]") {
