@@ -537,6 +537,27 @@ TEST_CASE("what a device can do is asked, not tried [row:ibv_exp_query_device]",
   CHECK(attr.umr_caps.max_klm_list_size != 0);
 }
 
+// Where the kernel takes no command that asks for capabilities.
+TEST_CASE("what a device can do shows where it makes it [row:ibv_exp_query_device]",
+          "[no-queries][engine]") {
+  Rig rig;
+  ibv_exp_device_attr attr{};
+  attr.comp_mask =
+      IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS | IBV_EXP_DEVICE_ATTR_MAX_DCT | IBV_EXP_DEVICE_ATTR_UMR;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &attr) == 0);
+  CHECK((attr.exp_device_cap_flags & IBV_EXP_DEVICE_DC_TRANSPORT) != 0);
+  CHECK((attr.exp_device_cap_flags & IBV_EXP_DEVICE_UMR) != 0);
+  CHECK(attr.max_dct != 0);
+  CHECK(attr.umr_caps.max_klm_list_size != 0);
+
+  // Nor how large a send queue may be: verbs say it.
+  auto init = rig.qp_attr(IBV_QPT_RC);
+  init.cap.max_send_wr = static_cast<std::uint32_t>(attr.max_qp_wr);
+  errno = 0;
+  CHECK(ibv_exp_create_qp(rig.context.get(), &init) == nullptr);
+  CHECK(errno == ENOMEM);
+}
+
 // Where the configuration hides atomics.
 TEST_CASE(
     "a target does without remote atomics where there are none "
