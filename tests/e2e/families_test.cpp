@@ -456,6 +456,28 @@ TEST_CASE("the CQ family hands on data of completions") {
   REQUIRE(poll(here, &copied) == int{slot});
   CHECK(copied == 0);
   CHECK(arrived(3, slot));
+
+  // The time of such a completion is in cycles of the device's clock, as that of others.
+  const auto cycles = [&] {
+    ibv_values_ex now{};
+    now.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+    REQUIRE(ibv_query_rt_values_ex(rig.context.get(), &now) == 0);
+    return static_cast<std::uint64_t>(now.raw_clock.tv_nsec);
+  };
+  post_receive(in.get(), 4, to.piece(0, slot));
+  ibv_sge piece = from.piece(0, bytes);
+  auto wr = request(4, IBV_EXP_WR_SEND, &piece);
+  ibv_exp_send_wr *bad = nullptr;
+  const std::uint64_t before = cycles();
+  REQUIRE(ibv_exp_post_send(out.get(), &wr, &bad) == 0);
+  std::uint32_t flags = 0;
+  std::uint64_t stamp = 0;
+  REQUIRE(eventually([&] {
+            return family->poll_length_flags_ts(recv_cq.get(), here, &copied, &flags, &stamp);
+          }) == int{bytes});
+  CHECK(copied == 1);
+  CHECK(stamp >= before);
+  CHECK(stamp <= cycles());
 }
 
 TEST_CASE("create flags of rdma-core leave a queue pair its family") {
