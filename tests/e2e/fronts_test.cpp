@@ -420,6 +420,45 @@ TEST_CASE("a completion queue for ibv_start_poll is as rdma-core makes it") {
   CHECK(qp->recv_cq == rig.cq.get());
 }
 
+TEST_CASE("a shared receive queue of ibv_create_srq_ex() matches tags") {
+  Rig rig;
+  ibv_device_attr_ex device{};
+  REQUIRE(ibv_query_device_ex(rig.context.get(), nullptr, &device) == 0);
+  SKIP_IF(device.tm_caps.max_num_tags == 0, "the device matches no tags");
+  ibv_cq_init_attr_ex wanted{};
+  wanted.cqe = 16;
+  wanted.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_TM_INFO;
+  ibv_cq_ex *const modern = ibv_create_cq_ex(rig.context.get(), &wanted);
+  REQUIRE(modern != nullptr);
+  const Cq cq(ibv_cq_ex_to_cq(modern));
+  ibv_srq_init_attr_ex init{};
+  init.attr = {16, 1, 0};
+  init.comp_mask =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+  init.srq_type = IBV_SRQT_TM;
+  init.pd = rig.pd.get();
+  init.cq = cq.get();
+  init.tm_cap = {31, 16};
+  const Srq srq(ibv_create_srq_ex(rig.context.get(), &init));
+  REQUIRE(srq);
+  const Buffer memory(rig.pd.get(), 64);
+  ibv_sge piece = memory.piece(0, 64);
+  ibv_ops_wr op{}, *bad = nullptr;
+  op.wr_id = 21;
+  op.opcode = IBV_WR_TAG_ADD;
+  op.flags = IBV_OPS_SIGNALED;
+  op.tm.add = {22, &piece, 1, 0x1234, ~std::uint64_t{0}};
+  REQUIRE(ibv_post_srq_ops(srq.get(), &op, &bad) == 0);
+  ibv_poll_cq_attr polled{};
+  int error = ENOENT;
+  while (error == ENOENT) error = ibv_start_poll(modern, &polled);
+  REQUIRE(error == 0);
+  CHECK(modern->wr_id == 21);
+  CHECK(modern->status == IBV_WC_SUCCESS);
+  CHECK(ibv_wc_read_opcode(modern) == IBV_WC_TM_ADD);
+  ibv_end_poll(modern);
+}
+
 TEST_CASE("windows are bound by the base verb") {
   Rig rig;
   Qp qp = rig.create_qp(IBV_QPT_RC);

@@ -316,6 +316,13 @@ TEST_CASE(
   wr.bind_mw.rkey = rkey;
   wr.bind_mw.bind_info = bind_middle(p.b.get(), mw.get(), mr.get()).bind_info;
   ibv_exp_send_wr *bad = nullptr;
+  auto wrong = wr;
+  wrong.bind_mw.mw = nullptr;
+  CHECK(ibv_exp_post_send(p.b.get(), &wrong, &bad) == EINVAL);
+  CHECK(bad == &wrong);
+  wrong = wr;
+  wrong.bind_mw.bind_info.mr = nullptr;  // but there is a length
+  CHECK(ibv_exp_post_send(p.b.get(), &wrong, &bad) == EINVAL);
   REQUIRE(ibv_exp_post_send(p.b.get(), &wr, &bad) == 0);
   CHECK(p.complete(1).exp_opcode == IBV_EXP_WC_BIND_MW);
 
