@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "families_rig.h"
 #include "pair.h"
 
 namespace {
@@ -174,6 +175,39 @@ void write_built(ibv_qp *qp, const Buffer &memory, std::uint64_t id) {
   ibv_wr_rdma_write(ex, memory.mr->rkey, memory.address(8));
   ibv_wr_set_sge(ex, memory.mr->lkey, memory.address(), 8);
   REQUIRE(ibv_wr_complete(ex) == 0);
+}
+
+TEST_CASE("threads that poll by a family count each completion once") {
+  constexpr int requests = 60'000, depth = 32;
+  FamilyRig rig;
+  const Cq cq = rig.create_cq(depth);
+  const Qp qp = rig.create_on(IBV_QPT_RC, cq.get(), cq.get());
+  rig.connect(qp.get(), qp->qp_num);
+  auto *const family = rig.cq_family(cq.get());
+  REQUIRE(family != nullptr);
+  const Buffer memory(rig.pd.get(), 64);
+  ibv_sge piece = memory.piece(0, 8);
+  auto wr = request(1, IBV_EXP_WR_RDMA_WRITE, &piece);
+  wr.wr.rdma.remote_addr = memory.address(8);
+  wr.wr.rdma.rkey = memory.mr->rkey;
+  std::atomic<int> taken = 0, failed = 0;
+  const auto poll = [&] {
+    const int count = family->poll_cnt(cq.get(), 1);
+    if (count < 0) ++failed;
+    else taken += count;
+  };
+  std::jthread other([&] {
+    while (taken < requests && failed == 0) poll();
+  });
+  for (int posted = 0; posted < requests && failed == 0; ++posted) {
+    while (posted - taken >= depth && failed == 0) poll();
+    ibv_exp_send_wr *bad = nullptr;
+    if (ibv_exp_post_send(qp.get(), &wr, &bad) != 0) ++failed;
+  }
+  while (taken < requests && failed == 0) poll();
+  other.join();
+  CHECK(failed == 0);
+  CHECK(taken == requests);
 }
 
 TEST_CASE("no event is lost while another queue pair joins an armed queue") {
