@@ -1,9 +1,12 @@
 // What no correct program asks for: null where an object has to be, unknown
 // bits, objects of another context. Called through the table, since
 // the inlines keep some of it from the library.
+#include <fcntl.h>
+
 #include <string>
 #include <tuple>
 
+#include "log_of.h"
 #include "rig.h"
 #include "table/compat.h"
 
@@ -176,4 +179,23 @@ TEST_CASE("objects of another context are refused [row:ibv_exp_create_qp]") {
   errno = 0;
   CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
   CHECK(errno == EINVAL);
+}
+
+TEST_CASE("the log says what is wrong with the domain of an XRC target") {
+  Rig rig, other;
+  ibv_xrcd_init_attr of{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
+  const Owned<ibv_xrcd, ibv_close_xrcd> foreign(ibv_open_xrcd(other.context.get(), &of));
+  REQUIRE(foreign);
+  auto attr = rig.qp_attr(IBV_QPT_XRC_RECV);
+  const auto refused = [&] {
+    return log_of([&] {
+      errno = 0;
+      CHECK(ibv_exp_create_qp(rig.context.get(), &attr) == nullptr);
+      CHECK(errno == EINVAL);
+    });
+  };
+  CHECK(refused() == "ibvexp: ibv_exp_create_qp: xrcd 0x0: an XRC target needs its domain\n");
+  attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_XRCD;
+  attr.xrcd = foreign.get();
+  CHECK(refused() == "ibvexp: ibv_exp_create_qp: xrcd 0x0: of another context\n");
 }

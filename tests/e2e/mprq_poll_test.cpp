@@ -1,7 +1,11 @@
 // Multi-packet receive queues through ibv_exp_poll_cq: IBVEXP_BEYOND=mp_rq_poll.
+#include <cstdlib>
 #include <ctime>
+#include <string_view>
 
+#include "log_of.h"
 #include "mprq_rig.h"
+#include "skip.h"
 
 namespace {
 
@@ -26,6 +30,17 @@ std::vector<ibv_exp_wc> take(ibv_cq *cq, std::size_t wanted,
 }
 
 }  // namespace
+
+// The first of this file: the log has it once.
+TEST_CASE("IBVEXP_BEYOND=auto names the switch that a completion needs [row:mprq_poll_mp_wr]") {
+  const char *const beyond = std::getenv("IBVEXP_BEYOND");
+  SKIP_IF(beyond == nullptr || std::string_view(beyond) != "auto", "other switches");
+  Receiver t;
+  t.post_entries(1);
+  t.transmit({make_udp(100, 1)});
+  CHECK(log_of([&] { take(t.recv_cq.get(), 1); }) ==
+        "ibvexp: IBVEXP_BEYOND=auto: a request needs mp_rq_poll (ibv_exp_wc.mp_wr)\n");
+}
 
 // [row:IBV_EXP_MP_RQ_NO_SHIFT]
 TEST_CASE(
