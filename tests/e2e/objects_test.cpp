@@ -245,6 +245,32 @@ TEST_CASE(
   CHECK(attr.max_inl_recv == (type == IBV_QPT_UD || masked ? 0u : 32u));
 }
 
+TEST_CASE("the environment keeps small receives out of completions [row:inlrecv_env]") {
+  Rig rig;
+  const auto reported = [&] {
+    ibv_exp_device_attr attr{};
+    attr.comp_mask = IBV_EXP_DEVICE_ATTR_INLINE_RECV_SZ;
+    REQUIRE(ibv_exp_query_device(rig.context.get(), &attr) == 0);
+    return attr.inline_recv_sz;
+  };
+  const auto granted = [&] {
+    auto attr = rig.qp_attr(IBV_QPT_UC);
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_INL_RECV;
+    attr.max_inl_recv = 64;
+    const Qp qp(ibv_exp_create_qp(rig.context.get(), &attr));
+    REQUIRE(qp);
+    return attr.max_inl_recv;
+  };
+  CHECK(reported() == 64);
+  CHECK(granted() == 32);
+  setenv("MLX5_SCATTER_TO_CQE", "0", 1);
+  const int then_reported = reported();
+  const std::uint32_t then_granted = granted();
+  unsetenv("MLX5_SCATTER_TO_CQE");
+  CHECK(then_reported == 0);
+  CHECK(then_granted == 0);
+}
+
 TEST_CASE("the base verb is a second door [row:ibv_exp_create_qp]") {
   Rig rig;
   auto attr = rig.qp_attr(IBV_QPT_RC);
