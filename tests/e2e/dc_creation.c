@@ -8,6 +8,7 @@
  * succeeds. Prints "failed: STEP: ERRNO" of the first failure, "ok" at the end;
  * exit status 3 when something fails that is not the subject.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <infiniband/verbs_exp.h>
 #include <stdio.h>
@@ -45,6 +46,46 @@ static void set_up(void) {
   cq = pd ? ibv_create_cq(context, 16, NULL, NULL, 0) : NULL;
   srq = cq ? ibv_create_srq(pd, &attr) : NULL;
   if (!srq) setup_failed("objects");
+}
+
+static int descriptors(void) {
+  DIR *folder = opendir("/proc/self/fd");
+  int count = 0;
+
+  while (folder && readdir(folder)) ++count;
+  closedir(folder);
+  return count;
+}
+
+/* Without memory a device is not opened, and no file of it stays open. The device's own threads open
+ * and close some meanwhile. */
+static void open_without_memory(void) {
+  enum { turns = 32 };
+  struct ibv_device **list = ibv_get_device_list(NULL);
+  int before, turn, fired = 1;
+  long nth, refused = 0;
+
+  if (!list || !list[0]) setup_failed("device");
+  context = ibv_open_device(list[0]); /* opens what stays, too */
+  if (!context || ibv_close_device(context)) setup_failed("ibv_open_device");
+  before = descriptors();
+  for (nth = 1; fired; ++nth) {
+    for (turn = 0; turn < turns; ++turn) {
+      fail_alloc_arm(nth);
+      errno = 0;
+      context = ibv_open_device(list[0]);
+      fired = fail_alloc_disarm();
+      if (!context) {
+        if (!fired || errno != ENOMEM) leaked("ibv_open_device", errno);
+        ++refused;
+      } else if (ibv_close_device(context)) {
+        leaked("ibv_close_device", errno);
+      }
+    }
+  }
+  if (!refused) leaked("ibv_open_device without memory", 0);
+  if (descriptors() - before >= turns) leaked("descriptors", descriptors() - before);
+  ibv_free_device_list(list);
 }
 
 static int bring_up(struct ibv_qp *qp) {
@@ -150,6 +191,7 @@ int main(int argc, char **argv) {
   const char *step = "";
   long nth;
 
+  if (memory) open_without_memory();
   set_up();
   if (!memory) {
     error = attempt(&step);
