@@ -144,7 +144,7 @@ TEST_CASE("A chain of masters runs without its program", "[devx_test]") {
 }
 
 // Cards answer such a request and do nothing; here its queue would go on.
-TEST_CASE("A queue pair does not release what it holds itself", "[devx_test]") {
+TEST_CASE("A queue pair does not release receives of its own", "[devx_test]") {
   const Context c;
   Queue own(c, master | slave_receive), sender(c, 0);
   Memory from(c, 64, 0x5a), to(c, 64);
@@ -162,6 +162,31 @@ TEST_CASE("A queue pair does not release what it holds itself", "[devx_test]") {
   aside.post(op_receive_enable, own.number(), 1);
   CHECK(own.cq.wait_opcode() == MLX5_CQE_RESP_SEND);
   CHECK(sender.cq.wait_opcode() == MLX5_CQE_REQ);
+}
+
+// A chain that another queue pair starts, and that goes on by itself.
+TEST_CASE("A queue pair releases sends of its own", "[devx_test]") {
+  const Context c;
+  Queue own(c, master | slave_send), lead(c, master);
+  own.connect(c, own);
+  lead.connect(c, lead);
+  own.post(op_send_enable, own.number(), 3);
+  own.nop();
+  own.nop();
+  own.nop();
+  lead.nop();
+  CHECK(lead.cq.wait_opcode() == MLX5_CQE_REQ);
+  CHECK(own.cq.poll() == nullptr);  // held
+  lead.post(op_send_enable, own.number(), 1);
+  CHECK(own.cq.wait()->sop_drop_qpn == htobe32(uint32_t{op_send_enable} << 24 | own.number()));
+  CHECK(own.cq.wait_opcode() == MLX5_CQE_REQ);
+  CHECK(own.cq.wait_opcode() == MLX5_CQE_REQ);
+  lead.nop();
+  lead.cq.wait();
+  lead.cq.wait();
+  CHECK(own.cq.poll() == nullptr);  // the fourth
+  lead.post(op_send_enable, own.number(), 4);
+  CHECK(own.cq.wait_opcode() == MLX5_CQE_REQ);
 }
 
 TEST_CASE("Cross-channel requests for what is not there fail", "[devx_test]") {

@@ -57,8 +57,8 @@ Syndrome execute_cross_channel(const Qp &qp, WqeOpcode op, const u8 *wqe, u32 ds
                 load_be32(wqe + number_at) & number_mask, sends ? "send" : "receive");
     return Syndrome::local_qp_op;
   }
-  if (slave != &qp &&
-      release(sends ? slave->send_released : slave->receive_released, load_be32(wqe + index_at)))
+  if (slave == &qp && !sends) return Syndrome::ok;
+  if (release(sends ? slave->send_released : slave->receive_released, load_be32(wqe + index_at)))
     qp_wake(*slave);
   return Syndrome::ok;
 }
