@@ -187,9 +187,9 @@ TEST_CASE("kinds of memory", "[mkey]") {
     CHECK(keys(k, 0, 5, access_remote_read) == refused);
   }
   SECTION("nothing") {
-    Mkey *k = keys.direct(0, 0, 0, 0);
-    k->kind = Mkey::Kind::null;
-    k->pdn = 0;
+    const Mkey *k = &keys.table.null();
+    CHECK(k->key() == 0x700);
+    CHECK(&keys.table.null() == k);
     CHECK(keys(k, 0x999, 10) == Syndrome::ok);
     CHECK(keys.out == SpanList{{0, 10, Span::Kind::null}});
     CHECK(keys(k, 0x999, 10, access_local_write) == Syndrome::ok);

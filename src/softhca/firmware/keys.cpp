@@ -117,13 +117,8 @@ Status Hca::special_contexts(Command &c) {
   store_be32(c.out.data() + dump_fill_at, null_lkey_default);
   store_be32(c.out.data() + reserved_at, null_lkey_default);
   if (!device.caps.null_mkey) return Status::ok;
-  if (device.null_mkey == 0) {
-    Mkey *k = process().mkeys.create(0);
-    if (k == nullptr) return Status::no_resources;
-    k->kind = Mkey::Kind::null;
-    device.null_mkey = k->key();
-  }
-  store_be32(c.out.data() + null_at, device.null_mkey);
+  for (const u32 at : {dump_fill_at, null_at})
+    store_be32(c.out.data() + at, process().mkeys.null().key());
   return Status::ok;
 }
 

@@ -106,7 +106,6 @@ struct Device {
   std::vector<bool> ports_up;               // as configured, until an event changes it
   std::vector<std::vector<GidEntry>> gids;  // per port (index 0 = port 1)
   u64 dm_used = 0;                          // bytes of device memory handed out
-  u32 null_mkey = 0;                        // lkey of the null MR; 0 until asked for
 
   const PortConfig &port(u32 number_from_1) const { return config->ports[number_from_1 - 1]; }
   bool up(u32 number_from_1) const { return ports_up[number_from_1 - 1]; }

@@ -131,7 +131,7 @@ Syndrome parse_data(Qp &qp, Reader &r, SendWqe &out) {
       continue;
     }
     const u32 lkey = load_be32(segment + 4);
-    if (count == 0 && lkey == terminator_lkey && qp.device->null_mkey != terminator_lkey) continue;
+    if (count == 0 && lkey == terminator_lkey) continue;
     // A byte count of 0 stands for 2 GiB; libmlx5 drops empty segments itself.
     const u64 bytes = count == 0 ? u64{1} << 31 : count;
     if (total + bytes > u64{1} << 31) return refuse(out, Syndrome::local_length);

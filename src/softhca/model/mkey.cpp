@@ -14,6 +14,7 @@ namespace {
 
 // Low numbers are taken by constants that software writes in place of keys
 // (0x100 ends a scatter list, 0x400 starts a repeat block).
+constexpr u32 null_index = 7;
 constexpr u32 first_index = 0x100;
 constexpr u32 index_limit = 1 << 24;
 constexpr u32 index_count = index_limit - first_index;
@@ -251,6 +252,16 @@ Mkey *MkeyTable::create(u32 pdn) {
   keys_.emplace(next_, mkey);
   if (++next_ == index_limit) next_ = first_index;
   return mkey;
+}
+
+const Mkey &MkeyTable::null() {
+  Mkey *&mkey = keys_[null_index];
+  if (mkey == nullptr)
+    mkey = new Mkey{.index = null_index,
+                    .access = access_local_write,
+                    .kind = Mkey::Kind::null,
+                    .length = ~u64{0}};
+  return *mkey;
 }
 
 void MkeyTable::destroy(Mkey *mkey) {

@@ -29,19 +29,6 @@ namespace {
 
 u32 log2_of(u64 n) { return static_cast<u32>(63 - __builtin_clzll(n)); }
 
-// The null memory region is one key for all protection domains; libmlx5 hands
-// it out as dump_fill_mkey.
-int make_null_mkey(Device &device) {
-  if (!device.caps.null_mkey || device.null_mkey != 0) return 0;
-  Mkey *key = process().mkeys.create(0);
-  if (key == nullptr) return ENOMEM;
-  key->kind = Mkey::Kind::null;
-  key->access = access_local_write;
-  key->length = ~u64{0};
-  device.null_mkey = key->key();
-  return 0;
-}
-
 mlx5_ib_alloc_ucontext_resp describe(const File &file) {
   const Device &device = file.device();
   const Capabilities &caps = device.caps;
@@ -74,7 +61,7 @@ mlx5_ib_alloc_ucontext_resp describe(const File &file) {
   }
   if (caps.null_mkey) {
     r.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY;
-    r.dump_fill_mkey = device.null_mkey;
+    r.dump_fill_mkey = process().mkeys.null().key();
   }
   r.log_uar_size = log2_of(page_size);
   r.num_uars_per_page = 1;
@@ -128,7 +115,6 @@ int get_context(File &file, Attrs &attrs) {
     return error;
   }
   callers_find();
-  if (const int error = make_null_mkey(file.device()); error != 0) return error;
   if (const int error = report(attrs, file, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
                                UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_UHW_OUT);
       error != 0)
