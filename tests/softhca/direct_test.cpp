@@ -17,6 +17,7 @@
 #include <deque>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -297,6 +298,33 @@ uint64_t device_ns(const Context &c) {
 }
 
 }  // namespace
+
+// Bringing in pages takes longer than anything else that a command does.
+TEST_CASE("The device goes on while memory is registered", "[direct_test]") {
+  constexpr size_t bytes = 256 << 20;
+  Context c;
+  ibv_pd *pd = ibv_alloc_pd(c.ctx);
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE((pd != nullptr && memory != MAP_FAILED));
+  madvise(memory, bytes, MADV_NOHUGEPAGE);  // 65,536 pages
+  std::atomic<int> state{0};
+  ibv_mr *mr = nullptr;
+  std::thread registers([&] {
+    state = 1;
+    mr = ibv_reg_mr(pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+    state = 2;
+  });
+  while (state == 0) std::this_thread::yield();
+  std::set<uint64_t> times;
+  while (state == 1) times.insert(device_ns(c));
+  registers.join();
+  CHECK(times.size() > 10);
+  REQUIRE(mr != nullptr);
+  CHECK(ibv_dereg_mr(mr) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+  munmap(memory, bytes);
+}
 
 TEST_CASE("Processes with idle devices sleep", "[direct_test]") {
   SKIP_IF(!traps_possible(), "no userfaultfd here");

@@ -38,8 +38,17 @@ struct Range {
 
 bool same_page_offset(u64 a, u64 b) { return ((a ^ b) & (page_size - 1)) == 0; }
 
+// Lock not held meanwhile: the device goes on, as hardware does. A page takes a microsecond or two.
+int probe_unlocked(u64 address, u64 length, bool writable) {
+  process().mutex.unlock();
+  const int error = probe(address, length, writable);
+  process().mutex.lock();
+  return error;
+}
+
 // Checks the range and pins it. `pinned` receives the bytes that count.
-int take_range(const Range &r, u32 access, u64 &pinned) {
+int take_range(const Range &r, u32 access, u64 &pinned,
+               int (*bring_in)(u64 address, u64 length, bool writable) = probe) {
   pinned = 0;
   if (r.implicit(access)) return r.iova != 0 ? EINVAL : 0;
   const u64 end = r.start + r.length;
@@ -51,7 +60,7 @@ int take_range(const Range &r, u32 access, u64 &pinned) {
   if (const int error = pin(bytes); error != 0) return error;
   constexpr u32 writes =
       access_local_write | access_remote_write | access_remote_atomic | access_mw_bind;
-  if (const int error = r.length == 0 ? 0 : probe(r.start, r.length, (access & writes) != 0);
+  if (const int error = r.length == 0 ? 0 : bring_in(r.start, r.length, (access & writes) != 0);
       error != 0) {
     unpin(bytes);
     return error;
@@ -72,12 +81,17 @@ int reg_mr(File &file, Attrs &attrs) {
   if (const int error = request(attrs, req); error != 0) return error;
   if (!same_page_offset(req.start, req.hca_va)) return EINVAL;
   int error = 0;
-  PdObject *pd = file.objects.get<PdObject>(req.pd_handle, error);
-  if (pd == nullptr) return error;
+  if (file.objects.get<PdObject>(req.pd_handle, error) == nullptr) return error;
   if (error = check_mr_access(file, req.access_flags); error != 0) return error;
   const Range range{req.start, req.length, req.hca_va};
   u64 pinned;
-  if (error = take_range(range, req.access_flags, pinned); error != 0) return error;
+  if (error = take_range(range, req.access_flags, pinned, probe_unlocked); error != 0) return error;
+  // The program may have ended what it used.
+  PdObject *pd = file.open ? file.objects.get<PdObject>(req.pd_handle, error) : nullptr;
+  if (pd == nullptr) {
+    unpin(pinned);
+    return file.open ? error : EBADF;
+  }
 
   auto mr = std::make_unique<MrObject>(file, pd);
   mr->pinned = pinned;
