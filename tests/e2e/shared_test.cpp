@@ -197,9 +197,6 @@ TEST_CASE("XRC: the request names the queue [row:IBV_EXP_QP_INIT_ATTR_XRCD]") {
     queues.emplace_back(ibv_exp_create_srq(rig.context.get(), &attr));
     REQUIRE(queues.back());
     CHECK(attr.base.attr.max_wr > 10);  // what was granted
-    ibv_srq_attr granted{};
-    REQUIRE(ibv_query_srq(queues.back().get(), &granted) == 0);
-    CHECK(attr.base.attr.max_wr == granted.max_wr);
   }
 
   ibv_exp_qp_init_attr target{};
