@@ -86,6 +86,11 @@ int init_objects(mlx5dv_obj &of, std::uint64_t kinds, Init init) noexcept {
   const int error = init(&copy, kinds & with_fronts);
   if (error != 0) return error;
   if (front != nullptr && copy.cq.in == front->own.back) queue::correct(*front, *copy.cq.out);
+  // The device's queue of strides is on the rings of the object behind.
+  if (const auto *srq = (kinds & MLX5DV_OBJ_SRQ) != 0 ? queue::front_of(of.srq.in) : nullptr;
+      srq != nullptr && srq->own.strides != nullptr &&
+      (of.srq.out->comp_mask & MLX5DV_SRQ_MASK_SRQN) != 0)
+    of.srq.out->srqn = srq->legacy.srq_num;
   return (kinds & ~with_fronts) == 0 ? 0 : init(&of, kinds & ~with_fronts);
 }
 

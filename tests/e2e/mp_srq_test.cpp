@@ -398,6 +398,11 @@ TEST_CASE("its queue pairs have what was asked for [row:ibv_exp_modify_qp]") {
   CHECK(has(qpc + 1256, 24) == received.cqn);
   std::uint32_t srqn = 0;
   REQUIRE(ibv_get_srq_num(t.srq.get(), &srqn) == 0);
+  mlx5dv_srq shared{};
+  shared.comp_mask = MLX5DV_SRQ_MASK_SRQN;
+  objects.srq = {t.srq.get(), &shared};
+  REQUIRE(mlx5dv_init_obj(&objects, MLX5DV_OBJ_SRQ) == 0);
+  CHECK(shared.srqn == srqn);
   CHECK(has(qpc + 1381, 3) == 1);  // of an SRQ
   CHECK(has(qpc + 1384, 24) == srqn);
   // What the software HCA does not look at.
