@@ -37,7 +37,7 @@ struct Standing {
 };
 using Standings = std::array<Standing, std::size(features)>;
 
-[[gnu::cold, gnu::noinline]] Standings find_standings() noexcept {
+Standings find_standings() noexcept {
   Standings known{};
   for (std::size_t i = 0; i < known.size(); ++i) {
     const Answer a = feature_row(static_cast<FeatureId>(i)).answer;
@@ -48,9 +48,17 @@ using Standings = std::array<Standing, std::size(features)>;
 }
 
 // Asked for a hundred rows in each query.
+std::atomic<const Standings *> standings;
+[[gnu::cold, gnu::noinline]] const Standings *first_standings() noexcept {
+  static const Standings found = find_standings();
+  standings.store(&found, std::memory_order_release);
+  return &found;
+}
 Standing standing_of(FeatureId id) {
-  static const Standings standings = find_standings();
-  return standings[static_cast<std::size_t>(id)];
+  const Standings *known = standings.load(std::memory_order_acquire);
+  if (known == nullptr) [[unlikely]]
+    known = first_standings();
+  return (*known)[static_cast<std::size_t>(id)];
 }
 
 bool reportable_in_process(FeatureId id) { return standing_of(id).reportable; }
