@@ -1,4 +1,5 @@
 // The human-readable matrix: a summary, then one section per feature family.
+#include <algorithm>
 #include <vector>
 
 #include "table/compat.h"
@@ -159,11 +160,19 @@ void write_switches(std::string &out) {
   out +=
       "## Features that can be switched on\n\n"
       "Names for `IBVEXP_BEYOND`. *declined*: a route is known and not taken, naming it changes\n"
-      "nothing.\n\n"
-      "| Switch | Status | Since | Route | Meaning |\n| --- | --- | --- | --- | --- |\n";
-  for (const BeyondSwitch &s : beyond_switches)
-    line(out, {code(s.name), std::string(name_of(s.status)), release(s.since), cell(s.route),
-               cell(s.help)});
+      "nothing. *Rows*: how many of the tables above it opens, or would. All that are *done* were "
+      "seen\n"
+      "on the software HCA, preloaded and, but for those of UMR, in guests whose kernel drives it\n"
+      "([docs/vm.md](docs/vm.md)); none on a card.\n\n"
+      "| Switch | Status | Since | Rows | Route | Meaning |\n| --- | --- | --- | ---: | --- | --- "
+      "|\n";
+  for (const BeyondSwitch &s : beyond_switches) {
+    const auto rows = std::ranges::count_if(features, [&](const Feature &f) {
+      return is_switch(f.answer.beyond) && info(f.answer.beyond).name == s.name;
+    });
+    line(out, {code(s.name), std::string(name_of(s.status)), release(s.since), std::to_string(rows),
+               cell(s.route), cell(s.help)});
+  }
   out += "\n";
 }
 
