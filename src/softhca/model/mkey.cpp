@@ -13,7 +13,7 @@ namespace softhca {
 namespace {
 
 // Low numbers are taken by constants that software writes in place of keys
-// (0x100 ends a scatter list, 0x400 starts a repeat block).
+// (0x100 ends a scatter list, 0x400 starts a repeat block), and by the null key, 0x700.
 constexpr u32 null_index = 7;
 constexpr u32 first_index = 0x100;
 constexpr u32 index_limit = 1 << 24;
