@@ -160,12 +160,11 @@ void write_switches(std::string &out) {
   out +=
       "## Features that can be switched on\n\n"
       "Names for `IBVEXP_BEYOND`. *declined*: a route is known and not taken, naming it changes\n"
-      "nothing. *Rows*: how many of the tables above it opens, or would. All that are *done* were "
-      "seen\n"
-      "on the software HCA, preloaded and, but for those of UMR, in guests whose kernel drives it\n"
-      "([docs/vm.md](docs/vm.md)); none on a card.\n\n"
-      "| Switch | Status | Since | Rows | Route | Meaning |\n| --- | --- | --- | ---: | --- | --- "
-      "|\n";
+      "nothing. *Rows*: how many rows of the tables above it opens, or would open. All switches\n"
+      "that are *done* were tried on the software HCA: preloaded, and all but those of UMR in\n"
+      "guests whose kernel drives it ([docs/vm.md](docs/vm.md)). None was tried on a card.\n\n"
+      "| Switch | Status | Since | Rows | Route | Meaning |\n"
+      "| --- | --- | --- | ---: | --- | --- |\n";
   for (const BeyondSwitch &s : beyond_switches) {
     const auto rows = std::ranges::count_if(features, [&](const Feature &f) {
       return is_switch(f.answer.beyond) && info(f.answer.beyond).name == s.name;
