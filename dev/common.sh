@@ -120,7 +120,7 @@ do_test() {
   do_build
   local suites=() s status=0
   for s in "$@"; do suites+=(--suite "$s"); done
-  meson test -C "$build" --no-rebuild --print-errorlogs --num-processes "${JOBS:-$(($(nproc) + 1))}" \
+  meson test -C "$build" --no-rebuild --print-errorlogs --num-processes "${JOBS:-$((2 * $(nproc)))}" \
     ${suites[@]+"${suites[@]}"} || status=$?
   # A log of an earlier run would count for nothing: meson rewrites it first.
   /usr/bin/python3 "$here/tests/support/summary.py" "$build/meson-logs/testlog.json" || status=1
