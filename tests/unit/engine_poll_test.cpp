@@ -3,9 +3,12 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <string>
 
 #include "engine_rig.h"
+#include "log_of.h"
 #include "translate/queue/engine/complete.h"
 #include "translate/queue/engine/post_shared.h"
 #include "translate/queue/engine/take.h"
@@ -955,18 +958,24 @@ TEST_CASE("engine: receives of strides, where the program reads completions itse
   CHECK(post_pieces(rig.endpoint, list.data(), 1) == ENOMEM);
 }
 
-TEST_CASE("engine: completions of a queue that went hide nothing") {
+TEST_CASE("engine: completions of a queue that went hide nothing, and are reported once") {
   PollRig rig;
   rig.post_receives(1);
   PollRig::Fields stranger, own;
   stranger.index = 5;
   own.opcode = 2;
   rig.add(stranger);
+  rig.add(stranger);
   rig.add(own);
   ibv_wc wc{};
-  REQUIRE(poll(rig.queue, 1, &wc) == 1);
+  int found = 0;
+  const std::string log = log_of([&] { found = poll(rig.queue, 1, &wc); });
+  REQUIRE(found == 1);
   CHECK(wc.wr_id == 200);
-  CHECK(rig.consumed() == 2);
+  CHECK(rig.consumed() == 3);
+  CHECK(log.find("(user index 5) that was not created through this library is dropped") !=
+        std::string::npos);
+  CHECK(std::count(log.begin(), log.end(), '\n') == 1);
 }
 
 TEST_CASE("engine: the entry of a resize is no completion") {

@@ -9,11 +9,13 @@ namespace ibvexp::engine {
 
 namespace {
 
-// By whom, if it is known at all.
-void complain_of_stranger(const CompletionQueue &queue, Cqe cqe) {
+// One line for a queue: each of its completions may be of such a one.
+void report_foreign(CompletionQueue &queue, Cqe cqe) {
+  if (queue.dropped_one) return;
+  queue.dropped_one = true;
   log(LogLevel::error,
       "CQ %#x: a completion of a queue (user index %u) that was not created through this library "
-      "is dropped",
+      "is dropped, and so is each further one",
       queue.number(), cqe.user_index());
 }
 
@@ -71,7 +73,7 @@ Take take_other(CompletionQueue &queue, std::uint32_t index, bool multi_packet, 
   // CQEs of a resize or of a signature are not reported.
   if (!error && !receive && opcode != MLX5_CQE_REQ) return Take::silent;
   if (!queue.finds(cqe)) {
-    complain_of_stranger(queue, cqe);
+    report_foreign(queue, cqe);
     return Take::silent;
   }
   Endpoint *const of = queue.last;
