@@ -46,6 +46,7 @@ namespace ibvexp {
   X(mlx5dv_devx_cq_modify, "MLX5_1.8")       \
   X(mlx5dv_devx_qp_query, "MLX5_1.8")        \
   X(mlx5dv_modify_qp_udp_sport, "MLX5_1.17") \
+  X(mlx5dv_pp_alloc, "MLX5_1.13")            \
   X(ibv_qp_to_qp_ex, "IBVERBS_1.6")
 
 struct Real {
@@ -69,6 +70,10 @@ inline const Real &real_behind_front() { return *known_real.load(std::memory_ord
 // Whether ibv_dm shows its handle, which it does since release 35 for the sake of those
 // who import it.
 inline bool shows_memory_handle() { return real().ibv_import_dm != nullptr; }
+
+// Whether ibv_open_device() makes contexts for DEVX where the kernel has it, which it does since
+// release 29.
+inline bool opens_for_devx() { return real().mlx5dv_pp_alloc != nullptr; }
 
 // An object that goes with its owner, by the function behind the one that we interpose. It may
 // change errno: declare the owner inside the scope that keeps it.

@@ -114,6 +114,21 @@ int destroy_behind(const char *verb, Object *object,
   return destroy(state_of(front, back->context), front, back);
 }
 
+// For DEVX, without which libmlx5 makes no memory keys, and which ibv_open_device() of release 28
+// does not ask for. Without it, as release 29 does, where the kernel refuses that.
+ibv_context *open_device(ibv_device *device) {
+  if (!opens_for_devx() && mlx5dv_is_supported(device)) {
+    mlx5dv_context_attr attr{};
+    attr.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+    const int before = errno;
+    errno = 0;
+    ibv_context *const context = real().mlx5dv_open_device(device, &attr);
+    if (context != nullptr || errno == ENOMEM) return context;
+    errno = before;
+  }
+  return real().ibv_open_device(device);
+}
+
 // Options are read, and log complaints about them come, before anything else.
 [[gnu::constructor]] void on_load() {
   trace::start(process_options().trace_file);
@@ -141,7 +156,7 @@ IBVEXP_INTERPOSED ibv_device **ibv_get_device_list(int *count) {
 IBVEXP_INTERPOSED ibv_context *ibv_open_device(ibv_device *device) {
   pthread_testcancel();  // as in libibverbs
   const Uncancelled whole;
-  return attached("ibv_open_device", real().ibv_open_device(device));
+  return attached("ibv_open_device", open_device(device));
 }
 
 IBVEXP_INTERPOSED ibv_context *ibv_import_device(int cmd_fd) {
