@@ -218,9 +218,12 @@ struct Verbs {
     } catch (const std::exception &e) {
       exp_error = e.what();
     }
-    if (exp != nullptr)
-      exp_query_device =
-          reinterpret_cast<decltype(exp_query_device)>(dlsym(exp, "ibv_exp_query_device"));
+    if (exp == nullptr) return true;
+    exp_query_device =
+        reinterpret_cast<decltype(exp_query_device)>(dlsym(exp, "ibv_exp_query_device"));
+    // As programs open devices: with release 28 the library does it in another way.
+    open_device = reinterpret_cast<decltype(open_device)>(dlsym(exp, "ibv_open_device"));
+    close_device = reinterpret_cast<decltype(close_device)>(dlsym(exp, "ibv_close_device"));
     return true;
   }
 };
