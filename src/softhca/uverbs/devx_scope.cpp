@@ -19,11 +19,7 @@ Cq *DevxScope::use_cq(u32 number) { return use(file_.cqs, number); }
 Srq *DevxScope::use_srq(u32 number) { return use(file_.srqs, number); }
 bool DevxScope::use_xrcd(u32) { return false; }
 
-bool DevxScope::uar_exists(u32 page) const {
-  if (!file_.bfregs.in_use()) return file_.uars.count(page) != 0;
-  return page < file_.bfregs.pages() ||
-         (page >= thread_uar_page && page < thread_uar_page + Bfregs::dynamic / Bfregs::per_page);
-}
+bool DevxScope::uar_exists(u32 page) const { return file_.has_uar(page); }
 
 bool DevxScope::eq_exists(u32 number) const {
   return number >= first_completion_eqn && number < first_completion_eqn + completion_vectors();

@@ -163,7 +163,7 @@ int check_streams(const Capabilities &caps, const Request &r) {
 int check_uar(const File &file, const Request &r) {
   const mlx5_ib_create_qp &d = r.driver;
   switch (d.flags & (MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX)) {
-    case MLX5_QP_FLAG_UAR_PAGE_INDEX: return file.uars.count(d.bfreg_index) != 0 ? 0 : EINVAL;
+    case MLX5_QP_FLAG_UAR_PAGE_INDEX: return file.has_uar(d.bfreg_index) ? 0 : EINVAL;
     case MLX5_QP_FLAG_BFREG_INDEX:
       return file.bfregs.in_use() && d.bfreg_index < Bfregs::dynamic ? 0 : EINVAL;
     case 0: return file.bfregs.in_use() && (r.channel & create_master) == 0 ? 0 : EINVAL;
@@ -172,12 +172,18 @@ int check_uar(const File &file, const Request &r) {
 }
 
 void take_doorbell(File &file, const Request &r, QpObject &object) {
-  if (!uses_uar(r) || (r.driver.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) != 0) return;
-  if ((r.driver.flags & MLX5_QP_FLAG_BFREG_INDEX) == 0) {
+  const u32 index = r.driver.bfreg_index;
+  const bool whole_page = (r.driver.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) != 0;
+  const bool chosen = whole_page || (r.driver.flags & MLX5_QP_FLAG_BFREG_INDEX) != 0;
+  if (!uses_uar(r)) return;
+  if (!chosen) {
     object.bfreg = file.bfregs.take();
     return;
   }
-  object.thread_uar = file.page(thread_uar_page + r.driver.bfreg_index / Bfregs::per_page);
+  // The other pages are watched from the opening of the context, or from their allocation, on.
+  const u32 page = whole_page ? index : thread_uar_page + index / Bfregs::per_page;
+  if (!file.bfregs.in_use() || page < thread_uar_page) return;
+  object.thread_uar = file.page(page);
   doorbells_add(object.thread_uar);
 }
 

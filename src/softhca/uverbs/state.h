@@ -72,6 +72,14 @@ class File {
 
   // A page of the memory file, as the device maps it.
   u8 *page(u32 number) const { return bar + u64{number} * page_size; }
+  // A UAR of this context: dynamic, or before there were such, one of those that it was opened with
+  // or of thread domains.
+  bool has_uar(u32 page) const {
+    constexpr u32 first = uverbs::thread_uar_page,
+                  pages = uverbs::Bfregs::dynamic / uverbs::Bfregs::per_page;
+    if (!bfregs.in_use()) return uars.count(page) != 0;
+    return page < bfregs.pages() || (page >= first && page < first + pages);
+  }
 
   // The event channel behind one of this file's descriptors, or nullptr.
   EventChannel *channel(int fd, ChannelKind kind) const;
