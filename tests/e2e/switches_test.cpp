@@ -305,7 +305,8 @@ TEST_CASE("ibv_exp_query_dct answers without commands", "[no-commands]") {
 
 TEST_CASE(
     "flow entropy chooses the source port of RoCE [row:entropy_modify_qp] "
-    "[row:IBV_EXP_QP_ATTR_FLOW_ENTROPY] [row:IBV_EXP_QP_FLOW_ENTROPY]") {
+    "[row:IBV_EXP_QP_ATTR_FLOW_ENTROPY] [row:IBV_EXP_QP_FLOW_ENTROPY]",
+    "[rdma-core-33]") {
   const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC);
   Pair p(type);
   ibv_port_attr port{};
@@ -346,7 +347,8 @@ TEST_CASE(
   CHECK(modify_entropy(datagram.get(), 5) == ENOTSUP);
 }
 
-TEST_CASE("a device that takes no source port keeps nothing from RTS", "[no-commands]") {
+TEST_CASE("a device that takes no source port keeps nothing from RTS",
+          "[no-commands][rdma-core-33]") {
   const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC);
   Pair p(type);
   ibv_port_attr port{};
