@@ -243,6 +243,29 @@ TEST_CASE("shared receive queues") {
   CHECK(exp->srq_context == &dc);
 }
 
+// Its commands go to a queue pair that has no front: programs are not to post there themselves.
+TEST_CASE("a shared receive queue that matches tags is in use from the start", "[tags]") {
+  Rig rig;
+  ibv_exp_device_attr device{};
+  device.comp_mask = IBV_EXP_DEVICE_ATTR_TM_CAPS;
+  REQUIRE(ibv_exp_query_device(rig.context.get(), &device) == 0);
+  SKIP_IF(device.comp_mask == 0, "tags are not matched");
+
+  ibv_exp_create_srq_attr attr{};
+  attr.pd = rig.pd.get();
+  attr.cq = rig.cq.get();
+  attr.base.attr = {16, 1, 0};
+  attr.comp_mask = IBV_EXP_CREATE_SRQ_CQ | IBV_EXP_CREATE_SRQ_TM;
+  attr.srq_type = IBV_EXP_SRQT_TAG_MATCHING;
+  attr.tm_cap.max_num_tags = 8;
+  attr.tm_cap.max_ops = 8;
+  const Srq srq(ibv_exp_create_srq(rig.context.get(), &attr));
+  REQUIRE(srq);
+  const auto &of = private_of(srq.get());
+  CHECK(of.srqn == facts_of(srq.get()).srqn);
+  CHECK(of.counter != 0);
+}
+
 TEST_CASE("receive work queues") {
   Rig rig;
   ibv_port_attr port{};

@@ -325,7 +325,7 @@ struct mlx5_srq {
 	int wq_sig;
 	struct ibv_srq_legacy *ibv_srq_legacy;
 	int is_xsrq;
-	struct mlx5_qp *cmd_qp; /* null: tag matching is refused */
+	struct mlx5_qp *cmd_qp; /* always null; counter is not 0 where tags are matched */
 	uint64_t ibvexp_tag_matching[8];
 };
 

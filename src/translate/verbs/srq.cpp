@@ -94,7 +94,11 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   srq = queue::before_or_destroyed(state, srq, modern.attr.max_sge, joining.receives(), cq);
   if (srq == nullptr) return keep.reason();
   if (tags) {
-    queue::front_of(srq)->own.tags = modern.tm_cap.max_num_tags;
+    queue::SrqFront &front = *queue::front_of(srq);
+    front.own.tags = modern.tm_cap.max_num_tags;
+    // The queue pair that takes commands is libmlx5's. A program that would write to it itself
+    // reads here that the queue is in use, and declines.
+    front.legacy.counter = 1;
     complete_tags_on(attr->cq);
   }
   // rdma-core leaves them empty in queues of XRC.
