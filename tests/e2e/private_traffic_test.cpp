@@ -212,6 +212,29 @@ TEST_CASE("messages, both ends by hand") {
   CHECK(same(rig.out, rig.in, 256));
 }
 
+TEST_CASE("receives that are written by hand before the queue pair is in INIT") {
+  Rig rig;
+  const Qp a = rig.create_qp(IBV_QPT_RC), b = rig.create_qp(IBV_QPT_RC);
+  Buffer out(rig.pd.get(), 4096), in(rig.pd.get(), 4096);
+  fill(out);
+  constexpr std::uint32_t count = 8;
+  for (std::uint32_t i = 0; i < count; ++i) receive(b.get(), i, in, 256);
+  rig.connect(a.get(), b->qp_num);
+  rig.connect(b.get(), a->qp_num);
+  Sender sender(a.get());
+  Reader reader(rig.cq.get());
+  for (std::uint32_t i = 0; i < count; ++i) {
+    sender.send(out, 256);
+    for (int side = 0; side < 2; ++side) {
+      const mlx5_cqe64 cqe = reader.wait();
+      REQUIRE((opcode(cqe) == MLX5_CQE_REQ || opcode(cqe) == MLX5_CQE_RESP_SEND));
+      if (opcode(cqe) == MLX5_CQE_RESP_SEND) CHECK(be16toh(cqe.wqe_counter) == i);
+    }
+    reader.release();
+  }
+  CHECK(same(out, in, 256));
+}
+
 TEST_CASE("arming starts from the program's counter") {
   Rig rig;
   Channel channel(ibv_create_comp_channel(rig.context.get()));
