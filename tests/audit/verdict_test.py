@@ -73,6 +73,21 @@ class Sources(Audit):
                          "IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP, IBV_EXP_WR_NOP")
         self.assertEqual(verdict["command"], "ibvexp run --beyond masked_atomics,nop -- PROGRAM")
 
+    def test_strides_of_shared_queues_need_no_switch_of_work_queues(self):
+        """Both ibv_exp_wc and ibv_exp_create_srq_attr have a member mp_wr."""
+        attributes = "struct ibv_exp_create_srq_attr a;\na.mp_wr.log_stride_size = 6;\n" \
+                     "b = (struct ibv_exp_create_srq_attr){.mp_wr = {.log_num_of_strides = 9}};\n"
+        verdict, _ = self.judge(attributes)
+        self.assertEqual(verdict["verdict"], "works")
+        completions = "struct ibv_exp_wc wc;\nif (wc.exp_opcode == IBV_EXP_WC_RECV_NOP) x(wc.mp_wr.byte_len);\n"
+        verdict, _ = self.judge(attributes + completions)
+        self.assertEqual(verdict["verdict"], "works, --beyond mp_rq_poll adds IBV_EXP_WC_RECV_NOP, ibv_exp_wc.mp_wr")
+        shared = "a.comp_mask = IBV_EXP_CREATE_SRQ_MP_WR;\n"
+        verdict, _ = self.judge(attributes + completions + shared)
+        self.assertEqual(verdict["verdict"], "works, --beyond mp_srq adds IBV_EXP_CREATE_SRQ_MP_WR")
+        verdict, _ = self.judge(attributes + completions + shared + "w.comp_mask |= IBV_EXP_CREATE_WQ_MP_RQ;\n")
+        self.assertEqual(verdict["switches"], ["mp_rq_poll", "mp_srq"])
+
     def test_a_switch_that_was_declined_is_not_offered(self):
         verdict, _ = self.judge("struct ibv_exp_cq_init_attr a;\na.peer_direct_attrs = p;\n"
                                 "cq = ibv_exp_create_cq(c, 1, 0, 0, 0, &a);\n")

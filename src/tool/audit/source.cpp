@@ -457,7 +457,16 @@ class Scanner {
   const Subject *member(std::string_view w, std::size_t start) const {
     const bool reached =
         start > 0 && (text_[start - 1] == '.' || (start > 1 && text_.substr(start - 2, 2) == "->"));
-    return reached && !becomes_nothing() ? refused_member(w) : nullptr;
+    return reached && !becomes_nothing() ? refused_member(w, inner_member()) : nullptr;
+  }
+
+  // The member that is reached through the one that was just read; empty: none.
+  std::string_view inner_member() const {
+    const std::size_t from = text_.substr(at_, 2) == "->" ? at_ + 2 : at_ + 1;
+    if (peek(0) != '.' && from == at_ + 1) return {};
+    std::size_t end = from;
+    while (end < text_.size() && is_word(text_[end])) ++end;
+    return text_.substr(from, end - from);
   }
 
   // Whether the member that was just read is set to zero: that asks for nothing.

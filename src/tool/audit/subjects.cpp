@@ -1,5 +1,7 @@
 #include "tool/audit/subjects.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -70,6 +72,30 @@ constexpr std::string_view api_names[] = {
 #include "api_names.inc"
 };
 
+// Paths of the members of the API's structures, with the structure in front.
+constexpr std::string_view api_members[] = {
+#define API_STRUCTURE(...)
+#define API_TAKES(...)
+#define API_MEMBER(structure, path, type) #structure "." path,
+#include "api_structures.inc"
+};
+
+bool several_structures_have(std::string_view member) {
+  return std::ranges::count_if(api_members, [&](std::string_view path) {
+           return path.substr(path.find('.') + 1) == member;
+         }) > 1;
+}
+
+// Whether some other structure's member may be meant: path is structure.member, and inner the
+// member that is named behind it.
+bool may_be_of_another(std::string_view path, std::string_view inner) {
+  const std::string inside = fmt::format("{}.", path);
+  const auto begins = [&](std::string_view p) { return p.starts_with(inside); };
+  return several_structures_have(path.substr(path.find('.') + 1)) &&
+         std::ranges::any_of(api_members, begins) &&
+         std::ranges::count(api_members, inside + std::string(inner)) == 0;
+}
+
 Subjects make_all() {
   Subjects out;
   for (const Entry &e : entries) out.emplace(e.name, make(e));
@@ -93,7 +119,7 @@ const Subject *subject_of(std::string_view name) {
   return it == all.end() ? nullptr : &it->second;
 }
 
-const Subject *refused_member(std::string_view name) {
+const Subject *refused_member(std::string_view name, std::string_view inner) {
   constexpr std::size_t least = 5;  // "task" is too common a name
   static const std::unordered_map<std::string_view, const Subject *> all = [] {
     std::unordered_map<std::string_view, const Subject *> out;
@@ -107,7 +133,7 @@ const Subject *refused_member(std::string_view name) {
     return out;
   }();
   const auto it = all.find(name);
-  return it == all.end() ? nullptr : it->second;
+  return it == all.end() || may_be_of_another(it->second->name, inner) ? nullptr : it->second;
 }
 
 const Subject &private_layout() {

@@ -10,8 +10,9 @@ namespace ibvexp::audit {
 const Subject *subject_of(std::string_view name);
 
 // A member of the API's structures that is refused where it is used; null for
-// others, and for names that any structure may have.
-const Subject *refused_member(std::string_view name);
+// others, and for names that any structure may have. inner is the member of it that is
+// named behind it: it decides where several of the API's structures have such a member.
+const Subject *refused_member(std::string_view name, std::string_view inner);
 
 // Whether the name would be one of the API, had the tables a row for it.
 bool is_experimental(std::string_view name);

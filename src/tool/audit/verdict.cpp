@@ -29,6 +29,8 @@ class Judge {
 
   void add(const FileReport &file, const Use &use) {
     used_ = true;
+    strided_queues_ = strided_queues_ || use.subject->name == "IBV_EXP_CREATE_WQ_MP_RQ";
+    strided_srqs_ = strided_srqs_ || use.subject->name == "IBV_EXP_CREATE_SRQ_MP_WR";
     const bool offered = use.severity == Severity::off && !use.subject->switch_name.empty();
     if ((use.severity < Severity::layout && !offered) || use.suppressed) return;
     // A verb that refuses some requests is no reason beside what it refused.
@@ -50,6 +52,11 @@ class Judge {
   Program judge() {
     if (reasons_.empty())
       for (const auto &[file, use] : vague_) count(*file, *use);
+    // What the completions of such shared receive queues say comes with the queues.
+    if (strided_srqs_ && !strided_queues_)
+      std::erase_if(reasons_, [](const auto &r) {
+        return r.first->switch_name == name_of(Beyond::mp_rq_poll);
+      });
     for (auto &[subject, reason] : reasons_) {
       program_.reasons.push_back(std::move(reason));
       if (!subject->switch_name.empty() && program_.reasons.back().severity == Severity::beyond)
@@ -184,6 +191,7 @@ class Judge {
   std::set<std::string> switches_, obstacles_, unjudged_;
   std::vector<std::string> unread_;  // libraries
   bool used_ = false, startable_ = false;
+  bool strided_queues_ = false, strided_srqs_ = false;
 };
 
 bool is_source(const FileReport &f) {
