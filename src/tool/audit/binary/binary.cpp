@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "tool/audit/binary/debug_info.h"
 #include "tool/audit/binary/hints.h"
@@ -62,15 +64,29 @@ class Audit {
     imports();
     const bool known = image_.is_x86_64() || (image_.is_arm64() && !image_.is_object_file());
     if (!known) {
-      report_.notes.push_back(std::string(image_.machine()) +
-                              " code is not analysed: only names were looked at");
+      const std::string why = std::string(image_.machine()) + " code is not analysed";
+      report_.notes.push_back(why + ": only names were looked at");
       private_layouts(tool::names_verbs(image_));
+      if (mentions_verbs() && report_.uses.empty()) report_.unjudged = why;
       return;
     }
     dispatch();
   }
 
  private:
+  // Of machines whose tables of names are not read, the bytes are.
+  bool mentions_verbs() const {
+    using namespace std::string_view_literals;
+    return std::ranges::any_of(image_.segments(), [](const Segment &segment) {
+      const auto bytes = segment.bytes;
+      return std::ranges::any_of(
+          std::array{"libibverbs.so"sv, "libmlx5.so"sv, "librdmacm.so"sv, "\0ibv_"sv},
+          [&](std::string_view name) {
+            return memmem(bytes.data(), bytes.size(), name.data(), name.size()) != nullptr;
+          });
+    });
+  }
+
   void dispatch() {
     const Dispatch found = find_dispatch(image_);
     std::set<std::pair<std::uint64_t, int>> called;
