@@ -304,6 +304,8 @@ class Outputs(Audit):
         (file,) = report["files"]
         self.assertEqual(len(file["uses"]), 100_000)
         self.assertEqual(file["unjudged"], "more than 100000 uses: the others are not listed")
+        (program,) = report["programs"]
+        self.assertIn("not judged: ", program["verdict"])
         self.assertEqual(audit("-q", "--fail-on", "unjudged", source).returncode, 1)
 
     def test_uses_of_one_binary_are_bounded(self):

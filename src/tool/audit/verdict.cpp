@@ -329,6 +329,7 @@ std::vector<Program> judge(const Report &report) {
             : trees.try_emplace(f.named ? all_named : f.input, name, FileKind::source)
                   .first->second;
     for (const Use &u : f.uses) tree.add(f, u);
+    if (!f.unjudged.empty()) tree.unjudged(fmt::format("{}: {}", f.path, f.unjudged));
   }
   out.reserve(trees.size() + providers.size());
   for (auto &[folder, provider] : providers) out.push_back(provider.judge());
@@ -338,7 +339,8 @@ std::vector<Program> judge(const Report &report) {
     if (f.kind == FileKind::binary && f.error.empty() && static_library_of(f).empty() &&
         (f.named || !f.uses.empty() || !f.unjudged.empty()))
       out.push_back(judge_binary(report, f, files));
-    else if (f.kind != FileKind::binary && !f.unjudged.empty()) out.push_back(judge_nothing(f));
+    else if (f.kind != FileKind::binary && !f.unjudged.empty() && (!is_source(f) || f.uses.empty()))
+      out.push_back(judge_nothing(f));
 
   // Members of a static library are one program's parts.
   std::map<std::string, Judge> static_libraries;
