@@ -70,6 +70,13 @@ class Unjudged(Audit):
             else:
                 self.assertIn("v.so: uses no experimental verbs", audit(library).stdout)
 
+    def test_a_package_that_is_cut_off(self):
+        package = self.file("p.deb", b"!<arch>\n" + b"debian-binary".ljust(16) + b"0".ljust(12) + b"0".ljust(6) * 2
+                            + b"100644".ljust(8) + b"4".ljust(10) + b"`\n2.0\n")
+        done = audit(package)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("damaged archive: a Debian package without its data.tar", done.stderr)
+
     def test_scripts_that_show_no_program(self):
         for text in "#!/bin/sh\nexec $PROGRAM\n", "#!/usr/bin/python3\nimport app\n":
             self.unjudged(self.file("start", text), "it is a script")

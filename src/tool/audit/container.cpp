@@ -101,7 +101,11 @@ class Walk {
     for (;;) {
       archive_entry *entry = nullptr;
       const int got = archive_read_next_header(reader.get(), &entry);
-      if (got == ARCHIVE_EOF) return;
+      if (got == ARCHIVE_EOF) {
+        if (depth == 0 && debian_ && !content_)
+          throw InputError("damaged archive: a Debian package without its data.tar");
+        return;
+      }
       if (got != ARCHIVE_OK && got != ARCHIVE_WARN) fail(reader.get());
       // Static libraries have permissions only.
       if (const auto type = archive_entry_filetype(entry); type != AE_IFREG && type != 0) continue;
@@ -113,6 +117,8 @@ class Walk {
  private:
   void take(archive *from, std::string name, const std::string &prefix, int depth) {
     if (name.starts_with("./")) name.erase(0, 2);
+    debian_ = debian_ || name == "debian-binary";
+    content_ = content_ || name.starts_with("data.tar");
     // Java's: an archive has thousands, and to unpack them takes most of its time.
     if (name.ends_with(".class")) return;
     std::array<char, 1 << 16> block;
@@ -140,6 +146,7 @@ class Walk {
 
   const Wanted &wanted_;
   const Member &fn_;
+  bool debian_ = false, content_ = false;
 };
 
 }  // namespace
