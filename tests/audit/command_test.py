@@ -270,6 +270,14 @@ class BadInput(Audit):
         self.assertEqual(done.returncode, 0)
         self.assertEqual(len(report["files"]), 1)
 
+    def test_what_the_kernel_shows_is_no_program(self):
+        others = [word for name in set(os.listdir("/")) - {"proc", "sys"} for word in ("--exclude", name)]
+        done = audit(*others, "/")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_an_empty_name(self):
+        self.assertIn("ibvexp: '': a name is expected", audit("").stderr)
+
     @unittest.skipIf(os.geteuid() == 0, "root may read everything")
     def test_unreadable(self):
         path = self.file("secret.c", "ibv_exp_poll_cq(c);\n")

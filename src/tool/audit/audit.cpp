@@ -119,6 +119,9 @@ class Auditor {
     report_.files.push_back(std::move(r));
   }
 
+  // What the kernel shows, which is reached from / only.
+  static bool is_of_kernel(const fs::path &real) { return real == "/proc" || real == "/sys"; }
+
   bool excluded(const fs::path &path) const {
     const std::string name = path.filename().string();
     return name == ".git" || name == ".svn" || name == ".hg" ||
@@ -127,6 +130,7 @@ class Auditor {
   }
 
   void walk(const fs::path &path, std::size_t input) {
+    if (path.empty()) return fail("''", "a name is expected");
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (status.type() == fs::file_type::not_found) {
@@ -148,7 +152,8 @@ class Auditor {
       std::error_code failed;
       const bool link = e.is_symlink(failed);
       if (!link && e.is_directory(failed)) {
-        if (!excluded(e.path())) walk_folder(e.path(), real / e.path().filename(), input);
+        const fs::path inner = real / e.path().filename();
+        if (!excluded(e.path()) && !is_of_kernel(inner)) walk_folder(e.path(), inner, input);
       } else if (link && !fs::exists(e.path(), failed)) {
         // Reported only if the file would have been read.
         if (kind_by_name(e.path().native()) != FileKind::other) fail(e.path(), "dangling link");
