@@ -106,13 +106,24 @@ std::string missed(const trace::Tally &tally, const RunCommand &command) {
       fmt::join(switches, ", "), command_line(command, {}, std::string(automatic_switches)));
 }
 
+// Whether the program looked for what a switch that is off shows, or asked for it.
+bool misses(const trace::Tally &tally, std::string_view name) {
+  for (std::size_t row = 0; row < trace::row_count; ++row)
+    if (tally.hidden[row].load() != 0 || tally.refused[row].load() != 0)
+      if (const Beyond beyond = answer_of(row).beyond; is_switch(beyond) && name_of(beyond) == name)
+        return true;
+  return false;
+}
+
 // For a program that failed: adds what is known about it and about the file that it crashed in,
 // unless `ibvexp run` has dealt with it before the start.
 void add_known(const trace::Tally &tally, const RunCommand &command, const fs::path &file,
-               std::vector<std::string> &lines) {
+               int wait_status, std::vector<std::string> &lines) {
   std::vector<fs::path> files = loaded_with(file);
   if (tally.crashes.load() != 0) files.emplace_back(tally.crashed_in);
   for (const Known &k : known_about(files, command.program)) {
+    const std::string of_switch = k.at("switch");
+    if (!k.explains(wait_status) || (!of_switch.empty() && !misses(tally, of_switch))) continue;
     const std::string setting = k.at("set");
     const bool set = std::getenv(setting.substr(0, setting.find('=')).c_str()) != nullptr;
     if (!k.at("do").empty()) lines.push_back(k.sentence());
@@ -308,7 +319,7 @@ std::vector<std::string> afterword(const trace::Tally &tally, const RunCommand &
   if (is_crash(wait_status))
     if (std::string line = cause(tally, wait_status); !line.empty())
       lines.push_back(std::move(line));
-  if (wait_status != 0) add_known(tally, command, file, lines);
+  if (wait_status != 0) add_known(tally, command, file, wait_status, lines);
   std::string line = refused_without_need(tally, command);
   if (line.empty() && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0)
     line = missed(tally, command);

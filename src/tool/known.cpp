@@ -4,9 +4,11 @@
 #include <fnmatch.h>
 #include <gnu/libc-version.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -23,8 +25,9 @@ namespace ibvexp::tool {
 
 namespace {
 
-constexpr auto known_keys = std::to_array<std::string_view>(
-    {"title", "file", "has", "lacks", "where", "arguments", "set", "run", "do", "why", "since"});
+constexpr auto known_keys =
+    std::to_array<std::string_view>({"title", "file", "has", "lacks", "where", "arguments", "ends",
+                                     "switch", "set", "run", "do", "why", "since"});
 
 std::string trimmed(std::string_view text) {
   const std::size_t from = text.find_first_not_of(" \t\r");
@@ -157,7 +160,21 @@ bool has_arguments(const Known &k, const std::vector<std::string> &arguments) {
   return all;
 }
 
+// By its user, or a time limit: `timeout` ends with 124.
+bool was_stopped(int wait_status) {
+  constexpr int timed_out = 124, by_signal = 128;
+  const int number =
+      WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status) - by_signal;
+  const auto stops = {SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGALRM, SIGTERM};
+  return std::ranges::count(stops, number) != 0 ||
+         (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == timed_out);
+}
+
 }  // namespace
+
+bool Known::explains(int wait_status) const {
+  return at("ends") != "hang" || was_stopped(wait_status);
+}
 
 std::string Known::sentence() const {
   std::string out = at("title") + " " + at("why");

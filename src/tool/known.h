@@ -19,6 +19,8 @@ struct Known {
   }
   // Title, reason, and what to do, in one line.
   std::string sentence() const;
+  // Whether a run that failed so may have had it. wait_status is that of the program.
+  bool explains(int wait_status) const;
 };
 
 // Those that are about a program of these files, its own and its libraries', with these

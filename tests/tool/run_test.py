@@ -614,7 +614,8 @@ class Run(Base):
         library = os.path.join(self.folder.name, "libucm.so.0")
         subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libucm.so.0", "-o", library, source],
                        check=True)
-        main = self.file("main.c", b"int main(int n, char **v) { return n > 1 ? v[1][0] - 48 : 0; }\n")
+        main = self.file("main.c", b"#include <stdlib.h>\n"
+                                   b"int main(int n, char **v) { return n > 1 ? atoi(v[1]) : 0; }\n")
         program = os.path.join(self.folder.name, "ucx")
         subprocess.run(["cc", "-o", program, main, "-Wl,--no-as-needed", library, "-Wl,-rpath,$ORIGIN"],
                        check=True)
@@ -653,15 +654,30 @@ class Run(Base):
     def test_what_is_known_about_programs_is_named_when_they_fail(self):
         bench = shutil.copy(self.known("ucm_test_events"), os.path.join(self.folder.name, "ib_send_bw"))
         hangs = "perftest hangs with `-q N`"
-        done = self.ibvexp("run", "--", bench, "1", "-q", "8")
-        self.assertEqual(done.returncode, 1)
+        # Status 124: a time limit.
+        done = self.ibvexp("run", "--", bench, "124", "-q", "8")
+        self.assertEqual(done.returncode, 124)
         self.assertIn(hangs, done.stderr)
-        for words in ["1"], ["0", "-q8"]:
+        # A program that ends by itself does not hang, whatever else is wrong.
+        for words in ["124"], ["0", "-q8"], ["1", "-q", "8"]:
             self.assertNotIn(hangs, self.ibvexp("run", "--", bench, *words).stderr)
         self.assertIn(hangs, self.ibvexp("doctor", "--json", bench, "-q", "8").stdout)
         launcher = self.file("sudo", b"\177ELF")
         os.chmod(launcher, 0o4755)
         self.refused(126, "Put `ibvexp run` behind it: `sudo ibvexp run -- PROGRAM`", launcher, "true")
+
+    def test_a_switch_is_named_to_programs_that_looked_for_it(self):
+        folder = os.path.join(self.folder.name, "ibvexp")
+        os.mkdir(folder)
+        self.file("ibvexp/programs.def", b"[mine]\ntitle = No atomics.\nfile = s.sh\nswitch = masked_atomics\n"
+                                         b"do = Do it.\n", 0o644)
+        env = dict(ENV, XDG_CONFIG_HOME=self.folder.name)
+        for first, named in ("true", False), (f"{SUBJECT} query", True):
+            script = self.file("s.sh", f"#!/bin/sh\n{first}\nexit 3\n".encode())
+            for beyond in [], ["--beyond", "masked_atomics"]:
+                done = self.ibvexp("run", "--device", "soft", *beyond, "--", script, env=env)
+                self.assertEqual(done.returncode, 3)
+                self.assertEqual("No atomics." in done.stderr, named and not beyond, (first, beyond))
 
     def test_log_levels_have_the_lines_that_they_promise(self):
         def lines(level, *options):
