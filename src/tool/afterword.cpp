@@ -39,30 +39,6 @@ bool names(std::string_view list, std::string_view wanted) {
   return found;
 }
 
-// As a shell takes it back.
-std::string quoted(const std::string &word) {
-  constexpr std::string_view plain = "_@%+=:,./-";
-  const bool needs_quotes =
-      word.empty() || std::any_of(word.begin(), word.end(), [&](char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) == 0 && plain.find(c) == plain.npos;
-      });
-  if (!needs_quotes) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-std::string command_line(const RunCommand &command, const std::string &device,
-                         const std::string &beyond) {
-  std::string out = "ibvexp run";
-  if (!device.empty()) out += " --device " + device;
-  for (const std::string &option : command.options) out += " " + quoted(option);
-  if (!beyond.empty()) out += " --beyond " + quoted(beyond);
-  out += " --";
-  for (const std::string &word : command.program) out += " " + quoted(word);
-  return out;
-}
-
 std::string often(std::uint32_t times) {
   return times == 1 ? "once" : fmt::format("{} times", times);
 }
@@ -224,6 +200,29 @@ void add(const trace::Tally &from, trace::Tally &to) {
 fs::path list_beside(const fs::path &tally) { return tally.string() + STARTED_PROGRAMS; }
 
 }  // namespace
+
+std::string quoted(const std::string &word) {
+  constexpr std::string_view plain = "_@%+=:,./-";
+  const bool needs_quotes =
+      word.empty() || std::any_of(word.begin(), word.end(), [&](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) == 0 && plain.find(c) == plain.npos;
+      });
+  if (!needs_quotes) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string command_line(const RunCommand &command, const std::string &device,
+                         const std::string &beyond, const std::string &ibvexp) {
+  std::string out = quoted(ibvexp) + " run";
+  if (!device.empty()) out += " --device " + device;
+  for (const std::string &option : command.options) out += " " + quoted(option);
+  if (!beyond.empty()) out += " --beyond " + quoted(beyond);
+  out += " --";
+  for (const std::string &word : command.program) out += " " + quoted(word);
+  return out;
+}
 
 std::vector<std::string> lost_programs(const TallyFile &file) {
   std::vector<std::string> out;

@@ -20,6 +20,14 @@ struct RunCommand {
   std::vector<std::string> program;  // and its arguments
 };
 
+// As a shell takes it back.
+std::string quoted(const std::string &word);
+
+// "ibvexp run ...", with a name of ibvexp instead of "ibvexp" if there is one. device and beyond may
+// be empty.
+std::string command_line(const RunCommand &command, const std::string &device,
+                         const std::string &beyond, const std::string &ibvexp = "ibvexp");
+
 // The file that the program's processes count in. Without one (no room for
 // temporary files) there is nothing to say.
 class TallyFile {

@@ -20,6 +20,7 @@
 #include "tool/doctor.h"
 #include "tool/elf_head.h"
 #include "tool/known.h"
+#include "tool/launcher.h"
 #include "tool/layout.h"
 #include "tool/libraries.h"
 #include "tool/loaded.h"
@@ -112,17 +113,6 @@ void choose_layout(const std::string &file, const std::vector<fs::path> &loaded)
   setenv("IBVEXP_LAYOUT", reader->release.c_str(), 1);
   fmt::print(stderr, "ibvexp: setting IBVEXP_LAYOUT={}, the layout that {} reads\n",
              reader->release, reader->file);
-}
-
-// With what is known about such programs where nothing can be preloaded.
-void check_program(const std::string &file, const Words &command) {
-  try {
-    check_preloadable(file);
-  } catch (const CannotRun &e) {
-    const std::vector<Known> known = known_about({file}, command);
-    if (known.empty()) throw;
-    throw CannotRun(e.status, known.front().sentence());
-  }
 }
 
 // What programs.def has to be set for such programs.
@@ -230,6 +220,23 @@ RunCommand command_of(const RunOptions &o) {
   return out;
 }
 
+// With what to type where the program starts others.
+void check_program(const std::string &file, const RunOptions &o) {
+  try {
+    check_preloadable(file);
+  } catch (const CannotRun &e) {
+    for (const Known &k : known_about({file}, o.command)) {
+      const std::string kind = k.at("launcher");
+      if (kind.empty()) continue;
+      const std::string instead = behind_launcher(kind, command_of(o));
+      if (instead.empty()) throw CannotRun(e.status, k.sentence());
+      throw CannotRun(e.status, fmt::format("{} is not started. {} Type: {}", o.command.front(),
+                                            k.at("why"), instead));
+    }
+    throw;
+  }
+}
+
 // For CI: a program that copes with a refusal ends well all the same.
 bool is_doubtful(const TallyFile &tally) {
   if (tally.get() == nullptr)
@@ -247,7 +254,7 @@ bool is_ibvexp(const fs::path &program) {
 
 int run(const RunOptions &o) {
   const std::string file = find_program(o.command.front()).string();
-  if (!is_ibvexp(file)) check_program(file, o.command);
+  if (!is_ibvexp(file)) check_program(file, o);
   check_beyond(o.beyond);
   const ElfHead program(file);
   check_libraries(program);

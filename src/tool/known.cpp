@@ -27,7 +27,7 @@ namespace {
 
 constexpr auto known_keys =
     std::to_array<std::string_view>({"title", "file", "has", "lacks", "where", "arguments", "ends",
-                                     "switch", "set", "run", "do", "why", "since"});
+                                     "switch", "launcher", "set", "run", "do", "why", "since"});
 
 std::string trimmed(std::string_view text) {
   const std::size_t from = text.find_first_not_of(" \t\r");

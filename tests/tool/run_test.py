@@ -662,9 +662,6 @@ class Run(Base):
         for words in ["124"], ["0", "-q8"], ["1", "-q", "8"]:
             self.assertNotIn(hangs, self.ibvexp("run", "--", bench, *words).stderr)
         self.assertIn(hangs, self.ibvexp("doctor", "--json", bench, "-q", "8").stdout)
-        launcher = self.file("sudo", b"\177ELF")
-        os.chmod(launcher, 0o4755)
-        self.refused(126, "Put `ibvexp run` behind it: `sudo ibvexp run -- PROGRAM`", launcher, "true")
 
     def test_a_switch_is_named_to_programs_that_looked_for_it(self):
         folder = os.path.join(self.folder.name, "ibvexp")
@@ -678,6 +675,27 @@ class Run(Base):
                 done = self.ibvexp("run", "--device", "soft", *beyond, "--", script, env=env)
                 self.assertEqual(done.returncode, 3)
                 self.assertEqual("No atomics." in done.stderr, named and not beyond, (first, beyond))
+
+    def test_launchers_are_named_with_what_to_type(self):
+        """It is one line, and a shell takes it as it stands."""
+        for name in "sudo", "su":
+            os.chmod(self.file(name, b"\177ELF"), 0o4755)
+        ours = shlex.join([IBVEXP, "run", "--device", "soft", "--"])
+        for words, instead in (
+                (["./sudo", "-nu", "me", "-E", "A=1", "./p", "a b"], f"./sudo -nu me -E A=1 {ours} ./p 'a b'"),
+                (["./sudo", "--user", "me", "--", "./p"], f"./sudo --user me -- {ours} ./p"),
+                (["./su", "-", "me", "-c", "./p -x"], f"./su - me -c '{ours} ./p -x'"),
+                (["./su", "-c", "cd /x; ./p", "me"], None)):
+            done = self.ibvexp("run", "--device", "soft", "--", *words)
+            self.assertEqual((done.returncode, done.stdout), (126, ""))
+            (line,) = done.stderr.splitlines()
+            self.assertTrue(line.startswith(f"ibvexp: {words[0]} is not started. Nothing is preloaded"), line)
+            said = line.split(" Type: ")[1]
+            if instead:
+                self.assertEqual(said, instead)
+            else:
+                self.assertEqual(shlex.split(said), ["./su", "-c", f"{ours} sh -c 'cd /x; ./p'", "me"])
+        self.refused(126, "Put `ibvexp run` behind it: `sudo ibvexp run -- PROGRAM`", "./sudo", "-i")
 
     def test_log_levels_have_the_lines_that_they_promise(self):
         def lines(level, *options):
