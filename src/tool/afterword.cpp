@@ -22,6 +22,7 @@
 #include "tool/program.h"
 #include "tool/refused.h"
 #include "tool/start/started.h"
+#include "tool/write_file.h"
 
 namespace fs = std::filesystem;
 
@@ -256,7 +257,7 @@ std::vector<std::string> doubts(const TallyFile &file) {
 }
 
 TallyFile::TallyFile(bool list_programs) : outer_(environment("IBVEXP_TALLY", "")) {
-  std::string name = (fs::temp_directory_path() / "ibvexp-run-XXXXXX").string();
+  std::string name = (temporary_folder() / "ibvexp-run-XXXXXX").string();
   const int fd = mkstemp(name.data());
   if (fd < 0) return;
   close(fd);

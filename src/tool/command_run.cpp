@@ -136,9 +136,11 @@ void check_libraries(const ElfHead &program) {
 fs::path open_trace(const RunOptions &o) {
   fs::path file = o.trace;
   if (file.empty()) {
-    std::string name = (fs::temp_directory_path() / "ibvexp-trace-XXXXXX").string();
+    std::string name = (temporary_folder() / "ibvexp-trace-XXXXXX").string();
     const int fd = mkstemp(name.data());
-    if (fd < 0) throw std::runtime_error("cannot create " + name);
+    if (fd < 0)
+      throw std::runtime_error(fmt::format("cannot create {}: {}: set TMPDIR to another folder",
+                                           name, std::strerror(errno)));
     close(fd);
     file = name;
   }
@@ -239,8 +241,6 @@ void check_program(const std::string &file, const RunOptions &o) {
 
 // For CI: a program that copes with a refusal ends well all the same.
 bool is_doubtful(const TallyFile &tally) {
-  if (tally.get() == nullptr)
-    throw std::runtime_error("--fail-on-refused: cannot create the counter file in TMPDIR");
   const std::vector<std::string> lines = doubts(tally);
   for (const std::string &line : lines) fmt::print(stderr, "ibvexp: {}\n", line);
   return !lines.empty();
@@ -285,6 +285,10 @@ int run(const RunOptions &o) {
   bool doubtful = false;
   {
     const TallyFile tally(o.fail_on_refused || o.no_follow);
+    if (o.fail_on_refused && tally.get() == nullptr)
+      throw std::runtime_error(
+          fmt::format("--fail-on-refused needs room for a file in {}: set TMPDIR to another folder",
+                      temporary_folder().string()));
     const auto start = std::chrono::steady_clock::now();
     status = run_program(file, o.command);
     ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

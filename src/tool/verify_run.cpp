@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -13,14 +15,16 @@
 
 #include "tool/child.h"
 #include "tool/libraries.h"
+#include "tool/write_file.h"
 
 namespace fs = std::filesystem;
 
 namespace ibvexp::tool::verify {
 
 Folder::Folder() {
-  std::string name = (fs::temp_directory_path() / "ibvexp-verify-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
+  std::string name = (temporary_folder() / "ibvexp-verify-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr)
+    throw std::runtime_error(fmt::format("cannot create {}: {}", name, std::strerror(errno)));
   path = name;
 }
 

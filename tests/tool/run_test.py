@@ -697,6 +697,12 @@ class Run(Base):
                 self.assertEqual(shlex.split(said), ["./su", "-c", f"{ours} sh -c 'cd /x; ./p'", "me"])
         self.refused(126, "Put `ibvexp run` behind it: `sudo ibvexp run -- PROGRAM`", "./sudo", "-i")
 
+    def test_a_folder_for_temporary_files_that_is_gone(self):
+        env = dict(ENV, TMPDIR="/nonexistent")
+        for way in [], ["--fail-on-refused"], ["--report", "r.html"]:
+            done = self.ibvexp("run", "--device", "soft", *way, "--", SUBJECT, "query", env=env)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), way)
+
     def test_log_levels_have_the_lines_that_they_promise(self):
         def lines(level, *options):
             done = self.ibvexp("run", "--device", "soft", *options, "--", SUBJECT, "query",
