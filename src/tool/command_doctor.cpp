@@ -76,6 +76,11 @@ AboutProgram examine_program(const Words &command) {
       trouble && head.is_elf())
     out.verdict = fmt::format("does not work: {}. Way out: {}", trouble->what, trouble->advice);
   for (const Known &k : known_about(loaded_with(file), command)) out.known.push_back(k.sentence());
+  try {
+    check_preloadable(file);
+  } catch (const CannotRun &e) {
+    out.known.emplace_back(fmt::format("`ibvexp run` refuses it: {}", e.what()));
+  }
   return out;
 }
 

@@ -63,7 +63,9 @@ void check_elf(const fs::path &program, const ElfHead &elf) {
     refuse(program, fmt::format("is cut off: it has {} bytes of at least {}; copy or build it anew",
                                 elf.size(), elf.least_size()));
   if (elf.machine() != own_machine.elf)
-    refuse(program, fmt::format("is no {} program, the library is", own_machine.name));
+    refuse(program, fmt::format("is no {0} program, and the library serves only those: build it "
+                                "anew for {0}",
+                                own_machine.name));
   if (elf.is_damaged()) refuse(program, "is a damaged ELF file");
   if (elf.interpreter().empty())
     refuse(program,
@@ -76,7 +78,12 @@ void check_elf(const fs::path &program, const ElfHead &elf) {
            "cannot replace; link it anew with the shared libibverbs or with -libverbs_exp");
 }
 
-bool is_elf(const char (&magic)[4]) { return std::memcmp(magic, ELFMAG, SELFMAG) == 0; }
+using Start = char[EI_NIDENT];
+
+bool is_elf(const Start &start) { return std::memcmp(start, ELFMAG, SELFMAG) == 0; }
+
+// Its launcher starts the program inside of it.
+bool is_appimage(const Start &start) { return std::memcmp(start + EI_ABIVERSION, "AI", 2) == 0; }
 
 }  // namespace
 
@@ -104,11 +111,19 @@ fs::path find_program(const std::string &name) {
 void check_preloadable(const fs::path &program) {
   check_privileges(program);
   std::ifstream file(program, std::ios::binary);
-  char magic[4] = {};
-  file.read(magic, sizeof(magic));
-  if (!file) return;  // not readable, or tiny: the kernel decides
-  if (is_elf(magic)) return check_elf(program, ElfHead(program));
-  if (magic[0] != '#' || magic[1] != '!') return;
+  Start start = {};
+  file.read(start, sizeof(start));
+  if (file.gcount() < SELFMAG) return;  // not readable, or tiny: the kernel decides
+  file.clear();
+  if (is_elf(start)) {
+    const ElfHead elf(program);
+    if (is_appimage(start) && elf.interpreter().empty())
+      refuse(program,
+             "is an AppImage, which is started without the library: take out what is "
+             "inside with --appimage-extract, then ibvexp run -- squashfs-root/AppRun");
+    return check_elf(program, elf);
+  }
+  if (start[0] != '#' || start[1] != '!') return;
   // A script: what counts is its interpreter.
   std::string line, interpreter;
   file.seekg(2);
@@ -122,8 +137,8 @@ void check_preloadable(const fs::path &program) {
     refuse(program, fmt::format("is a script of {}, which does not exist", interpreter));
   if (is_executable(interpreter)) check_privileges(interpreter);
   std::ifstream binary(interpreter, std::ios::binary);
-  binary.read(magic, sizeof(magic));
-  if (binary && is_elf(magic)) check_elf(interpreter, ElfHead(interpreter));
+  binary.read(start, sizeof(start));
+  if (binary && is_elf(start)) check_elf(interpreter, ElfHead(interpreter));
 }
 
 }  // namespace ibvexp::tool

@@ -50,6 +50,7 @@ void print_unknown(const CLI::App &app, const Chosen &chosen, const std::string 
   if (meant.empty() && !is_option && chosen.command == &app &&
       std::filesystem::is_regular_file(word, error))
     meant = "ibvexp run -- " + word;
+  if (meant.empty() && word == "trace") meant = "ibvexp run --trace FILE -- PROGRAM";
   print(chosen, fmt::format("unknown {} {}{}",
                             is_option       ? "option"
                             : known.empty() ? "argument"

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -587,6 +588,7 @@ class Run(Base):
         for words, line in (
                 (["adit", "x"], "unknown command adit; did you mean audit?"),
                 (["docotr"], "unknown command docotr; did you mean doctor?"),
+                (["trace", "x"], "unknown command trace; did you mean ibvexp run --trace FILE -- PROGRAM?"),
                 (["./prog", "-x"], "unknown command ./prog; did you mean ibvexp run -- ./prog?"),
                 (["frobnicate"], "unknown command frobnicate"),
                 (["fabric", "lst"], "unknown command lst; did you mean list?"),
@@ -702,6 +704,19 @@ class Run(Base):
         for way in [], ["--fail-on-refused"], ["--report", "r.html"]:
             done = self.ibvexp("run", "--device", "soft", *way, "--", SUBJECT, "query", env=env)
             self.assertEqual((done.returncode, done.stderr), (0, ""), way)
+
+    def test_other_programs_are_refused_with_a_way_out(self):
+        static = os.path.join(self.folder.name, "static")
+        source = self.file("p.c", b"int main(void) { return 0; }\n")
+        subprocess.run(["cc", "-static", "-o", static, source], check=True)
+        with open(static, "rb") as f:
+            image = bytearray(f.read())
+        image[8:11] = b"AI\x02"
+        self.refused(126, "take out what is inside with --appimage-extract, then ibvexp run -- squashfs-root/AppRun",
+                     "--", self.file("app.AppImage", bytes(image)))
+        narrow = self.file("narrow", b"\177ELF\1\1\1" + bytes(9) + struct.pack("<HH", 2, 3) + bytes(5000))
+        self.refused(126, "program, and the library serves only those: build it anew", "--", narrow)
+        self.assertIn("`ibvexp run` refuses it: ", self.ibvexp("doctor", narrow).stdout)
 
     def test_log_levels_have_the_lines_that_they_promise(self):
         def lines(level, *options):

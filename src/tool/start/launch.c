@@ -83,7 +83,7 @@ __attribute__((noreturn, used)) void launch(long *stack) {
   const long n =
       system_call(__NR_readlinkat, AT_FDCWD, (long)"/proc/self/exe", (long)self, sizeof(self) - 1);
   if (n <= 0) {
-    say("ibvexp: /proc is needed, and it is not mounted\n");
+    say("ibvexp: /proc is not mounted: mount -t proc proc /proc\n");
     system_call(__NR_exit_group, 2, 0, 0, 0);
   }
   hide(environment);
