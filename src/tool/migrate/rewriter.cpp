@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "tool/migrate/conditions.h"
 #include "tool/migrate/syntax.h"
 
 namespace ibvexp::migrate {
@@ -580,16 +581,116 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
       if (const Stmt *later = set_later(*op, text_of(context_, *object), rule.after)) {
         const auto end = end_of_statement(*later);
         const auto line = piece_of(context_, later->getSourceRange());
-        if (later->getBeginLoc().isMacroID() || !end || !line ||
-            parent_of(context_, *later) != parent_of(context_, *op) ||
-            !remove_statement(*op, Kind::member, legacy))
-          return false;
-        put_behind(*line, *end, fmt::format("{}{});", call, text_of(context_, *value)), legacy);
-        return true;
+        if (later->getBeginLoc().isMacroID() || !end || !line) return false;
+        if (parent_of(context_, *later) == parent_of(context_, *op)) {
+          if (!remove_statement(*op, Kind::member, legacy)) return false;
+          put_behind(*line, *end, fmt::format("{}{});", call, text_of(context_, *value)), legacy);
+          return true;
+        }
+        if (!put_in_front_of_block(*later, *op, legacy)) return false;
       }
     edit(*start, call, Kind::member, legacy);
     edit({value->file, value->offset + value->length, 0}, ")", Kind::member, legacy);
     return true;
+  }
+
+  // Moves x.pd = y in front of the block, perhaps of an "if" statement, that an earlier statement
+  // about x is in: under the same preprocessor conditions, and past nothing that could see it.
+  bool put_in_front_of_block(const Stmt &later, const Stmt &earlier, const std::string &legacy) {
+    const Stmt *scope = parent_of(context_, later);
+    const auto *value = cast<BinaryOperator>(later).getRHS();
+    if (scope == nullptr || !isa<CompoundStmt>(scope) || has_side_effects(context_, *value))
+      return false;
+    const Stmt *block = &earlier;
+    while (block != nullptr && parent_of(context_, *block) != scope)
+      block = parent_of(context_, *block);
+    if (block == nullptr || !stays_same(*scope, *block, later)) return false;
+    const auto start = piece_of(context_, block->getSourceRange());
+    const auto line = piece_of(context_, later.getSourceRange());
+    const auto end = end_of_statement(later);
+    if (!start || !line || !end || start->file != line->file || file_of(*line) == nullptr)
+      return false;
+    const std::string &text = file_of(*line)->text;
+    const Piece whole = whole_lines({line->file, line->offset, end->offset - line->offset});
+    const std::size_t own_line = text.rfind('\n', line->offset) + 1;
+    if (whole.offset != own_line) return false;
+    const auto at = same_conditions(text, text.rfind('\n', start->offset) + 1, own_line);
+    if (!at) return false;
+    edit({line->file, *at, 0}, text.substr(whole.offset, whole.length), Kind::layout, legacy);
+    edit(whole, "", Kind::layout, legacy);
+    return true;
+  }
+
+  // The line in front of that one, with nothing but directives between, that stands under the
+  // same preprocessor conditions as another.
+  static std::optional<std::size_t> same_conditions(const std::string &text, std::size_t line,
+                                                    std::size_t other) {
+    const auto conditions = [&](std::size_t at) {
+      std::vector<std::string> out;
+      for (const Condition &c : conditions_at(text.substr(0, at) + "\n", at))
+        out.push_back((c.other_branch ? "!" : "") + c.line);
+      return out;
+    };
+    const auto wanted = conditions(other);
+    while (conditions(line) != wanted) {
+      if (line == 0) return {};
+      line = text.rfind('\n', line - 2) + 1;
+      const std::size_t word = text.find_first_not_of(" \t", line);
+      if (text[word] != '#' && text[word] != '\n') return {};
+    }
+    // To the statements in front of a blank line.
+    while (line >= 2 && text[line - 2] == '\n') --line;
+    return line;
+  }
+
+  // Whether x.pd = y has the same effect in front of a statement of its block as behind it: what is
+  // between calls nothing, leaves nowhere, and neither reads x.pd nor sets what y consists of.
+  bool stays_same(const Stmt &scope, const Stmt &from, const Stmt &later) {
+    const auto &assignment = cast<BinaryOperator>(later);
+    std::set<const ValueDecl *> sources;
+    collect(*assignment.getRHS(), sources);
+    const auto *target = cast<MemberExpr>(assignment.getLHS()->IgnoreParens())->getMemberDecl();
+    bool inside = false;
+    for (const Stmt *child : scope.children()) {
+      inside = inside || child == &from;
+      if (child == &later) return inside;
+      if (!inside || child == nullptr) continue;
+      std::vector<const Stmt *> left{child};
+      while (!left.empty()) {
+        const Stmt *at = left.back();
+        left.pop_back();
+        if (at == nullptr) continue;
+        for (const Stmt *inner : at->children()) left.push_back(inner);
+        const auto *member = dyn_cast<MemberExpr>(at);
+        const auto *op = dyn_cast<BinaryOperator>(at);
+        const auto *unary = dyn_cast<UnaryOperator>(at);
+        std::set<const ValueDecl *> changed;
+        if (op != nullptr && op->isAssignmentOp()) collect_last(*op->getLHS(), changed);
+        if (unary != nullptr &&
+            (unary->isIncrementDecrementOp() || unary->getOpcode() == UO_AddrOf))
+          collect_last(*unary->getSubExpr(), changed);
+        if (isa<CallExpr>(at) || isa<ReturnStmt>(at) || isa<GotoStmt>(at) || isa<BreakStmt>(at) ||
+            isa<ContinueStmt>(at) || isa<LabelStmt>(at) || isa<AsmStmt>(at) ||
+            (member != nullptr && member->getMemberDecl() == target) ||
+            std::ranges::any_of(changed, [&](const ValueDecl *d) { return sources.contains(d); }))
+          return false;
+      }
+    }
+    return false;
+  }
+
+  // The variables and members that an expression names.
+  static void collect(const Stmt &expression, std::set<const ValueDecl *> &out) {
+    collect_last(expression, out);
+    for (const Stmt *child : expression.children())
+      if (child != nullptr) collect(*child, out);
+  }
+
+  static void collect_last(const Stmt &expression, std::set<const ValueDecl *> &out) {
+    const Stmt *at = &expression;
+    if (const auto *value = dyn_cast<Expr>(at)) at = value->IgnoreParenCasts();
+    if (const auto *member = dyn_cast<MemberExpr>(at)) out.insert(member->getMemberDecl());
+    if (const auto *name = dyn_cast<DeclRefExpr>(at)) out.insert(name->getDecl());
   }
 
   // On a line of its own, as far to the right as the statement is.
