@@ -76,6 +76,11 @@ constexpr auto no_compare = std::to_array<std::string_view>({
 struct Loss {
   std::string_view what, sentence;
 };
+constexpr auto left = std::to_array<Loss>({
+#define MIGRATE_LEFT(what, sentence) {what, sentence},
+#include "tool/migrate/rules.def"
+});
+
 constexpr auto losses = std::to_array<Loss>({
 #define MIGRATE_LOST(what, sentence) {what, sentence},
 #include "tool/migrate/rules.def"
@@ -217,6 +222,11 @@ std::string_view loss(std::string_view legacy) {
 }
 
 std::string advice(std::string_view legacy) {
+  const auto holds = [&](const Loss &l) {
+    return legacy.starts_with(l.what) &&
+           (legacy.size() == l.what.size() || legacy[l.what.size()] == '.');
+  };
+  if (const Loss *found = find(left, holds)) return std::string(found->sentence);
   const Answer *answer = nullptr;
   if (const Entry *row = find_entry(legacy)) answer = &row->answer;
   else if (const Feature *feature = find_feature(legacy)) answer = &feature->answer;
