@@ -189,7 +189,27 @@ class Sources(Audit):
         self.assertEqual(lines[2], "  $ ibvexp run -- PROGRAM")
 
 
+QUERY = """
+    #include <string.h>
+    #include <infiniband/verbs_exp.h>
+    int query(struct ibv_context *context) {
+        struct ibv_exp_device_attr attr;
+        memset(&attr, 0, sizeof(attr));
+        attr.comp_mask = MASK;
+        return ibv_exp_query_device(context, &attr) || attr.comp_mask == 0;
+    }
+    int main(int argc, char **argv) { return argc < 9 ? 0 : query((struct ibv_context *)argv[1]); }
+"""
+
+
 class Binaries(Audit):
+    def test_a_query_of_all_that_there_is_needs_no_switch(self):
+        for mask, verdict in (("IBV_EXP_DEVICE_ATTR_RESERVED - 1", "works"), ("(1 << 24) - 1", "works"),
+                              ("IBV_EXP_DEVICE_ATTR_EC_CAPS", "works, --beyond erasure_coding adds "
+                                                              "IBV_EXP_DEVICE_ATTR_EC_CAPS")):
+            report, _ = self.report(self.compile("prog", QUERY.replace("MASK", mask), *INCLUDE))
+            self.assertEqual(self.program(report)["verdict"], verdict, mask)
+
     def judge(self, *arguments):
         report, done = self.report(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
