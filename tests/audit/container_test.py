@@ -100,6 +100,13 @@ class Packages(Audit):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual({(f"{path}({m})", "ibv_exp_poll_cq", 2) for m in members}, self.uses(report))
 
+    def test_a_text_that_names_a_format_is_none(self):
+        """configure.ac of libmlx5 has "tar-ustar" where an archive has its mark."""
+        text = "dnl ".ljust(256) + "\nustar silent-rules\nAC_CHECK_DECLS([ibv_exp_create_qp])\n"
+        report, done = self.report(self.file("configure.ac", text))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual([name for _, name, _ in self.uses(report)], ["ibv_exp_create_qp"])
+
     def test_tar_and_zip(self):
         files = {"p-1/a.c": SOURCE.encode(), "p-1/readme": b"ibv_exp_poll_cq", "p-1/b/c.h": SOURCE.encode()}
         for name, mode in (("p.tar", "w"), ("p.tar.gz", "w:gz"), ("p.tgz", "w:gz"), ("p.tar.xz", "w:xz"),

@@ -58,8 +58,12 @@ class Memory {
 };
 
 bool is_tar(std::string_view text) {
+  using namespace std::string_view_literals;
   constexpr std::size_t magic_at = 257;
-  return text.size() > magic_at && text.substr(magic_at).starts_with("ustar");
+  if (text.size() <= magic_at) return false;
+  // A text may have the word there.
+  const std::string_view magic = text.substr(magic_at);
+  return magic.starts_with("ustar\0"sv) || magic.starts_with("ustar  \0"sv);
 }
 
 // Layers of container images have no names that say so.
