@@ -269,7 +269,10 @@ int run(const VerifyOptions &o) {
   Report report(ask_doctor(target, folder));
   const int status = report.doctor["conclusion"]["status"];
   if (status != 0) {
-    fmt::print(stderr, "ibvexp: {}\n", report.doctor["conclusion"]["what"].get<std::string>());
+    fmt::print(
+        stderr, "ibvexp: {}. What to do: ibvexp doctor{}\n",
+        report.doctor["conclusion"]["what"].get<std::string>(),
+        target.soft ? " --device soft" : "; ibvexp verify --device soft checks the software HCA");
     return status;
   }
   const std::map<std::string, bool> there = rows_there(report.doctor["rows"]);

@@ -90,6 +90,7 @@ class Verify(unittest.TestCase):
         done, written = self.verify()
         self.assertEqual(done.returncode, 1)
         self.assertIn("no RDMA device", done.stderr)
+        self.assertIn("What to do: ibvexp doctor; ibvexp verify --device soft checks", done.stderr)
         self.assertEqual(written, {})
 
     def with_peer(self, *arguments, link="ib", peer_link=None, **more):
