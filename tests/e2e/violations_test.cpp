@@ -1,6 +1,7 @@
 // DC targets that report requests with a wrong key: made by commands, armed, with their event.
 #include <fcntl.h>
 #include <skip.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -150,7 +151,7 @@ TEST_CASE("a thread that waits already gets the event of a later target [row:ibv
   bool early = true;
   std::atomic<pid_t> id{0};
   std::thread destroying([&] {
-    id = gettid();
+    id = static_cast<pid_t>(syscall(SYS_gettid));
     dc.dct.reset();
     early = !acknowledged;
   });
