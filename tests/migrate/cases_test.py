@@ -134,6 +134,42 @@ def database(tool, folder):
         yield "report.html"
 
 
+def without_command(tool, folder):
+    """A source that the database does not name is an error, not a source without experimental verbs."""
+    source = Path(folder, "a.c")
+    source.write_text("#include <infiniband/verbs_exp.h>\nint x = IBV_EXP_QP_STATE;\n")
+    Path(folder, "compile_commands.json").write_text("[]")
+    done = migrate(tool, source, "-p", folder)
+    if done.returncode != 2 or f"a.c is not in {folder}/compile_commands.json" not in done.stderr:
+        yield f"{done.returncode}: {done.stderr}"
+
+
+def places(tool, folder):
+    """Links to sources, lines that end as those of Windows do, and what cannot be written."""
+    text = ("#include <infiniband/verbs_exp.h>\nint f(struct ibv_context *c)\n{\n"
+            "\tstruct ibv_exp_device_attr a = { 0 };\n\ta.comp_mask = IBV_EXP_DEVICE_ATTR_MAX_DM_SIZE;\n"
+            "\treturn ibv_exp_query_device(c, &a);\n}\n")
+    source, link = Path(folder, "own/a.c"), Path(folder, "link.c")
+    source.parent.mkdir()
+    link.symlink_to(source)
+    for ends in "\n", "\r\n":
+        source.write_text(text.replace("\n", ends), newline="")
+        done = migrate(tool, link, "--write")
+        made = source.read_bytes().decode()
+        wanted = ends.join(("{", "\tstruct ibv_device_attr_ex a = { 0 };", "\treturn ibv_query_device_ex(c, NULL, &a);"))
+        if done.returncode or wanted not in made or not link.is_symlink():
+            yield f"{ends!r}: {done.returncode}: {done.stderr}{made!r}"
+    source.write_text(text)
+    Path(folder, "file").write_text("")
+    done = migrate(tool, source, "--out-root", Path(folder, "file/x"))
+    if done.returncode != 2 or f"cannot create {folder}/file/x: Not a directory" not in done.stderr:
+        yield f"{done.returncode}: {done.stderr}"
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", os.path.abspath(tool), source], capture_output=True,
+                          text=True)
+    if done.returncode != 2 or "standard output is closed" not in done.stderr:
+        yield f"{done.returncode}: {done.stderr}"
+
+
 # accelio's way: each branch defines what the sources use.
 BRANCHES = """\
 #include <infiniband/verbs.h>
@@ -284,7 +320,7 @@ def main():
         folder = os.path.realpath(folder)
         for name in sorted(STATUS):
             faults += check(tool, name, folder, "--update" in sys.argv)
-        for other in (trouble, numbers, fails_afterwards, no_helper, database, portable,
+        for other in (trouble, numbers, fails_afterwards, no_helper, database, without_command, places, portable,
                       second_pass, guarded, build, headers):
             sub = Path(folder, other.__name__)
             sub.mkdir()

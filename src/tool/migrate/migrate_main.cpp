@@ -60,7 +60,11 @@ class Place {
       return write_file(path, text);
     }
     const fs::path to = choice_.out_root / path.lexically_relative(common_);
-    fs::create_directories(to.parent_path());
+    std::error_code error;
+    fs::create_directories(to.parent_path(), error);
+    if (error)
+      throw std::runtime_error(
+          fmt::format("cannot create {}: {}", to.parent_path().string(), error.message()));
     write_file(to, text);
   }
 
@@ -93,6 +97,8 @@ void check_languages(const Options &options) {
 
 int act(Choice choice) {
   check_languages(choice.options);
+  // Results stand for the files themselves, not for links to them.
+  for (std::string &source : choice.options.sources) source = fs::canonical(source);
   // Programs included <infiniband/verbs.h> alone: ours stands in front of rdma-core's.
   choice.options.headers = {folder_of("infiniband/mlx5_hw.h", "legacy", "libibverbs_exp-legacy"),
                             folder_of("infiniband/verbs_exp.h", ".", ".")};

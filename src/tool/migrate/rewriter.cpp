@@ -487,7 +487,8 @@ class Rewriter : public RecursiveASTVisitor<Rewriter> {
   Piece whole_lines(const Piece &piece) {
     const std::string &text = file_of(piece)->text;
     std::size_t begin = piece.offset, end = begin + piece.length;
-    const std::size_t line_end = text.find_first_not_of(" \t", end);
+    // Lines may end as those of Windows do.
+    const std::size_t line_end = text.find_first_not_of(" \t\r", end);
     const std::size_t before =
         begin == 0 ? std::string::npos : text.find_last_not_of(" \t", begin - 1);
     if (line_end != std::string::npos && text[line_end] == '\n' &&

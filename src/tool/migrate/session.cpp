@@ -248,6 +248,11 @@ std::unique_ptr<tooling::CompilationDatabase> database(const Options &options) {
   if (!fs::exists(fs::path(options.build_dir) / "compile_commands.json"))
     error = fmt::format("there is no compile_commands.json in {}", options.build_dir);
   if (!found) throw std::runtime_error(error);
+  for (const std::string &source : options.sources)
+    if (found->getCompileCommands(source).empty())
+      throw std::runtime_error(fmt::format(
+          "{} is not in {}/compile_commands.json; its flags can stand behind -- instead", source,
+          options.build_dir));
   return found;
 }
 

@@ -1,5 +1,6 @@
 #include "tool/migrate/unified_diff.h"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 namespace ibvexp::migrate {
 
 void print_diff(const std::string &path, const std::string &text) {
+  if (fcntl(STDOUT_FILENO, F_GETFD) < 0) throw std::runtime_error("standard output is closed");
   std::fflush(stdout);
   // A file and not a pipe: neither side has to wait for the other.
   FILE *file = std::tmpfile();
@@ -29,6 +31,9 @@ void print_diff(const std::string &path, const std::string &text) {
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) < 0)
     throw std::system_error(errno, std::generic_category(), "diff");
+  constexpr int not_found = 127;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == not_found)
+    throw std::runtime_error("diff is not installed; --write and --out-root do without");
   if (!WIFEXITED(status) || WEXITSTATUS(status) > 1) throw std::runtime_error("diff failed");
 }
 
