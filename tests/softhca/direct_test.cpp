@@ -308,22 +308,50 @@ TEST_CASE("The device goes on while memory is registered", "[direct_test]") {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   REQUIRE((pd != nullptr && memory != MAP_FAILED));
   madvise(memory, bytes, MADV_NOHUGEPAGE);  // 65,536 pages
-  std::atomic<int> state{0};
-  ibv_mr *mr = nullptr;
-  std::thread registers([&] {
-    state = 1;
-    mr = ibv_reg_mr(pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
-    state = 2;
-  });
-  while (state == 0) std::this_thread::yield();
-  std::set<uint64_t> times;
-  while (state == 1) times.insert(device_ns(c));
-  registers.join();
-  CHECK(times.size() > 10);
-  REQUIRE(mr != nullptr);
-  CHECK(ibv_dereg_mr(mr) == 0);
+  // On a busy machine either thread may wait for the processor meanwhile: then once more.
+  size_t seen = 0;
+  for (int round = 0; round < 20 && seen <= 10; ++round) {
+    std::atomic<int> state{0};
+    ibv_mr *mr = nullptr;
+    std::thread registers([&] {
+      state = 1;
+      mr = ibv_reg_mr(pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+      state = 2;
+    });
+    while (state == 0) std::this_thread::yield();
+    std::set<uint64_t> times;
+    while (state == 1) times.insert(device_ns(c));
+    registers.join();
+    seen = times.size();
+    REQUIRE(mr != nullptr);
+    CHECK(ibv_dereg_mr(mr) == 0);
+    madvise(memory, bytes, MADV_DONTNEED);  // pages that are there come at once
+  }
+  CHECK(seen > 10);
   CHECK(ibv_dealloc_pd(pd) == 0);
   munmap(memory, bytes);
+}
+
+TEST_CASE("A connection has packets of 256 to 4096 bytes", "[direct_test]") {
+  Context c;
+  for (const int mtu : {0, 1, 5, 6}) {
+    CAPTURE(mtu);
+    const Rc rc(c);
+    ibv_qp_attr a{};
+    a.qp_state = IBV_QPS_INIT;
+    a.port_num = 1;
+    REQUIRE(ibv_modify_qp(rc.qp, &a,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
+            0);
+    a.qp_state = IBV_QPS_RTR;
+    a.path_mtu = static_cast<ibv_mtu>(mtu);
+    a.ah_attr.dlid = c.port.lid;
+    a.ah_attr.port_num = 1;
+    CHECK(ibv_modify_qp(rc.qp, &a,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) ==
+          (mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 0 : EINVAL));
+  }
 }
 
 TEST_CASE("Processes with idle devices sleep", "[direct_test]") {
