@@ -43,6 +43,20 @@ TEST_CASE("Headers are found behind VLAN tags and extension headers", "[eth]") {
   CHECK(f.outer.l4 == 18 + 40);
   CHECK(f.outer.l4_type == L4::udp);
 
+  // A service tag stands in front of the customer's, or alone; the outermost one is reported.
+  for (const bool customer : {true, false}) {
+    FrameBuilder b;
+    b.vlan(0x3005, ethertype_svlan);
+    if (customer) b.vlan(0xac0c);
+    f = parse(b.ipv4(1, 2, 6).tcp(10, 20, 0, 0x10).payload(8).build());
+    CHECK(f.outer.svlan);
+    CHECK(f.outer.cvlan == customer);
+    CHECK(f.outer.vlan_tci == 0x3005);
+    CHECK(f.outer.ether_type == ethertype_ipv4);
+    CHECK(f.outer.l4 == 14u + (customer ? 8 : 4) + 20);
+    CHECK(f.outer.l4_type == L4::tcp);
+  }
+
   // Of the fragments the first one has ports, by which it is steered. Its layer 4 is none, since
   // the checksum is not its own.
   auto fragment = plain;

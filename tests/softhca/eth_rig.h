@@ -30,7 +30,7 @@ class FrameBuilder {
     bytes_.insert(bytes_.end(), source_mac, source_mac + 6);
     return *this;
   }
-  FrameBuilder &vlan(u16 tci) { return be16(ethertype_cvlan).be16(tci); }
+  FrameBuilder &vlan(u16 tci, u16 type = ethertype_cvlan) { return be16(type).be16(tci); }
   FrameBuilder &ipv4(u32 src, u32 dst, u8 protocol) {
     be16(ethertype_ipv4);
     be16(0x4500)
@@ -92,8 +92,9 @@ class FrameBuilder {
   FrameBuilder &be32(u32 v) { return be16(static_cast<u16>(v >> 16)).be16(static_cast<u16>(v)); }
   static void lengths(std::vector<u8> &b, size_t l2) {
     size_t at = l2 + 12;
-    if (load_be16(b.data() + at) == ethertype_cvlan) at += 4;
-    const u16 type = load_be16(b.data() + at);
+    u16 type = load_be16(b.data() + at);
+    for (; type == ethertype_svlan || type == ethertype_cvlan; type = load_be16(b.data() + at))
+      at += 4;
     const size_t l3 = at + 2;
     size_t l4 = 0;
     if (type == ethertype_ipv4) {

@@ -1,6 +1,7 @@
 // The Ethernet commands through libibverbs and libmlx5, with the software HCA
 // preloaded: refusals as the kernel has them, and one frame through all of it.
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <linux/capability.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "catch.h"
+#include "skip.h"
 
 namespace {
 
@@ -327,6 +329,27 @@ TEST_CASE("Rate limits have a range, and bursts need one") {
   CHECK(limit(100'000'001, 0) == EINVAL);
   CHECK(limit(0, 3000) == EINVAL);
   CHECK(limit(0, 0) == 0);
+}
+
+TEST_CASE("Entries of the rate table are shared by equal rates") {
+  const auto alloc =
+      reinterpret_cast<decltype(&mlx5dv_pp_alloc)>(dlsym(RTLD_DEFAULT, "mlx5dv_pp_alloc"));
+  const auto release =
+      reinterpret_cast<decltype(&mlx5dv_pp_free)>(dlsym(RTLD_DEFAULT, "mlx5dv_pp_free"));
+  SKIP_IF(alloc == nullptr || release == nullptr, "this release of libmlx5 does not have them");
+  Context c;
+  // set_pp_rate_limit_context of mlx5_ifc.h: the rate, then the burst. What is not given is 0.
+  uint8_t rate[48] = {0, 0, 0x10, 0};
+  mlx5dv_pp *whole = alloc(c.ctx, sizeof rate, rate, 0);
+  mlx5dv_pp *start = alloc(c.ctx, 4, rate, 0);
+  REQUIRE((whole != nullptr && start != nullptr));
+  CHECK(start->index == whole->index);
+  rate[6] = 1;
+  mlx5dv_pp *other = alloc(c.ctx, sizeof rate, rate, 0);
+  REQUIRE(other != nullptr);
+  CHECK(other->index != whole->index);
+  CHECK(alloc(c.ctx, sizeof rate + 1, rate, 0) == nullptr);
+  for (mlx5dv_pp *p : {whole, start, other}) release(p);
 }
 
 TEST_CASE("A frame goes through all layers, in order of states") {

@@ -41,6 +41,12 @@ u32 stored_crc(const Packet &p, u32 behind = 0) {
   std::memcpy(&v, p.data() + p.size() - behind - 4, 4);
   return v;
 }
+// Of 16-bit words, carries added: 0xffff where a checksum of Internet protocols is right.
+u32 folded(const Packet &p, size_t from, size_t to, u32 sum = 0) {
+  for (size_t i = from; i < to; i += 2) sum += load_be16(p.data() + i);
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+  return sum;
+}
 Packet without(const Packet &p, size_t bytes) {
   return {p.begin(), p.end() - static_cast<long>(bytes)};
 }
@@ -82,6 +88,7 @@ TEST_CASE("A message becomes packets of the path MTU", "[packets]") {
     CHECK(std::memcmp(p.data() + to_bth + bth + extended[i], data.data() + offset, bytes[i]) == 0);
     CHECK(invariant_crc(without(p, 4), true) == stored_crc(p));
     CHECK(load_be16(p.data() + eth + 2) == p.size() - eth);
+    CHECK(folded(p, eth, eth + ip) == 0xffff);
     CHECK(load_be16(p.data() + eth + ip + 2) == 4791);
     CHECK(load_be16(p.data() + eth + ip + 4) == p.size() - eth - ip);
     CHECK((p[to_bth + 1] >> 7) == (i == 2));  // solicited event
@@ -94,6 +101,19 @@ TEST_CASE("A message becomes packets of the path MTU", "[packets]") {
   CHECK(load_be32(reth + 12) == 2500);
   const std::array<u8, 6> to = {0x02, 0x53, 0x48, 7, 0, 1};
   CHECK(std::equal(to.begin(), to.end(), t.packets[0].begin()));
+}
+
+TEST_CASE("Between addresses of IPv6 a packet has a checksum of UDP", "[packets]") {
+  constexpr u32 ip6 = 40;
+  auto h = request(WqeOpcode::send, 100, 1, packet_first | packet_last);
+  h.sgid[0] = h.dgid[0] = 0xfd;
+  const PacketTrain t = packets_of(h, data.data());
+  REQUIRE(t.packets.size() == 1);
+  const Packet &p = t.packets[0];
+  REQUIRE(p.size() == eth + ip6 + udp + bth + 100 + icrc);
+  CHECK(load_be16(p.data() + eth + ip6 + 6) != 0);
+  // The pseudo header: addresses, protocol, length.
+  CHECK(folded(p, eth + 8, p.size(), 17 + load_be16(p.data() + eth + 4)) == 0xffff);
 }
 
 TEST_CASE("Payload is padded to words, and the pad count says so", "[packets]") {

@@ -49,7 +49,8 @@ class Pcap(unittest.TestCase):
     def fields(self, *names, where=None):
         """A list of the values of each field, packet by packet."""
         # Only what is asked for must be right: other protocols guess ports.
-        command = [TSHARK, "-n", "-r", self.file, "-T", "fields", "-E", "separator=|"]
+        command = [TSHARK, "-n", "-r", self.file, "-T", "fields", "-E", "separator=|",
+                   "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
         for name in names:
             command += ["-e", name]
         if where:
@@ -61,6 +62,7 @@ class Pcap(unittest.TestCase):
     def well_formed(self):
         self.assertEqual(self.fields("frame.number", where="_ws.malformed"), [])
         self.assertEqual(self.fields("frame.number", where="ip.checksum.status == 0"), [])
+        self.assertEqual(self.fields("frame.number", where="udp.checksum.status == 0"), [])
 
     def transport(self):
         self.well_formed()

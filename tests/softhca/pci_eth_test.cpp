@@ -106,7 +106,8 @@ struct Interface : Driver {
   u32 sent = 0, got = 0;
 };
 
-constexpr u64 here = 0x020000000001, elsewhere = 0x020000000002, third = 0x020000000003;
+constexpr u64 here = 0x020000000001, elsewhere = 0x020000000002, third = 0x020000000003,
+              to_group = 0x030000000003;
 
 }  // namespace
 
@@ -157,7 +158,6 @@ TEST_CASE("Frames of the own transport domain come back where they are wanted", 
   CHECK(i.receive()[14] == 2);
   // Not at all when the port says so. It decides when the frame comes back: what is sent behind it,
   // to a group, has to be there before the port says otherwise.
-  constexpr u64 to_group = 0x030000000003;
   REQUIRE(g.status(Interface::entry(table, group, 2, to_group, to_tir, hears)) == 0);
   Box off(0x755, 512);
   REQUIRE(g.status(off.put(116, 1, 1).put(2048 + 30, 1, 1)) == 0);
@@ -167,6 +167,35 @@ TEST_CASE("Frames of the own transport domain come back where they are wanted", 
   REQUIRE(g.status(off.put(2048 + 30, 1, 0)) == 0);
   i.send(third, 5);
   CHECK(i.receive()[14] == 5);
+}
+
+TEST_CASE("A reset ends what a driver chose for the port", "[pci_eth_test]") {
+  constexpr u32 kbps = 1'000'000;
+  Guest g;
+  const auto paced = [&](u32 sq) {
+    return g.status(Interface::state(0x905, sq, 1, 1).put64(16, 1).put(256 + 240, 16, 1));
+  };
+  {
+    const Interface i(g);
+    REQUIRE(g.status(Box(0x780, 64).put(80, 16, 1).put(128, 32, kbps)) == 0);
+    CHECK(paced(i.sq) == 0);
+    // Nothing comes back.
+    REQUIRE(g.status(Box(0x755, 512).put(116, 1, 1).put(2048 + 30, 1, 1)) == 0);
+  }
+  REQUIRE(g.message(Guest::reset, {}) == 0);
+  g.write_register(0x14, Guest::queue_at);
+  std::memset(g.memory + 0x200000, 0, 0x100000);  // rings
+  Interface i(g);
+  CHECK(paced(i.sq) == bad_resource);
+  const u32 hears = g.create(i.tir(i.send_domain).put(256 + 294, 2, 3));
+  const u32 table = g.create(Interface::table(1)), group = g.create(Interface::group(table));
+  REQUIRE(g.status(Interface::root(table)) == 0);
+  REQUIRE(g.status(Interface::entry(table, group, 0, here, to_tir, hears)) == 0);
+  REQUIRE(g.status(Interface::entry(table, group, 1, to_group, to_tir, hears)) == 0);
+  i.send(here, 1);
+  i.send(to_group, 2);
+  i.send(here, 3);
+  for (const u8 next : {1, 2, 3}) REQUIRE(i.receive()[14] == next);
 }
 
 TEST_CASE("Frames are spread over queues by a table", "[pci_eth_test]") {
@@ -204,6 +233,13 @@ TEST_CASE("Flow tables that would not end, or name what is not there", "[pci_eth
   CHECK(g.status(Interface::group(low).put(288, 32, 16)) == bad_param);
   CHECK(g.status(Interface::group(low).put(1088, 32, 1)) == bad_param);
   CHECK(g.status(i.tir(99)) == bad_resource);
+  // Queues of a hairpin, and time stamps of the real time.
+  for (const u32 bit : {14u, 26u}) {
+    CHECK(g.status(i.queue(0x904, i.send_cq, 6, 0x230000, 0x220040).put(256 + bit, 1, 1)) ==
+          bad_param);
+    CHECK(g.status(i.queue(0x908, i.receive_cq, 4, 0x240000, 0x220080).put(256 + bit, 1, 1)) ==
+          bad_param);
+  }
   CHECK(g.status(Interface::state(0x909, i.rq, 0, 1)) == bad_state);
   CHECK(g.status(Interface::state(0x909, i.rq, 1, 3)) == 0);
   CHECK(g.status(Interface::state(0x909, i.rq, 1, 1)) == bad_state);
