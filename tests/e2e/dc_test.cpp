@@ -106,7 +106,8 @@ TEST_CASE("remote memory is reached over DC [row:ibv_exp_send_wr.dc]") {
     const std::uint64_t old = 40;
     const std::size_t offset = 64 - dc.in.address() % 8;
     std::memcpy(dc.in.bytes.data() + offset, &old, 8);
-    piece.length = 8;
+    piece.length = GENERATE(8u, 16u);  // the answer has 8 bytes either way
+    const std::uint8_t behind = dc.out.bytes[8];
     auto wr = dc.to(dct.get(), IBV_EXP_WR_ATOMIC_FETCH_AND_ADD, 1, &piece);
     wr.wr.atomic.remote_addr = dc.in.address(offset);
     wr.wr.atomic.rkey = dc.in.mr->rkey;
@@ -118,6 +119,7 @@ TEST_CASE("remote memory is reached over DC [row:ibv_exp_send_wr.dc]") {
     std::memcpy(&answer, dc.out.bytes.data(), 8);
     CHECK(now == 42);
     CHECK(answer == 40);
+    CHECK(dc.out.bytes[8] == behind);
   }
 }
 

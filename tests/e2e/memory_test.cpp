@@ -412,6 +412,54 @@ TEST_CASE("bindings that cannot be are refused [row:ibv_exp_bind_mw] [row:bind_m
   CHECK(mw->rkey == rkey);
 }
 
+TEST_CASE("windows are bound by a list of work requests, each once [row:IBV_EXP_WR_BIND_MW]") {
+  Pair p(IBV_QPT_RC);
+  std::vector<std::uint8_t> bytes(4096);
+  const Mr mr = windowed(p.pd.get(), bytes);
+  std::vector<Window> windows;
+  for (int i = 0; i < 3; ++i) windows.emplace_back(ibv_alloc_mw(p.pd.get(), IBV_MW_TYPE_2));
+  const bool experimental = GENERATE(true, false);
+  std::vector<ibv_exp_send_wr> list(3);
+  std::vector<ibv_send_wr> base(3);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    auto &wr = list[i] = request(i + 1, IBV_EXP_WR_BIND_MW, nullptr, 0);
+    wr.bind_mw.mw = windows[i].get();
+    wr.bind_mw.rkey = ibv_inc_rkey(windows[i]->rkey);
+    wr.bind_mw.bind_info = bind_middle(p.b.get(), windows[i].get(), mr.get()).bind_info;
+    base[i] = {};
+    base[i].wr_id = wr.wr_id;
+    base[i].opcode = IBV_WR_BIND_MW;
+    base[i].send_flags = IBV_SEND_SIGNALED;
+    base[i].bind_mw.mw = wr.bind_mw.mw;
+    base[i].bind_mw.rkey = wr.bind_mw.rkey;
+    base[i].bind_mw.bind_info = {mr.get(), wr.bind_mw.bind_info.addr, wr.bind_mw.bind_info.length,
+                                 IBV_ACCESS_REMOTE_WRITE};
+    if (i == 0) continue;
+    list[i - 1].next = &list[i];
+    base[i - 1].next = &base[i];
+  }
+  ibv_exp_send_wr *bad = nullptr;
+  ibv_send_wr *bad_base = nullptr;
+  if (experimental) REQUIRE(ibv_exp_post_send(p.b.get(), list.data(), &bad) == 0);
+  else REQUIRE(ibv_post_send(p.b.get(), base.data(), &bad_base) == 0);
+  std::uint64_t id = 1;
+  for (const auto &wc : p.completions(3)) {
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    CHECK(wc.wr_id == id++);
+    CHECK(wc.exp_opcode == IBV_EXP_WC_BIND_MW);
+  }
+  // Each window leads to its memory. The next completion is the write's: there is no fourth.
+  auto piece = p.out.piece(0, 512);
+  for (const auto &bound : list) {
+    auto write = request(9, IBV_EXP_WR_RDMA_WRITE, &piece);
+    write.wr.rdma.remote_addr = bound.bind_mw.bind_info.addr;
+    write.wr.rdma.rkey = bound.bind_mw.rkey;
+    p.post(write);
+    p.complete(9);
+  }
+  CHECK(std::equal(bytes.begin() + 1024, bytes.begin() + 1024 + 512, p.out.bytes.begin()));
+}
+
 TEST_CASE("windows are silenced by the environment [row:mw_env_shut_up_mw]") {
   Rig rig;
   REQUIRE(ibv_exp_setenv(rig.context.get(), "MLX5_SHUT_UP_MW", "1", 1) == 0);

@@ -123,6 +123,21 @@ TEST_CASE("remote memory is written, read and counted on [row:ibv_exp_post_send]
     CHECK(p.complete(1).exp_opcode == IBV_EXP_WC_COMP_SWAP);
     CHECK(counter == 99);
     CHECK(before == 42);
+    // The answer has 8 bytes, also where there is room for more.
+    const std::uint8_t behind = p.out.bytes[8];
+    result.length = 16;
+    p.post(wr);
+    CHECK(p.complete(1).exp_opcode == IBV_EXP_WC_COMP_SWAP);
+    CHECK(before == 99);
+    wr.exp_opcode = IBV_EXP_WR_ATOMIC_FETCH_AND_ADD;
+    wr.wr.atomic.compare_add = 2;
+    p.post(wr);
+    p.complete(1);
+    p.post(wr);
+    CHECK(p.complete(1).exp_opcode == IBV_EXP_WC_FETCH_ADD);
+    CHECK(counter == 103);
+    CHECK(before == 101);
+    CHECK(p.out.bytes[8] == behind);
   }
 }
 

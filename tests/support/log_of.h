@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -22,6 +24,13 @@ std::string log_of(Run run) {
   said.resize(std::fread(said.data(), 1, said.size(), file));
   std::fclose(file);
   return said;
+}
+
+// Whether what is ignored is logged.
+[[maybe_unused]] bool informs() {
+  const char *const level = std::getenv("IBVEXP_LOG_LEVEL");
+  const std::string_view chosen = level != nullptr ? level : "warn";
+  return chosen == "info" || chosen == "debug";
 }
 
 }  // namespace

@@ -328,6 +328,25 @@ TEST_CASE("engine: an empty queue, and one that goes round") {
   }
 }
 
+TEST_CASE("engine: a closed queue is empty, wherever it was") {
+  for (std::uint32_t taken = 0; taken < 8; ++taken) {
+    CAPTURE(taken);
+    PollRig rig;
+    ibv_wc wc[4];
+    for (std::uint32_t i = 0; i < taken; ++i) {
+      rig.post_sends(1);
+      PollRig::Fields fields;
+      fields.send_opcode = 0x0a;
+      fields.counter = static_cast<std::uint16_t>(i);
+      rig.add(fields);
+      REQUIRE(poll(rig.queue, 4, wc) == 1);
+    }
+    close(rig.queue);
+    CHECK(is_closed(rig.queue));
+    CHECK(poll(rig.queue, 4, wc) == 0);
+  }
+}
+
 TEST_CASE("engine: of the polls that find nothing one in 32 takes a lock of the C library") {
   PollRig rig;
   ibv_wc wc;
@@ -1119,6 +1138,10 @@ TEST_CASE("engine: compressed completions that all have a place") {
     title.bytes = 3;
     title.timestamp = 0x1234;
     title.counter = static_cast<std::uint16_t>(4 * turn);
+    // The array has neither kind nor immediate value: both are the title's for all.
+    const bool immediate = turn % 2 == 1;
+    if (immediate) title.opcode = 3;
+    title.imm = 0xabc;
     const std::uint32_t first = rig.produced;
     rig.add(title);
     std::uint8_t *array = rig.cqe(first + 1);
@@ -1137,6 +1160,8 @@ TEST_CASE("engine: compressed completions that all have a place") {
       CHECK(wc[i].wr_id == 200 + 10 * turn + i);
       CHECK(wc[i].byte_len == (i < 3 ? 100 + 10 * turn + i : 77));
       CHECK(wc[i].exp_opcode == IBV_EXP_WC_RECV);
+      CHECK(((wc[i].exp_wc_flags & IBV_EXP_WC_WITH_IMM) != 0) == immediate);
+      if (immediate) CHECK(wc[i].imm_data == be(std::uint32_t{0xabc}));
       CHECK(wc[i].qp == &rig.qp);
     }
     CHECK(rig.consumed() == 4 * turn + 4);
