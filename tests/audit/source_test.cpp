@@ -83,8 +83,10 @@ TEST_CASE("private layouts have a verdict of their own") {
 
 TEST_CASE("build files probe") {
   CHECK(found("# ibv_exp_poll_cq\ndnl ibv_exp_poll_cq\nAC_CHECK_DECLS([IBV_EXP_SEND_FENCE, "
-              "ibv_exp_poll_cq],,,\n",
-              true) == "3:17 IBV_EXP_SEND_FENCE probe\n3:37 ibv_exp_poll_cq probe\n");
+              "ibv_exp_poll_cq],,,\nibv_exp_post_send\n\nibv_exp_modify_qp",
+              true) ==
+        "3:17 IBV_EXP_SEND_FENCE probe\n3:37 ibv_exp_poll_cq probe\n4:1 ibv_exp_post_send probe\n"
+        "6:1 ibv_exp_modify_qp probe\n");
 }
 
 TEST_CASE("what the preprocessor leaves out is no use") {

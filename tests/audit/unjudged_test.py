@@ -80,6 +80,11 @@ class Unjudged(Audit):
     def test_scripts_that_show_no_program(self):
         for text in "#!/bin/sh\nexec $PROGRAM\n", "#!/usr/bin/python3\nimport app\n":
             self.unjudged(self.file("start", text), "it is a script")
+        # One with uses of its own is judged by these.
+        report, done = self.report("--fail-on", "unjudged", self.file("start", "#!/usr/bin/python3\nimport ctypes\n"
+                                   "ctypes.CDLL('libibverbs.so.1').ibv_exp_query_device(0, 0)\n"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.program(report)["standing"], "works")
 
     def test_scripts_stand_for_what_they_start(self):
         self.file("bin/.libs/app", b"")

@@ -143,6 +143,14 @@ class Fabric(unittest.TestCase):
         self.assertFalse(os.path.exists(self.path))
         self.assertEqual(self.ibvexp("clean", self.name).returncode, 1)
 
+    def test_what_cannot_be_cleaned_is_trouble(self):
+        os.mkdir(self.path, 0o700)
+        os.symlink("elsewhere", f"{self.path}/users")
+        done = self.ibvexp("clean", self.name)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, f"^ibvexp: {self.path}: .+\n$")
+        self.assertTrue(os.path.islink(f"{self.path}/users"))
+
     def test_two_users_of_one_name(self):
         theirs = f"{PLACE}/softhca-4294967-{self.name}"
         os.mkdir(theirs)

@@ -817,6 +817,18 @@ class Run(Base):
         self.assertEqual(names(), ["first", "second"])
         self.assertEqual(names(IBVEXP_DEVICE="second"), ["second"])
         self.assertEqual(names(IBVEXP_DEVICE="third"), [])
+        # A list ends with a null, also for who does not ask for the count.
+        to_its_end = ("import ctypes\n"
+                      "verbs = ctypes.CDLL(None)\n"
+                      "verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)\n"
+                      "devices = verbs.ibv_get_device_list(None)\n"
+                      "count = 0\n"
+                      "while devices[count]: count += 1\n"
+                      "print(count)\n")
+        for wanted, count in ("", 2), ("first", 1), ("second", 1), ("third", 0):
+            done = subprocess.run([sys.executable, "-c", to_its_end], env=dict(env, IBVEXP_DEVICE=wanted),
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, f"{count}\n", wanted)
         shutil.rmtree(f"/dev/shm/softhca-{os.getuid()}-{FABRIC}-two", ignore_errors=True)
 
 if __name__ == "__main__":
