@@ -342,6 +342,43 @@ TEST_CASE("The device takes commands while memory is registered", "[direct_test]
   munmap(memory, bytes);
 }
 
+TEST_CASE("A registration does not end in a device that was opened meanwhile", "[direct_test]") {
+  constexpr size_t bytes = 256u << 20;
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  madvise(memory, bytes, MADV_NOHUGEPAGE);
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  ibv_device **const list = ibv_get_device_list(nullptr);
+  REQUIRE((list != nullptr && list[0] != nullptr));
+  bool met = false;
+  for (int round = 0; round < 10 && !met; ++round) {
+    madvise(memory, bytes, MADV_DONTNEED);
+    ibv_context *const first = ibv_open_device(list[0]);
+    REQUIRE(first != nullptr);
+    ibv_pd *const pd = ibv_alloc_pd(first);
+    REQUIRE(pd != nullptr);
+    ibv_mr *mr = nullptr;
+    std::atomic<bool> ended{false};
+    std::thread registers([&] {
+      mr = ibv_reg_mr(pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+      ended = true;
+    });
+    // Its first page is there: the registration has begun.
+    for (unsigned char there = 0; there == 0 && !ended;) REQUIRE(mincore(memory, 1, &there) == 0);
+    REQUIRE(dup2(nothing, first->cmd_fd) == first->cmd_fd);  // closes the device
+    const Context second;                                    // its domain has the same handle
+    met = !ended;
+    registers.join();
+    if (met) CHECK(mr == nullptr);
+    CHECK(ibv_close_device(first) == 0);
+  }
+  CHECK(met);
+  ibv_free_device_list(list);
+  close(nothing);
+  munmap(memory, bytes);
+}
+
 TEST_CASE("A connection has packets of 256 to 4096 bytes", "[direct_test]") {
   Context c;
   for (const int mtu : {0, 1, 5, 6}) {

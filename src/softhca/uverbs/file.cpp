@@ -62,7 +62,7 @@ std::vector<File *> &files() {
 
 File *take_file() {
   for (File *f : files())
-    if (!f->open) return f;
+    if (!f->open && f->away == 0) return f;
   files().push_back(new File);
   return files().back();
 }
@@ -257,8 +257,10 @@ void uverbs_event_fd_closing(int fd) {
 void uverbs_forked() {
   // Descriptors and objects remain: commands on them are legal in the child.
   ++uverbs::Object::current_generation;
-  for (File *f : files())
+  for (File *f : files()) {
+    f->away = 0;  // the threads of those commands are the parent's
     if (f->open) f->inherited = true;
+  }
   process().context_channels.clear();
   uverbs::port_subscriptions().clear();
   uverbs::forget_multicast();

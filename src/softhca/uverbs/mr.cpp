@@ -85,7 +85,10 @@ int reg_mr(File &file, Attrs &attrs) {
   if (error = check_mr_access(file, req.access_flags); error != 0) return error;
   const Range range{req.start, req.length, req.hca_va};
   u64 pinned;
-  if (error = take_range(range, req.access_flags, pinned, probe_unlocked); error != 0) return error;
+  ++file.away;
+  error = take_range(range, req.access_flags, pinned, probe_unlocked);
+  --file.away;
+  if (error != 0) return error;
   // The program may have ended what it used.
   PdObject *pd = file.open ? file.objects.get<PdObject>(req.pd_handle, error) : nullptr;
   if (pd == nullptr) {

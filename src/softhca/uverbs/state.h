@@ -50,6 +50,7 @@ class File {
   bool has_context = false;  // GET_CONTEXT was done
   bool devx = false;         // may issue firmware commands
   bool inherited = false;    // from the parent process of a fork
+  u32 away = 0;              // commands that have given up the device's lock for a while
   std::set<int> descriptors;
   u8 *bar = nullptr;  // the whole memory file, mapped by the device
   uverbs::ObjectTable objects;
