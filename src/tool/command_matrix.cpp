@@ -7,6 +7,7 @@
 
 #include "tool/command.h"
 #include "tool/matrix.h"
+#include "tool/matrix_types.h"
 
 namespace ibvexp::tool {
 
@@ -25,8 +26,8 @@ void add_matrix(CLI::App &app, Action &action) {
   sub->callback([&action, json, name] {
     action = [json, name] {
       const std::string text = name->empty() ? (*json ? matrix_json() : matrix_markdown())
-                               : *json       ? matrix_lookup_json(*name)
-                                             : matrix_lookup(*name);
+                               : *json       ? matrix_lookup_json(name_in_matrix(*name))
+                                             : matrix_lookup(name_in_matrix(*name));
       if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
           std::fflush(stdout) != 0)
         throw std::runtime_error("cannot write to standard output");

@@ -51,6 +51,29 @@ constexpr auto moderns = std::to_array<Modern>({
 #include "tool/migrate/rules.def"
 });
 
+// What stands behind STRUCTURE.PATH in NAME: nothing if it is that member, else a dot and a
+// member of it. Null if NAME does not begin so.
+std::optional<std::string_view> rest_of(std::string_view name, const Member &m) {
+  const std::size_t size = m.structure.size() + 1 + m.path.size();
+  if (name.size() < size || !name.starts_with(m.structure) || name[m.structure.size()] != '.' ||
+      name.substr(m.structure.size() + 1, m.path.size()) != m.path)
+    return {};
+  return name.substr(size);
+}
+
+bool is_structure(std::string_view type) {
+  return std::ranges::find(structures, type) != structures.end();
+}
+
+// By the innermost structure that has a name: ibv_exp_ooo_caps.rc_caps for
+// ibv_exp_device_attr.ooo_caps.rc_caps.
+std::string innermost(std::string_view name) {
+  for (const Member &m : members)
+    if (const auto rest = rest_of(name, m); rest && rest->starts_with('.') && is_structure(m.type))
+      return innermost(fmt::format("{}{}", m.type, *rest));
+  return std::string(name);
+}
+
 template <class List, class Value>
 void add_once(List &list, const Value &value) {
   if (std::ranges::find(list, value) == list.end()) list.push_back(value);
@@ -104,9 +127,7 @@ std::optional<TypeInfo> find_type(std::string_view name) {
   if (const auto s = std::ranges::find(structures, name); s != structures.end())
     return structure_info(*s);
   for (const Member &m : members) {
-    if (!name.starts_with(m.structure) || name.size() <= m.structure.size() ||
-        name[m.structure.size()] != '.' || name.substr(m.structure.size() + 1) != m.path)
-      continue;
+    if (rest_of(name, m) != "") continue;
     TypeInfo out = structure_info(m.structure);
     return TypeInfo{name,          TypeInfo::Kind::member,         std::move(out.taken_by),
                     {m.structure}, modern_of(m.structure, m.path), rows_owned_by(m.type)};
@@ -117,6 +138,15 @@ std::optional<TypeInfo> find_type(std::string_view name) {
   for (const Member &m : members)
     if (m.type == name) add_once(out.part_of, m.structure);
   return out;
+}
+
+std::string name_in_matrix(std::string_view name) {
+  if (std::ranges::find(features, name, &Feature::name) != std::end(features))
+    return std::string(name);
+  std::string inner = innermost(name);
+  for (const Feature &f : features)
+    if (innermost(f.name) == inner) return std::string(f.name);
+  return inner;
 }
 
 std::vector<std::string> type_names() {

@@ -35,6 +35,10 @@ constexpr std::string_view name_of(TypeInfo::Kind kind) {
 // NAME is ibv_exp_x, or ibv_exp_x.member, of which the latter may have a row, too.
 std::optional<TypeInfo> find_type(std::string_view name);
 
+// A member of a member has two names, ibv_exp_device_attr.ooo_caps.rc_caps and
+// ibv_exp_ooo_caps.rc_caps: that which has a row, else the latter. Other names as they are.
+std::string name_in_matrix(std::string_view name);
+
 // All names that it finds.
 std::vector<std::string> type_names();
 

@@ -775,6 +775,14 @@ class Run(Base):
         self.assertIn("    IBV_EXP_SEND_INLINE: native -> IBV_SEND_INLINE\n", said("ibv_exp_send_wr.exp_send_flags"))
         self.assertIn("on rdma-core  ibv_send_wr.imm_data\n", said("ibv_exp_send_wr.ex.imm_data"))
         self.assertIn("an enumeration\n  of            ibv_exp_send_wr\n", said("ibv_exp_wr_opcode"))
+        # Of a member of a member, by the structure that it stands in.
+        for name in "ibv_exp_device_attr.ooo_caps.rc_caps", "ibv_exp_ooo_caps.rc_caps":
+            self.assertEqual(said(name), "ibv_exp_ooo_caps.rc_caps: a member\n  of            ibv_exp_ooo_caps\n")
+        # One whose row is at the outer structure.
+        for name in "ibv_exp_device_attr.mp_rq_caps.supported_qps", "ibv_exp_mp_rq_caps.supported_qps":
+            self.assertIn("ibv_exp_device_attr.mp_rq_caps.supported_qps: query only\n", said(name))
+            self.assertEqual(json.loads(said("--json", name))["name"],
+                             "ibv_exp_device_attr.mp_rq_caps.supported_qps")
         # One with a row of its own says what the row says.
         self.assertTrue(said("ibv_exp_send_wr.dc").startswith("ibv_exp_send_wr.dc: translated\n"))
         as_json = json.loads(said("--json", "ibv_exp_send_wr"))
@@ -783,7 +791,8 @@ class Run(Base):
         self.assertIn({"name": "ibv_exp_send_wr.tso", "verdict": "translated", "target": "ibv_wr_send_tso"},
                       as_json["parts"])
         for word, meant in (("ibv_exp_send_wr.exp_opcod", "ibv_exp_send_wr.exp_opcode"),
-                            ("ibv_exp_snd_wr", "ibv_exp_send_wr"), ("ibv_exp_wr_opcodes", "ibv_exp_wr_opcode")):
+                            ("ibv_exp_snd_wr", "ibv_exp_send_wr"), ("ibv_exp_wr_opcodes", "ibv_exp_wr_opcode"),
+                            ("ibv_exp_ooo_caps.rc_cap", "ibv_exp_ooo_caps.rc_caps")):
             done = self.ibvexp("matrix", word)
             self.assertEqual((done.returncode, done.stderr), (
                 2, f"ibvexp: {word} is no name of the matrix; did you mean {meant}?\n"))
