@@ -4,6 +4,7 @@
 import glob
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -799,6 +800,28 @@ class Run(Base):
         done = self.ibvexp("matrix", "exp_opcode")
         self.assertEqual((done.returncode, done.stderr), (2, (
             "ibvexp: exp_opcode is a member of ibv_exp_wc, ibv_exp_send_wr: look up ibv_exp_wc.exp_opcode\n")))
+
+    def test_rows_name_members_as_programs_write_them(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        listed = pathlib.Path(self.folder.name, "members")
+        subprocess.run([sys.executable, root / "src/tool/api_structures.py", listed,
+                        *(root / "include/infiniband").glob("*.h")], check=True)
+        types = {f"{structure}.{path}": kind for structure, path, kind in
+                 re.findall(r'API_MEMBER\((\w+), "([\w.]+)", "(\w*)"\)', listed.read_text())}
+
+        def is_member(name):
+            if name in types:
+                return True
+            outer = max((m for m in types if name.startswith(m + ".")), key=len, default=None)
+            if outer is None or any(m.startswith(outer + ".") for m in types):
+                return False
+            inner = types[outer] + name[len(outer):]
+            # Of what is inside rdma-core's structures nothing is listed.
+            return is_member(inner) if types[outer] else True
+        rows = [row["name"] for family in json.loads(self.ibvexp("matrix", "--json").stdout)["families"]
+                for row in family["features"] if row["kind"] == "field" and "." in row["name"]]
+        self.assertGreater(len(rows), 60)
+        self.assertEqual([row for row in rows if not is_member(row)], [])
 
     def test_what_is_no_program_is_named(self):
         script = os.path.join(self.folder.name, "script")
