@@ -60,9 +60,12 @@ bool needs_mlx5(const Files &files) {
 
 namespace {
 
+// An #include is one of a probe's program.
 bool is_comment(const std::string &line) {
+  static const std::regex include("^[ \t]*#[ \t]*include[ \t]*[<\"]");
   const std::size_t at = line.find_first_not_of(" \t");
-  return at == std::string::npos || line[at] == '#' || line.compare(at, 4, "dnl ") == 0;
+  if (at == std::string::npos) return true;
+  return line[at] == '#' ? !std::regex_search(line, include) : line.compare(at, 4, "dnl ") == 0;
 }
 
 // What stands for a legacy name in a probe: nothing if that takes more than one name.
