@@ -198,11 +198,11 @@ class Unjudged(Audit):
 
 
 class Traces(Audit):
-    def trace(self, count, **row):
+    def trace(self, count, file="t.json", **row):
         row = {"kind": "entry", "family": "x", "verdict": "partial", "calls": 1, "successes": 1, "refusals": 0,
                "failures": 0, **row}
         processes = [{"id": f"h-{n}", "program": "/bin/app", "notes": [], "rows": [row]} for n in range(count)]
-        return self.file("t.json", json.dumps({"format": "ibvexp-trace", "version": 1, "processes": processes}))
+        return self.file(file, json.dumps({"format": "ibvexp-trace", "version": 1, "processes": processes}))
 
     def test_equal_processes_are_counted(self):
         trace = self.trace(1000, name="ibv_exp_create_qp")
@@ -216,6 +216,21 @@ class Traces(Audit):
         report, _ = self.report(self.trace(1, name="ibv_exp_create_qp", calls=9, refusals=2, failures=1))
         self.assertEqual(report["files"][0]["uses"][0]["detail"], "1 success, 2 refusals, 1 failure")
         self.assertLess(page.stat().st_size, 200_000)
+
+    def test_equal_traces_are_one(self):
+        """Of ranks that write one each."""
+        ranks = [self.trace(2, f"{n:03}.json", name="ibv_exp_create_qp", calls=n, successes=n) for n in range(200)]
+        other = self.trace(1, "other.json", name="ibv_exp_create_qp", refusals=1)
+        page = self.folder / "t.html"
+        report, _ = self.report("--html", page, *ranks, other)
+        self.assertEqual(report["read"]["traces"], 201)
+        first, last = report["files"]
+        self.assertEqual((first["path"], last["path"]), (str(ranks[0]), str(other)))
+        self.assertEqual(first["notes"], ["with the calls of 199 other traces that show the same"])
+        (use,) = first["uses"]
+        self.assertEqual((use["count"], use["detail"]), (39800, "39800 successes, in 400 processes"))
+        self.assertEqual(last["uses"][0]["detail"], "1 success, 1 refusal")
+        self.assertLess(page.stat().st_size, 100_000)
 
     def test_what_an_answer_leaves_out_is_no_refusal(self):
         done = audit("--fail-on", "refused", self.trace(1, name="IBV_EXP_DEVICE_ATTR_TSO_CAPS", successes=0, refusals=1))

@@ -89,6 +89,7 @@ class Auditor {
     leave_own_names();
     std::sort(report_.files.begin(), report_.files.end(),
               [](const FileReport &a, const FileReport &b) { return a.path < b.path; });
+    fold_traces(report_.files);
     report_.date = now();
     report_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

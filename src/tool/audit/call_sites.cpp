@@ -25,7 +25,13 @@ struct CallSites::Module {
 CallSites::CallSites() = default;
 CallSites::~CallSites() = default;
 
-std::string CallSites::describe(const std::string &path, std::uint64_t offset) {
+const std::string &CallSites::describe(const std::string &module, std::uint64_t offset) {
+  const auto [it, fresh] = known_.try_emplace({module, offset});
+  if (fresh) it->second = look_up(module, offset);
+  return it->second;
+}
+
+std::string CallSites::look_up(const std::string &path, std::uint64_t offset) {
   const auto [it, fresh] = modules_.try_emplace(path);
   if (fresh) {
     try {

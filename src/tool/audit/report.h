@@ -60,6 +60,11 @@ constexpr std::string_view name_of(Evidence e) {
   return evidence_names[static_cast<std::size_t>(e)];
 }
 
+// How the calls of a row ended, in traces, and of how many processes they are.
+struct Outcomes {
+  std::uint64_t successes = 0, refusals = 0, failures = 0, processes = 0;
+};
+
 struct Use {
   const Subject *subject;
   Evidence evidence;
@@ -72,8 +77,9 @@ struct Use {
   bool suppressed = false;    // a comment in the source, or the configuration, says so
   bool known = false;         // the baseline has it
   bool refused = false;       // in traces: it happened
-  std::string where;          // function; in traces the program
-  std::string source;         // of a binary's code, which `line` is in
+  Outcomes outcomes;
+  std::string where;   // function; in traces the program
+  std::string source;  // of a binary's code, which `line` is in
   std::string detail;
 };
 

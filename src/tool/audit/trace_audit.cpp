@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -35,43 +36,61 @@ std::string describe(const Json &note, CallSites &sites) {
 
 // What all processes of a program did with a row.
 struct Sums {
-  std::uint64_t calls = 0, successes = 0, refusals = 0, failures = 0, processes = 0;
+  std::uint64_t calls = 0;
+  Outcomes outcomes;
   // The first process with a refusal, or the first one at all.
   const Json *process = nullptr, *row = nullptr;
 };
 
 // How calls ended, of the ways that occurred.
-std::string outcomes(const Sums &sums) {
+std::string in_words(const Outcomes &outcomes) {
   std::string out;
   const auto add = [&](std::uint64_t n, std::string_view one, std::string_view many) {
     if (n != 0) out += (out.empty() ? "" : ", ") + tool::plural(n, one, many);
   };
-  add(sums.successes, "success", "successes");
-  add(sums.refusals, "refusal", "refusals");
-  add(sums.failures, "failure", "failures");
-  return out.empty() ? "no call ended" : out;
+  add(outcomes.successes, "success", "successes");
+  add(outcomes.refusals, "refusal", "refusals");
+  add(outcomes.failures, "failure", "failures");
+  if (out.empty()) out = "no call ended";
+  if (outcomes.processes > 1) out += fmt::format(", in {} processes", outcomes.processes);
+  return out;
 }
 
 Use use_of(const std::string &name, const Sums &sums, CallSites &sites) {
   const Subject *subject = subject_of(name);
   Use use = make_use(subject != nullptr ? *subject : unknown_name(name), Evidence::trace);
   // What happened counts, not what the row says about all requests of that name.
-  use.refused = tool::was_refused(name, sums.refusals);
-  if (sums.refusals == 0) use.severity = Severity::works;
+  use.refused = tool::was_refused(name, sums.outcomes.refusals);
+  if (sums.outcomes.refusals == 0) use.severity = Severity::works;
   else if (!use.refused) use.severity = Severity::off;
   else if (use.severity == Severity::works) use.severity = Severity::refused;
   use.count = sums.calls;
   use.where = sums.process->at("program");
-  use.detail = outcomes(sums);
-  if (sums.processes > 1) use.detail += fmt::format(", in {} processes", sums.processes);
+  use.outcomes = sums.outcomes;
   for (const char *which : {"first_refusal", "first_call"}) {
     if (!sums.row->contains(which)) continue;
-    const std::string more =
+    use.detail =
         describe(sums.process->at("notes").at((*sums.row)[which].get<std::size_t>()), sites);
-    if (!more.empty()) use.detail += "; " + more;
     break;
   }
   return use;
+}
+
+bool shows_the_same(const Use &a, const Use &b) {
+  return a.subject == b.subject && a.where == b.where && a.severity == b.severity &&
+         a.refused == b.refused;
+}
+
+void add_to(FileReport &sum, const FileReport &other) {
+  for (std::size_t i = 0; i < sum.uses.size(); ++i) {
+    Use &to = sum.uses[i];
+    const Use &from = other.uses[i];
+    to.count += from.count;
+    to.outcomes.successes += from.outcomes.successes;
+    to.outcomes.refusals += from.outcomes.refusals;
+    to.outcomes.failures += from.outcomes.failures;
+    to.outcomes.processes += from.outcomes.processes;
+  }
 }
 
 }  // namespace
@@ -92,7 +111,7 @@ void audit_trace(std::string_view text, FileReport &report) {
     // A process that wrote itself again is whole in its last occurrence.
     std::map<std::string, const Json *> processes;
     for (const Json &p : trace.at("processes")) processes[p.at("id")] = &p;
-    CallSites sites;
+    thread_local CallSites sites;  // traces given together are mostly of one program
     std::map<std::pair<std::string, std::string>, Sums> all;  // by program and row
     for (const auto &[id, process] : processes)
       for (const Json &row : process->at("rows")) {
@@ -102,10 +121,10 @@ void audit_trace(std::string_view text, FileReport &report) {
           sum += row.at(key).get<std::uint64_t>();
         };
         add(sums.calls, "calls");
-        add(sums.successes, "successes");
-        add(sums.refusals, "refusals");
-        add(sums.failures, "failures");
-        ++sums.processes;
+        add(sums.outcomes.successes, "successes");
+        add(sums.outcomes.refusals, "refusals");
+        add(sums.outcomes.failures, "failures");
+        ++sums.outcomes.processes;
         // Keep the process with a refusal: its call site is what the user looks for.
         if (sums.row != nullptr && !row.contains("first_refusal")) continue;
         if (sums.row != nullptr && sums.row->contains("first_refusal")) continue;
@@ -118,6 +137,32 @@ void audit_trace(std::string_view text, FileReport &report) {
   } catch (const std::logic_error &) {
     throw InputError("corrupt trace: an offset is no number");
   }
+}
+
+void fold_traces(std::vector<FileReport> &files) {
+  std::vector<FileReport> kept;
+  std::map<std::size_t, std::size_t> alike;  // by place in kept
+  for (FileReport &f : files) {
+    const auto same = [&](const FileReport &k) {
+      return k.kind == FileKind::trace && f.kind == FileKind::trace && f.error.empty() &&
+             k.error.empty() && std::ranges::equal(k.uses, f.uses, shows_the_same);
+    };
+    if (const auto found = std::ranges::find_if(kept, same); found != kept.end()) {
+      add_to(*found, f);
+      ++alike[static_cast<std::size_t>(found - kept.begin())];
+    } else {
+      kept.push_back(std::move(f));
+    }
+  }
+  for (const auto &[at, count] : alike)
+    kept[at].notes.push_back(fmt::format("with the calls of {} that {} the same",
+                                         tool::plural(count, "other trace"),
+                                         count == 1 ? "shows" : "show"));
+  for (FileReport &f : kept)
+    if (f.kind == FileKind::trace)
+      for (Use &u : f.uses)
+        u.detail = in_words(u.outcomes) + (u.detail.empty() ? "" : "; " + u.detail);
+  files = std::move(kept);
 }
 
 }  // namespace ibvexp::audit
