@@ -1,5 +1,12 @@
 #include "exp/attachment.h"
 
+#include <infiniband/mlx5dv.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <sys/ioctl.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -48,7 +55,27 @@ void store(std::uint64_t &word, std::uint64_t value) {
   __atomic_store_n(&word, value, __ATOMIC_RELEASE);
 }
 
+// Whether every command is an ioctl(), in which no thread is cancelled: to kernels before 5.10
+// libibverbs writes some, and it reads a file for a GID. The method that is asked for, without what
+// it has to be given, came last.
+bool takes_all_by_ioctl(const ibv_context *context) noexcept {
+  if (!mlx5dv_is_supported(context->device)) return false;
+  ib_uverbs_ioctl_hdr command{};
+  command.length = sizeof(command);
+  command.object_id = UVERBS_OBJECT_DEVICE;
+  command.method_id = UVERBS_METHOD_QUERY_GID_ENTRY;
+  command.driver_id = RDMA_DRIVER_MLX5;
+  const KeepErrno keep;
+  return ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &command) != 0 && errno == EINVAL;
+}
+
 }  // namespace
+
+void decide_watched(ContextState &state) noexcept {
+  if (state.watched_decided.exchange(true, std::memory_order_relaxed)) return;
+  if (!log_enabled(LogLevel::debug) && takes_all_by_ioctl(state.context))
+    state.watched.store(false, std::memory_order_relaxed);
+}
 
 Attachment::Attachment(ibv_context *context) : state(context), table() { fill_table(table); }
 

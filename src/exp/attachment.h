@@ -35,6 +35,9 @@ struct Attachment {
 // the extended layout, ENOMEM.
 Result<ContextState *> attach(ibv_context *context);
 
+// Asks the kernel, the first time, whether ContextState::watched may be false.
+void decide_watched(ContextState &state) noexcept;
+
 // Takes a table of ours away again; other contexts are left alone. For
 // contexts about to be closed: no other thread may use them at the same time.
 void detach(ibv_context *context) noexcept;

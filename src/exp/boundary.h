@@ -56,18 +56,23 @@ constexpr bool is_good(int answer) {
   return id == EntryId::ibv_exp_post_send ? answer == 0 : answer >= 0;
 }
 
-// Verbs that reach no cancellation point in rdma-core: they have no command, or one that every
-// kernel takes by ioctl(). Lines of the log are written with cancellation off in any case.
-constexpr EntryId uncancellable[] = {EntryId::ibv_exp_post_send, EntryId::ibv_exp_poll_cq,
-                                     EntryId::ibv_exp_alloc_dm,  EntryId::ibv_exp_free_dm,
-                                     EntryId::ibv_exp_memcpy_dm, EntryId::ibv_exp_prefetch_mr};
-
-struct Nothing {};
-
-// What a verb keeps in scope against cancellation.
-template <EntryId id>
-using Whole = std::conditional_t<std::ranges::find(uncancellable, id) != std::end(uncancellable),
-                                 Nothing, Uncancelled>;
+// Verbs that reach no cancellation point but commands to the kernel, or take care of it themselves.
+constexpr EntryId by_command[] = {EntryId::ibv_exp_query_port,
+                                  EntryId::ibv_exp_query_gid_attr,
+                                  EntryId::ibv_exp_modify_qp,
+                                  EntryId::ibv_exp_modify_cq,
+                                  EntryId::ibv_exp_modify_wq,
+                                  EntryId::ibv_exp_create_flow,
+                                  EntryId::ibv_exp_destroy_flow,
+                                  EntryId::ibv_exp_create_rwq_ind_table,
+                                  EntryId::ibv_exp_destroy_rwq_ind_table,
+                                  EntryId::ibv_exp_alloc_dm,
+                                  EntryId::ibv_exp_free_dm,
+                                  EntryId::ibv_exp_memcpy_dm,
+                                  EntryId::ibv_exp_prefetch_mr};
+constexpr bool is_by_command(EntryId id) {
+  return std::ranges::find(by_command, id) != std::end(by_command);
+}
 
 // Arguments as handlers take them: rdma-core's objects. What structures name is the
 // verb's own business.
@@ -214,10 +219,31 @@ struct SlotCall {
 
   // With rdma-core's objects.
   [[gnu::always_inline]] static inline R run(ContextState *state, Args... arguments) noexcept {
-    [[maybe_unused]] const detail::Whole<id> whole;
+    if constexpr (detail::is_hot(id)) {
+      return answer_of<false>(state, arguments...);
+    } else if constexpr (detail::is_by_command(id)) {
+      if (state->watched.load(std::memory_order_relaxed)) [[unlikely]]
+        return run_watched(state, arguments...);
+      return answer_of<false>(state, arguments...);
+    } else {
+      const Uncancelled whole;
+      return answer_of<true>(state, arguments...);
+    }
+  }
+
+  [[gnu::noinline, gnu::cold]] static R run_watched(ContextState *state,
+                                                    Args... arguments) noexcept {
+    const Uncancelled whole;
+    decide_watched(*state);
+    return answer_of<true>(state, arguments...);
+  }
+
+  template <bool logged>
+  [[gnu::always_inline]] static inline R answer_of(ContextState *state,
+                                                   Args... arguments) noexcept {
     try {
       const auto result = detail::serve<id>(state, arguments...);
-      if constexpr (!detail::is_hot(id)) detail::log_answer(row(id).name.data(), result.error());
+      if constexpr (logged) detail::log_answer(row(id).name.data(), result.error());
       if (result) [[likely]]
         return detail::deliver<R>(result);
       return detail::fail<id, R>(detail::reported<id, counted>(result.error()));

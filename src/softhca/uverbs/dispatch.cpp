@@ -57,10 +57,10 @@ int finish(const char *name, int error) {
   return error;
 }
 
-int run(File &file, Attrs &attrs, const char *name, int (*handler)(File &, Attrs &)) {
-  if (faults_configured())
-    if (const int error = fault_command(name); error != 0) return finish(name, error);
-  return finish(name, handler(file, attrs));
+// What the configuration wants of a command: an error, or 0.
+int fault(const char *name) {
+  const int error = faults_configured() ? fault_command(name) : 0;
+  return error != 0 ? finish(name, error) : 0;
 }
 
 int invoke_write(File &file, Attrs &attrs) {
@@ -81,7 +81,8 @@ int invoke_write(File &file, Attrs &attrs) {
       attrs.length(UVERBS_ATTR_CORE_OUT) < command->min_out)
     return ENOSPC;
   if (!file.has_context) return EINVAL;
-  return run(file, attrs, command->name, command->handler);
+  if (const int error = fault(command->name); error != 0) return error;
+  return finish(command->name, command->handler(file, attrs));
 }
 
 }  // namespace
@@ -119,14 +120,15 @@ int dispatch(File &file, const ib_uverbs_ioctl_hdr *message) {
     SOFTHCA_LOG(warn, "unknown command: object %#x method %#x", h.object_id, h.method_id);
     return EPROTONOSUPPORT;
   }
-  // Refused ones are refused whatever they carry.
-  if (method->handler == refuse) return run(file, attrs, method->name, refuse);
+  // Refused ones are refused whatever they carry, as by a kernel that does not have them.
+  if (const int error = fault(method->name); error != 0) return error;
+  if (method->handler == refuse) return finish(method->name, refuse(file, attrs));
   const bool opens =
       h.object_id == UVERBS_OBJECT_DEVICE && h.method_id == UVERBS_METHOD_GET_CONTEXT;
   if (!file.has_context && !opens) return EINVAL;
   if (const int error = attrs.bind(file, method->specs, method->driver_data); error != 0)
     return finish(method->name, error);
-  return run(file, attrs, method->name, method->handler);
+  return finish(method->name, method->handler(file, attrs));
 }
 
 }  // namespace softhca::uverbs

@@ -68,6 +68,10 @@ struct ContextState {
   } native;
   bool hooked = false;
 
+  // A verb that is nothing but a command has more to do: to put cancellation off, which could act in
+  // the command, or to write a line of the log.
+  std::atomic<bool> watched{true}, watched_decided{false};
+
   // Null: programs hold rdma-core's objects.
   std::unique_ptr<NativeOperations> behind;
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/owned.h"
 #include "base/real.h"
+#include "base/uncancelled.h"
 #include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
@@ -311,6 +312,19 @@ bool command_overrun(ibv_cq *cq, bool ignored) {
   return true;
 }
 
+// The queue that is behind the program's from here on.
+[[gnu::noinline]] Result<ibv_cq *> change_caps(ContextState &state, ibv_cq *cq,
+                                               std::uint32_t flags) {
+  const queue::CqFront *front = queue::before(cq);
+  const bool wanted = (flags & IBV_EXP_CQ_IGNORE_OVERRUN) != 0;
+  const bool is = front != nullptr && front->own.ignores_overrun;
+  if (wanted == is) return cq;
+  const Uncancelled whole;
+  if (switched_on(Beyond::cq_ignore_overrun) && command_overrun(cq, wanted)) return cq;
+  if (is) return no_overrun(flags);
+  return ignore_overrun(state, cq, flags);
+}
+
 // Refusals before anything is changed. The argument decides what is changed: the legacy
 // provider did not compare it with comp_mask.
 Result<void> check(const ibv_exp_cq_attr &attr, std::uint32_t asked) {
@@ -329,29 +343,20 @@ Result<void> check(const ibv_exp_cq_attr &attr, std::uint32_t asked) {
 
 }  // namespace
 
-Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
+Result<void> modify_cq(ContextState &state, ibv_cq *cq, ibv_exp_cq_attr *attr, int mask) {
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
   const auto asked = static_cast<std::uint32_t>(mask);
   if (const auto checked = check(*attr, asked); !checked) return checked;
-  ContextState *state = find_state(cq->context);
   if ((asked & IBV_EXP_CQ_CAP_FLAGS) != 0) {
-    const queue::CqFront *front = queue::before(cq);
-    const bool wanted = (attr->cq_cap_flags & IBV_EXP_CQ_IGNORE_OVERRUN) != 0;
-    const bool is = front != nullptr && front->own.ignores_overrun;
-    const bool commanded =
-        wanted != is && switched_on(Beyond::cq_ignore_overrun) && command_overrun(cq, wanted);
-    if (wanted != is && !commanded) {
-      if (is || state == nullptr) return no_overrun(attr->cq_cap_flags);
-      const auto changed = ignore_overrun(*state, cq, attr->cq_cap_flags);
-      if (!changed) return changed.failure();
-      cq = changed.value();
-    }
+    const auto changed = change_caps(state, cq, attr->cq_cap_flags);
+    if (!changed) return changed.failure();
+    cq = changed.value();
   }
   if ((asked & IBV_EXP_CQ_MODERATION) == 0) return {};
 
   ibv_modify_cq_attr modern = to_modern(*attr);
   queue::CqFront *const front = queue::before(cq);
-  return outcome(front != nullptr ? queue::moderate_all(*state, *front, modern)
+  return outcome(front != nullptr ? queue::moderate_all(state, *front, modern)
                                   : ibv_modify_cq(cq, &modern));
 }
 

@@ -18,7 +18,7 @@ Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe, v
 Result<ibv_cq *> create_cq(ContextState &state, ibv_context *context, int cqe,
                            ibv_comp_channel *channel, int comp_vector, ibv_exp_cq_init_attr *attr);
 
-Result<void> modify_cq(ibv_cq *cq, ibv_exp_cq_attr *attr, int mask);
+Result<void> modify_cq(ContextState &state, ibv_cq *cq, ibv_exp_cq_attr *attr, int mask);
 
 // ibv_create_cq(). state is null for a context that cannot be attached.
 Result<ibv_cq *> create_base_cq(ContextState *state, ibv_context *context, int cqe,

@@ -11,6 +11,7 @@
 #include "base/keep_errno.h"
 #include "base/log.h"
 #include "base/real.h"
+#include "base/uncancelled.h"
 #include "table/feature_bits.h"
 #include "table/feature_rows.h"
 #include "table/options.h"
@@ -180,8 +181,8 @@ void keep(const ibv_device *device, const std::shared_ptr<const DeviceFacts> &fa
   kept().push_back({device, facts});
 }
 
-Result<const DeviceFacts *> facts_of(ContextState &state) {
-  if (const DeviceFacts *known = state.known_device.load(std::memory_order_acquire)) return known;
+[[gnu::noinline]] Result<const DeviceFacts *> ask_for_facts(ContextState &state) {
+  const Uncancelled whole;
   ibv_context *const context = state.context;
   const bool engine = state.driver != nullptr && mlx5dv_is_supported(context->device);
   std::shared_ptr<const DeviceFacts> facts = find_kept(context->device, engine);
@@ -196,6 +197,11 @@ Result<const DeviceFacts *> facts_of(ContextState &state) {
   if (state.device_facts == nullptr) state.device_facts = std::move(facts);
   state.known_device.store(state.device_facts.get(), std::memory_order_release);
   return state.device_facts.get();
+}
+
+Result<const DeviceFacts *> facts_of(ContextState &state) {
+  if (const DeviceFacts *known = state.known_device.load(std::memory_order_acquire)) return known;
+  return ask_for_facts(state);
 }
 
 }  // namespace

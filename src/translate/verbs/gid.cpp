@@ -7,6 +7,7 @@
 
 #include "base/keep_errno.h"
 #include "base/real.h"
+#include "base/uncancelled.h"
 #include "trace/diagnose.h"
 #include "translate/convert/port_convert.h"
 
@@ -41,6 +42,7 @@ int query(ibv_context *context, std::uint8_t port_num, unsigned index, Entry &ou
     out = {entry.gid, entry.gid_type};
     return error;
   }
+  const Uncancelled whole;
   // Gives no reason that means anything: it reads a file. The later query calls
   // it EINVAL too.
   if (ibv_query_gid(context, port_num, static_cast<int>(index), &out.gid) != 0) return EINVAL;
