@@ -157,7 +157,7 @@ TEST_CASE("requests are copied member by member") {
   from.bind_mw.bind_info = {&region, 0x1000, 0x2000,
                             IBV_EXP_ACCESS_REMOTE_READ | IBV_EXP_ACCESS_MW_ZERO_BASED};
   ibv_send_wr to;
-  to_modern(from, IBV_WR_BIND_MW, IBV_QPT_RC, to);
+  to_modern(from, IBV_WR_BIND_MW, to);
   CHECK(to.send_flags == (IBV_SEND_FENCE | IBV_SEND_INLINE | IBV_SEND_IP_CSUM));
   CHECK(to.bind_mw.mw == &window);
   CHECK(to.bind_mw.rkey == 9);
@@ -169,7 +169,7 @@ TEST_CASE("requests are copied member by member") {
   from.qp_type.xrc.remote_srqn = 321;
   from.wr.rdma.remote_addr = 0xabc;
   from.wr.rdma.rkey = 11;
-  to_modern(from, IBV_WR_RDMA_WRITE, IBV_QPT_XRC_SEND, to);
+  to_modern(from, IBV_WR_RDMA_WRITE, to);
   CHECK(to.qp_type.xrc.remote_srqn == 321);
   CHECK(to.wr.rdma.remote_addr == 0xabc);
   CHECK(to.wr.rdma.rkey == 11);

@@ -82,44 +82,60 @@ struct Origin {
   ibv_exp_dct *dct;
 };
 
+// The legacy structure begins with the members of the modern one.
+static_assert(offsetof(ibv_exp_wc, byte_len) == offsetof(ibv_wc, byte_len) &&
+              offsetof(ibv_exp_wc, imm_data) == offsetof(ibv_wc, imm_data) &&
+              offsetof(ibv_exp_wc, qp_num) == offsetof(ibv_wc, qp_num) &&
+              offsetof(ibv_exp_wc, src_qp) == offsetof(ibv_wc, src_qp) &&
+              offsetof(ibv_exp_wc, reserved) == offsetof(ibv_wc, wc_flags) &&
+              offsetof(ibv_exp_wc, pkey_index) == offsetof(ibv_wc, pkey_index) &&
+              offsetof(ibv_exp_wc, slid) == offsetof(ibv_wc, slid) &&
+              offsetof(ibv_exp_wc, sl) == offsetof(ibv_wc, sl) &&
+              offsetof(ibv_exp_wc, dlid_path_bits) == offsetof(ibv_wc, dlid_path_bits) &&
+              offsetof(ibv_exp_wc, timestamp) == sizeof(ibv_wc));
+
+// What only messages have.
+inline void clear_message(ibv_exp_wc &wc) {
+  wc.byte_len = wc.imm_data = wc.src_qp = 0;
+  wc.reserved = 0;
+  wc.pkey_index = wc.slid = 0;
+  wc.sl = wc.dlid_path_bits = 0;
+}
+
 // libmlx5 leaves members that have no meaning for an opcode unwritten. What is
 // undefined there is zero here.
-inline ibv_exp_wc to_legacy(const ibv_wc &from, const Origin &origin, bool to_3x_or_4_0) {
+[[gnu::always_inline]] inline ibv_exp_wc to_legacy(const ibv_wc &from, const Origin &origin,
+                                                   bool to_3x_or_4_0) {
   ibv_exp_wc to{};
-  to.wr_id = from.wr_id;
-  to.status = is_flag(from.status) ? IBV_WC_SUCCESS : from.status;
-  to.qp_num = from.qp_num;
-  if (origin.qp != nullptr) {
-    to.qp = origin.qp;
-    to.exp_wc_flags |= IBV_EXP_WC_QP;
-  }
+  std::memcpy(static_cast<void *>(&to), &from, sizeof(from));
+  to.qp = origin.qp;
+  to.exp_wc_flags = origin.qp != nullptr ? std::uint64_t{IBV_EXP_WC_QP} : 0;
   if (origin.dct != nullptr) {
     to.dct = origin.dct;
     to.srq = origin.srq;
     to.exp_wc_flags |= IBV_EXP_WC_DCT | IBV_EXP_WC_SRQ;
   }
-  if (to.status != IBV_WC_SUCCESS) {
-    to.vendor_err = from.vendor_err;
-    return to;
+  if (from.status != IBV_WC_SUCCESS) [[unlikely]] {
+    if (!is_flag(from.status)) {
+      to.exp_opcode = {};
+      clear_message(to);
+      return to;
+    }
+    to.status = IBV_WC_SUCCESS;
   }
 
+  to.vendor_err = 0;
   to.exp_opcode = to_legacy(from.opcode);
   if (is_about_tags(from.opcode)) to.exp_wc_flags |= tag_flags(from.status, from.wc_flags);
   if (!is_receive(from.opcode)) {
+    clear_message(to);
     if (brings_data(to.exp_opcode)) to.byte_len = from.byte_len;
     if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) to.exp_wc_flags |= IBV_EXP_WC_WITH_IMM;
     return to;
   }
 
-  to.byte_len = from.byte_len;
-  to.src_qp = from.src_qp;
-  to.pkey_index = from.pkey_index;
-  to.slid = from.slid;
-  to.sl = from.sl;
-  to.dlid_path_bits = from.dlid_path_bits;
-  to.reserved = static_cast<int>(from.wc_flags);
   to.exp_wc_flags |= receive_flags(from.wc_flags, to_3x_or_4_0);
-  if ((from.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) != 0) to.imm_data = from.imm_data;
+  if ((from.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) == 0) to.imm_data = 0;
   if (origin.srq != nullptr) {
     to.srq = origin.srq;
     to.exp_wc_flags |= IBV_EXP_WC_SRQ;

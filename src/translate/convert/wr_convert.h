@@ -1,8 +1,8 @@
 // Send requests, legacy to modern. No calls.
 //
-// The two structures coincide in the first 80 bytes but for the place of the
-// flags; what lies behind differs. Only what opcode and queue pair type define
-// is read: programs leave the rest uninitialised.
+// The two structures coincide in the first 80 bytes but for the numbers of opcodes and the place
+// of the flags: these are copied, although programs leave what the opcode does not use
+// uninitialised. What lies behind differs, and is read for the opcodes that use it.
 #pragma once
 
 #include <infiniband/verbs_exp.h>
@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "translate/convert/access_convert.h"
 
@@ -18,6 +19,9 @@ namespace ibvexp::translate {
 static_assert(offsetof(ibv_exp_send_wr, exp_opcode) == offsetof(ibv_send_wr, opcode));
 static_assert(offsetof(ibv_exp_send_wr, ex) == offsetof(ibv_send_wr, imm_data));
 static_assert(sizeof(ibv_exp_send_wr::wr) == sizeof(ibv_send_wr::wr));
+static_assert(offsetof(ibv_exp_send_wr, qp_type) == offsetof(ibv_send_wr, qp_type));
+inline constexpr std::size_t common_bytes = offsetof(ibv_send_wr, bind_mw);
+static_assert(common_bytes == 80 && sizeof(ibv_exp_send_wr) > common_bytes);
 
 // MLNX_OFED 3.x numbered three opcodes differently; nothing else ever had
 // these numbers.
@@ -111,53 +115,32 @@ constexpr unsigned to_modern_send_flags(std::uint64_t exp_flags) {
   return flags;
 }
 
-// Writes what the provider reads for this opcode. next is left to the caller.
-inline void to_modern(const ibv_exp_send_wr &from, ibv_wr_opcode opcode, ibv_qp_type type,
-                      ibv_send_wr &to) {
-  to.wr_id = from.wr_id;
-  to.sg_list = from.sg_list;
+// Writes a request whose opcode and flags have the same numbers. next is left to the caller.
+inline void to_modern(const ibv_exp_send_wr &from, ibv_send_wr &to) {
+  std::memcpy(static_cast<void *>(&to), &from, common_bytes);
+  to.send_flags = static_cast<unsigned>(from.exp_send_flags);
+}
+
+// Writes what the provider reads for any opcode.
+inline void to_modern(const ibv_exp_send_wr &from, ibv_wr_opcode opcode, ibv_send_wr &to) {
+  to_modern(from, to);
   // Release 28 looks for data where none belongs.
-  to.num_sge = has_data(opcode) ? from.num_sge : 0;
+  if (!has_data(opcode)) to.num_sge = 0;
   to.opcode = opcode;
   to.send_flags = to_modern_send_flags(from.exp_send_flags);
-  to.imm_data = from.ex.imm_data;
-  switch (opcode) {
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_RDMA_READ:
-      to.wr.rdma.remote_addr = from.wr.rdma.remote_addr;
-      to.wr.rdma.rkey = from.wr.rdma.rkey;
-      break;
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      to.wr.atomic.remote_addr = from.wr.atomic.remote_addr;
-      to.wr.atomic.compare_add = from.wr.atomic.compare_add;
-      to.wr.atomic.swap = from.wr.atomic.swap;
-      to.wr.atomic.rkey = from.wr.atomic.rkey;
-      break;
-    case IBV_WR_TSO:
-      to.tso.hdr = from.tso.hdr;
-      to.tso.hdr_sz = from.tso.hdr_sz;
-      to.tso.mss = from.tso.mss;
-      break;
-    case IBV_WR_BIND_MW:
-      to.bind_mw.mw = from.bind_mw.mw;
-      to.bind_mw.rkey = from.bind_mw.rkey;
-      to.bind_mw.bind_info.mr = from.bind_mw.bind_info.mr;
-      to.bind_mw.bind_info.addr = from.bind_mw.bind_info.addr;
-      to.bind_mw.bind_info.length = from.bind_mw.bind_info.length;
-      to.bind_mw.bind_info.mw_access_flags =
-          to_modern_window_access(from.bind_mw.bind_info.exp_mw_access_flags);
-      break;
-    default:
-      if (type == IBV_QPT_UD) {
-        to.wr.ud.ah = from.wr.ud.ah;
-        to.wr.ud.remote_qpn = from.wr.ud.remote_qpn;
-        to.wr.ud.remote_qkey = from.wr.ud.remote_qkey;
-      }
-      break;
+  if (opcode == IBV_WR_TSO) {
+    to.tso.hdr = from.tso.hdr;
+    to.tso.hdr_sz = from.tso.hdr_sz;
+    to.tso.mss = from.tso.mss;
+  } else if (opcode == IBV_WR_BIND_MW) {
+    to.bind_mw.mw = from.bind_mw.mw;
+    to.bind_mw.rkey = from.bind_mw.rkey;
+    to.bind_mw.bind_info.mr = from.bind_mw.bind_info.mr;
+    to.bind_mw.bind_info.addr = from.bind_mw.bind_info.addr;
+    to.bind_mw.bind_info.length = from.bind_mw.bind_info.length;
+    to.bind_mw.bind_info.mw_access_flags =
+        to_modern_window_access(from.bind_mw.bind_info.exp_mw_access_flags);
   }
-  if (type == IBV_QPT_XRC_SEND) to.qp_type.xrc.remote_srqn = from.qp_type.xrc.remote_srqn;
 }
 
 }  // namespace ibvexp::translate

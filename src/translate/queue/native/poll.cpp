@@ -16,22 +16,33 @@ using translate::wc_size_4_0;
 
 // The provider has written into the front of the caller's array, whose elements are larger: the
 // completions move to their places from the last to the first, without a buffer.
-void spread(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc,
-            std::uint32_t wc_size) {
+template <class Put>
+[[gnu::always_inline]] inline void spread(ContextState &state, const CqState *own, int count,
+                                          ibv_exp_wc *wc, std::uint32_t wc_size, Put put) {
   Origins origins(&state, own);
-  const bool to_3x_or_4_0 = wc_size == wc_size_4_0;
   const ibv_wc *from = reinterpret_cast<const ibv_wc *>(wc) + count;
   char *at = reinterpret_cast<char *>(wc) + static_cast<std::size_t>(count) * wc_size;
   for (; count > 0; --count) {
     ibv_wc modern;
     std::memcpy(&modern, --from, sizeof(modern));
     at -= wc_size;
-    const Origin &origin = origins.find(modern);
-    // Straight to its place, which saves a copy.
-    if (wc_size == sizeof(ibv_exp_wc)) [[likely]]
-      ::new (static_cast<void *>(at)) ibv_exp_wc(to_legacy(modern, origin, to_3x_or_4_0));
-    else translate::store(to_legacy(modern, origin, to_3x_or_4_0), at, wc_size);
+    put(at, modern, origins.find(modern));
   }
+}
+
+// Into structures of the newest size: straight to their places, which saves a copy.
+void spread(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc) {
+  spread(state, own, count, wc, sizeof(*wc), [](void *at, const ibv_wc &modern, const Origin &of) {
+    ::new (at) ibv_exp_wc(to_legacy(modern, of, false));
+  });
+}
+
+[[gnu::noinline]] void spread_any(ContextState &state, const CqState *own, int count,
+                                  ibv_exp_wc *wc, std::uint32_t wc_size) {
+  const bool to_3x_or_4_0 = wc_size == wc_size_4_0;
+  spread(state, own, count, wc, wc_size, [&](void *at, const ibv_wc &modern, const Origin &of) {
+    translate::store(to_legacy(modern, of, to_3x_or_4_0), at, wc_size);
+  });
 }
 
 // The completion that the queue stands at. There is no reader of the P_Key index, nor of the
@@ -112,7 +123,9 @@ Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc, std::uint32_t w
     return poll_extended(*state, *own, ex, num_entries, wc, wc_size);
   const int count = state->operations().poll_cq(cq, num_entries, reinterpret_cast<ibv_wc *>(wc));
   if (count < 0) return Error{EIO};
-  spread(*state, own, count, wc, wc_size);
+  if (wc_size == sizeof(*wc)) [[likely]]
+    spread(*state, own, count, wc);
+  else spread_any(*state, own, count, wc, wc_size);
   return count;
 }
 

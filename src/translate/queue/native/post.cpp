@@ -23,41 +23,50 @@ using translate::Opcode;
 
 constexpr int piece = 16;
 
+// Requests that are posted in one call.
 class Batch {
  public:
-  Batch(ibv_qp *qp, NativePost post) : qp_(qp), post_(post) {}
+  // room: for `piece` of them.
+  Batch(ibv_qp *qp, NativePost post, ibv_send_wr *room)
+      : qp_(qp), post_(post), room_(room), next_(room) {}
 
-  // Requests handed over since the last flush.
-  bool full() const { return count_ == piece; }
+  bool full() const { return next_ == room_ + piece; }
 
-  void add(ibv_exp_send_wr &wr, ibv_wr_opcode opcode, ibv_qp_type type) {
-    if (count_ == 0) first_ = &wr;
-    ibv_send_wr &to = modern_[count_++];
-    translate::to_modern(wr, opcode, type, to);
-    to.next = &to + 1;
+  void add(ibv_exp_send_wr &wr, ibv_wr_opcode opcode) {
+    translate::to_modern(wr, opcode, *next_);
+    link(wr);
+  }
+  void add_plain(ibv_exp_send_wr &wr) {
+    translate::to_modern(wr, *next_);
+    link(wr);
   }
 
   // 0, or an errno value and the culprit.
   int flush(ibv_exp_send_wr *&bad) {
-    if (count_ == 0) return 0;
-    modern_[count_ - 1].next = nullptr;
-    count_ = 0;
-    ibv_send_wr *modern_bad = modern_;
-    const int error = post_(qp_, modern_, &modern_bad);
+    if (next_ == room_) return 0;
+    next_[-1].next = nullptr;
+    next_ = room_;
+    ibv_send_wr *modern_bad = room_;
+    const int error = post_(qp_, room_, &modern_bad);
     if (error == 0) [[likely]]
       return 0;
     bad = first_;
-    for (const ibv_send_wr *at = modern_; at != modern_bad && at->next != nullptr; at = at->next)
+    for (const ibv_send_wr *at = room_; at != modern_bad && at->next != nullptr; at = at->next)
       bad = bad->next;
     return error < 0 ? -error : error;
   }
 
  private:
+  void link(ibv_exp_send_wr &wr) {
+    if (next_ == room_) first_ = &wr;
+    next_->next = next_ + 1;
+    ++next_;
+  }
+
   ibv_qp *qp_;
   NativePost post_;
-  int count_ = 0;
+  ibv_send_wr *room_, *next_;
   ibv_exp_send_wr *first_ = nullptr;
-  ibv_send_wr modern_[piece + 1];
 };
 
 // The frame of a raw packet queue pair.
@@ -105,15 +114,39 @@ int judge(const ibv_exp_send_wr &wr, const QpState *known, ibv_qp_type type, Opc
   return 0;
 }
 
+// Most requests: libmlx5 reads them as they are, but for the place of the flags, and refuses none
+// of them once it has begun. opcodes: the first so many, which that type of queue pair has.
+bool is_plain(const ibv_exp_send_wr &wr, unsigned opcodes) {
+  constexpr std::uint64_t flags =
+      IBV_EXP_SEND_FENCE | IBV_EXP_SEND_SIGNALED | IBV_EXP_SEND_SOLICITED;
+  return static_cast<unsigned>(wr.exp_opcode) < opcodes && (wr.exp_send_flags & ~flags) == 0 &&
+         translate::judge_pieces(wr) == 0;
+}
+unsigned plain_opcodes(ibv_qp_type type) {
+  static_assert(int{IBV_EXP_WR_RDMA_WRITE} == 0 && int{IBV_WR_RDMA_WRITE} == 0 &&
+                int{IBV_EXP_WR_RDMA_WRITE_WITH_IMM} == 1 && int{IBV_WR_RDMA_WRITE_WITH_IMM} == 1 &&
+                int{IBV_EXP_WR_SEND} == 2 && int{IBV_WR_SEND} == 2 &&
+                int{IBV_EXP_WR_SEND_WITH_IMM} == 3 && int{IBV_WR_SEND_WITH_IMM} == 3 &&
+                int{IBV_EXP_WR_RDMA_READ} == 4 && int{IBV_WR_RDMA_READ} == 4);
+  if (type == IBV_QPT_RC) return IBV_EXP_WR_RDMA_READ + 1;
+  return type == IBV_QPT_UC ? IBV_EXP_WR_SEND_WITH_IMM + 1 : 0;
+}
+
 // Judges each request by itself.
 Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr,
                         const QpState *known, std::uint64_t refused, NativePost provider) {
-  Batch batch(qp, provider);
+  ibv_send_wr modern[piece];
+  Batch batch(qp, provider, modern);
   const ibv_qp_type type = qp->qp_type;
   ibv_exp_send_wr *bad = nullptr;
   int error = 0;
 
+  const unsigned plain = plain_opcodes(type);
   for (; wr != nullptr; wr = wr->next) {
+    if (is_plain(*wr, plain) && !batch.full()) [[likely]] {
+      batch.add_plain(*wr);
+      continue;
+    }
     Opcode opcode = translate::to_modern_opcode(wr->exp_opcode, type);
     int fault = 0;
     if (opcode.handling == Handling::other) [[unlikely]]
@@ -133,7 +166,7 @@ Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_w
       bad = wr;
       break;
     }
-    batch.add(*wr, opcode.modern, type);
+    batch.add(*wr, opcode.modern);
     if (opcode.handling == Handling::alone) {
       error = batch.flush(bad);
       if (error != 0) break;
