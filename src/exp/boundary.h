@@ -69,6 +69,7 @@ constexpr EntryId by_command[] = {EntryId::ibv_exp_query_port,
                                   EntryId::ibv_exp_alloc_dm,
                                   EntryId::ibv_exp_free_dm,
                                   EntryId::ibv_exp_memcpy_dm,
+                                  EntryId::ibv_exp_rereg_mr,
                                   EntryId::ibv_exp_prefetch_mr};
 constexpr bool is_by_command(EntryId id) {
   return std::ranges::find(by_command, id) != std::end(by_command);

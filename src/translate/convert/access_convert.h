@@ -32,6 +32,8 @@ constexpr std::uint64_t to_exp_window_access(unsigned access) {
 // (modern <- exp) Of a region. Left out: ALLOCATE_MR and RELAXED, which ask for nothing of
 // rdma-core.
 constexpr unsigned to_modern_access(std::uint64_t exp_access) {
+  if ((exp_access & ~access_rights) == 0) [[likely]]
+    return static_cast<unsigned>(exp_access);
   unsigned access = to_modern_window_access(exp_access);
   if ((exp_access & IBV_EXP_ACCESS_ON_DEMAND) != 0) access |= IBV_ACCESS_ON_DEMAND;
   if ((exp_access & IBV_EXP_ACCESS_RELAXED_ORDERING) != 0) access |= IBV_ACCESS_RELAXED_ORDERING;

@@ -9,6 +9,7 @@
 
 #include "base/keep_errno.h"
 #include "base/real.h"
+#include "base/uncancelled.h"
 #include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
@@ -148,15 +149,30 @@ Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
 
 }  // namespace
 
-Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
+namespace {
+
+Result<ibv_mr *> register_plain(const ibv_exp_reg_mr_in &in) {
+  const KeepErrno keep;
+  return keep.made(ibv_reg_mr(in.pd, in.addr, in.length, to_modern_access(in.exp_access)));
+}
+
+[[gnu::noinline]] Result<ibv_mr *> register_any(ContextState &state, ibv_exp_reg_mr_in *in) {
   if (const auto checked = check(*in); !checked) return checked.failure();
   if ((in->comp_mask & IBV_EXP_REG_MR_DM) != 0) return register_on_device(state, *in);
   if ((in->exp_access & sharing_access) != 0) return register_shared(state, *in);
   if ((in->comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 ||
       (in->exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0)
     return register_provided(state, in);
-  const KeepErrno keep;
-  return keep.made(ibv_reg_mr(in->pd, in->addr, in->length, to_modern_access(in->exp_access)));
+  return register_plain(*in);
+}
+
+}  // namespace
+
+Result<ibv_mr *> reg_mr(ContextState &state, ibv_exp_reg_mr_in *in) {
+  static_assert((access_rights & ~bits_of<"ibv_exp_access_flags">().served) == 0);
+  if (in->comp_mask == 0 && (in->exp_access & ~access_rights) == 0) [[likely]]
+    return register_plain(*in);
+  return register_any(state, in);
 }
 
 int dereg_mr(ContextState *state, ibv_mr *mr) {
@@ -204,6 +220,53 @@ Result<void> check_allocation(unsigned asked, const void *addr, std::size_t leng
   return {};
 }
 
+// Negative codes say which step failed; errno has the reason of some.
+Result<void> changed(const KeepErrno &keep, int error) {
+  if (error == 0) return {};
+  return keep.reason(error == IBV_REREG_MR_ERR_INPUT ? EINVAL : EIO);
+}
+
+// allocates: to memory of ours.
+[[gnu::noinline]] Result<void> change_memory(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd,
+                                             void *addr, std::size_t length, int access,
+                                             bool allocates) {
+  const Uncancelled whole;
+  const KeepErrno keep;
+  Mapping memory;
+  OwnedMemory *kept = nullptr;
+  if (allocates) {
+    memory = allocate(length);
+    addr = memory.address();
+    if (addr == nullptr) return Error{ENOMEM};
+    // Before the region changes: this may fail. No address is no memory.
+    const MutexGuard guard(state.mutex);
+    kept = &state.owned_memory[mr];
+    special_regions.store(true, std::memory_order_relaxed);
+  }
+  const int error = ibv_rereg_mr(mr, flags, pd, addr, length, access);
+  // In both cases the region has the new memory.
+  if (allocates && (error == 0 || error == IBV_REREG_MR_ERR_DO_FORK_OLD)) {
+    OwnedMemory former{};
+    {
+      const MutexGuard guard(state.mutex);
+      former = std::exchange(*kept, memory.keep());
+    }
+    release(state, former);
+  } else if (error == 0) {
+    // The former memory stays: the program may still use it.
+    OwnedMemory former{};
+    {
+      const MutexGuard guard(state.mutex);
+      if (const auto found = state.owned_memory.find(mr); found != state.owned_memory.end()) {
+        former = found->second;
+        found->second.file = -1;
+      }
+    }
+    stop_sharing(state, former);
+  }
+  return changed(keep, error);
+}
+
 }  // namespace
 
 Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, void *addr,
@@ -212,7 +275,7 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
                              IBV_EXP_REREG_MR_CHANGE_ACCESS;
   static_assert(known == IBV_REREG_MR_FLAGS_SUPPORTED, "the flags coincide");
   const auto asked = static_cast<unsigned>(flags);
-  if (find_key(&state, mr) != nullptr)
+  if (special_regions.load(std::memory_order_relaxed) && find_key(&state, mr) != nullptr)
     return invalid(changing, "mr", mr->lkey, "an indirect key has no memory of its own");
   if (attr != nullptr && attr->comp_mask != 0)
     return invalid(changing, "comp_mask", attr->comp_mask, "unknown bits");
@@ -237,43 +300,11 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
   if ((asked & IBV_EXP_REREG_MR_CHANGE_PD) != 0 && (pd == nullptr || pd->context != mr->context))
     return invalid(changing, "pd", 0, "null or of another context");
 
+  const int access = static_cast<int>(to_modern_access(exp_access));
+  if ((asked & IBV_EXP_REREG_MR_CHANGE_TRANSLATION) != 0)
+    return change_memory(state, mr, flags, pd, addr, length, access, allocates);
   const KeepErrno keep;
-  Mapping memory;
-  OwnedMemory *kept = nullptr;
-  if (allocates) {
-    memory = allocate(length);
-    addr = memory.address();
-    if (addr == nullptr) return Error{ENOMEM};
-    // Before the region changes: this may fail. No address is no memory.
-    const MutexGuard guard(state.mutex);
-    kept = &state.owned_memory[mr];
-    special_regions.store(true, std::memory_order_relaxed);
-  }
-  const int error =
-      ibv_rereg_mr(mr, flags, pd, addr, length, static_cast<int>(to_modern_access(exp_access)));
-  // In both cases the region has the new memory.
-  if (allocates && (error == 0 || error == IBV_REREG_MR_ERR_DO_FORK_OLD)) {
-    OwnedMemory former{};
-    {
-      const MutexGuard guard(state.mutex);
-      former = std::exchange(*kept, memory.keep());
-    }
-    release(state, former);
-  } else if (error == 0 && (asked & IBV_EXP_REREG_MR_CHANGE_TRANSLATION) != 0) {
-    // The former memory stays: the program may still use it.
-    OwnedMemory former{};
-    {
-      const MutexGuard guard(state.mutex);
-      if (const auto found = state.owned_memory.find(mr); found != state.owned_memory.end()) {
-        former = found->second;
-        found->second.file = -1;
-      }
-    }
-    stop_sharing(state, former);
-  }
-  if (error == 0) return {};
-  // Negative codes say which step failed; errno has the reason of some.
-  return keep.reason(error == IBV_REREG_MR_ERR_INPUT ? EINVAL : EIO);
+  return changed(keep, ibv_rereg_mr(mr, flags, pd, addr, length, access));
 }
 
 namespace {
@@ -320,6 +351,10 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
     const int error = ibv_advise_mr(
         mr->pd, writes ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE : IBV_ADVISE_MR_ADVICE_PREFETCH, 0,
         &piece, 1);
+    if (error == 0) [[likely]] {
+      done += length;
+      continue;
+    }
     // A hint about rights as well: the legacy kernel took it for any region. Linux up to 5.10
     // says EINVAL for each reason.
     if ((error == EPERM || error == EINVAL) && writes) {
@@ -329,8 +364,7 @@ Result<void> prefetch_mr(ibv_mr *mr, ibv_exp_prefetch_attr *attr) {
     // A hint: what the kernel cannot do is not a failure of the request, and the pages of a
     // region that is not on demand (ENOENT, EINVAL) are there already.
     if (error == EOPNOTSUPP || error == ENOSYS || error == ENOENT || error == EINVAL) return {};
-    if (error != 0) return Error{error};
-    done += length;
+    return Error{error};
   }
   return {};
 }
