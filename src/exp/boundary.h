@@ -178,8 +178,10 @@ struct SlotCall {
         return fail_hot(answer, std::get<0>(std::tuple(arguments...)));
       }
       return call_elsewhere(arguments...);
+    } else if constexpr (row(id).door == Door::symbol) {
+      return call_any(arguments...);  // the exported function is the only caller
     } else {
-      return call_any(arguments...);
+      return call_elsewhere(arguments...);
     }
   }
 
@@ -193,7 +195,7 @@ struct SlotCall {
     return call_any(arguments...);
   }
 
-  static R call_any(Args... arguments) noexcept {
+  [[gnu::always_inline]] static inline R call_any(Args... arguments) noexcept {
     ContextState *const state = detail::state_of(arguments...);
     // The program has called an experimental verb.
     if constexpr (!detail::is_hot(id))
