@@ -87,7 +87,10 @@ class PointerSet {
       Slot *at = table->at(word);
       for (Slot *const end = at + reach; at != end; ++at) {
         const std::uintptr_t found = at->load(std::memory_order_acquire);
-        if (found == word) return at;
+        if (found == word) {
+          if (at == nullptr) __builtin_unreachable();
+          return at;
+        }
         if (found == untouched) break;
       }
     }

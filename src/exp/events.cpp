@@ -106,11 +106,13 @@ void acknowledge(Object &back, std::uint32_t Object::*completed) noexcept {
 [[gnu::always_inline]] inline int take_event(ibv_context *context, ibv_async_event *event) {
   if (context->ops._compat_async_event == nullptr) [[unlikely]]
     return get_of_rdma_core(context, event);
-  // Read here as in rdma-core, which would look at the type once more.
-  ib_uverbs_async_event_desc from;
-  if (read(context->async_fd, &from, sizeof(from)) != sizeof(from)) return -1;
-  event->event_type = static_cast<ibv_event_type>(from.event_type);
-  event->element.qp = reinterpret_cast<ibv_qp *>(from.element);
+  // Read here as in rdma-core, which would look at the type once more. The kernel's structure is
+  // the program's, with a member of the kernel's in the place of padding.
+  static_assert(sizeof(*event) == sizeof(ib_uverbs_async_event_desc) &&
+                sizeof(event->element) == sizeof(ib_uverbs_async_event_desc::element) &&
+                offsetof(ibv_async_event, event_type) ==
+                    offsetof(ib_uverbs_async_event_desc, event_type));
+  if (read(context->async_fd, event, sizeof(*event)) != sizeof(*event)) return -1;
   // libmlx5, which is behind all fronts, does nothing with events of objects.
   return show_front(*event, named_by(event->event_type)) ? 0 : take_other(context, event);
 }

@@ -119,7 +119,7 @@ struct ContextState {
   NumberTable<IndirectKey> keys;
 
   // What most contexts never have: while it is false, the mutex need not be taken to look.
-  std::atomic<bool> has_environment{false}, has_domain_shares{false};
+  std::atomic<bool> has_environment{false}, has_domain_shares{false}, has_cq_states{false};
   std::atomic<bool> targets_by_command{false};  // there are, or have been
 
   // Whether an object may be in use by what rdma-core does not know of.
@@ -189,7 +189,8 @@ inline QpState *find_qp(ContextState *state, const ibv_qp *qp) noexcept {
 
 // The state of a completion queue that has one, or null.
 inline CqState *find_cq(ContextState *state, const ibv_cq *cq) noexcept {
-  CqState *found = state != nullptr ? state->cqs.find(cq->handle) : nullptr;
+  if (state == nullptr || !state->has_cq_states.load(std::memory_order_relaxed)) return nullptr;
+  CqState *found = state->cqs.find(cq->handle);
   return found != nullptr && found->cq.load(std::memory_order_relaxed) == cq ? found : nullptr;
 }
 

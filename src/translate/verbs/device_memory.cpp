@@ -32,11 +32,6 @@ void *mapping_of(ibv_dm *dm) {
 
 }  // namespace
 
-FoundMemory find_dm(ContextState &state, const ibv_exp_dm *dm) {
-  const DeviceMemory *known = state.device_memory.find(dm);
-  return known != nullptr ? FoundMemory{known->dm, known->length} : FoundMemory{};
-}
-
 Result<ibv_exp_dm *> alloc_dm(ContextState &state, ibv_context *context,
                               ibv_exp_alloc_dm_attr *attr) {
   if (attr == nullptr) return invalid(allocating, "attributes", 0, "must not be null");
@@ -83,20 +78,15 @@ Result<void> memcpy_dm(ContextState &state, ibv_exp_dm *dm, ibv_exp_memcpy_dm_at
     return invalid(copying, "dm_offset", attr->dm_offset,
                    "the range ends beyond the device memory");
 
-  KeepErrno keep;
-  int error;
+  // Copying calls nothing that changes errno.
   switch (attr->memcpy_dir) {
     case IBV_EXP_DM_CPY_TO_DEVICE:
-      error = ibv_memcpy_to_dm(modern, attr->dm_offset, attr->host_addr, attr->length);
-      break;
+      return outcome(ibv_memcpy_to_dm(modern, attr->dm_offset, attr->host_addr, attr->length));
     case IBV_EXP_DM_CPY_TO_HOST:
-      error = ibv_memcpy_from_dm(attr->host_addr, modern, attr->dm_offset, attr->length);
-      break;
-    default:
-      return invalid(copying, "memcpy_dir", static_cast<std::uint32_t>(attr->memcpy_dir),
-                     "no such direction");
+      return outcome(ibv_memcpy_from_dm(attr->host_addr, modern, attr->dm_offset, attr->length));
   }
-  return outcome(error);
+  return invalid(copying, "memcpy_dir", static_cast<std::uint32_t>(attr->memcpy_dir),
+                 "no such direction");
 }
 
 }  // namespace ibvexp::translate

@@ -22,6 +22,9 @@ struct FoundMemory {
   }
 };
 // What is behind a handle.
-FoundMemory find_dm(ContextState &state, const ibv_exp_dm *dm);
+inline FoundMemory find_dm(ContextState &state, const ibv_exp_dm *dm) {
+  const DeviceMemory *known = state.device_memory.find(dm);
+  return known != nullptr ? FoundMemory{known->dm, known->length} : FoundMemory{};
+}
 
 }  // namespace ibvexp::translate

@@ -17,11 +17,6 @@ namespace {
 
 constexpr EntryId querying_gid = EntryId::ibv_exp_query_gid_attr;
 
-struct Entry {
-  ibv_gid gid;
-  std::uint32_t type;  // ibv_gid_type
-};
-
 // What the kernel wrote beside the table of GIDs. Entries without a GID have no
 // type, nor does InfiniBand.
 std::uint32_t type_in_sysfs(ibv_context *context, std::uint8_t port_num, unsigned index) {
@@ -35,18 +30,14 @@ std::uint32_t type_in_sysfs(ibv_context *context, std::uint8_t port_num, unsigne
 }
 
 // rdma-core has a query of both since release 32.
-int query(ibv_context *context, std::uint8_t port_num, unsigned index, Entry &out) {
-  if (const auto query_entry = real()._ibv_query_gid_ex; query_entry != nullptr) {
-    ibv_gid_entry entry{};
-    const int error = positive(query_entry(context, port_num, index, &entry, 0, sizeof(entry)));
-    out = {entry.gid, entry.gid_type};
-    return error;
-  }
+int query(ibv_context *context, std::uint8_t port_num, unsigned index, ibv_gid_entry &out) {
+  if (const auto query_entry = real()._ibv_query_gid_ex; query_entry != nullptr)
+    return positive(query_entry(context, port_num, index, &out, 0, sizeof(out)));
   const Uncancelled whole;
   // Gives no reason that means anything: it reads a file. The later query calls
   // it EINVAL too.
   if (ibv_query_gid(context, port_num, static_cast<int>(index), &out.gid) != 0) return EINVAL;
-  out.type = type_in_sysfs(context, port_num, index);
+  out.gid_type = type_in_sysfs(context, port_num, index);
   return 0;
 }
 
@@ -61,7 +52,7 @@ Result<void> query_gid_attr(ibv_context *context, std::uint8_t port_num, unsigne
     return bits;
   if (attr->comp_mask == 0) return {};
   const KeepErrno keep;
-  Entry entry{};
+  ibv_gid_entry entry{};
   const int error = query(context, port_num, index, entry);
   // An entry of the table that holds no GID: sysfs, the source of the legacy
   // library, shows it as zeros of the first type. Programs walk the whole table
@@ -72,7 +63,7 @@ Result<void> query_gid_attr(ibv_context *context, std::uint8_t port_num, unsigne
     return Error{no_entry ? ENOENT : error};
   }
   if ((attr->comp_mask & IBV_EXP_QUERY_GID_ATTR_TYPE) != 0)
-    attr->type = to_legacy_gid_type(entry.type);
+    attr->type = to_legacy_gid_type(entry.gid_type);
   if ((attr->comp_mask & IBV_EXP_QUERY_GID_ATTR_GID) != 0) attr->gid = entry.gid;
   return {};
 }
