@@ -124,6 +124,14 @@ class Attrs {
     if (error == 0) value = copy;
     return error;
   }
+  // What travels inline cannot fail to be read; absent: 0.
+  template <class T>
+  T value(u16 id) const {
+    static_assert(std::is_unsigned_v<T>);
+    T value = 0;
+    in(id, value);
+    return value;
+  }
   int constant(u16 id, u64 &value) const;
   // EINVAL for bits outside `allowed`. Absent: 0 and success.
   int flags(u16 id, u32 allowed, u32 &value) const;

@@ -200,9 +200,7 @@ int object_modify(File &file, Attrs &attrs) {
 }
 
 int query_eqn(File &file, Attrs &attrs) {
-  u32 vector = 0;
-  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector); error != 0)
-    return error;
+  const u32 vector = attrs.value<u32>(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC);
   if (vector >= completion_vectors()) return EINVAL;
   const u32 eqn = first_completion_eqn + vector;
   return attrs.out(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, eqn);
@@ -211,9 +209,7 @@ int query_eqn(File &file, Attrs &attrs) {
 // Dynamic UARs have one number. Without them the index is that of a register of
 // thread domains, and pages count as they lie in the memory file.
 int query_uar(File &file, Attrs &attrs) {
-  u32 index = 0;
-  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX, index); error != 0)
-    return error;
+  u32 index = attrs.value<u32>(MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX);
   if (file.bfregs.in_use()) {
     if (index >= Bfregs::dynamic) return EINVAL;
     index = thread_uar_page + index / Bfregs::per_page;

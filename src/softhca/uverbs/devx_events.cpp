@@ -63,15 +63,8 @@ int events_subscribe(File &file, Attrs &attrs) {
   auto *object = attrs.object<DevxObject>(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE);
   u32 number = 0;
   u64 cookie = 0;
-  const bool counted = attrs.has(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM);
-  if (counted)
-    if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM, number); error != 0)
-      return error;
-  if (attrs.has(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE)) {
-    if (counted) return EINVAL;
-    if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE, cookie); error != 0)
-      return error;
-  }
+  const bool counted = attrs.in(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM, number) == 0;
+  if (attrs.in(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE, cookie) == 0 && counted) return EINVAL;
   std::vector<u8> list;
   if (const int error = attrs.bytes(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST, list);
       error != 0)
@@ -112,11 +105,10 @@ int query_later(File &file, Attrs &attrs) {
       error != 0)
     return error;
   if (!is_query(c)) return EINVAL;
-  u64 length = 0, name = 0;
+  u64 length = 0;
   attrs.constant(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN, length);
   if (length < header_bytes || length > 0xffff) return EINVAL;
-  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID, name); error != 0)
-    return error;
+  const u64 name = attrs.value<u64>(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID);
   EventChannel *channel = attrs.channel(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_FD);
   if (channel->unread() + length > max_unread) return EAGAIN;
   c.out.assign(length, 0);

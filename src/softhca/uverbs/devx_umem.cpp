@@ -59,10 +59,8 @@ int umem_reg(File &file, Attrs &attrs) {
   auto object = std::make_unique<UmemObject>(file);
   Umem &u = object->umem;
   u32 access = 0;
-  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, u.address); error != 0)
-    return error;
-  if (const int error = attrs.in(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, u.length); error != 0)
-    return error;
+  u.address = attrs.value<u64>(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR);
+  u.length = attrs.value<u64>(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN);
   if (const int error = attrs.flags(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, allowed_access, access);
       error != 0)
     return error;

@@ -27,11 +27,9 @@ u32 find_room(const File &file, u32 pages) {
 // mlx5_ib_alloc_dm and mlx5_cmd_alloc_memic.
 int dm_alloc(File &file, Attrs &attrs) {
   const Capabilities &caps = file.caps();
-  u64 length = 0, type = MLX5_IB_UAPI_DM_TYPE_MEMIC;
-  u32 log_alignment = 0;
-  if (const int error = attrs.in(UVERBS_ATTR_ALLOC_DM_LENGTH, length); error != 0) return error;
-  if (const int error = attrs.in(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, log_alignment); error != 0)
-    return error;
+  const u64 length = attrs.value<u64>(UVERBS_ATTR_ALLOC_DM_LENGTH);
+  const u32 log_alignment = attrs.value<u32>(UVERBS_ATTR_ALLOC_DM_ALIGNMENT);
+  u64 type = MLX5_IB_UAPI_DM_TYPE_MEMIC;
   attrs.constant(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, type);
   if (!caps.device_memory || type != MLX5_IB_UAPI_DM_TYPE_MEMIC) return EOPNOTSUPP;
   if (length == 0 || log_alignment > max_log_alignment) return EINVAL;
@@ -68,10 +66,9 @@ int dm_query(File &, Attrs &attrs) {
 }
 
 int dm_mr_reg(File &file, Attrs &attrs) {
-  u64 offset = 0, length = 0;
+  const u64 offset = attrs.value<u64>(UVERBS_ATTR_REG_DM_MR_OFFSET);
+  const u64 length = attrs.value<u64>(UVERBS_ATTR_REG_DM_MR_LENGTH);
   u32 access = 0;
-  if (const int error = attrs.in(UVERBS_ATTR_REG_DM_MR_OFFSET, offset); error != 0) return error;
-  if (const int error = attrs.in(UVERBS_ATTR_REG_DM_MR_LENGTH, length); error != 0) return error;
   if (const int error = attrs.flags(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, ~0u, access); error != 0)
     return error;
   if (const int error = check_mr_access(file, access); error != 0) return error;

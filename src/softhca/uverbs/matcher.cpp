@@ -33,14 +33,10 @@ int create_matcher(File &file, Attrs &attrs) {
   if (const int error = read_parameters(attrs, MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK, object->mask);
       error != 0)
     return error;
-  u16 priority = 0;
-  u8 criteria = 0;
+  const u16 priority = attrs.value<u16>(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE);
+  const u8 criteria = attrs.value<u8>(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA);
   u32 flags = 0;
   u64 table = MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX;
-  if (const int error = attrs.in(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE, priority); error != 0)
-    return error;
-  if (const int error = attrs.in(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA, criteria); error != 0)
-    return error;
   if (const int error =
           attrs.flags(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS, dont_trap | egress, flags);
       error != 0)

@@ -324,8 +324,7 @@ int read_rss_request(const File &file, const Attrs &attrs, Request &r) {
 
 int read_request(File &file, Attrs &attrs, Request &r) {
   if (const int error = attrs.in(UVERBS_ATTR_CREATE_QP_CAP, r.cap); error != 0) return error;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_QP_USER_HANDLE, r.user_handle); error != 0)
-    return error;
+  r.user_handle = attrs.value<u64>(UVERBS_ATTR_CREATE_QP_USER_HANDLE);
   attrs.constant(UVERBS_ATTR_CREATE_QP_TYPE, r.type);
   if (const int error = read_objects(attrs, r); error != 0) return error;
   if (const int error = read_flags(attrs, r); error != 0) return error;

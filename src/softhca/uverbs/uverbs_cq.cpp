@@ -48,13 +48,9 @@ int check_driver_data(const File &file, const mlx5_ib_create_cq &d) {
 
 int cq_create(File &file, Attrs &attrs) {
   const Capabilities &caps = file.caps();
-  u32 cqe = 0, vector = 0, flags = 0;
-  u64 user_handle = 0;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, vector); error != 0)
-    return error;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_CQ_CQE, cqe); error != 0) return error;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, user_handle); error != 0)
-    return error;
+  const u32 vector = attrs.value<u32>(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR);
+  const u32 cqe = attrs.value<u32>(UVERBS_ATTR_CREATE_CQ_CQE);
+  u32 flags = 0;
   if (const int error = attrs.flags(
           UVERBS_ATTR_CREATE_CQ_FLAGS,
           IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN, flags);
@@ -77,7 +73,7 @@ int cq_create(File &file, Attrs &attrs) {
   auto object = std::make_unique<CqObject>(file);
   Cq &cq = object->cq;
   cq.cqn = process().next_cqn++ & 0xffffff;
-  cq.user_handle = user_handle;
+  cq.user_handle = attrs.value<u64>(UVERBS_ATTR_CREATE_CQ_USER_HANDLE);
   cq.buffer = pointer(driver.buf_addr);
   cq.dbrec = reinterpret_cast<u32 *>(driver.db_addr);
   cq.entries = entries;

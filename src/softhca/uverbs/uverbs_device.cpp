@@ -185,10 +185,7 @@ int query_device_ex(File &file, Attrs &attrs) {
 
 // mlx5dv_query_port. What it reports is about the ports of an embedded switch.
 int query_switch_port(File &file, Attrs &attrs) {
-  u32 number = 0;
-  if (const int error = attrs.in(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, number); error != 0)
-    return error;
-  if (!file.valid_port(number)) return EINVAL;
+  if (!file.valid_port(attrs.value<u32>(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM))) return EINVAL;
   return attrs.out(MLX5_IB_ATTR_QUERY_PORT, mlx5_ib_uapi_query_port{});
 }
 

@@ -19,9 +19,7 @@ constexpr u32 next_segment = 16;  // in front of the data segments
 int read_tag_matching(File &file, Attrs &attrs, SrqObject &object) {
   auto *cq = attrs.object<CqObject>(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE);
   u32 tags = 0;
-  if (cq == nullptr || !attrs.has(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS)) return ENOENT;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, tags); error != 0)
-    return error;
+  if (cq == nullptr || attrs.in(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, tags) != 0) return ENOENT;
   // One entry more than tags: the next addition names its successor.
   const u32 log_size = tags == 0 ? 0 : 32 - static_cast<u32>(__builtin_clz(tags));
   if (!file.caps().tag_matching || log_size > file.caps().log_max_tags) return EINVAL;
@@ -60,11 +58,9 @@ int srq_create(File &file, Attrs &attrs) {
   auto object =
       std::make_unique<SrqObject>(file, attrs.object<PdObject>(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE));
   Srq &srq = object->srq;
-  u32 max_wr = 0, max_sge = 0;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, srq.user_handle); error != 0)
-    return error;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_MAX_WR, max_wr); error != 0) return error;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_SRQ_MAX_SGE, max_sge); error != 0) return error;
+  srq.user_handle = attrs.value<u64>(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE);
+  const u32 max_wr = attrs.value<u32>(UVERBS_ATTR_CREATE_SRQ_MAX_WR);
+  const u32 max_sge = attrs.value<u32>(UVERBS_ATTR_CREATE_SRQ_MAX_SGE);
   if (const int error = read_type(file, attrs, *object); error != 0) return error;
   if (max_wr > caps.max_srq_wr || max_sge > caps.max_srq_sge + 1) return EINVAL;
 

@@ -70,11 +70,9 @@ int wq_create(File &file, Attrs &attrs) {
       std::make_unique<WqObject>(file, attrs.object<PdObject>(UVERBS_ATTR_CREATE_WQ_PD_HANDLE),
                                  attrs.object<CqObject>(UVERBS_ATTR_CREATE_WQ_CQ_HANDLE));
   Wq &wq = object->wq;
-  u32 max_wr = 0, max_sge = 0;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_WQ_USER_HANDLE, wq.user_handle); error != 0)
-    return error;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_WQ_MAX_WR, max_wr); error != 0) return error;
-  if (const int error = attrs.in(UVERBS_ATTR_CREATE_WQ_MAX_SGE, max_sge); error != 0) return error;
+  wq.user_handle = attrs.value<u64>(UVERBS_ATTR_CREATE_WQ_USER_HANDLE);
+  const u32 max_wr = attrs.value<u32>(UVERBS_ATTR_CREATE_WQ_MAX_WR);
+  const u32 max_sge = attrs.value<u32>(UVERBS_ATTR_CREATE_WQ_MAX_SGE);
   if (const int error = read_flags(attrs, wq.offloads); error != 0) return error;
   if (!file.caps().raw_ethernet) return EOPNOTSUPP;
   mlx5_ib_create_wq driver{};
