@@ -172,7 +172,7 @@ int create_slot_file(const std::string &directory, u32 ring_bytes, u16 primary, 
 }
 
 Descriptor open_slot(const std::string &directory, u16 slot) {
-  return Descriptor(open(slot_path(directory, slot).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  return Descriptor(open(slot_path(directory, slot).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 }
 
 }  // namespace
