@@ -1,6 +1,7 @@
 // The wire between processes: rings, slots, liveness, sleeping.
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -13,6 +14,7 @@
 #include <set>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "catch.h"
 #include "fabric_rig.h"
@@ -97,6 +99,9 @@ class Captured {
   int saved_;
 };
 
+// The pauses of this thread that were left out; negative: none are.
+thread_local i64 left_out_ns = -1;
+
 // Joins, reports its slot, then stays until killed.
 int idle_member(const std::string &name) {
   Fabric *f = Fabric::join(name, ring);
@@ -105,6 +110,16 @@ int idle_member(const std::string &name) {
 }
 
 }  // namespace
+
+extern "C" int nanosleep(const timespec *pause, timespec *rest) {
+  if (left_out_ns < 0) {
+    const int error = clock_nanosleep(CLOCK_MONOTONIC, 0, pause, rest);
+    if (error != 0) errno = error;
+    return error == 0 ? 0 : -1;
+  }
+  left_out_ns += pause->tv_sec * 1'000'000'000 + pause->tv_nsec;
+  return 0;
+}
 
 TEST_CASE("a fabric has a private directory", "[fabric]") {
   FabricName n;
@@ -115,6 +130,19 @@ TEST_CASE("a fabric has a private directory", "[fabric]") {
   CHECK(fabric_directory("../etc").empty());
   CHECK(errno == EINVAL);
   CHECK(fabric_directory("").empty());
+}
+
+TEST_CASE("a name that another has taken is not used", "[fabric]") {
+  FabricName n;
+  const std::string path = n.directory() + "-taken";
+  REQUIRE(symlink("/tmp", path.c_str()) == 0);
+  Captured said;
+  const std::string found = fabric_directory(n.name + "-taken");
+  const int error = errno;
+  CHECK(found.empty());
+  CHECK(error == EACCES);
+  CHECK(said.lines_with("the name is taken by user") == 1);
+  unlink(path.c_str());
 }
 
 TEST_CASE("slots are claimed lowest first and given back", "[fabric]") {
@@ -715,6 +743,28 @@ TEST_CASE("a full fabric refuses with ENOSPC", "[fabric]") {
   for (Fabric *f : all) f->leave(false);
 }
 
+TEST_CASE("a join ends although another process joins and is stopped", "[fabric]") {
+  FabricName n;
+  const int claim = open((n.directory() + "/claim").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  REQUIRE(flock(claim, LOCK_EX) == 0);
+  {
+    Captured said;
+    left_out_ns = 0;
+    Fabric *const refused = Fabric::join(n.name, ring);
+    const int error = errno;
+    const i64 waited_ns = std::exchange(left_out_ns, -1);
+    CHECK(refused == nullptr);
+    CHECK(error == EBUSY);
+    CHECK(waited_ns >= 1'000'000'000);
+    CHECK(said.lines_with("/claim: Device or resource busy") == 1);
+  }
+  REQUIRE(flock(claim, LOCK_UN) == 0);
+  Fabric *const joined = Fabric::join(n.name, ring);
+  REQUIRE(joined != nullptr);
+  joined->leave(false);
+  close(claim);
+}
+
 TEST_CASE("a further slot is another number of the same process", "[fabric]") {
   FabricName n;
   Fabric *a = Fabric::join(n.name, ring), *b = Fabric::join(n.name, ring);
@@ -963,6 +1013,29 @@ TEST_CASE("a position spoilt before the first record leads nowhere else", "[fabr
   for (int i = 0; i < 100 && (r = a->reserve(2, 64, room)) == Reserve::full; ++i) b->receive(h, p);
   REQUIRE(r == Reserve::ok);
   CHECK(reinterpret_cast<uintptr_t>(room.header) % cache_line == 0);
+  munmap(peer.control, control_bytes);
+  a->leave(false);
+  b->leave(false);
+}
+
+// A sender that waits for room commits nothing, which would put the word right.
+TEST_CASE("a position spoilt while the ring is full is put right", "[fabric]") {
+  FabricName n;
+  Fabric *a = Fabric::join(n.name, ring), *b = Fabric::join(n.name, ring);
+  introduce(*a, *b);
+  u32 sent = 0;
+  while (send(*a, 2, sent, 1000) == Reserve::ok) ++sent;
+  PeerSlot peer;
+  REQUIRE(map_control(n.directory(), 2, peer));
+  RingMeta &meta = peer.control->rings[1];
+  meta.head.store(meta.tail.load());  // as if there were nothing to take
+  REQUIRE(nothing(*b));
+  Fabric::Slot room;
+  CHECK(eventually([&] {
+    CHECK(a->reserve(2, 1000, room) == Reserve::full);
+    return take(*b, 0, 1);
+  }));
+  for (u32 i = 1; i < sent; ++i) CHECK(take(*b, i, 1));
   munmap(peer.control, control_bytes);
   a->leave(false);
   b->leave(false);
