@@ -166,6 +166,66 @@ TEST_CASE("refusals carry a reason and data") {
   CHECK(passive.accept(parameters(2)) == EINVAL);
 }
 
+TEST_CASE("a manager with nothing to send and no timer asks for no attention") {
+  Pair p;
+  p.establish();
+  // Requests and replies have been answered: only whether the peer lives is looked at.
+  std::lock_guard lock(process().mutex);
+  InsideDevice inside;
+  cm::manager().next_scan_ns = 0;
+  const u64 now = device_clock_ns();
+  cm::tick(now);
+  CHECK(cm::due(now) > now);
+}
+
+// cma_save_ib_info() in drivers/infiniband/core/cma.c.
+TEST_CASE("an id of an accepted native connection has the whole service ID") {
+  Channel server, client;
+  Id listener(server, RDMA_PS_IB, cm::qp_rc), active(client, RDMA_PS_IB, cm::qp_rc);
+  Id scout(client);
+  scout.resolve(ip(ib_address));
+  cm::SockaddrIb any;
+  any.service = swap64(0x01060000);
+  any.service_mask = swap64(0xffffffffffff0000);
+  rdma_ucm_bind bind{};
+  bind.id = listener.number;
+  bind.addr_size = sizeof any;
+  std::memcpy(&bind.addr, &any, sizeof any);
+  REQUIRE(server.command(RDMA_USER_CM_CMD_BIND, bind) == 0);
+  REQUIRE(listener.listen() == 0);
+  const auto native = [](Id &id) {
+    const auto answer = id.query(RDMA_USER_CM_QUERY_ADDR);
+    return cm::Address(&answer.src_addr, sizeof answer.src_addr).ib();
+  };
+
+  rdma_ucm_resolve_addr resolve{};
+  resolve.id = active.number;
+  resolve.timeout_ms = 1000;
+  resolve.dst_size = sizeof any;
+  cm::SockaddrIb to;
+  const auto known = scout.query(RDMA_USER_CM_QUERY_GID);
+  to.gid = cm::Address(&known.dst_addr, sizeof known.dst_addr).ib().gid;
+  to.pkey = swap16(0xffff);
+  to.service = native(listener).service;
+  to.service_mask = ~u64{0};
+  std::memcpy(&resolve.dst_addr, &to, sizeof to);
+  REQUIRE(client.command(RDMA_USER_CM_CMD_RESOLVE_ADDR, resolve) == 0);
+  client.event(EventType::addr_resolved);
+  REQUIRE(active.resolve_route() == 0);
+  client.event(EventType::route_resolved);
+  REQUIRE(active.connect(parameters(0x111)) == 0);
+  Id passive = Id::existing(server, server.event(EventType::connect_request).id);
+  REQUIRE(passive.accept(parameters(0x222)) == 0);
+
+  const cm::SockaddrIb own = native(passive);
+  CHECK(own.family == cm::family_ib);
+  CHECK(own.gid == to.gid);
+  CHECK(own.pkey == swap16(0xffff));
+  CHECK(own.service == to.service);
+  CHECK(own.service_mask == ~u64{0});
+  client.event(EventType::connect_response);
+}
+
 TEST_CASE("a connection to a port without a listener is rejected") {
   Channel c;
   Id id(c);
@@ -416,6 +476,24 @@ TEST_CASE("processes of a host share its ports") {
   Id id(c);
   CHECK(id.bind(ip(ib_address, 7200)) == EADDRINUSE);
   CHECK(id.bind(ip("0.0.0.0", 7200)) == EADDRNOTAVAIL);
+}
+
+TEST_CASE("what killed processes have bound takes no room for long") {
+  const std::filesystem::path table = fabric_directory(surroundings.fabric) + "/cm";
+  std::uintmax_t bytes[4];
+  for (std::uintmax_t &now : bytes) {
+    Process peer([](Process &self) {
+      Channel c;
+      Id ids[] = {Id(c), Id(c), Id(c), Id(c)};
+      for (Id &id : ids) REQUIRE(id.bind(ip("0.0.0.0")) == 0);
+      self.say(0);
+      return static_cast<int>(self.await());
+    });
+    REQUIRE(peer.hear() == 0);
+    peer.end(SIGKILL);
+    now = std::filesystem::file_size(table);
+  }
+  CHECK(bytes[3] == bytes[1]);
 }
 
 TEST_CASE("a forked child has empty channels") {

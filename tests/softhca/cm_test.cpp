@@ -1,6 +1,8 @@
 // The commands of the connection manager: framing, ids, addresses, options,
 // queries, and what each of them refuses.
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <sys/syscall.h>
 
 #include <mutex>
 #include <thread>
@@ -121,6 +123,23 @@ TEST_CASE("an address of ours brings its device") {
   scoped.sin6_scope_id = 1;
   CHECK(six.bind(scoped) == 0);
   CHECK(six.route().node_guid == swap64(node_guid(config(), 1)));
+}
+
+// cma_get_port() in drivers/infiniband/core/cma.c.
+TEST_CASE("ports below 1024 need CAP_NET_BIND_SERVICE") {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct before[_LINUX_CAPABILITY_U32S_3] = {};
+  REQUIRE(syscall(SYS_capget, &header, before) == 0);
+  __user_cap_data_struct now[_LINUX_CAPABILITY_U32S_3] = {before[0], before[1]};
+  now[0].effective &= ~(1u << CAP_NET_BIND_SERVICE);
+  Channel c;
+  Id low(c), high(c);
+  REQUIRE(syscall(SYS_capset, &header, now) == 0);
+  const int refused = low.bind(ip("0.0.0.0", 1023)), bound = high.bind(ip("0.0.0.0", 1024));
+  REQUIRE(syscall(SYS_capset, &header, before) == 0);
+  CHECK(refused == EACCES);
+  CHECK(bound == 0);
+  if (before[0].effective & 1u << CAP_NET_BIND_SERVICE) CHECK(low.bind(ip("0.0.0.0", 1023)) == 0);
 }
 
 TEST_CASE("addresses that cannot be bound") {
