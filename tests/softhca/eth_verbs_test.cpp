@@ -186,6 +186,34 @@ TEST_CASE("Capabilities say what the device does") {
   CHECK(m.tunnel_offloads_caps == MLX5DV_RAW_PACKET_CAP_TUNNELED_OFFLOAD_VXLAN);
 }
 
+// As the kernel fills the table: each address for both versions of RoCE, the port's own first.
+TEST_CASE("GID entries are found by their index", "[rdma-core-34]") {
+  Context c;
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(c.ctx, 1, &port) == 0);
+  // By name: the program starts with releases that do not have it.
+  const auto query =
+      reinterpret_cast<decltype(&_ibv_query_gid_ex)>(dlsym(RTLD_DEFAULT, "_ibv_query_gid_ex"));
+  REQUIRE(query != nullptr);
+  const auto entry = [&](uint32_t index, ibv_gid_entry &e) {
+    return query(c.ctx, 1, index, &e, 0, sizeof e);
+  };
+  ibv_gid_entry e[4] = {};
+  for (uint32_t i = 0; i < 4; ++i) {
+    REQUIRE(entry(i, e[i]) == 0);
+    CHECK(e[i].gid_index == i);
+    CHECK(e[i].port_num == 1);
+    CHECK(e[i].gid_type ==
+          static_cast<uint32_t>(i % 2 == 0 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2));
+    CHECK(std::memcmp(&e[i].gid, &e[i / 2 * 2].gid, sizeof e[i].gid) == 0);
+  }
+  CHECK((e[0].gid.raw[0] == 0xfe && e[0].gid.raw[1] == 0x80));
+  CHECK((e[2].gid.raw[10] == 0xff && e[2].gid.raw[12] == 10));  // ::ffff:10.x.x.x
+  ibv_gid_entry none{};
+  CHECK(entry(static_cast<uint32_t>(port.gid_tbl_len) - 1, none) == ENODATA);
+  CHECK(entry(static_cast<uint32_t>(port.gid_tbl_len), none) == EINVAL);
+}
+
 // libibverbs sends addresses alone in a shorter form than the kernel's own.
 TEST_CASE("A rule may compare IPv4 addresses alone") {
   Context c;
@@ -281,6 +309,36 @@ TEST_CASE("What a rule or a table needs cannot be destroyed") {
   CHECK(ibv_destroy_rwq_ind_table(table.get()) == EBUSY);
   CHECK(ibv_destroy_wq(wq.get()) == EBUSY);
   CHECK(ibv_destroy_cq(c.cq) == EBUSY);
+}
+
+// flow_matcher_cleanup() in drivers/infiniband/hw/mlx5/fs.c.
+TEST_CASE("A matcher is not destroyed while a rule uses it") {
+  constexpr size_t mask_bytes = 192, destination_at = 8;  // of fte_match_param
+  Context c;
+  Qp qp = c.raw();
+  REQUIRE(qp);
+  struct Parameters {
+    size_t bytes = mask_bytes;
+    uint64_t words[mask_bytes / 8] = {};
+  } mask, value;
+  auto *const mask_of = reinterpret_cast<mlx5dv_flow_match_parameters *>(&mask);
+  auto *const value_of = reinterpret_cast<mlx5dv_flow_match_parameters *>(&value);
+  std::memset(reinterpret_cast<uint8_t *>(mask.words) + destination_at, 0xff, 6);
+  std::memset(reinterpret_cast<uint8_t *>(value.words) + destination_at, 0x02, 6);
+  mlx5dv_flow_matcher_attr a{};
+  a.type = IBV_FLOW_ATTR_NORMAL;
+  a.match_criteria_enable = 1;  // headers outside of tunnels
+  a.match_mask = mask_of;
+  mlx5dv_flow_matcher *matcher = mlx5dv_create_flow_matcher(c.ctx, &a);
+  REQUIRE(matcher != nullptr);
+  mlx5dv_flow_action_attr to{};
+  to.type = MLX5DV_FLOW_ACTION_DEST_IBV_QP;
+  to.qp = qp.get();
+  Flow flow(mlx5dv_create_flow(matcher, value_of, 1, &to));
+  REQUIRE(flow);
+  CHECK(mlx5dv_destroy_flow_matcher(matcher) == EBUSY);
+  flow.reset();
+  CHECK(mlx5dv_destroy_flow_matcher(matcher) == 0);
 }
 
 TEST_CASE("RSS QPs and work queues have their rules") {

@@ -111,6 +111,53 @@ TEST_CASE("Reserved QP numbers end and come back", "[mlx5_verbs_test][rdma-core-
   CHECK(create_qps(c.ctx, 100).size() == 100);
 }
 
+// What libibverbs asks the kernel for, UVERBS_METHOD_QUERY_MR, in a context of the same file.
+TEST_CASE("An imported region is the one that was registered", "[mlx5_verbs_test][rdma-core-34]") {
+  Context c;
+  const auto import =
+      reinterpret_cast<decltype(&ibv_import_mr)>(dlsym(RTLD_DEFAULT, "ibv_import_mr"));
+  const auto forget =
+      reinterpret_cast<decltype(&ibv_unimport_mr)>(dlsym(RTLD_DEFAULT, "ibv_unimport_mr"));
+  REQUIRE((import != nullptr && forget != nullptr));
+  ibv_pd *pd = ibv_alloc_pd(c.ctx);
+  REQUIRE(pd != nullptr);
+  std::vector<uint8_t> bytes(5000);
+  ibv_mr *mr = ibv_reg_mr(pd, bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(mr != nullptr);
+  ibv_mr *same = import(pd, mr->handle);
+  REQUIRE(same != nullptr);
+  CHECK(same->lkey == mr->lkey);
+  CHECK(same->rkey == mr->rkey);
+  CHECK(same->length == bytes.size());
+  forget(same);
+  CHECK(ibv_dereg_mr(mr) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+// pagefault_real_mr() in drivers/infiniband/hw/mlx5/odp.c: EFAULT outside of the region.
+TEST_CASE("What is fetched before use lies in its region", "[mlx5_verbs_test]") {
+  Context c;
+  ibv_pd *pd = ibv_alloc_pd(c.ctx);
+  REQUIRE(pd != nullptr);
+  std::vector<uint8_t> bytes(3 * 4096);
+  ibv_mr *mr =
+      ibv_reg_mr(pd, bytes.data() + 4096, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+  REQUIRE(mr != nullptr);
+  const auto fetch = [&](ptrdiff_t from, uint32_t length) {
+    ibv_sge piece{reinterpret_cast<uintptr_t>(bytes.data() + 4096) + static_cast<uintptr_t>(from),
+                  length, mr->lkey};
+    return ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &piece,
+                         1);
+  };
+  CHECK(fetch(0, 4096) == 0);
+  CHECK(fetch(1, 4095) == 0);
+  CHECK(fetch(-1, 4096) == EFAULT);
+  CHECK(fetch(1, 4096) == EFAULT);
+  CHECK(fetch(0, 4097) == EFAULT);
+  CHECK(ibv_dereg_mr(mr) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
 TEST_CASE("Tag matching SRQs: what is refused", "[mlx5_verbs_test]") {
   Context c;
   ibv_device_attr_ex attr{};

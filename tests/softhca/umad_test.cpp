@@ -129,6 +129,8 @@ TEST_CASE("The administrator finds the paths between ports", "[umad]") {
   CHECK(answer.status() == 0);
   CHECK(load_be16(answer.record() + 40) == default_lid(17, 0, 1));
   CHECK(load_be16(answer.record() + 42) == config().devices[0].ports[0].lid);
+  const Datagram other = path(default_node_guid(17, 3) + 1, own);
+  CHECK(load_be16(other.record() + 40) == default_lid(17, 3, 2));
   CHECK(path(own, own).status() == 0);
   for (const u64 none : {u64{0}, u64{0x1234}, default_node_guid(251, 0), default_node_guid(1, 16),
                          default_node_guid(1, 0) + 2})
