@@ -1,17 +1,24 @@
 // Several devices, several contexts of one, imported and forked ones: each has a
 // table and a state of its own.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <infiniband/mlx5dv.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <memory>
 #include <set>
 #include <thread>
 
 #include "rig.h"
 
 namespace {
+
+// rdma-core's is a static function, which no type of a header can name.
+int close_domain(ibv_xrcd *domain) { return ibv_close_xrcd(domain); }
+using Domain = Owned<ibv_xrcd, close_domain>;
 
 std::vector<Context> open_all(int times = 1) {
   std::vector<Context> all;
@@ -92,6 +99,29 @@ TEST_CASE("settings and objects of devices do not mix [row:ibv_exp_create_qp]") 
   errno = 0;
   CHECK(ibv_exp_create_qp(all[1].get(), &mixed) == nullptr);
   CHECK(errno == EINVAL);
+}
+
+// As ib_uverbs_open_xrcd has it: each device has a tree of files of its own.
+TEST_CASE("a file stands for an XRC domain of one device") {
+  const auto all = open_all(2);
+  const std::size_t devices = all.size() / 2;
+  REQUIRE(devices >= 2);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE *)> file(std::tmpfile(), std::fclose);
+  REQUIRE(file);
+  const auto open = [&](std::size_t context, int flags) {
+    ibv_xrcd_init_attr attr{};
+    attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    attr.fd = fileno(file.get());
+    attr.oflags = flags;
+    errno = 0;
+    return Domain(ibv_open_xrcd(all[context].get(), &attr));
+  };
+  const Domain made = open(0, O_CREAT);
+  REQUIRE(made);
+  CHECK_FALSE(open(1, 0));
+  CHECK(errno == EAGAIN);
+  CHECK(open(devices, 0));  // the first device again
+  CHECK(open(1, O_CREAT | O_EXCL));
 }
 
 TEST_CASE("an imported context carries the table [row:verbs_get_exp_ctx]", "[rdma-core-31]") {

@@ -414,6 +414,17 @@ TEST_CASE("bindings that cannot be are refused [row:ibv_exp_bind_mw] [row:bind_m
 
 TEST_CASE("windows are bound by a list of work requests, each once [row:IBV_EXP_WR_BIND_MW]") {
   Pair p(IBV_QPT_RC);
+  if (GENERATE(false, true)) {  // in the ways of a queue pair that changes keys
+    auto attr = p.qp_attr(IBV_QPT_RC);
+    attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS;
+    attr.exp_create_flags |= IBV_EXP_QP_CREATE_UMR;
+    attr.max_inl_send_klms = 4;
+    p.b.reset(ibv_exp_create_qp(p.context.get(), &attr));
+    REQUIRE(p.b);
+    p.a = p.create_qp(IBV_QPT_RC);
+    p.connect(p.a.get(), p.b->qp_num);
+    p.connect(p.b.get(), p.a->qp_num);
+  }
   std::vector<std::uint8_t> bytes(4096);
   const Mr mr = windowed(p.pd.get(), bytes);
   std::vector<Window> windows;

@@ -144,6 +144,41 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a list of receives with and without pieces is posted whole [row:ibv_exp_create_srq]") {
+  Rig rig;
+  auto attr = srq_attr(rig);
+  attr.base.attr.max_sge = 1;
+  const Srq srq(ibv_exp_create_srq(rig.context.get(), &attr));
+  REQUIRE(srq);
+  Buffer out(rig.pd.get(), 1024), in(rig.pd.get(), 4096);
+  const Qp from = rig.create_qp(IBV_QPT_RC);
+  auto with = rig.qp_attr(IBV_QPT_RC);
+  with.srq = srq.get();
+  const Qp to(ibv_exp_create_qp(rig.context.get(), &with));
+  REQUIRE(to);
+  rig.connect(from.get(), to->qp_num);
+  rig.connect(to.get(), from->qp_num);
+
+  ibv_sge pieces[] = {in.piece(0, 1024), in.piece(1024, 1024), in.piece(2048, 1024)};
+  ibv_recv_wr list[3] = {}, *bad = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    list[i].wr_id = static_cast<std::uint64_t>(i);
+    list[i].sg_list = &pieces[i];
+    list[i].num_sge = i == 1 ? 0 : 1;
+    list[i].next = i < 2 ? &list[i + 1] : nullptr;
+  }
+  REQUIRE(ibv_post_srq_recv(srq.get(), list, &bad) == 0);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    auto piece = out.piece(0, 1024);
+    auto wr = request(10 + i, IBV_EXP_WR_SEND, &piece);
+    if (i == 1) wr.num_sge = 0;
+    post(from.get(), wr);
+    const auto received = both(rig).second;
+    CHECK(received.wr_id == i);
+    CHECK(received.byte_len == (i == 1 ? 0 : 1024));
+  }
+}
+
 // The legacy provider did not look at it. [row:tm_create_dct]
 TEST_CASE("a basic queue ignores what is for other types [row:ibv_exp_create_srq]") {
   Rig rig;

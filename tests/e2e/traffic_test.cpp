@@ -141,6 +141,41 @@ TEST_CASE("remote memory is written, read and counted on [row:ibv_exp_post_send]
   }
 }
 
+// The kernel keeps a queue pair that is in a group: uverbs_free_qp() answers EBUSY.
+TEST_CASE("a queue pair that could not be destroyed goes on [row:ibv_exp_post_send]") {
+  Rig rig;
+  const Qp qp = rig.create_qp(IBV_QPT_UD);
+  rig.connect(qp.get(), 0);
+  ibv_gid group{};
+  group.raw[0] = 0xff;
+  group.raw[1] = 0x12;
+  group.raw[15] = 0x78;
+  REQUIRE(ibv_attach_mcast(qp.get(), &group, 0xc001) == 0);
+  CHECK(ibv_destroy_qp(qp.get()) == EBUSY);
+  REQUIRE(ibv_detach_mcast(qp.get(), &group, 0xc001) == 0);
+  const Qp next = rig.create_qp(IBV_QPT_RC);  // not in its place
+
+  ibv_ah_attr where = path_to_self(rig.context.get());
+  const Owned<ibv_ah, ibv_destroy_ah> ah(ibv_create_ah(rig.pd.get(), &where));
+  REQUIRE(ah);
+  Buffer out(rig.pd.get(), 256), in(rig.pd.get(), 512);
+  post_receive(qp.get(), 7, in.piece(0, 512));
+  auto piece = out.piece(0, 256);
+  auto wr = request(1, IBV_EXP_WR_SEND, &piece), *bad = &wr;
+  wr.wr.ud.ah = ah.get();
+  wr.wr.ud.remote_qpn = qp->qp_num;
+  wr.wr.ud.remote_qkey = 0x11111111;
+  bad = nullptr;
+  REQUIRE(ibv_exp_post_send(qp.get(), &wr, &bad) == 0);
+  const auto [sent, got] = both(rig);
+  CHECK(sent.status == IBV_WC_SUCCESS);
+  CHECK(sent.exp_opcode == IBV_EXP_WC_SEND);
+  CHECK(sent.qp == qp.get());
+  CHECK(got.status == IBV_WC_SUCCESS);
+  CHECK(got.byte_len == 256 + 40);
+  CHECK(got.qp == qp.get());
+}
+
 TEST_CASE("datagrams carry their address [row:ibv_exp_post_send]") {
   Rig rig;
   Qp a = rig.create_qp(IBV_QPT_UD), b = rig.create_qp(IBV_QPT_UD);
