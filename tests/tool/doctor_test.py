@@ -131,6 +131,19 @@ class Doctor(Base):
         words = self.ibvexp("doctor", self.file("words", b"one two\n")).stdout
         self.assertIn("words\n  uses no experimental verbs\n", words)
 
+    def test_libraries_are_part_of_their_program(self):
+        library, program = (os.path.join(self.folder.name, name) for name in ("libown.so", "prog"))
+        for source, command in (("void *ibv_exp_create_qp(void *, void *);"
+                                 "void *made(void *c, void *a) { return ibv_exp_create_qp(c, a); }",
+                                 ["-shared", "-fPIC", "-o", library]),
+                                ("void *made(void *, void *);"
+                                 "int main(void) { return made(0, 0) != 0; }",
+                                 ["-o", program, library,
+                                  f"-Wl,-rpath,{self.folder.name},--allow-shlib-undefined"])):
+            subprocess.run(["cc", "-xc", "-", "-xnone", *command], input=source, text=True, check=True)
+        done = self.ibvexp("doctor", "--device", "soft", program)
+        self.assertIn(f"\nProgram {program}\n  works\n", done.stdout)
+
     def test_no_device(self):
         if os.path.exists("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
             self.skipTest("there is a device")

@@ -201,6 +201,23 @@ class Run(Base):
                 f.write(answer + "\n")
             self.assertEqual(self.ibvexp(*run, env=env).stderr[:len(wanted) or None], wanted)
 
+    def test_a_provider_is_no_part_of_the_program(self):
+        """What it reads behind the objects of verbs is its own."""
+        program = os.path.join(self.folder.name, "program")
+        subprocess.run(["cc", "-xc", "-o", program, "-", "-Wl,--no-as-needed", "-libverbs", "-lmlx5"],
+                       input="int main(void) { return 0; }", text=True, check=True)
+        loaded = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        provider = re.search(r"libmlx5\.so\.1 => (\S+)", loaded)[1]
+        notes = subprocess.run(["readelf", "-n", program, provider], capture_output=True, text=True,
+                               check=True).stdout
+        own, of_provider = re.findall("Build ID: ([0-9a-f]+)", notes)
+        self.ibvexp("run", "--device", "soft", "--", program,
+                    env=dict(ENV, XDG_CACHE_HOME=self.folder.name))
+        with open(f"{self.folder.name}/libibverbs_exp/layouts", encoding="utf-8") as f:
+            answers = f.read()
+        self.assertIn(f" {own} none\n", answers)
+        self.assertNotIn(of_provider, answers)
+
     def test_libraries_that_name_no_verb_are_read_beside_those_that_do(self):
         env = dict(ENV, XDG_CACHE_HOME=self.folder.name, LD_PRELOAD=SILENT)
         done = self.ibvexp("run", "--device", "soft", "--", SUBJECT, "query", env=env)
