@@ -55,7 +55,6 @@ DevxQp::~DevxQp() {
 }
 
 DevxSrq::~DevxSrq() {
-  if (srq.srqn == 0) return;
   srq_unregister(&srq);
   file.srqs.remove(srq.srqn, this);
 }
