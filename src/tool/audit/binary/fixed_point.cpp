@@ -138,7 +138,6 @@ State Flow::through(Values &values, Observer &observer, std::size_t index, const
 
 Flow::Shared Flow::joined(Values &values, std::size_t block) const {
   const auto &in = incoming_[block];
-  if (in.empty()) return nullptr;
   if (in.size() == 1) return in.front().second;
   std::vector<const State *> states;
   for (const auto &[edge, state] : in) states.push_back(state.get());
@@ -241,9 +240,7 @@ Value Flow::run(Values &values, Observer &observer, const State &entry) {
 
   std::optional<Value> result;
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
-    const Shared in = joined(values, b);
-    if (in == nullptr) continue;
-    const State out = through(values, observer, b, *in);
+    const State out = through(values, observer, b, *joined(values, b));
     const bool ends = blocks_[b].end == End::leaves || blocks_[b].end == End::indirect ||
                       (blocks_[b].end == End::returns && code_[blocks_[b].last].id == X86_INS_RET);
     if (ends) result = result ? join(values, *result, out.reg[rax], 2, rax) : out.reg[rax];
