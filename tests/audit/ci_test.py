@@ -31,6 +31,7 @@ class Suppressions(Audit):
                 (f"{REFUSED} // ibvexp-audit: ignore ibv_exp_peer_commit_qp\n", 0),
                 (f"{REFUSED} // ibvexp-audit: ignore ibv_exp_poll_dc_info\n", 1),
                 (f"{REFUSED}\n// ibvexp-audit: ignore\n", 1),
+                (f"{REFUSED} // always\n\n// ibvexp-audit: ignore\n", 1),
                 (f"// ibvexp-audit: ignore\n\n{REFUSED}\n", 1),
                 (f"// ibvexp-audit: nonsense\n{REFUSED}\n", 1),
                 (f"{REFUSED}\n// ibvexp-audit: ignore-file\n", 0)):

@@ -179,7 +179,8 @@ class Outputs(Audit):
             self.skipTest("needs python3-jsonschema")
         schema = json.loads((ROOT / "docs/audit.schema.json").read_text())
         report, _ = self.report(ROOT / "tests/samples", SAMPLE, self.folder / "missing")
-        self.assertTrue(any("error" in f for f in report["files"]))
+        self.assertEqual([f["path"] for f in report["files"] if "error" in f],
+                         [str(self.folder / "missing")])
         jsonschema.validate(report, schema)
 
     def test_sarif(self):
