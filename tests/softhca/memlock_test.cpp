@@ -15,7 +15,8 @@
 
 namespace {
 
-constexpr size_t page = 4096, most = 64 * page;
+// Below what old systems let anyone lock: 64 KiB.
+constexpr size_t page = 4096, most = 8 * page;
 
 // This thread without the right to lock what it likes, and with a limit, as long as it lives.
 class Limited {
