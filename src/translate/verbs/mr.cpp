@@ -147,10 +147,6 @@ Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
   return mr.release();
 }
 
-}  // namespace
-
-namespace {
-
 Result<ibv_mr *> register_plain(const ibv_exp_reg_mr_in &in) {
   const KeepErrno keep;
   return keep.made(ibv_reg_mr(in.pd, in.addr, in.length, to_modern_access(in.exp_access)));
