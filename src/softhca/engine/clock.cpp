@@ -39,35 +39,37 @@ u64 read_clock(clockid_t id) {
   return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
 }
 
-// One moment on both clocks. Between two readings the thread may lose the
-// processor, so the closest of a few pairs counts.
-struct Moment {
-  u64 device_ns, wall_ns;
-};
-
-Moment read_moment() {
+// What the system's clock is ahead of the device's. Between two readings the thread may lose the
+// processor, so the closest of a few counts.
+u64 read_wall_offset() {
   constexpr u64 close_enough_ns = 1000;
-  Moment best{};
-  u64 best_gap = ~u64{0};
+  u64 best = 0, best_gap = ~u64{0};
   for (int i = 0; i < 10 && best_gap > close_enough_ns; ++i) {
     const u64 before = read_clock(CLOCK_MONOTONIC), wall = read_clock(CLOCK_REALTIME);
     const u64 gap = read_clock(CLOCK_MONOTONIC) - before;
     if (gap >= best_gap) continue;
     best_gap = gap;
-    best = {before + gap / 2, wall};
+    best = wall - before - gap / 2;
   }
   return best;
+}
+
+// Read once, as by the kernel's driver (mlx5_timecounter_init()): a system whose clock is set
+// afterwards does not set the device's.
+u64 wall_ns(u64 device_ns) {
+  static const u64 offset = read_wall_offset();
+  return device_ns + offset;
 }
 
 // A seqlock with one writer: readers retry while bit 0 is set or the sign
 // has changed.
 void write_info(Pages &p) {
   auto *info = reinterpret_cast<mlx5_ib_clock_info *>(p.clock_info);
-  const Moment now = read_moment();
+  const u64 now_ns = read_clock(CLOCK_MONOTONIC), wall = wall_ns(now_ns);
   __atomic_store_n(&info->sign, ++p.sign, __ATOMIC_RELEASE);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  info->nsec = now.wall_ns;
-  info->cycles = now.device_ns;
+  info->nsec = wall;
+  info->cycles = now_ns;
   info->frac = 0;
   info->mult = clock_mult;
   info->shift = clock_shift;
