@@ -3,9 +3,9 @@
 experimental verbs take through it. One table, rows above their target first.
 
     verbs_bench.py --softhca LIB --library LIB --tables SRC [--check] [--document FILE]
-                   HOTPATH MODERN CREATE CALLS
+                   HOTPATH MODERN MANY CREATE CALLS
 
-The rows are those of hotpath_bench.py, create_bench.py and calls_bench.c. A verb of the
+The rows are those of hotpath_bench.py, create_bench.py, many_bench.c and calls_bench.c. A verb of the
 tables (entries.def, routes.def and the operations of doors.cpp) that no row calls fails, unless
 the tables refuse it or NOT_COUNTED says why. --document: the table goes between the two marks
 in that file.
@@ -129,6 +129,16 @@ def rows(args):
     for (verb, kind, n), native, exp, base, _ in hotpath_bench.measure(
             args.softhca, args.library, args.hotpath, args.modern, "own"):
         yield Row(f"{verb} {kind} of {n}", native, base, exp, hotpath_bench.target(verb, kind, n))
+    native, base, exp = create_bench.measure(args.softhca, args.library, args.many, [],
+                                             hotpath_bench.LIBRARIES)
+    for phase in native:
+        name, n = phase.rsplit("-", 1)
+        verb, kind = name.split("-", 1)
+        if verb != "harness":
+            each = int(n)
+            yield Row(f"{verb} {kind.replace('-', ' ')} of {n}", native[phase] / each,
+                      base[phase] / each, exp[phase] / each,
+                      hotpath_bench.target(verb, kind, 1 if each == 1 else 16))
     for program, objects in ((args.create, ["-n", "16"]), (args.calls, [])):
         native, base, exp = create_bench.measure(args.softhca, args.library, program, objects,
                                                  create_bench.LIBRARIES)
@@ -170,7 +180,7 @@ def main():
     parser.add_argument("--tables", required=True, type=Path)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--document", type=Path)
-    for program in ("hotpath", "modern", "create", "calls"):
+    for program in ("hotpath", "modern", "many", "create", "calls"):
         parser.add_argument(program)
     args = parser.parse_args()
     found = list(rows(args))
