@@ -11,12 +11,23 @@
 
 namespace {
 
-std::uint64_t wall_clock_ns() {
+std::uint64_t read_clock(clockid_t id) {
   timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
+  clock_gettime(id, &t);
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 +
          static_cast<std::uint64_t>(t.tv_nsec);
 }
+
+// The device goes on from the time at which it was opened, when the system's clock is set, too.
+const std::uint64_t wall_ahead_ns = [] {
+  std::uint64_t most = 0;
+  for (int i = 0; i < 10; ++i) {  // a pause in between makes it less
+    const std::uint64_t wall = read_clock(CLOCK_REALTIME);
+    most = std::max(most, wall - read_clock(CLOCK_MONOTONIC));
+  }
+  return most;
+}();
+std::uint64_t wall_clock_ns() { return read_clock(CLOCK_MONOTONIC) + wall_ahead_ns; }
 
 // A pair of connected queue pairs over a queue created with flags.
 struct TimeRig : Rig {
