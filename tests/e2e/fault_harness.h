@@ -125,11 +125,11 @@ namespace {
 void find_libraries() {
   dl_iterate_phdr(
       [](dl_phdr_info *info, std::size_t, void *) {
-        const std::string name = info->dlpi_name;
-        Range *range = name.find("libibverbs_exp") != std::string::npos  ? &ours
-                       : name.find("libibverbs.so") != std::string::npos ? &verbs
-                       : name.find("libmlx5") != std::string::npos       ? &provider
-                                                                         : nullptr;
+        const std::string path = info->dlpi_name, name = path.substr(path.rfind('/') + 1);
+        Range *range = name.starts_with("libibverbs_exp.so") ? &ours
+                       : name.starts_with("libibverbs.so")   ? &verbs
+                       : name.starts_with("libmlx5")         ? &provider
+                                                             : nullptr;
         for (int i = 0; range != nullptr && i < info->dlpi_phnum; ++i) {
           const auto &part = info->dlpi_phdr[i];
           if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
