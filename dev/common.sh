@@ -21,6 +21,9 @@ test_packages=(
 # What ibvexp migrate needs, and with it the suite "migrate".
 migrate_packages=(libclang-common-14-dev libclang-14-dev libclang-cpp14-dev llvm-14-dev)
 
+# Of the tests; tests/static/suites.py compares them with Meson's.
+suites=(unit abi softhca e2e truth tool audit migrate harmless campaigns static browser)
+
 # Below the build folder.
 library=src/softhca/preload/libsofthca.so
 exp_library=src/exp/libibverbs_exp.so.1
@@ -109,6 +112,11 @@ do_build() {
 
 # Builds everything and runs the named suites, or all.
 do_test() {
+  local chosen=() s status=0
+  for s in "$@"; do
+    [[ " ${suites[*]} " = *" $s "* ]] || fail "there is no suite $s; suites: ${suites[*]}"
+    chosen+=(--suite "$s")
+  done
   packages+=("${test_packages[@]}")
   [[ " $* " != *" browser "* ]] || packages+=(chromium chromium-driver python3-selenium)
   if [[ " $* " = *" migrate "* ]]; then
@@ -118,10 +126,8 @@ do_test() {
     [[ ! -f $build/build.ninja ]] || quietly configure meson configure "$build" -Dmigrate=enabled
   fi
   do_build
-  local suites=() s status=0
-  for s in "$@"; do suites+=(--suite "$s"); done
   meson test -C "$build" --no-rebuild --print-errorlogs --num-processes "${JOBS:-$((2 * $(nproc)))}" \
-    ${suites[@]+"${suites[@]}"} || status=$?
+    ${chosen[@]+"${chosen[@]}"} || status=$?
   # A log of an earlier run would count for nothing: meson rewrites it first.
   /usr/bin/python3 "$here/tests/support/summary.py" "$build/meson-logs/testlog.json" || status=1
   exit "$status"
