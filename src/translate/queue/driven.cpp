@@ -286,10 +286,7 @@ void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   const CqState *known = front.own.plain ? nullptr : find_cq(&state, front.own.back);
   auto fresh = std::make_unique<engine::CompletionQueue>();
   fresh->endpoints = &state.driver->endpoints;
-  if (known != nullptr) {
-    fresh->stamps = known->stamps;
-    fresh->mini_has_hash = known->mini_has_hash;
-  }
+  if (known != nullptr) fresh->stamps = known->stamps;
   fresh->reports_strides =
       effective_now(answer_of<FeatureId::mprq_poll_mp_wr>).verdict != Verdict::unsupported;
   fresh->cq = &front.shown;
@@ -309,7 +306,7 @@ void drive(ContextState &state, SrqFront &front, const mlx5dv_srq &of, std::uint
   fresh->queue.counters = reinterpret_cast<engine::SharedCounters *>(&front.legacy.head);
   fresh->queue.counter = &front.legacy.counter;
   engine::open(fresh->queue, of, of.tail, max_pieces);
-  fresh->queue.srq = fresh->endpoint.srq = &front.shown;
+  fresh->endpoint.srq = &front.shown;
   fresh->endpoint.shared = &fresh->queue;
   fresh->endpoint.set_flags();
   front.own.engine = fresh.release();
@@ -351,7 +348,7 @@ void complete_in_strides(ContextState &state, SrqFront &front, const ibv_cq *cq,
 
 void show_as(SrqFront &front, ibv_srq *shown) noexcept {
   front.own.held = shown;
-  if (is_driven(&front)) front.own.engine->queue.srq = front.own.engine->endpoint.srq = shown;
+  if (is_driven(&front)) front.own.engine->endpoint.srq = shown;
 }
 
 namespace {

@@ -131,7 +131,6 @@ void fill(CqFront &front, const mlx5dv_cq &of) noexcept {
   to.cqe_sz = static_cast<std::int32_t>(of.cqe_size);
   to.cq_log_size = static_cast<std::uint8_t>(shift_of(of.cqe_cnt));
   to.model_flags = legacy::model_thread_safe;
-  front.own.page = static_cast<std::uint8_t *>(of.cq_uar);
 }
 
 void fill(SrqFront &front, const mlx5dv_srq &of, std::uint32_t max_pieces) noexcept {

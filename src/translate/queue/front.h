@@ -114,7 +114,6 @@ struct CqFront {
     unsigned unacknowledged[2];  // events of libmlx5's, by Event
     std::uint32_t settled;       // acknowledged events that the object behind knows of
     std::uint32_t joining;       // creations under way of what it is going to drive
-    std::uint8_t *page;          // where it is armed
     std::uint8_t *ring;          // that a resize has given it; null: libmlx5's
     std::size_t ring_bytes;
     CqFront *next_free;

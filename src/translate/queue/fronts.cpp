@@ -105,7 +105,6 @@ ibv_cq *create_native(ContextState &state, int cqe, void *cq_context, ibv_comp_c
   of.entry_size = extras.entry_size;
   of.stamps = extras.stamps;
   of.compressed = extras.compression != 0;
-  of.mini_has_hash = extras.compression == MLX5DV_CQE_RES_FORMAT_HASH;
   of.tags = extras.tags;
   return cq.release();
 }

@@ -21,9 +21,8 @@ struct CqState {
 
   std::uint32_t entry_size = 0;  // bytes, where we chose; 0: where libmlx5 did
   StampKind stamps = StampKind::none;
-  bool compressed = false;     // the device may write compressed completions
-  bool mini_has_hash = false;  // of those: with the hash, not with the checksum
-  bool tags = false;           // completions have the tag
+  bool compressed = false;  // the device may write compressed completions
+  bool tags = false;        // completions have the tag
 
   // Receive completions of raw packets carry a flow tag where others have the
   // number of the queue pair. Whether receive queues of raw packets end here,
@@ -50,7 +49,7 @@ struct CqState {
     cq.store(nullptr, std::memory_order_relaxed);
     entry_size = 0;
     stamps = StampKind::none;
-    compressed = mini_has_hash = tags = false;
+    compressed = tags = false;
     raw_queues_.clear();
     publish();
   }

@@ -21,7 +21,6 @@ struct CompletionQueue : Allocated {
   const NumberTable<Endpoint> *endpoints = nullptr;  // by user index
 
   StampKind stamps = StampKind::none;
-  bool mini_has_hash = false;    // compressed entries bring a hash, not a checksum
   bool reports_strides = false;  // ibv_exp_poll_cq() may report completions in strides
   bool dropped_one = false;      // a completion of a queue that the library does not know
   std::uint64_t arm_tail = 0;    // the queue's number, as the doorbell has it

@@ -43,12 +43,6 @@ class Gather {
     return true;
   }
 
-  std::uint32_t pieces() const {
-    std::uint32_t n = 0;
-    for (std::uint32_t i = 0; i < left_; ++i) n += list_[i].length != 0;
-    return n;
-  }
-
  private:
   void skip_empty() {
     while (left_ != 0 && offset_ == list_->length) {

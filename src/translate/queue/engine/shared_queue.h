@@ -31,7 +31,6 @@ struct SharedQueue {
   Post post = nullptr;  // for entries of this size (post_shared.h)
   Zeros<std::uint64_t> ids;
   Zeros<std::uint32_t> strides_used;  // of a queue of strides, by entry
-  ibv_srq *srq = nullptr;             // the program's
   bool posted = false;                // by us, however often the counter has wrapped
   SharedCounters own_counters;
   std::uint16_t own_counter = 0;
