@@ -61,16 +61,6 @@ Result<Places> register_rings(ibv_context *context, queue::OnRings &made, void *
   return Places{of_ring.value(), of_record.value()};
 }
 
-template <std::size_t bytes>
-Result<void> run(ibv_context *context, const CommandBox<bytes> &in, queue::OnRings &made) {
-  const KeepErrno keep;
-  CommandBox<16> out;
-  made.object = mlx5dv_devx_obj_create(context, in.data(), in.size(), out.data(), out.size());
-  if (made.object == nullptr) return keep.reason();
-  made.number = out.get(72, 24);
-  return {};
-}
-
 std::uint32_t log2_of(std::uint32_t n) {
   return n == 0 ? 0 : static_cast<std::uint32_t>(std::bit_width(n)) - 1;
 }
@@ -103,7 +93,7 @@ Result<void> create_on(ibv_context *context, const mlx5dv_srq &facts, std::uint3
   in.put(wq + 320, 32, places.value().record.pages);
   in.put(wq + 352, 32, places.value().ring.pages);
   in.put_64(wq + 384, places.value().ring.offset);
-  return run(context, in, made);
+  return create_object(context, in, made.object, made.number);
 }
 
 Result<void> check(const ibv_exp_create_srq_attr &attr) {
@@ -171,8 +161,8 @@ Result<ibv_srq *> create_stride_queue(ContextState &state, ibv_exp_create_srq_at
 
 namespace {
 
-constexpr std::size_t box_bytes = 272, qpc = 192, path = qpc + 192;
-using Box = CommandBox<box_bytes>;
+constexpr std::size_t qpc = 192, path = qpc + 192;
+using Box = CommandBox<272>;
 
 // Opcodes of QP commands.
 constexpr std::uint32_t create_qp = 0x500, reset_to_init = 0x502, init_to_rtr = 0x503,
@@ -200,7 +190,7 @@ Result<void> create_on(const ibv_qp *qp, const mlx5dv_qp &facts, const mlx5dv_de
   in.put_64(2048, places.value().ring.offset);
   in.put(2112, 32, places.value().ring.pages);
   in.put(2144, 1, 1);  // as is the ring
-  return run(qp->context, in, made);
+  return create_object(qp->context, in, made.object, made.number);
 }
 
 }  // namespace
@@ -233,11 +223,13 @@ Result<queue::Connection *> connect_to_strides(ContextState &state, ibv_qp *made
 
 namespace {
 
-constexpr int known_mask = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
-                           IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_PATH_MTU |
-                           IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN |
-                           IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN |
-                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_DEST_QPN;
+// What transitions need.
+constexpr int for_init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int for_rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int for_rts =
+    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int known_mask = IBV_QP_STATE | IBV_QP_CUR_STATE | for_init | for_rtr | for_rts;
 
 void keep(ibv_qp_attr &kept, const ibv_qp_attr &attr, int mask) {
   const auto take = [&](int bit, auto ibv_qp_attr::*member) {
@@ -291,16 +283,11 @@ struct Step {
   int needs;
 };
 Step step_of(ibv_qp_state from, ibv_qp_state to) {
-  constexpr int to_init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  constexpr int to_rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  constexpr int to_rts = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                         IBV_QP_MAX_QP_RD_ATOMIC;
   if (to == IBV_QPS_RESET) return {to_reset, 0};
   if (to == IBV_QPS_ERR) return {to_error, 0};
-  if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) return {reset_to_init, to_init};
-  if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) return {init_to_rtr, to_rtr};
-  if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) return {rtr_to_rts, to_rts};
+  if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) return {reset_to_init, for_init};
+  if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) return {init_to_rtr, for_rtr};
+  if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) return {rtr_to_rts, for_rts};
   return {0, 0};
 }
 
@@ -327,20 +314,12 @@ void fill(Box &in, std::uint32_t opcode, ibv_context *context, const ibv_qp_attr
   in.put(qpc + 1192, 24, attr.rq_psn);
 }
 
-template <class In>
-int change(const queue::Connection &connection, const In &in) {
-  CommandBox<16> out;
-  return positive(
-      mlx5dv_devx_obj_modify(connection.object, in.data(), in.size(), out.data(), out.size()));
-}
-
 // In the order of the device's states.
 constexpr ibv_qp_state states[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
                                    IBV_QPS_SQE,   IBV_QPS_SQD,  IBV_QPS_ERR};
 
 int ask_state(const queue::Connection &connection, ibv_qp_state &state) {
-  CommandBox<16> in(query_qp);
-  in.put(72, 24, connection.number);
+  const CommandBox<16> in(query_qp, connection.number);
   Box out;
   const int error = positive(
       mlx5dv_devx_obj_query(connection.object, in.data(), in.size(), out.data(), out.size()));
@@ -369,19 +348,16 @@ int modify(queue::Connection &connection, ibv_qp *qp, const ibv_qp_attr &attr, i
   if (step.opcode == 0 || (mask & step.needs) != step.needs) return EINVAL;
   ibv_qp_attr wanted = connection.attr;
   keep(wanted, attr, mask);
-  int error = 0;
+  Result<void> changed;
   if (step.needs == 0) {
-    CommandBox<16> in(step.opcode);
-    in.put(72, 24, connection.number);
-    error = change(connection, in);
+    changed = modify_object(connection.object, CommandBox<16>(step.opcode, connection.number));
   } else {
-    Box in(step.opcode);
-    in.put(72, 24, connection.number);
+    Box in(step.opcode, connection.number);
     fill(in, step.opcode, qp->context, wanted);
-    error = change(connection, in);
+    changed = modify_object(connection.object, in);
   }
   // The firmware refused a value.
-  if (error != 0) return error == EREMOTEIO ? EINVAL : error;
+  if (!changed) return changed.error() == EREMOTEIO ? EINVAL : changed.error();
   connection.attr = attr.qp_state == IBV_QPS_RESET ? ibv_qp_attr{} : wanted;
   qp->state = attr.qp_state;
   // libmlx5 does so: the device counts from 0 again.
