@@ -100,6 +100,14 @@ void remove(Front *front) noexcept {
   if (front != nullptr) remove(*front);
 }
 
+// ibv_destroy_srq(), and the front goes, too.
+inline int destroy_with_front(ibv_srq *srq) noexcept {
+  SrqFront *const front = before(srq);
+  const int error = real().ibv_destroy_srq(srq);
+  if (error == 0) remove(front);
+  return error;
+}
+
 // A new front, which goes back where it is not released.
 template <class Front>
 using Block = Owned<Front, remove<Front>>;

@@ -108,13 +108,6 @@ Result<void> check(const ibv_exp_create_srq_attr &attr) {
   return {};
 }
 
-int destroy_with_front(ibv_srq *srq) {
-  queue::SrqFront *const front = queue::before(srq);
-  const int error = real().ibv_destroy_srq(srq);
-  if (error == 0) queue::remove(front);
-  return error;
-}
-
 }  // namespace
 
 Result<ibv_srq *> create_stride_queue(ContextState &state, ibv_exp_create_srq_attr &attr) {
@@ -127,11 +120,13 @@ Result<ibv_srq *> create_stride_queue(ContextState &state, ibv_exp_create_srq_at
   if (!joining) return joining.failure();
   const CqState *const known = find_cq(&state, cq);
   if (joining.receives() != queue::By::engine || (known != nullptr && known->compressed))
-    return refused("not on a completion queue of ibv_cq_ex, nor with compressed completions");
+    return refused(
+        "not on a completion queue of ibv_cq_ex, nor with "
+        "compressed completions");
 
   const KeepErrno keep;
   ibv_srq_init_attr basic = attr.base;
-  Owned<ibv_srq, destroy_with_front> made(real().ibv_create_srq(attr.pd, &basic));
+  Owned<ibv_srq, queue::destroy_with_front> made(real().ibv_create_srq(attr.pd, &basic));
   if (!made) return keep.reason();
   const mlx5dv_srq facts = facts_of(made.get());
   queue::put_before(&state, made.get(), basic.attr.max_sge);

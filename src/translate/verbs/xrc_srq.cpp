@@ -25,13 +25,6 @@ constexpr EntryId creating = EntryId::ibv_create_xrc_srq;
 static_assert(sizeof(ibv_srq_legacy) == sizeof(ibv_srq) + 48);  // 176 on x86-64
 static_assert(offsetof(ibv_srq_legacy, handle) == offsetof(ibv_srq, handle));
 
-int destroy_with_front(queue::SrqFront *front, ibv_srq *srq) {
-  const int error = real().ibv_destroy_srq(srq);
-  if (error == 0) queue::remove(front);
-  return error;
-}
-int destroy_real(ibv_srq *srq) { return destroy_with_front(queue::before(srq), srq); }
-
 // In the context's slots, once it has such a queue.
 
 int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
@@ -119,7 +112,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   if (!joining) return joining.failure();
   KeepErrno keep;
   auto legacy = std::make_unique<LegacySrq>();
-  Owned<ibv_srq, destroy_real> made(queue::create_native(pd->context, wanted));
+  Owned<ibv_srq, queue::destroy_with_front> made(queue::create_native(pd->context, wanted));
   if (!made) return keep.reason();
   std::uint32_t number = 0;
   if (const auto named = outcome(ibv_get_srq_num(made.get(), &number)); !named)
@@ -147,7 +140,7 @@ namespace {
     log(LogLevel::warn, "ibv_destroy_srq: the object was destroyed before");
     return EINVAL;
   }
-  const int error = destroy_real(behind_any_kind(srq));
+  const int error = queue::destroy_with_front(behind_any_kind(srq));
   static_cast<void>(state.legacy_srqs.settle(gone, error));
   return error;
 }
@@ -159,7 +152,7 @@ namespace {
     if (front != nullptr && front->own.strides != nullptr && front->own.strides->destroy() != 0)
       return EBUSY;
   }
-  return destroy_with_front(front, srq);
+  return queue::destroy_with_front(srq);
 }
 
 }  // namespace
