@@ -25,6 +25,15 @@ auto parent_of(ResDomain &domain, const ibv_pd *pd) {
                       [pd](const ResDomain::Parent &p) { return p.pd == pd; });
 }
 
+// Joins the parent that there is for share.pd. The caller holds the mutex. False: there is none.
+bool join_parent(DomainShare &share) {
+  const auto parent = parent_of(*share.domain, share.pd);
+  if (parent == share.domain->parents.end()) return false;
+  ++parent->uses;
+  share.modern_pd = parent->parent;
+  return true;
+}
+
 }  // namespace
 
 // Locks may go where the program promises that calls do not overlap. Then, and
@@ -41,22 +50,13 @@ Result<ibv_exp_res_domain *> create_res_domain(ContextState &state, ibv_context 
   auto messages = IBV_EXP_MSG_DEFAULT;
   if ((attr->comp_mask & IBV_EXP_RES_DOMAIN_THREAD_MODEL) != 0) threads = attr->thread_model;
   if ((attr->comp_mask & IBV_EXP_RES_DOMAIN_MSG_MODEL) != 0) messages = attr->msg_model;
-  switch (threads) {
-    case IBV_EXP_THREAD_SAFE:
-    case IBV_EXP_THREAD_UNSAFE:
-    case IBV_EXP_THREAD_SINGLE: break;
-    default:
-      ignored(creating, "thread_model", static_cast<std::uint32_t>(threads), "no such model");
-      threads = IBV_EXP_THREAD_SAFE;
+  if (threads > IBV_EXP_THREAD_SINGLE) {
+    ignored(creating, "thread_model", threads, "no such model");
+    threads = IBV_EXP_THREAD_SAFE;
   }
-  switch (messages) {
-    case IBV_EXP_MSG_DEFAULT:
-    case IBV_EXP_MSG_LOW_LATENCY:
-    case IBV_EXP_MSG_HIGH_BW:
-    case IBV_EXP_MSG_FORCE_LOW_LATENCY: break;
-    default:
-      ignored(creating, "msg_model", static_cast<std::uint32_t>(messages), "no such model");
-      messages = IBV_EXP_MSG_DEFAULT;
+  if (messages > IBV_EXP_MSG_FORCE_LOW_LATENCY) {
+    ignored(creating, "msg_model", messages, "no such model");
+    messages = IBV_EXP_MSG_DEFAULT;
   }
 
   auto made = std::make_unique<ResDomain>();
@@ -105,24 +105,14 @@ Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd 
       return invalid(entry, "res_domain", 0, "of another context, or destroyed");
     ++domain->uses;
     share_ = {domain, pd, pd};
-    if (domain->td == nullptr || pd == nullptr) return {};
-    if (const auto parent = parent_of(*domain, pd); parent != domain->parents.end()) {
-      ++parent->uses;
-      share_.modern_pd = parent->parent;
-      return {};
-    }
+    if (domain->td == nullptr || pd == nullptr || join_parent(share_)) return {};
     domain->parents.reserve(domain->parents.size() + 1);
   }
   const KeepErrno keep;
   Owned<ibv_pd, ibv_dealloc_pd> fresh(make_parent(pd, domain->td));
   if (!fresh) return keep.reason();
   const MutexGuard guard(state_.mutex);
-  if (const auto parent = parent_of(*domain, pd); parent != domain->parents.end()) {
-    // Another thread was faster.
-    ++parent->uses;
-    share_.modern_pd = parent->parent;
-    return {};
-  }
+  if (join_parent(share_)) return {};  // that another thread has made
   domain->parents.push_back({pd, fresh.get(), 1});
   share_.modern_pd = fresh.release();
   return {};
