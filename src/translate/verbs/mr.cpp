@@ -113,10 +113,7 @@ Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
 
 // The memory that the request asks for, none if it brings its own.
 Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
-  const bool contiguous = (in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 &&
-                          (in.create_flags & IBV_EXP_REG_MR_CREATE_CONTIG) != 0;
-  const bool allocates = (in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0;
-  if (!contiguous && !allocates) return {};
+  if (!is_provided(in)) return {};
   if (in.addr != nullptr) {
     // What lies there stays; nothing is mapped then.
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -156,10 +153,7 @@ Result<ibv_mr *> register_plain(const ibv_exp_reg_mr_in &in) {
   if (const auto checked = check(*in); !checked) return checked.failure();
   if ((in->comp_mask & IBV_EXP_REG_MR_DM) != 0) return register_on_device(state, *in);
   if ((in->exp_access & sharing_access) != 0) return register_shared(state, *in);
-  if ((in->comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 ||
-      (in->exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0)
-    return register_provided(state, in);
-  return register_plain(*in);
+  return register_provided(state, in);
 }
 
 }  // namespace

@@ -156,9 +156,7 @@ void keep_memory(ContextState &state, const ibv_mr *mr, const OwnedMemory &memor
 }
 
 Result<ibv_mr *> register_shared(ContextState &state, ibv_exp_reg_mr_in &in) {
-  const bool contiguous = (in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 &&
-                          (in.create_flags & IBV_EXP_REG_MR_CREATE_CONTIG) != 0;
-  if (!contiguous && (in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) == 0)
+  if (!is_provided(in))
     return invalid(registering, "exp_access", in.exp_access,
                    "sharing needs IBV_EXP_ACCESS_ALLOCATE_MR or IBV_EXP_REG_MR_CREATE_CONTIG");
   const KeepErrno keep;

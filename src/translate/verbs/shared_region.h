@@ -20,6 +20,13 @@ inline constexpr std::uint64_t sharing_access =
     IBV_EXP_ACCESS_SHARED_MR_GROUP_READ | IBV_EXP_ACCESS_SHARED_MR_GROUP_WRITE |
     IBV_EXP_ACCESS_SHARED_MR_OTHER_READ | IBV_EXP_ACCESS_SHARED_MR_OTHER_WRITE;
 
+// Whether the memory of the region is to be the library's.
+inline bool is_provided(const ibv_exp_reg_mr_in &in) {
+  return (in.exp_access & IBV_EXP_ACCESS_ALLOCATE_MR) != 0 ||
+         ((in.comp_mask & IBV_EXP_REG_MR_CREATE_FLAGS) != 0 &&
+          (in.create_flags & IBV_EXP_REG_MR_CREATE_CONTIG) != 0);
+}
+
 // ibv_exp_reg_mr() with some of these. The access has been checked.
 Result<ibv_mr *> register_shared(ContextState &state, ibv_exp_reg_mr_in &in);
 
