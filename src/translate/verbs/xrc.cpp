@@ -50,6 +50,12 @@ Error no_domain(EntryId entry, const ibv_xrc_domain *domain) {
                  domain == nullptr ? "must not be null" : "not opened here, or closed");
 }
 
+// A queue pair that could not be opened.
+Error not_opened(EntryId entry, std::uint32_t number, Error reason) {
+  if (reason.code != EINVAL) return reason;
+  return invalid(entry, "xrc_qp_num", number, "no such queue pair in the domain");
+}
+
 // The caller of these holds the mutex.
 
 // The context; null: not open.
@@ -144,12 +150,7 @@ Result<void> with(EntryId entry, ibv_xrc_domain *domain, std::uint32_t number, W
   }
   KeepErrno keep;
   const Handle borrowed(domain, registered == nullptr ? open(domain, number) : nullptr, true);
-  if (registered == nullptr && !borrowed) {
-    const Error reason = keep.reason();
-    if (reason.code == EINVAL)
-      return invalid(entry, "xrc_qp_num", number, "no such queue pair in the domain");
-    return reason;
-  }
+  if (registered == nullptr && !borrowed) return not_opened(entry, number, keep.reason());
   return outcome(work(registered != nullptr ? registered : borrowed.get()));
 }
 
@@ -269,12 +270,7 @@ Result<void> reg_xrc_rcv_qp(ibv_xrc_domain *domain, std::uint32_t number) {
   if (context_of_domain(domain) == nullptr) return no_domain(registering, domain);
   KeepErrno keep;
   Handle opened(domain, open(domain, number), true);
-  if (!opened) {
-    const Error reason = keep.reason();
-    if (reason.code == EINVAL)
-      return invalid(registering, "xrc_qp_num", number, "no such queue pair in the domain");
-    return reason;
-  }
+  if (!opened) return not_opened(registering, number, keep.reason());
   return opened.keep(registering);
 }
 
