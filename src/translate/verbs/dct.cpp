@@ -182,8 +182,6 @@ void remember(ContextState &state, DcTarget &target) {
   }
 }
 
-DcTarget *find(ContextState &state, const ibv_exp_dct *dct) { return state.targets.find(dct); }
-
 template <class Queue>
 bool uses_by_command(ContextState &state, Queue *ibv_exp_dct::*member, const Queue *asked) {
   bool found = false;
@@ -297,7 +295,7 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct) {
 Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *attr) {
   if (attr == nullptr) return invalid(querying, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0) return invalid(querying, "comp_mask", attr->comp_mask, "unknown bits");
-  const DcTarget *target = find(state, dct);
+  const DcTarget *target = state.targets.find(dct);
   if (target == nullptr) return invalid(querying, "dct", 0, "not created here, or destroyed");
   const KeepErrno keep;
   ibv_qp_attr modern = target->made_with;
@@ -343,7 +341,7 @@ Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *
 Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *attr) {
   if (attr == nullptr) return invalid(arming, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0) return invalid(arming, "comp_mask", attr->comp_mask, "unknown bits");
-  DcTarget *const target = find(state, dct);
+  DcTarget *const target = state.targets.find(dct);
   if (target == nullptr) return invalid(arming, "dct", 0, "not created here, or destroyed");
   if (target->object == nullptr)
     return unsupported(arming, "dct", dct->dct_num,

@@ -39,8 +39,7 @@ constexpr Refusal fine{IBV_EXP_INTF_STAT_OK, 0};
 Refusal check_family_flags(const ibv_exp_query_intf_params &params) {
   std::uint32_t flags = params.family_flags;
   if (params.intf == IBV_EXP_INTF_QP_BURST) {
-    constexpr std::uint32_t loopback = IBV_EXP_QP_BURST_CREATE_DISABLE_ETH_LOOPBACK;
-    if ((flags & loopback) != 0)
+    if ((flags & IBV_EXP_QP_BURST_CREATE_DISABLE_ETH_LOOPBACK) != 0)
       return refuse(IBV_EXP_INTF_STAT_FAMILY_FLAGS_NOT_SUPPORTED,
                     FeatureId::IBV_EXP_QP_BURST_CREATE_DISABLE_ETH_LOOPBACK, "family_flags", flags);
     // A hint: entries of one packet each are as good.
@@ -93,10 +92,6 @@ Front *find_front(const ContextState &state, const void *object) {
   return front != nullptr && front->shown.context == state.context ? front : nullptr;
 }
 
-const WorkQueue *wq_of(ContextState &state, const void *object) {
-  return state.work_queues.find(object);
-}
-
 Refusal query_qp(ContextState &state, const ibv_exp_query_intf_params &params, bool checked,
                  void *&family) {
   const auto *const front = find_front<queue::QpFront>(state, params.obj);
@@ -133,7 +128,7 @@ Refusal query_cq(ContextState &state, const ibv_exp_query_intf_params &params, b
 
 Refusal query_wq(ContextState &state, const ibv_exp_query_intf_params &params, bool checked,
                  void *&family) {
-  const WorkQueue *wq = wq_of(state, queue::behind_any<ibv_exp_wq>(params.obj));
+  const WorkQueue *wq = state.work_queues.find(queue::behind_any<ibv_exp_wq>(params.obj));
   if (wq == nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj", 0, "not a work queue of this context");
   if (wq->front == nullptr || wq->front->own.engine == nullptr) return no_engine(params);

@@ -28,7 +28,6 @@
 #include "translate/verbs/qp_queues_check.h"
 #include "translate/verbs/res_domain.h"
 #include "translate/verbs/stride_queue.h"
-#include "translate/verbs/wq.h"
 #include "translate/verbs/xrc_srq.h"
 
 namespace ibvexp::translate {
@@ -144,7 +143,7 @@ Result<void> check_rx_hash(ContextState &state, const ibv_exp_qp_init_attr &attr
                                      bits_of<"ibv_exp_rx_hash_fields">());
       !fields)
     return fields;
-  if (find_table(state, hash->rwq_ind_tbl) == nullptr)
+  if (state.rwq_tables.find(hash->rwq_ind_tbl) == nullptr)
     return invalid(creating, "rx_hash_conf.rwq_ind_tbl", 0, "not a table of this context");
   if (attr.send_cq != nullptr || attr.recv_cq != nullptr || attr.srq != nullptr)
     return invalid(creating, "rx_hash_conf", 0, "an RSS queue pair has neither CQ nor SRQ");
@@ -399,7 +398,7 @@ Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_a
   // libibverbs before release 32 looks into the domain whatever the type.
   if (modern.attr.qp_type != IBV_QPT_XRC_RECV) modern.attr.comp_mask &= ~IBV_QP_INIT_ATTR_XRCD;
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RX_HASH) != 0)
-    modern.attr.rwq_ind_tbl = find_table(state, attr->rx_hash_conf->rwq_ind_tbl)->real;
+    modern.attr.rwq_ind_tbl = state.rwq_tables.find(attr->rx_hash_conf->rwq_ind_tbl)->real;
   DomainUse domain(state);
   if ((attr->comp_mask & IBV_EXP_QP_INIT_ATTR_RES_DOMAIN) != 0) {
     if (const auto entered = domain.enter(creating, attr->res_domain, modern.attr.pd); !entered)

@@ -28,8 +28,6 @@ constexpr EntryId destroying_table = EntryId::ibv_exp_destroy_rwq_ind_table;
 // bytes.
 constexpr std::uint32_t most_requests = 1u << 22;
 
-WorkQueue *find_wq(ContextState &state, const ibv_exp_wq *wq) { return state.work_queues.find(wq); }
-
 Result<void> check_vlan(EntryId entry, std::uint32_t offloads) {
   return check_bits(entry, "vlan_offloads", offloads, bits_of<"ibv_exp_vlan_offloads">());
 }
@@ -114,10 +112,6 @@ void leave(ContextState &state, const WorkQueue &wq) noexcept {
 
 }  // namespace
 
-IndirectionTable *find_table(ContextState &state, const ibv_exp_rwq_ind_table *table) {
-  return state.rwq_tables.find(table);
-}
-
 Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
                                ibv_exp_wq_init_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
@@ -179,7 +173,7 @@ Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
 }
 
 Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *attr) {
-  WorkQueue *ours = find_wq(state, wq);
+  WorkQueue *ours = state.work_queues.find(wq);
   if (ours == nullptr) return invalid(modifying, "wq", 0, "not a work queue of this library");
   if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
   if (const auto bits =
@@ -246,7 +240,7 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
   if (size > std::size(few)) many.resize(size);
   ibv_wq **const entries = many.empty() ? few : many.data();
   for (std::size_t i = 0; i < size; ++i) {
-    const WorkQueue *wq = find_wq(state, queue::behind_any<ibv_exp_wq>(attr->ind_tbl[i]));
+    const WorkQueue *wq = state.work_queues.find(queue::behind_any<ibv_exp_wq>(attr->ind_tbl[i]));
     if (wq == nullptr)
       return invalid(creating_table, "ind_tbl: entry", i, "not a work queue of this context");
     entries[i] = wq->real;

@@ -8,9 +8,6 @@
 
 namespace ibvexp::translate {
 
-// Null unless the handle is one of ours and still alive.
-IndirectionTable *find_table(ContextState &state, const ibv_exp_rwq_ind_table *table);
-
 Result<ibv_exp_wq *> create_wq(ContextState &state, ibv_context *context,
                                ibv_exp_wq_init_attr *attr);
 Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *attr);
