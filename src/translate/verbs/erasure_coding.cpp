@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -100,31 +101,24 @@ Result<Calculation *> find(ContextState &state, EntryId entry, const ibv_exp_ec_
   return found;
 }
 
-// Makes a job of the arguments and calculates it at once.
+// Makes a job of the arguments. It is calculated at once; with a report, by the thread or by
+// ibv_exp_ec_poll().
 template <class Make, class... Args>
-Result<void> calculate(ContextState &state, EntryId entry, const ibv_exp_ec_calc *calc, Make make,
-                       Args... arguments) {
+Result<void> calculate(ContextState &state, EntryId entry, const ibv_exp_ec_calc *calc,
+                       std::optional<ibv_exp_ec_comp *> report, Make make, Args... arguments) {
   const auto by = find(state, entry, calc);
   if (!by) return by.failure();
-  const Result<CodeJob> job = make(entry, *by.value(), arguments...);
-  if (!job) return job.failure();
-  by.value()->run(job.value());
-  return {};
-}
-
-// Makes a job of the arguments and leaves it to the thread, or to ibv_exp_ec_poll().
-template <class Make, class... Args>
-Result<void> calculate_later(ContextState &state, EntryId entry, const ibv_exp_ec_calc *calc,
-                             ibv_exp_ec_comp *report, Make make, Args... arguments) {
-  const auto by = find(state, entry, calc);
-  if (!by) return by.failure();
-  if (report == nullptr || report->done == nullptr)
+  if (report && (*report == nullptr || (*report)->done == nullptr))
     return invalid(entry, "ec_comp", 0, "null, or without a done function");
   const Result<CodeJob> made = make(entry, *by.value(), arguments...);
   if (!made) return made.failure();
   CodeJob job = made.value();
-  job.report = report;
-  if (!by.value()->add(job)) return Error{ENOMEM};
+  if (report) {
+    job.report = *report;
+    if (!by.value()->add(job)) return Error{ENOMEM};
+  } else {
+    by.value()->run(job);
+  }
   return {};
 }
 
@@ -185,34 +179,35 @@ Result<void> dealloc_ec_calc(ContextState &state, ibv_exp_ec_calc *calc) {
 }
 
 Result<void> ec_encode_sync(ContextState &state, ibv_exp_ec_calc *calc, ibv_exp_ec_mem *mem) {
-  return calculate(state, EntryId::ibv_exp_ec_encode_sync, calc, to_encode, mem);
+  return calculate(state, EntryId::ibv_exp_ec_encode_sync, calc, {}, to_encode, mem);
 }
 
 Result<void> ec_encode_async(ContextState &state, ibv_exp_ec_calc *calc, ibv_exp_ec_mem *mem,
                              ibv_exp_ec_comp *report) {
-  return calculate_later(state, EntryId::ibv_exp_ec_encode_async, calc, report, to_encode, mem);
+  return calculate(state, EntryId::ibv_exp_ec_encode_async, calc, report, to_encode, mem);
 }
 
 Result<void> ec_decode_sync(ContextState &state, ibv_exp_ec_calc *calc, ibv_exp_ec_mem *mem,
                             std::uint8_t *lost, std::uint8_t *matrix) {
-  return calculate(state, EntryId::ibv_exp_ec_decode_sync, calc, to_decode, mem, lost, matrix);
+  return calculate(state, EntryId::ibv_exp_ec_decode_sync, calc, {}, to_decode, mem, lost, matrix);
 }
 
 Result<void> ec_decode_async(ContextState &state, ibv_exp_ec_calc *calc, ibv_exp_ec_mem *mem,
                              std::uint8_t *lost, std::uint8_t *matrix, ibv_exp_ec_comp *report) {
-  return calculate_later(state, EntryId::ibv_exp_ec_decode_async, calc, report, to_decode, mem,
-                         lost, matrix);
+  return calculate(state, EntryId::ibv_exp_ec_decode_async, calc, report, to_decode, mem, lost,
+                   matrix);
 }
 
 Result<void> ec_update_sync(ContextState &state, ibv_exp_ec_calc *calc, ibv_exp_ec_mem *mem,
                             std::uint8_t *changed, std::uint8_t *wanted) {
-  return calculate(state, EntryId::ibv_exp_ec_update_sync, calc, to_update, mem, changed, wanted);
+  return calculate(state, EntryId::ibv_exp_ec_update_sync, calc, {}, to_update, mem, changed,
+                   wanted);
 }
 
 Result<void> ec_update_async(ContextState &state, ibv_exp_ec_calc *calc, ibv_exp_ec_mem *mem,
                              std::uint8_t *changed, std::uint8_t *wanted, ibv_exp_ec_comp *report) {
-  return calculate_later(state, EntryId::ibv_exp_ec_update_async, calc, report, to_update, mem,
-                         changed, wanted);
+  return calculate(state, EntryId::ibv_exp_ec_update_async, calc, report, to_update, mem, changed,
+                   wanted);
 }
 
 Result<int> ec_poll(ContextState &state, ibv_exp_ec_calc *calc, int n) {
