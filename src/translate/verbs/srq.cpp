@@ -2,6 +2,8 @@
 
 #include "base/keep_errno.h"
 #include "base/real.h"
+#include "table/feature_rows.h"
+#include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/srq_convert.h"
 #include "translate/queue/fronts.h"
@@ -26,34 +28,59 @@ Result<void> check_basic(const ibv_exp_create_srq_attr &attr) {
   return {};
 }
 
+// Of types whose queues complete by themselves.
+Result<void> check_completion(const ibv_context *context, const ibv_exp_create_srq_attr &attr,
+                              const char *why_needed) {
+  if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_CQ) == 0 || attr.cq == nullptr)
+    return invalid(creating, "cq", attr.comp_mask, why_needed);
+  if (const auto bits = check_bits(creating, "comp_mask", attr.comp_mask,
+                                   bits_of<"ibv_exp_create_srq_comp_mask">());
+      !bits)
+    return bits;
+  const ibv_cq *const cq = queue::behind(attr.cq);
+  if (cq == nullptr || cq->context != context)
+    return invalid(creating, "cq", 0, "destroyed, or of another context");
+  return {};
+}
+
+Result<void> check_xrc(const ibv_context *context, const ibv_exp_create_srq_attr &attr) {
+  if (const auto cq = check_completion(context, attr, "an XRC queue needs one"); !cq) return cq;
+  if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_XRCD) == 0 || attr.xrcd == nullptr)
+    return invalid(creating, "xrcd", attr.comp_mask, "an XRC queue needs its domain");
+  if (attr.xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
+  return {};
+}
+
+Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr &attr) {
+  constexpr auto id = FeatureId::IBV_EXP_SRQT_TAG_MATCHING;
+  const auto type = static_cast<std::uint32_t>(attr.srq_type);
+  if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
+    return unsupported(creating, id, "srq_type", type);
+  if (const auto cq = check_completion(state.context, attr, "tag matching needs one"); !cq)
+    return cq;
+  if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_TM) == 0 || attr.tm_cap.max_num_tags == 0)
+    return invalid(creating, "tm_cap.max_num_tags", attr.tm_cap.max_num_tags,
+                   "tag matching needs room for tags");
+  if (state.driver == nullptr || queue::front_of(attr.cq) == nullptr)
+    return unsupported(
+        creating, "srq_type", type,
+        "needs IBVEXP_ENGINE=own and a CQ of ibv_create_cq() or ibv_exp_create_cq()");
+  opened_by(Beyond::tag_matching, name_of_feature<id>);
+  return {};
+}
+
 Result<void> check(ibv_context *context, const ibv_exp_create_srq_attr *attr) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
   if (attr->pd == nullptr)
     return invalid(creating, "pd", 0, "a shared receive queue needs a protection domain");
   if (attr->pd->context != context) return invalid(creating, "pd", 0, "of another context");
 
-  const auto type = static_cast<std::uint32_t>(attr->srq_type);
   switch (attr->srq_type) {
     case IBV_EXP_SRQT_BASIC: return check_basic(*attr);
     case IBV_EXP_SRQT_TAG_MATCHING: return check_tags(*attached(context), *attr);
-    case IBV_EXP_SRQT_XRC: break;
-    default: return invalid(creating, "srq_type", type, "no such type");
+    case IBV_EXP_SRQT_XRC: return check_xrc(context, *attr);
   }
-
-  // An XRC queue names its completion queue and its domain.
-  if ((attr->comp_mask & IBV_EXP_CREATE_SRQ_CQ) == 0 || attr->cq == nullptr)
-    return invalid(creating, "cq", attr->comp_mask, "an XRC queue needs one");
-  if ((attr->comp_mask & IBV_EXP_CREATE_SRQ_XRCD) == 0 || attr->xrcd == nullptr)
-    return invalid(creating, "xrcd", attr->comp_mask, "an XRC queue needs its domain");
-  if (const auto bits = check_bits(creating, "comp_mask", attr->comp_mask,
-                                   bits_of<"ibv_exp_create_srq_comp_mask">());
-      !bits)
-    return bits;
-  const ibv_cq *const cq = queue::behind(attr->cq);
-  if (cq == nullptr || cq->context != context)
-    return invalid(creating, "cq", 0, "destroyed, or of another context");
-  if (attr->xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
-  return {};
+  return invalid(creating, "srq_type", static_cast<std::uint32_t>(attr->srq_type), "no such type");
 }
 
 // By ibv_create_srq().
@@ -84,7 +111,8 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   const queue::Joining joining(*state, completes ? &modern.cq : nullptr, nullptr,
                                tags ? queue::By::libmlx5 : queue::By::engine);
   if (!joining) return joining.failure();
-  if (tags && !has_tags(*state, modern.cq))
+  const CqState *known = tags ? find_cq(state, modern.cq) : nullptr;
+  if (tags && (known == nullptr || !known->tags))
     return unsupported(creating, "cq", modern.cq->handle,
                        "libmlx5's ring, which the program asked for, has no tags");
   const ibv_cq *cq = completes && !tags ? modern.cq : nullptr;
@@ -99,7 +127,7 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
     // The queue pair that takes commands is libmlx5's. A program that would write to it itself
     // reads here that the queue is in use, and declines.
     front.legacy.counter = 1;
-    complete_tags_on(attr->cq);
+    engine::set_relaxed(queue::front_of(attr->cq)->own.tags, true);
   }
   // rdma-core leaves them empty in queues of XRC.
   srq->srq_context = attr->base.srq_context;

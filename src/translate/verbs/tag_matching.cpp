@@ -1,19 +1,14 @@
 #include "translate/verbs/tag_matching.h"
 
 #include "base/keep_errno.h"
-#include "base/lock.h"
-#include "table/feature_rows.h"
-#include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/srq_convert.h"
-#include "translate/queue/driven.h"
 #include "translate/queue/fronts.h"
 
 namespace ibvexp::translate {
 
 namespace {
 
-constexpr EntryId creating = EntryId::ibv_exp_create_srq;
 constexpr EntryId posting = EntryId::ibv_exp_post_srq_ops;
 
 // tags: how many the queue has room for. Their handles end there, and libmlx5 checks none.
@@ -31,40 +26,6 @@ Result<void> check(const ibv_exp_ops_wr &op, std::uint32_t tags) {
 }
 
 }  // namespace
-
-Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr &attr) {
-  constexpr auto id = FeatureId::IBV_EXP_SRQT_TAG_MATCHING;
-  const auto type = static_cast<std::uint32_t>(attr.srq_type);
-  if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
-    return unsupported(creating, id, "srq_type", type);
-  if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_CQ) == 0 || attr.cq == nullptr)
-    return invalid(creating, "cq", attr.comp_mask, "tag matching needs one");
-  if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_TM) == 0 || attr.tm_cap.max_num_tags == 0)
-    return invalid(creating, "tm_cap.max_num_tags", attr.tm_cap.max_num_tags,
-                   "tag matching needs room for tags");
-  if (const auto bits = check_bits(creating, "comp_mask", attr.comp_mask,
-                                   bits_of<"ibv_exp_create_srq_comp_mask">());
-      !bits)
-    return bits;
-  const ibv_cq *const cq = queue::behind(attr.cq);
-  if (cq == nullptr || cq->context != state.context)
-    return invalid(creating, "cq", 0, "destroyed, or of another context");
-  if (state.driver == nullptr || queue::front_of(attr.cq) == nullptr)
-    return unsupported(
-        creating, "srq_type", type,
-        "needs IBVEXP_ENGINE=own and a CQ of ibv_create_cq() or ibv_exp_create_cq()");
-  opened_by(Beyond::tag_matching, name_of_feature<id>);
-  return {};
-}
-
-bool has_tags(ContextState &state, const ibv_cq *cq) noexcept {
-  const CqState *known = find_cq(&state, cq);
-  return known != nullptr && known->tags;
-}
-
-void complete_tags_on(const ibv_cq *cq) noexcept {
-  engine::set_relaxed(queue::front_of(cq)->own.tags, true);
-}
 
 bool matches_tags(const ibv_srq *srq) noexcept {
   const queue::SrqFront *front = queue::front_of(srq);

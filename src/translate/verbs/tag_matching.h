@@ -10,15 +10,6 @@
 
 namespace ibvexp::translate {
 
-// Judges what is particular to them.
-Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr &attr);
-
-// Whether completions have the tag. cq: rdma-core's.
-bool has_tags(ContextState &state, const ibv_cq *cq) noexcept;
-
-// A queue that matches tags completes on this one, the program's, from now on.
-void complete_tags_on(const ibv_cq *cq) noexcept;
-
 // The program's queue.
 bool matches_tags(const ibv_srq *srq) noexcept;
 
