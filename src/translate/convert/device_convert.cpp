@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <span>
 
 #include "translate/convert/galois.h"
@@ -12,53 +14,15 @@ namespace ibvexp::translate {
 
 namespace {
 
-// (exp <- modern) The head, always filled: apart from two members that were
-// renamed it is ibv_device_attr.
+// (exp <- modern) The head, always filled: it is ibv_device_attr, two of whose members have other
+// names. The atomic capabilities have the same numbers; HCA_REPLY_BE has no source.
 void fill_head(const ibv_device_attr &from, ibv_exp_device_attr &to) {
-  static_assert(sizeof(to.fw_ver) == sizeof(from.fw_ver));
-  std::copy_n(from.fw_ver, sizeof(to.fw_ver), to.fw_ver);
-#define IBVEXP_SAME_MEMBER(name) to.name = from.name;
-  IBVEXP_SAME_MEMBER(node_guid)
-  IBVEXP_SAME_MEMBER(sys_image_guid)
-  IBVEXP_SAME_MEMBER(max_mr_size)
-  IBVEXP_SAME_MEMBER(page_size_cap)
-  IBVEXP_SAME_MEMBER(vendor_id)
-  IBVEXP_SAME_MEMBER(vendor_part_id)
-  IBVEXP_SAME_MEMBER(hw_ver)
-  IBVEXP_SAME_MEMBER(max_qp)
-  IBVEXP_SAME_MEMBER(max_qp_wr)
-  IBVEXP_SAME_MEMBER(max_sge)
-  IBVEXP_SAME_MEMBER(max_sge_rd)
-  IBVEXP_SAME_MEMBER(max_cq)
-  IBVEXP_SAME_MEMBER(max_cqe)
-  IBVEXP_SAME_MEMBER(max_mr)
-  IBVEXP_SAME_MEMBER(max_pd)
-  IBVEXP_SAME_MEMBER(max_qp_rd_atom)
-  IBVEXP_SAME_MEMBER(max_ee_rd_atom)
-  IBVEXP_SAME_MEMBER(max_res_rd_atom)
-  IBVEXP_SAME_MEMBER(max_qp_init_rd_atom)
-  IBVEXP_SAME_MEMBER(max_ee_init_rd_atom)
-  IBVEXP_SAME_MEMBER(max_ee)
-  IBVEXP_SAME_MEMBER(max_rdd)
-  IBVEXP_SAME_MEMBER(max_mw)
-  IBVEXP_SAME_MEMBER(max_raw_ipv6_qp)
-  IBVEXP_SAME_MEMBER(max_raw_ethy_qp)
-  IBVEXP_SAME_MEMBER(max_mcast_grp)
-  IBVEXP_SAME_MEMBER(max_mcast_qp_attach)
-  IBVEXP_SAME_MEMBER(max_total_mcast_qp_attach)
-  IBVEXP_SAME_MEMBER(max_ah)
-  IBVEXP_SAME_MEMBER(max_fmr)
-  IBVEXP_SAME_MEMBER(max_map_per_fmr)
-  IBVEXP_SAME_MEMBER(max_srq)
-  IBVEXP_SAME_MEMBER(max_srq_wr)
-  IBVEXP_SAME_MEMBER(max_srq_sge)
-  IBVEXP_SAME_MEMBER(max_pkeys)
-  IBVEXP_SAME_MEMBER(local_ca_ack_delay)
-  IBVEXP_SAME_MEMBER(phys_port_cnt)
-#undef IBVEXP_SAME_MEMBER
-  to.reserved = static_cast<int>(from.device_cap_flags);
-  // The values coincide. HCA_REPLY_BE has no source.
-  to.exp_atomic_cap = static_cast<ibv_exp_atomic_cap>(from.atomic_cap);
+  static_assert(
+      offsetof(ibv_exp_device_attr, max_qp) == offsetof(ibv_device_attr, max_qp) &&
+      offsetof(ibv_exp_device_attr, reserved) == offsetof(ibv_device_attr, device_cap_flags) &&
+      offsetof(ibv_exp_device_attr, exp_atomic_cap) == offsetof(ibv_device_attr, atomic_cap) &&
+      offsetof(ibv_exp_device_attr, phys_port_cnt) == offsetof(ibv_device_attr, phys_port_cnt));
+  std::memcpy(&to, &from, offsetof(ibv_device_attr, phys_port_cnt) + sizeof(from.phys_port_cnt));
 }
 
 // (exp <- modern) Transport words: the bits coincide from SEND to ATOMIC, and

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace ibvexp::translate {
 
@@ -158,42 +159,16 @@ constexpr int to_modern_qp_mask(std::uint64_t exp_mask) {
   return mask;
 }
 
-// Up to alt_timeout the structures of both ages coincide.
-static_assert(offsetof(ibv_exp_qp_attr, qp_access_flags) ==
-                  offsetof(ibv_qp_attr, qp_access_flags) &&
-              offsetof(ibv_exp_qp_attr, alt_ah_attr) == offsetof(ibv_qp_attr, alt_ah_attr) &&
-              offsetof(ibv_exp_qp_attr, port_num) == offsetof(ibv_qp_attr, port_num) &&
-              offsetof(ibv_exp_qp_attr, alt_timeout) == offsetof(ibv_qp_attr, alt_timeout));
-
-// (modern <- exp) The legacy structure has the modern one's members and more, in
-// another size: member by member. mask: what the request is about.
+// (modern <- exp) Up to alt_timeout the structures of both ages coincide. mask: what the request is
+// about.
 inline ibv_qp_attr to_modern(const ibv_exp_qp_attr &from, std::uint64_t mask) {
+  static_assert(offsetof(ibv_exp_qp_attr, qp_access_flags) ==
+                    offsetof(ibv_qp_attr, qp_access_flags) &&
+                offsetof(ibv_exp_qp_attr, alt_ah_attr) == offsetof(ibv_qp_attr, alt_ah_attr) &&
+                offsetof(ibv_exp_qp_attr, port_num) == offsetof(ibv_qp_attr, port_num) &&
+                offsetof(ibv_exp_qp_attr, alt_timeout) == offsetof(ibv_qp_attr, alt_timeout));
   ibv_qp_attr to{};
-  to.qp_state = from.qp_state;
-  to.cur_qp_state = from.cur_qp_state;
-  to.path_mtu = from.path_mtu;
-  to.path_mig_state = from.path_mig_state;
-  to.qkey = from.qkey;
-  to.rq_psn = from.rq_psn;
-  to.sq_psn = from.sq_psn;
-  to.dest_qp_num = from.dest_qp_num;
-  to.qp_access_flags = static_cast<unsigned>(from.qp_access_flags);
-  to.cap = from.cap;
-  to.ah_attr = from.ah_attr;
-  to.alt_ah_attr = from.alt_ah_attr;
-  to.pkey_index = from.pkey_index;
-  to.alt_pkey_index = from.alt_pkey_index;
-  to.en_sqd_async_notify = from.en_sqd_async_notify;
-  to.sq_draining = from.sq_draining;
-  to.max_rd_atomic = from.max_rd_atomic;
-  to.max_dest_rd_atomic = from.max_dest_rd_atomic;
-  to.min_rnr_timer = from.min_rnr_timer;
-  to.port_num = from.port_num;
-  to.timeout = from.timeout;
-  to.retry_cnt = from.retry_cnt;
-  to.rnr_retry = from.rnr_retry;
-  to.alt_port_num = from.alt_port_num;
-  to.alt_timeout = from.alt_timeout;
+  std::memcpy(&to, &from, offsetof(ibv_qp_attr, alt_timeout) + sizeof(from.alt_timeout));
   // The structure of releases up to 3.3 ends before it.
   if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0) to.rate_limit = from.rate_limit;
   return to;
