@@ -109,19 +109,14 @@ int judge(const Builders &builders, const ibv_exp_send_wr &wr, ibv_wr_opcode opc
 
 void set_data(ibv_qp_ex *ex, const ibv_exp_send_wr &wr, bool atomic) {
   if (wr.num_sge != 0 && (wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0 && !atomic) {
-    if (wr.num_sge == 1) {
-      ibv_wr_set_inline_data(ex, reinterpret_cast<void *>(wr.sg_list[0].addr),
-                             wr.sg_list[0].length);
-      return;
-    }
     ibv_data_buf pieces[most_pieces];
     for (int i = 0; i < wr.num_sge; ++i)
       pieces[i] = {reinterpret_cast<void *>(wr.sg_list[i].addr), wr.sg_list[i].length};
     ibv_wr_set_inline_data_list(ex, static_cast<std::size_t>(wr.num_sge), pieces);
-  } else if (wr.num_sge == 1) {
+  } else if (atomic && wr.num_sge == 1) {
     // The answer has 8 bytes, whatever the piece says.
     const ibv_sge &piece = wr.sg_list[0];
-    ibv_wr_set_sge(ex, piece.lkey, piece.addr, atomic && piece.length != 0 ? 8 : piece.length);
+    ibv_wr_set_sge(ex, piece.lkey, piece.addr, piece.length != 0 ? 8 : 0);
   } else {
     ibv_wr_set_sge_list(ex, static_cast<std::size_t>(wr.num_sge), wr.sg_list);
   }
