@@ -60,7 +60,7 @@ static_assert(accepted<"ibv_exp_qp_init_attr_comp_mask">() ==
                IBV_EXP_QP_INIT_ATTR_INL_RECV | IBV_EXP_QP_INIT_ATTR_ATOMICS_ARG |
                IBV_EXP_QP_INIT_ATTR_QPG));
 
-// Modification. verbs/qp.cpp sets what spreads the packets.
+// Modification. verbs/qp_modify.cpp sets what spreads the packets.
 static_assert(accepted<"ibv_exp_qp_attr_mask">() == handled<to_modern_qp_mask>());
 
 // Fields that receive-side scaling hashes are handed over as they are. (INNER is a

@@ -84,6 +84,12 @@ inline QpNotes *notes_of(ContextState *state, const ibv_qp *qp) noexcept {
   return find_qp(state, qp);
 }
 
+// What the table of queue pairs has of these, or null: notes in a front are not there.
+inline QpState *state_of(const QpFront *front, QpNotes *notes) noexcept {
+  const bool own = front != nullptr && notes == &front->own.notes;
+  return own ? nullptr : static_cast<QpState *>(notes);
+}
+
 // After a reset: counters that a direct program has moved begin again.
 void restart(QpFront &front) noexcept;
 

@@ -2,30 +2,24 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <utility>
 
 #include "base/keep_errno.h"
-#include "base/log.h"
 #include "base/owned.h"
 #include "base/real.h"
-#include "base/uncancelled.h"
 #include "table/feature_rows.h"
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/legacy_grants.h"
 #include "translate/convert/qp_convert.h"
 #include "translate/convert/room.h"
-#include "translate/queue/attributes.h"
 #include "translate/queue/fronts.h"
 #include "translate/queue/native/builders.h"
 #include "translate/verbs/cross_channel.h"
 #include "translate/verbs/device.h"
 #include "translate/verbs/environment.h"
+#include "translate/verbs/qp_check.h"
 #include "translate/verbs/qp_make.h"
-#include "translate/verbs/qp_queues_check.h"
 #include "translate/verbs/res_domain.h"
 #include "translate/verbs/stride_queue.h"
 #include "translate/verbs/xrc_srq.h"
@@ -37,7 +31,6 @@ namespace {
 using queue::By;
 
 constexpr EntryId creating = EntryId::ibv_exp_create_qp;
-constexpr EntryId modifying = EntryId::ibv_exp_modify_qp;
 constexpr std::uint32_t inline_limit = 1u << 16;  // any device's entries are smaller
 
 int destroy_real(ibv_qp *qp) {
@@ -96,127 +89,6 @@ void remember(ContextState &state, ibv_qp *qp, const ibv_qp *shown, const Modern
   }
   note(front->own.notes, modern.attr.cap, as_legacy, windows);
   front->own.known = &front->own.notes;
-}
-
-// The types whose numbers rdma-core shares.
-bool is_shared_type(ibv_qp_type type) {
-  switch (type) {
-    case IBV_QPT_RC:
-    case IBV_QPT_UC:
-    case IBV_QPT_UD:
-    case IBV_QPT_RAW_PACKET:
-    case IBV_QPT_XRC_SEND:
-    case IBV_QPT_XRC_RECV: return true;
-    default: return false;
-  }
-}
-
-Result<void> check_type(ibv_qp_type type) {
-  const auto number = static_cast<std::uint64_t>(type);
-  if (type == IBV_EXP_QPT_DC_INI) {
-    if (effective_now(answer_of<FeatureId::qpt_dc_ini>).verdict == Verdict::unsupported)
-      return unsupported(creating, FeatureId::qpt_dc_ini, "qp_type", number);
-  } else if (type == IBV_QPT_XRC) {
-    if (effective_now(answer_of<FeatureId::qpt_xrc>).verdict == Verdict::unsupported)
-      return unsupported(creating, FeatureId::qpt_xrc, "qp_type", number);
-  } else if (!is_shared_type(type)) {
-    return invalid(creating, "qp_type", number, "no such type of queue pair");
-  }
-  return {};
-}
-
-// What makes a queue pair a receive-side scaling entry. It has no queues of its
-// own.
-Result<void> check_rx_hash(ContextState &state, const ibv_exp_qp_init_attr &attr) {
-  const ibv_exp_rx_hash_conf *hash = attr.rx_hash_conf;
-  if (hash == nullptr) return invalid(creating, "rx_hash_conf", 0, "must not be null");
-  if (hash->rx_hash_function == IBV_EXP_RX_HASH_FUNC_XOR)
-    return unsupported(creating, FeatureId::IBV_EXP_RX_HASH_FUNC_XOR,
-                       "rx_hash_conf.rx_hash_function", hash->rx_hash_function);
-  if (hash->rx_hash_function != IBV_EXP_RX_HASH_FUNC_TOEPLITZ)
-    return invalid(creating, "rx_hash_conf.rx_hash_function", hash->rx_hash_function,
-                   "no such function");
-  if (hash->rx_hash_key == nullptr)
-    return invalid(creating, "rx_hash_conf.rx_hash_key", 0, "must not be null");
-  if (const auto fields = check_bits(creating, "rx_hash_conf.rx_hash_fields_mask",
-                                     hash->rx_hash_fields_mask & ~IBV_EXP_RX_HASH_INNER,
-                                     bits_of<"ibv_exp_rx_hash_fields">());
-      !fields)
-    return fields;
-  if (state.rwq_tables.find(hash->rwq_ind_tbl) == nullptr)
-    return invalid(creating, "rx_hash_conf.rwq_ind_tbl", 0, "not a table of this context");
-  if (attr.send_cq != nullptr || attr.recv_cq != nullptr || attr.srq != nullptr)
-    return invalid(creating, "rx_hash_conf", 0, "an RSS queue pair has neither CQ nor SRQ");
-  // rdma-core would look for the CQ of the sends.
-  if (attr.cap.max_send_wr != 0)
-    return invalid(creating, "cap.max_send_wr", attr.cap.max_send_wr,
-                   "must be 0: an RSS queue pair does not send");
-  return {};
-}
-
-// The flag and the number of pieces come together, as in the legacy provider.
-Result<void> check_umr(const ibv_exp_qp_init_attr &attr) {
-  const bool flag = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
-                    (attr.exp_create_flags & IBV_EXP_QP_CREATE_UMR) != 0;
-  const bool has_pieces = (attr.comp_mask & IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS) != 0;
-  if (flag != has_pieces)
-    return invalid(creating, "exp_create_flags", attr.exp_create_flags,
-                   "IBV_EXP_QP_CREATE_UMR and IBV_EXP_QP_INIT_ATTR_MAX_INL_KLMS need each other");
-  if (!flag) return {};
-  const std::uint32_t pieces = attr.max_inl_send_klms;
-  if (pieces > most_inline_entries)
-    return invalid(creating, "max_inl_send_klms", pieces, "must be at most 52");
-  const ibv_qp_type type = to_modern_type(attr.qp_type);
-  if (type != IBV_QPT_RC && type != IBV_QPT_DRIVER && type != IBV_QPT_XRC_SEND)
-    return invalid(creating, "exp_create_flags", attr.exp_create_flags,
-                   "IBV_EXP_QP_CREATE_UMR is for RC, XRC and DC");
-  return {};
-}
-
-Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr, const QpQueues &queues) {
-  const ibv_context *context = state.context;
-  if (const auto bits = check_bits(creating, "comp_mask", attr.comp_mask,
-                                   bits_of<"ibv_exp_qp_init_attr_comp_mask">());
-      !bits)
-    return bits;
-  const auto has = [&](ibv_exp_qp_init_attr_comp_mask bit) { return (attr.comp_mask & bit) != 0; };
-
-  if (has(IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS)) {
-    if (const auto flags = check_bits(creating, "exp_create_flags", attr.exp_create_flags,
-                                      bits_of<"ibv_exp_qp_create_flags">());
-        !flags)
-      return flags;
-  }
-  if (has(IBV_EXP_QP_INIT_ATTR_QPG) && attr.qpg.qpg_type != IBV_EXP_QPG_NONE) {
-    for (const FeatureBit &b : bits_of<"ibv_exp_qpg_type">())
-      if (b.bit == attr.qpg.qpg_type)
-        return unsupported(creating, b.id, "qpg.qpg_type", attr.qpg.qpg_type);
-    return invalid(creating, "qpg.qpg_type", attr.qpg.qpg_type, "no such group type");
-  }
-  if (const auto asked = ask_device(state); !asked) return asked;
-  if (const auto type = check_type(attr.qp_type); !type) return type;
-  if (const auto umr = check_umr(attr); !umr) return umr;
-
-  // XRC targets hang on their domain, all others on a protection domain.
-  if (attr.qp_type == IBV_QPT_XRC_RECV) {
-    if (!has(IBV_EXP_QP_INIT_ATTR_XRCD) || attr.xrcd == nullptr)
-      return invalid(creating, "xrcd", 0, "an XRC target needs its domain");
-    if (attr.xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
-  } else {
-    if (!has(IBV_EXP_QP_INIT_ATTR_PD) || attr.pd == nullptr)
-      return invalid(creating, "pd", 0, "a queue pair needs a protection domain");
-    if (attr.pd->context != context) return invalid(creating, "pd", 0, "of another context");
-  }
-  if (const auto checked = check_queues(creating, context, attr, queues); !checked) return checked;
-  if (has(IBV_EXP_QP_INIT_ATTR_ASSOCIATED_QPN) && attr.qp_type != IBV_QPT_UD)
-    return invalid(creating, "associated_qpn", attr.associated_qpn, "for UD queue pairs only");
-  // libmlx5 refuses it without a reason.
-  if (has(IBV_EXP_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.max_tso_header != 0 &&
-      attr.qp_type != IBV_QPT_RAW_PACKET)
-    return invalid(creating, "max_tso_header", attr.max_tso_header,
-                   "for RAW_PACKET queue pairs only");
-  if (has(IBV_EXP_QP_INIT_ATTR_RX_HASH)) return check_rx_hash(state, attr);
-  return {};
 }
 
 // Bytes that the device may put into a receive completion. The kernel decides by
@@ -372,21 +244,6 @@ void keep_domain(ContextState &state, DomainUse &domain, ibv_qp *qp) {
   if (shown != nullptr) qp->pd = shown;
 }
 
-// What is kept about one of rdma-core's queue pairs; either may be null.
-struct Known {
-  queue::QpFront *front;
-  QpNotes *notes;
-
-  // What is in the table of queue pairs about it, or null.
-  QpState *state() const {
-    const bool own = front != nullptr && notes == &front->own.notes;
-    return own ? nullptr : static_cast<QpState *>(notes);
-  }
-};
-[[gnu::always_inline]] inline Known known_of(ContextState *state, ibv_qp *qp) {
-  return {queue::before(qp), queue::notes_of(state, qp)};
-}
-
 }  // namespace
 
 Result<ibv_qp *> create_qp(ContextState &state, ibv_context *, ibv_exp_qp_init_attr *attr) {
@@ -537,11 +394,6 @@ Result<ibv_qp *> create_base_qp(ContextState *state, ibv_pd *pd, ibv_qp_init_att
 
 namespace {
 
-// Whether it receives from a shared receive queue of strides.
-bool is_connection(const queue::QpFront *front) {
-  return front != nullptr && front->own.connection != nullptr;
-}
-
 // Destroys a queue pair of which more is kept than in its front.
 [[gnu::noinline]] int destroy_kept(ContextState &state, QpState *entry, ibv_qp *qp) {
   // Out of the table first: the number may be given out again at once.
@@ -572,9 +424,9 @@ bool is_connection(const queue::QpFront *front) {
 }
 
 [[gnu::noinline]] int destroy_any(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
-  const Known of{front, front != nullptr ? front->own.known : find_qp(state, qp)};
-  QpState *const entry = of.state();
-  if (is_connection(front)) {
+  QpState *const entry =
+      queue::state_of(front, front != nullptr ? front->own.known : find_qp(state, qp));
+  if (front != nullptr && front->own.connection != nullptr) {
     if (const int error = front->own.connection->destroy(); error != 0) return error;
   }
   const bool shares = state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed);
@@ -597,263 +449,6 @@ int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
   const int error = real_behind_front().ibv_destroy_qp(qp);
   if (error == 0) queue::remove_driven(*front);
   return error;
-}
-
-namespace {
-
-// Whether it is a DC initiator.
-bool is_initiator(const QpNotes *known, const ibv_qp *qp) {
-  return qp->qp_type == IBV_QPT_DRIVER && known != nullptr;
-}
-
-// The port that a queue pair was given, by whatever way.
-std::uint8_t port_of(const QpNotes &known, ibv_qp *qp) {
-  if (known.port != 0) return known.port;
-  ibv_qp_attr now{};
-  ibv_qp_init_attr unused{};
-  return real().ibv_query_qp(qp, &now, IBV_QP_PORT, &unused) == 0 ? now.port_num : 0;
-}
-
-// In the terms of an initiator. 0 or an errno value, which may be negative.
-int modify_initiator(const QpNotes &known, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
-  to_initiator(attr, mask);
-  // Today's kernels want a state, even where none changes.
-  if ((mask & IBV_QP_STATE) == 0) {
-    attr.qp_state = qp->state;
-    mask |= IBV_QP_STATE;
-  }
-  if ((mask & IBV_QP_AV) == 0) return real().ibv_modify_qp(qp, &attr, mask);
-  if (lacks_port(attr, mask)) attr.ah_attr.port_num = port_of(known, qp);
-  const int before = errno;
-  const int error = real().ibv_modify_qp(qp, &attr, mask);
-  if (error != EINVAL && error != ENODATA) return error;
-  // Kernels that take no address here, addresses without a GID on Ethernet, and with
-  // one of an empty slot (ENODATA): nothing of it matters.
-  const int again = real().ibv_modify_qp(qp, &attr, mask & ~IBV_QP_AV);
-  if (again == 0) errno = before;
-  return again;
-}
-
-// The device takes the port in RTS: what was asked before that waits, and is tried once.
-int spread_packets(QpNotes *known, ibv_qp *qp) {
-  if (known == nullptr || known->udp_source == 0 || qp->state != IBV_QPS_RTS) return 0;
-  return positive(real().mlx5dv_modify_qp_udp_sport(qp, std::exchange(known->udp_source, {})));
-}
-
-// Refusals before anything is changed.
-Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_attr &attr) {
-  if ((attr.comp_mask & IBV_EXP_QP_ATTR_FLOW_ENTROPY) == 0)
-    return invalid(modifying, "comp_mask", attr.comp_mask,
-                   "IBV_EXP_QP_FLOW_ENTROPY needs IBV_EXP_QP_ATTR_FLOW_ENTROPY");
-  const auto refused = [&](const char *why) {
-    return unsupported(modifying, "flow_entropy", attr.flow_entropy, why);
-  };
-  if (known == nullptr || (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC))
-    return refused("for RC and UC queue pairs only");
-  if (real().mlx5dv_modify_qp_udp_sport == nullptr) return refused("needs rdma-core 33 or newer");
-  ibv_port_attr port{};
-  const std::uint8_t number = port_of(*known, qp);
-  if (const auto asked = outcome(ibv_query_port(qp->context, number != 0 ? number : 1, &port));
-      !asked)
-    return asked;
-  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return refused("for RoCE only");
-  return {};
-}
-
-// The queue pair has changed, whatever the device says of the port.
-[[gnu::cold]] void try_to_spread_packets(QpNotes *known, ibv_qp *qp) {
-  const int before = errno;
-  if (const int refused = spread_packets(known, qp); refused != 0) {
-    log(LogLevel::warn, "ibv_exp_modify_qp: flow_entropy: the UDP source port cannot be set: %s",
-        std::strerror(refused));
-    errno = before;
-  }
-}
-
-// A reset takes all requests away, without completions.
-[[gnu::noinline]] void reset(Known of) {
-  if (QpState *const state = of.state()) state->builders.forget();
-  if (of.front != nullptr) queue::restart(*of.front);
-}
-
-// After a change of state, of what is not special. In INIT there is nothing new.
-[[gnu::always_inline]] inline void follow_front(queue::QpFront &front) {
-  const ibv_qp_state now = front.own.back->state;
-  engine::set_relaxed(front.shown.state, now);
-  if (now >= IBV_QPS_RTS) return queue::follow(front, now);
-  if (now == IBV_QPS_INIT) return;
-  if (now == IBV_QPS_RESET) reset({&front, front.own.known});
-  queue::follow(front, now);
-}
-
-// The same of any.
-[[gnu::always_inline]] inline void follow(Known of, ibv_qp *qp, ibv_qp_state to) {
-  if (of.front != nullptr) engine::set_relaxed(of.front->shown.state, qp->state);
-  if (to == IBV_QPS_INIT) return;
-  if (of.notes != nullptr && of.notes->udp_source != 0) [[unlikely]]
-    try_to_spread_packets(of.notes, qp);
-  if (to == IBV_QPS_RESET) reset(of);
-  if (of.front != nullptr) return queue::follow(*of.front, to);
-  if (ContextState *const context = find_state(qp->context)) queue::follow(*context, qp, to);
-}
-
-// Any queue pair, by whatever door. Not so for targets.
-[[gnu::always_inline]] inline int modify_known(Known of, ibv_qp *qp, ibv_qp_attr &attr, int mask) {
-  const bool initiator = is_initiator(of.notes, qp);
-  const int error = is_connection(of.front) ? modify(*of.front->own.connection, qp, attr, mask)
-                    : initiator             ? modify_initiator(*of.notes, qp, attr, mask)
-                                            : real().ibv_modify_qp(qp, &attr, mask);
-  if (error != 0) [[unlikely]]
-    return error;
-  if (initiator && (mask & IBV_QP_PORT) != 0) of.notes->port = attr.port_num;
-  if ((mask & IBV_QP_STATE) != 0) follow(of, qp, attr.qp_state);
-  return 0;
-}
-
-// Programs without experimental verbs get rdma-core's answer.
-void complete_address(ibv_qp *qp, ibv_qp_attr &attr) {
-  const ContextState *const state = find_state(qp->context);
-  if (state != nullptr && state->is_legacy.load(std::memory_order_relaxed))
-    attr.ah_attr.port_num = port_of({}, qp);
-}
-
-// The caller's structure may be the shorter one of the legacy age.
-[[gnu::noinline]] int modify_copied(Known of, ibv_qp *qp, const ibv_qp_attr *attr, int mask) {
-  ibv_qp_attr copy{};
-  std::memcpy(&copy, attr, offsetof(ibv_qp_attr, rate_limit));
-  if ((mask & IBV_QP_RATE_LIMIT) != 0) copy.rate_limit = attr->rate_limit;
-  if (!is_initiator(of.notes, qp)) complete_address(qp, copy);
-  return modify_known(of, qp, copy, mask);
-}
-
-[[gnu::always_inline]] inline int modify(Known of, ibv_qp *qp, ibv_qp_attr *attr, int mask) {
-  if (is_initiator(of.notes, qp) || lacks_port(*attr, mask)) [[unlikely]]
-    return modify_copied(of, qp, attr, mask);
-  return modify_known(of, qp, *attr, mask);
-}
-
-[[gnu::noinline]] int modify_without_front(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
-  return modify(known_of(find_state(qp->context), qp), qp, attr, mask);
-}
-
-[[gnu::noinline]] int modify_special(queue::QpFront &front, ibv_qp_attr *attr, int mask) {
-  const Known of{&front, front.own.known};
-  if (is_connection(&front)) return modify_copied(of, front.own.back, attr, mask);
-  return modify(of, front.own.back, attr, mask);
-}
-
-}  // namespace
-
-// After the call it reads again what is behind the front, which takes less than to keep it.
-int modify_base_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) {
-  const Uncancelled whole;
-  queue::QpFront *const front = queue::front_of(qp);
-  if (front == nullptr) return modify_without_front(qp, attr, mask);
-  if (front->own.back == nullptr) [[unlikely]]
-    return queue::gone("ibv_modify_qp");
-  if (front->own.special || lacks_port(*attr, mask)) [[unlikely]]
-    return modify_special(*front, attr, mask);
-  const int error = real_behind_front().ibv_modify_qp(front->own.back, attr, mask);
-  if (error == 0 && (mask & IBV_QP_STATE) != 0) follow_front(*front);
-  return error;
-}
-
-namespace {
-
-// Members that the base verb has are in the same places.
-ibv_qp_attr *base_of(ibv_exp_qp_attr *attr) { return reinterpret_cast<ibv_qp_attr *>(attr); }
-
-// What the base verb does not have.
-[[gnu::noinline]] Result<void> modify_more(Known of, ibv_qp *qp, ibv_exp_qp_attr *attr,
-                                           std::uint64_t mask) {
-  // A bit of comp_mask makes a member valid, the argument asks for it: only the
-  // argument is refused for what cannot be done.
-  if ((attr->comp_mask & ~std::uint32_t{IBV_EXP_QP_ATTR_RESERVED - 1}) != 0)
-    return invalid(modifying, "comp_mask", attr->comp_mask, "unknown bits");
-  // Above those of the base verb, the legacy provider did not look at unknown bits.
-  constexpr std::uint64_t ignorable = ~std::uint64_t{0} << 32;
-  if (const auto bits = check_bits(modifying, "exp_attr_mask", mask,
-                                   bits_of<"ibv_exp_qp_attr_mask">(), ignorable);
-      !bits)
-    return bits;
-  const bool burst = (attr->comp_mask & IBV_EXP_QP_ATTR_BURST_INFO) != 0;
-  if (burst) {
-    constexpr auto id = FeatureId::IBV_EXP_QP_ATTR_BURST_INFO;
-    if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
-      return unsupported(modifying, id, "comp_mask", attr->comp_mask);
-    if ((mask & IBV_EXP_QP_RATE_LIMIT) == 0 || attr->rate_limit == 0)
-      return invalid(modifying, "burst_info", attr->burst_info.max_burst_sz,
-                     "bursts need a rate limit");
-  }
-
-  QpNotes *const known = of.notes;
-  const bool entropy = (mask & IBV_EXP_QP_FLOW_ENTROPY) != 0;
-  if (entropy) {
-    if (const auto checked = check_entropy(known, qp, *attr); !checked) return checked;
-  }
-  if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !is_initiator(known, qp))
-    return invalid(modifying, "exp_attr_mask", mask, "IBV_EXP_QP_DC_KEY is for DC initiators only");
-
-  // rdma-core reads what the mask names. The rate is in another place.
-  ibv_qp_attr copy, *modern = base_of(attr);
-  if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0) {
-    // Linux 7 takes it from other queue pairs as well, and mlx5 does nothing about it.
-    if (qp->qp_type != IBV_QPT_RAW_PACKET)
-      return invalid(modifying, "rate_limit", attr->rate_limit,
-                     "only raw packet queue pairs send at a rate");
-    copy = to_modern(*attr, mask);
-    modern = &copy;
-  }
-  int modern_mask = to_modern_qp_mask(mask);
-  // ibv_modify_qp_rate_limit() sets rate and burst in one step, in RTS.
-  if (burst) modern_mask &= ~IBV_QP_RATE_LIMIT;
-
-  const KeepErrno keep;
-  const std::uint16_t waiting = known != nullptr ? known->udp_source : std::uint16_t{0};
-  if (entropy) {
-    known->udp_source = to_udp_source(attr->flow_entropy);
-    if (of.front != nullptr) of.front->own.special = true;
-  }
-  int error = 0;
-  if (modern_mask != 0 || !(burst || entropy)) {
-    error = modify(of, qp, modern, modern_mask);
-    if (error == 0 && entropy) try_to_spread_packets(known, qp);
-  } else if (entropy) {
-    error = spread_packets(known, qp);
-  }
-  if (error != 0) {
-    if (known != nullptr) known->udp_source = waiting;
-    return Error{positive(error)};
-  }
-  if (burst) {
-    ibv_qp_rate_limit_attr limit = to_modern_pace(*attr);
-    return outcome(ibv_modify_qp_rate_limit(qp, &limit));
-  }
-  return {};
-}
-
-[[gnu::noinline]] Result<void> modify_any(queue::QpFront *front, ibv_qp *qp, ibv_exp_qp_attr *attr,
-                                          std::uint64_t mask) {
-  const Known of{front, queue::notes_of(attached(qp->context), qp)};
-  if ((mask & ~common_qp_mask) != 0 || attr->comp_mask != 0) return modify_more(of, qp, attr, mask);
-  const KeepErrno keep;
-  return outcome(modify(of, qp, base_of(attr), static_cast<int>(mask)));
-}
-
-}  // namespace
-
-Result<void> modify_qp(ibv_qp *qp, ibv_exp_qp_attr *attr, std::uint64_t mask) {
-  if (attr == nullptr) return invalid(modifying, "attributes", 0, "must not be null");
-  queue::QpFront *const front = queue::before(qp);
-  ibv_qp_attr &base = *base_of(attr);
-  const int bits = static_cast<int>(mask);
-  if (front == nullptr || front->own.special || lacks_port(base, bits) ||
-      (mask & ~common_qp_mask) != 0 || attr->comp_mask != 0) [[unlikely]]
-    return modify_any(front, qp, attr, mask);
-  const KeepErrno keep;
-  const int error = real_behind_front().ibv_modify_qp(qp, &base, bits);
-  if (error == 0 && (bits & IBV_QP_STATE) != 0) follow_front(*front);
-  return outcome(error);
 }
 
 }  // namespace ibvexp::translate

@@ -15,7 +15,7 @@
 
 namespace ibvexp::translate {
 
-// attr is one that check_tags() has taken, with IBV_EXP_CREATE_SRQ_MP_WR.
+// attr is one that verbs/srq.cpp has checked, with IBV_EXP_CREATE_SRQ_MP_WR.
 Result<ibv_srq *> create_stride_queue(ContextState &state, ibv_exp_create_srq_attr &attr);
 
 // The device's queue pair on the rings of `made`, which gets its number; the caller's. *page: the

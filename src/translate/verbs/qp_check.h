@@ -1,6 +1,6 @@
-// The completion queues and the shared receive queue of a new queue pair.
-// rdma-core follows null pointers here, and the kernel takes the number of
-// another context's object for one of its own.
+// What a new queue pair is asked to be. rdma-core follows null pointers of completion queues and
+// shared receive queues, and the kernel takes the number of another context's object for one of its
+// own.
 #pragma once
 
 #include <infiniband/verbs_exp.h>
@@ -39,6 +39,11 @@ struct QpQueues {
     else ends.shared = nullptr;
   }
 };
+
+Result<void> check_type(ibv_qp_type type);
+
+// Everything that ibv_exp_create_qp() is asked for.
+Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr, const QpQueues &queues);
 
 // Attr: ibv_exp_qp_init_attr, or the ibv_qp_init_attr of the base verb.
 template <class Attr>
