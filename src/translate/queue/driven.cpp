@@ -1,22 +1,13 @@
 #include "translate/queue/driven.h"
 
-#include <rdma/ib_user_verbs.h>
-#include <rdma/mlx5-abi.h>
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <bit>
 #include <cerrno>
-#include <limits>
 #include <utility>
 
-#include "base/log.h"
 #include "base/real.h"
 #include "table/feature_rows.h"
 #include "table/options.h"
-#include "trace/diagnose.h"
 #include "translate/convert/legacy_grants.h"
-#include "translate/queue/beside.h"
 #include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/open.h"
 #include "translate/queue/fronts.h"
@@ -47,65 +38,6 @@ engine::Transport transport_of(ibv_qp_type type) {
     case IBV_QPT_DRIVER: return engine::Transport::dc;
     default: return engine::Transport::rc;
   }
-}
-
-}  // namespace
-
-bool is_used(const CqFront &front) noexcept {
-  return engine::relaxed(front.own.joined) || front.own.joining != 0 || front.own.ring != nullptr ||
-         engine::relaxed(front.legacy.cons_index) != 0;
-}
-
-namespace {
-
-bool is_used(const SrqFront &front) {
-  return front.own.joined || front.own.joining != 0 || front.own.engine->queue.is_used();
-}
-
-template <class Front>
-bool is_driven(const Front *front) {
-  return front != nullptr && front->own.engine != nullptr;
-}
-
-// The object is libmlx5's from here on. A thread that is just using it may still see what
-// the engine had.
-void release(SrqFront &front) {
-  front.own.released = front.own.engine;
-  front.own.engine = nullptr;
-}
-
-// Receives were posted, and no queue pair has taken any: libmlx5 gets them again, into the
-// same entries. False: it cannot be done.
-bool hand_over(SrqFront &front) {
-  if (front.own.joined || front.own.joining != 0) return false;
-  engine::SharedQueue &queue = front.own.engine->queue;
-  const Guard guard(queue.lock);
-  if (!queue.posted) return *queue.counter == 0;
-  const auto count = static_cast<std::uint32_t>(queue.counters->head);
-  for (std::uint32_t index = 0; index < count; ++index) {
-    ibv_sge pieces[engine::max_segments];
-    ibv_recv_wr wr{}, *bad = nullptr;
-    wr.wr_id = queue.ids[index];
-    wr.sg_list = pieces;
-    const std::uint8_t *at = queue.scatter(index);
-    for (std::uint32_t i = 0; i < std::min(queue.places(), engine::max_segments);
-         ++i, at += engine::segment_bytes) {
-      const auto length = engine::load_be<std::uint32_t>(at);
-      const auto key = engine::load_be<std::uint32_t>(at + 4);
-      if (length == 0 && key == engine::no_key) break;
-      pieces[wr.num_sge++] = {engine::load_be<std::uint64_t>(at + 8), length, key};
-    }
-    if (front.own.inner->post_srq_recv(front.own.back, &wr, &bad) != 0) return false;
-  }
-  queue.counters->head = queue.counters->tail;  // full, for who is late
-  return true;
-}
-
-// No other thread may release it while something is created that the engine will drive.
-template <class Front>
-Front *reserve(Front *front) {
-  if (front != nullptr) ++front->own.joining;
-  return front;
 }
 
 template <class Front>
@@ -161,125 +93,9 @@ void clean(Endpoint &of) {
 
 Driver &driver_of(ibv_context *context) { return *attached(context)->driver; }
 
-// The kernel's half of ibv_resize_cq(), without libmlx5's: the ring of that many entries
-// is the queue's from here on. 0 or an errno value.
-int resize_in_kernel(ibv_cq *back, const std::uint8_t *ring, std::uint32_t entries,
-                     std::uint32_t entry_bytes) {
-  struct {
-    ib_uverbs_cmd_hdr head;
-    std::uint8_t request[sizeof(ib_uverbs_resize_cq)];  // libibverbs writes it
-    mlx5_ib_resize_cq driver;
-  } command{};
-  ib_uverbs_resize_cq_resp answer{};
-  static auto *const resize =
-      reinterpret_cast<int (*)(ibv_cq *, int, void *, std::size_t, void *, std::size_t)>(
-          find_real("ibv_cmd_resize_cq", nullptr));
-  if (resize == nullptr) {
-    log(LogLevel::warn, "ibv_resize_cq: this libibverbs does not export ibv_cmd_resize_cq");
-    return ENOTSUP;
-  }
-  command.driver.buf_addr = reinterpret_cast<std::uintptr_t>(ring);
-  command.driver.cqe_size = static_cast<std::uint16_t>(entry_bytes);
-  return resize(back, static_cast<int>(entries - 1), &command, sizeof(command), &answer,
-                sizeof(answer));
-}
-
-// What libmlx5 does with memory of the device: after ibv_fork_init() a child does not get it, so
-// that the parent's pages stay where they are.
-void keep_from_child(void *memory, std::size_t bytes, const char *how) {
-  auto *const keep = reinterpret_cast<int (*)(void *, std::size_t)>(find_real(how, "IBVERBS_1.1"));
-  if (keep != nullptr && keep(memory, bytes) != 0)
-    log(LogLevel::warn, "ibv_resize_cq: %s failed: not safe across fork()", how);
-}
-
-// With entries that the device has not written. Null if there is no memory.
-std::uint8_t *make_ring(std::size_t bytes, std::uint32_t entry_bytes) {
-  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  auto *ring = static_cast<std::uint8_t *>(memory);
-  for (std::size_t at = entry_bytes; at <= bytes; at += entry_bytes)
-    ring[at - 1] = MLX5_CQE_INVALID << 4;
-  keep_from_child(memory, bytes, "ibv_dontfork_range");
-  return ring;
-}
-
-void free_ring(std::uint8_t *ring, std::size_t bytes) {
-  keep_from_child(ring, bytes, "ibv_dofork_range");
-  munmap(ring, bytes);
-}
-
-void change_ring(CqFront &front, std::uint8_t *ring, std::size_t bytes) {
-  if (front.own.ring != nullptr) free_ring(front.own.ring, front.own.ring_bytes);
-  front.own.ring = ring;
-  front.own.ring_bytes = bytes;
-}
-
 }  // namespace
 
 void start_driving(ContextState &state) { state.driver = std::make_shared<Driver>(); }
-
-void Joining::decide(ContextState &state, const Ends &ends, ibv_cq **send, ibv_cq **receive,
-                     const ibv_srq *srq, By wanted) noexcept {
-  CqFront *const sending = ends.send, *const receiving = ends.receive;
-  SrqFront *const shared = ends.shared;
-  if (shared != nullptr && shared->own.strides != nullptr && wanted == By::libmlx5) {
-    log(LogLevel::warn, "SRQ %#x is one of strides: only QPs of ibv_create_qp() receive from it",
-        shared->legacy.srqn);
-    error_ = ENOTSUP;
-    return;
-  }
-  const MutexGuard guard(driver_->mutex);
-  // Completions that the engine is to have, although libmlx5 has those of others.
-  const auto share = [&](CqFront *front) {
-    if (front != nullptr && !is_driven(front)) bring_engine(state, *front);
-  };
-  if (wanted == By::engine && (shared == nullptr || is_driven(shared))) share(sending);
-  if (wanted == By::engine ? shared == nullptr || is_driven(shared)
-                           : is_driven(shared) && is_used(*shared))
-    share(receiving);
-  const auto fits = [](const void *object, bool driven) { return object == nullptr || driven; };
-  bool receives = wanted == By::engine && fits(at(receive), is_driven(receiving)) &&
-                  fits(srq, is_driven(shared));
-  const bool sends = wanted == By::engine && fits(at(send), is_driven(sending)) &&
-                     (at(send) != at(receive) || receives);
-  if (!receives && is_driven(shared)) {
-    const bool unused = !is_used(*shared);
-    if (!unused && is_driven(receiving)) {
-      receives = true;
-    } else if (unused || hand_over(*shared)) {
-      queue::release(*shared);
-    } else {
-      log(LogLevel::warn,
-          "SRQ %#x: QPs of ibv_create_qp() receive from it: a QP that completes on an ibv_cq_ex "
-          "cannot",
-          shared->legacy.srqn);
-      error_ = ENOTSUP;
-      return;
-    }
-  }
-  by_ = {sends ? By::engine : By::libmlx5, receives ? By::engine : By::libmlx5};
-  reserves_ = sends || receives;
-  if (sends) reserved_[0] = reserve(sending);
-  if (receives) {
-    reserved_[1] = reserve(receiving);
-    reserved_srq_ = reserve(shared);
-  }
-  const auto find_ring = [&](ibv_cq **at, CqFront *front, bool engine) {
-    if (front == nullptr || error_ != 0) return;
-    ibv_cq *const ring = engine ? front->own.back : ring_of_libmlx5(state, *front);
-    if (ring != nullptr) *at = ring;
-    else error_ = errno != 0 ? errno : ENOMEM;
-  };
-  find_ring(send, sending, sends);
-  find_ring(receive, receiving, receives);
-}
-
-void Joining::release() noexcept {
-  const MutexGuard guard(driver_->mutex);
-  for (CqFront *front : reserved_)
-    if (front != nullptr) --front->own.joining;
-  if (reserved_srq_ != nullptr) --reserved_srq_->own.joining;
-}
 
 void drive(ContextState &state, CqFront &front, const mlx5dv_cq &of) {
   if (state.driver == nullptr || of.buf == nullptr) return;
@@ -487,38 +303,6 @@ ibv_qp *as_guest(ContextState &state, const Joining &joining, ibv_qp *made,
     errno = ENOMEM;
     return nullptr;
   }
-}
-
-int resize(CqFront &front, int cqe) noexcept {
-  constexpr std::int64_t most_bytes = std::numeric_limits<int>::max();
-  if (cqe < 0 || std::int64_t{cqe} * 64 > most_bytes) return EINVAL;
-  engine::CompletionQueue &queue = *front.own.engine;
-  const std::uint32_t entries = std::bit_ceil(static_cast<std::uint32_t>(cqe) + 1);
-  const Guard guard(queue.lock);
-  if (entries == queue.size) return 0;
-  const std::size_t bytes = std::size_t{entries} * queue.entry_bytes;
-  std::uint8_t *const ring = make_ring(bytes, queue.entry_bytes);
-  if (ring == nullptr) return ENOMEM;
-  const int error = resize_in_kernel(front.own.back, ring, entries, queue.entry_bytes);
-  if (error != 0) {
-    free_ring(ring, bytes);
-    return error;
-  }
-  if (!engine::move_to(queue, ring, entries))
-    log(LogLevel::error, "ibv_resize_cq: CQ %#x: the device has not closed the old ring",
-        front.legacy.cqn);
-  change_ring(front, ring, bytes);
-  front.shown.cqe = static_cast<int>(entries - 1);
-  mlx5dv_cq facts = facts_of(front.own.back);
-  correct(front, facts);
-  fill(front, facts);
-  return 0;
-}
-
-void correct(const CqFront &front, mlx5dv_cq &facts) noexcept {
-  if (front.own.ring == nullptr) return;
-  facts.buf = front.own.ring;
-  facts.cqe_cnt = static_cast<std::uint32_t>(front.shown.cqe) + 1;
 }
 
 void reset(const QpFront &front) noexcept {

@@ -103,6 +103,11 @@ class Joining {
   int error_ = 0;
 };
 
+template <class Front>
+bool is_driven(const Front *front) {
+  return front != nullptr && front->own.engine != nullptr;
+}
+
 // Whether something that the engine drives completes on the queue, or did. With the
 // driver's mutex.
 bool is_used(const CqFront &front) noexcept;
@@ -148,6 +153,9 @@ void reopen(CqFront &front, const mlx5dv_cq &of) noexcept;
 // ibv_resize_cq() of a queue that the engine drives: 0 or an errno value. The kernel gets a
 // ring of the engine's: libmlx5 would move the unread entries from where its own count is.
 int resize(CqFront &front, int cqe) noexcept;
+
+// That ring goes, and another one, which may be null, takes its place.
+void change_ring(CqFront &front, std::uint8_t *ring, std::size_t bytes) noexcept;
 
 // (program <- facts) What mlx5dv_init_obj() says of the object behind, which knows nothing
 // of that ring.
