@@ -7,9 +7,8 @@ namespace ibvexp::engine {
 namespace {
 
 // The entry as the device wrote it: of 128 bytes the half in front, too.
-std::uint8_t *whole(const CompletionQueue &queue, std::uint32_t index, std::size_t &bytes) {
-  bytes = queue.entry_bytes;
-  return queue.entry(index) + cqe_bytes - bytes;
+std::uint8_t *whole(const CompletionQueue &queue, std::uint32_t index) {
+  return queue.entry(index) + cqe_bytes - queue.entry_bytes;
 }
 
 // Whether the completion is of the queue; its place in a shared queue is free then.
@@ -34,12 +33,10 @@ bool takes_out(Endpoint &of, Cqe cqe) {
     if (takes_out(endpoint, Cqe(queue.entry(index)))) {
       ++freed;
     } else if (freed != 0) {
-      std::size_t bytes = 0;
-      const std::uint8_t *from = whole(queue, index, bytes);
-      std::uint8_t *to = whole(queue, index + freed, bytes);
-      const std::uint8_t owner = queue.owner(index + freed);
-      std::memcpy(to, from, bytes);
-      to[bytes - 1] = static_cast<std::uint8_t>((to[bytes - 1] & ~1) | owner);
+      std::uint8_t *to = whole(queue, index + freed);
+      std::memcpy(to, whole(queue, index), queue.entry_bytes);
+      std::uint8_t &last = to[queue.entry_bytes - 1];
+      last = static_cast<std::uint8_t>((last & ~1) | queue.owner(index + freed));
     }
   }
   if (freed == 0) return;
@@ -66,9 +63,8 @@ bool move_to(CompletionQueue &queue, std::uint8_t *ring, std::uint32_t entries) 
     closed = opcode_of(op_own) == MLX5_CQE_RESIZE_CQ;
     if (closed) break;
     // Each moves up by the entry of the device, which counts like a completion.
-    std::size_t whole_bytes = 0;
     std::uint8_t *to = ring + std::size_t{(index + 1) & (entries - 1)} * bytes;
-    std::memcpy(to, whole(queue, index, whole_bytes), bytes);
+    std::memcpy(to, whole(queue, index), bytes);
     std::uint8_t &last = to[bytes - 1];
     last = static_cast<std::uint8_t>((last & ~1) | (((index + 1) & entries) != 0 ? 1 : 0));
   }
