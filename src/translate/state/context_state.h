@@ -143,7 +143,7 @@ struct ContextState {
   std::shared_ptr<translate::TargetEvents> target_events;  // null until the program waits for them
   mlx5dv_devx_uar *channel_page = nullptr;                 // that masters ring
   Handles<DeviceMemory> device_memory;
-  Handles<LegacySrq> legacy_srqs;
+  Handles<ibv_srq_legacy> legacy_srqs;
   Handles<KeyListMemory> key_lists;
   Handles<Calculation> calculations;
   Handles<ResDomain> res_domains;

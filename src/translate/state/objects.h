@@ -137,17 +137,16 @@ struct DcTarget {
   std::shared_ptr<engine::Endpoint> endpoint;  // if the engine drives what it receives with
 };
 
-// A shared receive queue of legacy XRC; the handle leads to rdma-core's.
-struct LegacySrq {
-  ibv_srq_legacy handle{};  // first
-};
-
 // As the legacy provider had it: UCX up to 1.8 reads where the memory is mapped.
 struct DeviceMemory {
   ibv_exp_dm handle{};     // first: its address is the object's
   std::size_t length = 0;  // asked for
   void *mapped = nullptr;  // null: not known
   ibv_dm *dm = nullptr;
+
+  bool holds(std::uint64_t offset, std::size_t bytes) const {
+    return bytes <= length && offset <= length - bytes;
+  }
 };
 static_assert(offsetof(DeviceMemory, length) == sizeof(ibv_exp_dm));
 static_assert(offsetof(DeviceMemory, mapped) == sizeof(ibv_exp_dm) + 8);

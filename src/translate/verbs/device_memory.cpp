@@ -69,21 +69,20 @@ Result<void> free_dm(ContextState &state, ibv_exp_dm *dm) {
 Result<void> memcpy_dm(ContextState &state, ibv_exp_dm *dm, ibv_exp_memcpy_dm_attr *attr) {
   if (attr == nullptr) return invalid(copying, "attributes", 0, "must not be null");
   if (attr->comp_mask != 0) return invalid(copying, "comp_mask", attr->comp_mask, "unknown bits");
-  const FoundMemory whole = find_dm(state, dm);
-  ibv_dm *modern = whole.dm;
-  if (modern == nullptr) return invalid(copying, "dm", 0, "not allocated here, or freed");
+  const DeviceMemory *whole = state.device_memory.find(dm);
+  if (whole == nullptr) return invalid(copying, "dm", 0, "not allocated here, or freed");
   if (attr->host_addr == nullptr) return invalid(copying, "host_addr", 0, "must not be null");
   // libmlx5 compares the sum, which may wrap.
-  if (!whole.holds(attr->dm_offset, attr->length))
+  if (!whole->holds(attr->dm_offset, attr->length))
     return invalid(copying, "dm_offset", attr->dm_offset,
                    "the range ends beyond the device memory");
 
   // Copying calls nothing that changes errno.
   switch (attr->memcpy_dir) {
     case IBV_EXP_DM_CPY_TO_DEVICE:
-      return outcome(ibv_memcpy_to_dm(modern, attr->dm_offset, attr->host_addr, attr->length));
+      return outcome(ibv_memcpy_to_dm(whole->dm, attr->dm_offset, attr->host_addr, attr->length));
     case IBV_EXP_DM_CPY_TO_HOST:
-      return outcome(ibv_memcpy_from_dm(attr->host_addr, modern, attr->dm_offset, attr->length));
+      return outcome(ibv_memcpy_from_dm(attr->host_addr, whole->dm, attr->dm_offset, attr->length));
   }
   return invalid(copying, "memcpy_dir", static_cast<std::uint32_t>(attr->memcpy_dir),
                  "no such direction");

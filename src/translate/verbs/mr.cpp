@@ -14,7 +14,6 @@
 #include "table/options.h"
 #include "trace/diagnose.h"
 #include "translate/convert/access_convert.h"
-#include "translate/verbs/device_memory.h"
 #include "translate/verbs/indirect_key.h"
 #include "translate/verbs/shared_region.h"
 
@@ -96,16 +95,16 @@ Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
 [[gnu::noinline]] Result<ibv_mr *> register_on_device(ContextState &state,
                                                       const ibv_exp_reg_mr_in &in) {
   if (const auto checked = check_on_device(in); !checked) return checked.failure();
-  const FoundMemory found = find_dm(state, in.dm);
-  if (found.dm == nullptr) return invalid(registering, "dm", 0, "of another context, or freed");
+  const DeviceMemory *found = state.device_memory.find(in.dm);
+  if (found == nullptr) return invalid(registering, "dm", 0, "of another context, or freed");
   const auto offset = reinterpret_cast<std::uintptr_t>(in.addr);
-  if (!found.holds(offset, in.length)) {
+  if (!found->holds(offset, in.length)) {
     static_cast<void>(
         invalid(registering, "addr", offset, "the range ends beyond the device memory"));
     return Error{EFAULT};  // the legacy provider's number
   }
   KeepErrno keep;
-  ibv_mr *mr = ibv_reg_dm_mr(in.pd, found.dm, offset, in.length,
+  ibv_mr *mr = ibv_reg_dm_mr(in.pd, found->dm, offset, in.length,
                              to_modern_access(in.exp_access) | IBV_ACCESS_ZERO_BASED);
   if (mr == nullptr) return keep.reason();
   return mr;

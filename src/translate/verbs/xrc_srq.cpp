@@ -76,9 +76,8 @@ Result<void> check(const ContextState &state, const ibv_pd *pd, const ibv_xrc_do
 }
 
 // rdma-core leaves some members of such a queue empty.
-void fill(LegacySrq &legacy, ibv_srq *real, std::uint32_t number, ibv_xrc_domain *domain,
+void fill(ibv_srq_legacy &shown, ibv_srq *real, std::uint32_t number, ibv_xrc_domain *domain,
           const ibv_srq_init_attr_ex &wanted) {
-  ibv_srq_legacy &shown = legacy.handle;
   shown.context = real->context;
   shown.srq_context = wanted.srq_context;
   shown.pd = wanted.pd;
@@ -111,7 +110,7 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   const queue::Joining joining(state, &wanted.cq, nullptr, queue::By::engine);
   if (!joining) return joining.failure();
   KeepErrno keep;
-  auto legacy = std::make_unique<LegacySrq>();
+  auto legacy = std::make_unique<ibv_srq_legacy>();
   Owned<ibv_srq, queue::destroy_with_front> made(queue::create_native(pd->context, wanted));
   if (!made) return keep.reason();
   std::uint32_t number = 0;
@@ -121,15 +120,15 @@ Result<ibv_srq *> create_xrc_srq(ContextState &state, ibv_pd *pd, ibv_xrc_domain
   fill(*legacy, made.get(), number, domain, wanted);
 
   const MutexGuard guard(state.mutex);
-  LegacySrq *shown = state.legacy_srqs.add(std::move(legacy));
+  ibv_srq_legacy *const handle = state.legacy_srqs.add(std::move(legacy));
+  auto *const shown = reinterpret_cast<ibv_srq *>(handle);
   // Where events find it.
-  if (queue::SrqFront *front = queue::before(made.get()))
-    queue::show_as(*front, reinterpret_cast<ibv_srq *>(&shown->handle));
+  if (queue::SrqFront *front = queue::before(made.get())) queue::show_as(*front, shown);
   else made->srq_context = shown;
   install(state);
   static_cast<void>(made.release());
   attr->attr = wanted.attr;
-  return reinterpret_cast<ibv_srq *>(&shown->handle);
+  return shown;
 }
 
 namespace {
@@ -167,8 +166,8 @@ int destroy_srq(ContextState *state, queue::SrqFront *front, ibv_srq *srq) {
 }
 
 void show_srq(ContextState &state, ibv_async_event &event) {
-  if (LegacySrq *known = state.legacy_srqs.find(event.element.srq->srq_context))
-    event.element.srq = reinterpret_cast<ibv_srq *>(&known->handle);
+  if (ibv_srq_legacy *known = state.legacy_srqs.find(event.element.srq->srq_context))
+    event.element.srq = reinterpret_cast<ibv_srq *>(known);
 }
 
 }  // namespace ibvexp::translate
