@@ -351,9 +351,6 @@ bool is_settled(const Front *front, const ibv_context *context) {
                    "an XRC SRQ cannot be attached to a queue pair: senders name it by number");
   // Other numbers than the legacy ones are rdma-core's to judge.
   const bool is_legacy_type = attr->qp_type == IBV_EXP_QPT_DC_INI || attr->qp_type == IBV_QPT_XRC;
-  if (is_legacy_type) {
-    if (const auto type = check_type(attr->qp_type); !type) return type.failure();
-  }
   if (state == nullptr) {
     const KeepErrno keep;
     return keep.made(real().ibv_create_qp(pd, attr));

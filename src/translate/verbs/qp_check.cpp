@@ -12,36 +12,24 @@ namespace {
 
 constexpr EntryId creating = EntryId::ibv_exp_create_qp;
 
-// The types whose numbers rdma-core shares.
-bool is_shared_type(ibv_qp_type type) {
-  switch (type) {
+// The types that rdma-core has, and the two whose numbers are the legacy API's.
+Result<void> check_type(ibv_qp_type type) {
+  static_assert(answer_of<FeatureId::qpt_dc_ini>.verdict != Verdict::unsupported &&
+                answer_of<FeatureId::qpt_xrc>.verdict != Verdict::unsupported);
+  switch (int{type}) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
     case IBV_QPT_UD:
     case IBV_QPT_RAW_PACKET:
     case IBV_QPT_XRC_SEND:
-    case IBV_QPT_XRC_RECV: return true;
-    default: return false;
+    case IBV_QPT_XRC_RECV:
+    case IBV_EXP_QPT_DC_INI:
+    case IBV_QPT_XRC: return {};
+    default:
+      return invalid(creating, "qp_type", static_cast<unsigned>(type),
+                     "no such type of queue pair");
   }
 }
-
-}  // namespace
-
-Result<void> check_type(ibv_qp_type type) {
-  const auto number = static_cast<std::uint64_t>(type);
-  if (type == IBV_EXP_QPT_DC_INI) {
-    if (effective_now(answer_of<FeatureId::qpt_dc_ini>).verdict == Verdict::unsupported)
-      return unsupported(creating, FeatureId::qpt_dc_ini, "qp_type", number);
-  } else if (type == IBV_QPT_XRC) {
-    if (effective_now(answer_of<FeatureId::qpt_xrc>).verdict == Verdict::unsupported)
-      return unsupported(creating, FeatureId::qpt_xrc, "qp_type", number);
-  } else if (!is_shared_type(type)) {
-    return invalid(creating, "qp_type", number, "no such type of queue pair");
-  }
-  return {};
-}
-
-namespace {
 
 // What makes a queue pair a receive-side scaling entry. It has no queues of its
 // own.

@@ -40,8 +40,6 @@ struct QpQueues {
   }
 };
 
-Result<void> check_type(ibv_qp_type type);
-
 // Everything that ibv_exp_create_qp() is asked for.
 Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr, const QpQueues &queues);
 
