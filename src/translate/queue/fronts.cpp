@@ -53,10 +53,6 @@ ibv_qp *open_native(ibv_context *context, ibv_qp_open_attr &attr) noexcept {
 }
 
 ibv_srq *create_native(ibv_context *context, ibv_srq_init_attr_ex &attr) noexcept {
-  const bool basic =
-      (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || attr.srq_type == IBV_SRQT_BASIC;
-  if (basic && (attr.comp_mask & ~(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE)) == 0)
-    return real().ibv_create_srq(attr.pd, reinterpret_cast<ibv_srq_init_attr *>(&attr));
   const auto create =
       operation_of(context, &NativeOperations::create_srq_ex, &verbs_context::create_srq_ex);
   return create != nullptr ? create(context, &attr) : nullptr;
