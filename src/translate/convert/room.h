@@ -10,17 +10,10 @@
 namespace ibvexp::translate {
 
 // Bytes that libmlx5 counts for everything but data, with the full set of
-// operations: the largest is binding a window. Before v44 and since.
+// operations: the largest is binding a window. Before v44 and since. Of the types that change keys.
 constexpr std::uint32_t overhead(ibv_qp_type type) {
-  constexpr std::uint32_t control = 16, address = 48, xrc = 16, window = 192;
-  switch (type) {
-    case IBV_QPT_RC:
-    case IBV_QPT_UC: return window;
-    case IBV_QPT_XRC_SEND: return window + xrc;
-    case IBV_QPT_DRIVER: return window + address;
-    case IBV_QPT_UD: return control + address;
-    default: return control;
-  }
+  constexpr std::uint32_t address = 48, xrc = 16, window = 192;
+  return window + (type == IBV_QPT_XRC_SEND ? xrc : type == IBV_QPT_DRIVER ? address : 0);
 }
 
 // Bytes in front of an inline segment's data.

@@ -23,14 +23,13 @@ enum class Operations : std::uint8_t {
 };
 
 std::uint64_t flags_of(Operations which, ibv_qp_type type, bool atomics) {
-  constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-  constexpr std::uint64_t writes = sends | IBV_QP_EX_WITH_SEND_WITH_INV |
-                                   IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  constexpr std::uint64_t writes = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                   IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE |
+                                   IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
   constexpr std::uint64_t windows = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
   const bool lean = which == Operations::lean;
   switch (type) {
-    case IBV_QPT_UD: return lean ? 0 : sends;
-    case IBV_QPT_UC: return lean ? writes : writes | windows;
+    case IBV_QPT_UC: return writes;  // never without need: it has neither builders nor key changes
     case IBV_QPT_RC:
     case IBV_QPT_XRC_SEND:
     case IBV_QPT_DRIVER: {

@@ -85,8 +85,6 @@ int judge(const Builders &builders, const ibv_exp_send_wr &wr, ibv_wr_opcode opc
   if (translate::has_data(opcode)) {
     if (wr.num_sge != 0 && wr.sg_list == nullptr) [[unlikely]]
       return EINVAL;
-    if (builders.ex->qp_base.qp_type == IBV_QPT_UD && wr.wr.ud.ah == nullptr) [[unlikely]]
-      return EINVAL;
     if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0 &&
         translate::inline_bytes(wr) > builders.max_inline_data) [[unlikely]]
       return ENOMEM;
@@ -164,16 +162,8 @@ void build(Builders &builders, const ibv_exp_send_wr &wr, ibv_wr_opcode opcode) 
     default: ibv_wr_send(ex); break;
   }
 
-  switch (ex->qp_base.qp_type) {
-    case IBV_QPT_DRIVER:
-      mlx5dv_wr_set_dc_addr(builders.dv, wr.dc.ah, wr.dc.dct_number, wr.dc.dct_access_key);
-      break;
-    case IBV_QPT_UD:
-      ibv_wr_set_ud_addr(ex, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
-      break;
-    case IBV_QPT_XRC_SEND: ibv_wr_set_xrc_srqn(ex, wr.qp_type.xrc.remote_srqn); break;
-    default: break;
-  }
+  if (builders.initiator)
+    mlx5dv_wr_set_dc_addr(builders.dv, wr.dc.ah, wr.dc.dct_number, wr.dc.dct_access_key);
   set_data(ex, wr, atomic);
 }
 
