@@ -135,18 +135,6 @@ template <bool frames>
   return 0;
 }
 
-// A burst of one piece each for a receive side that is libmlx5's. 0 or an errno value.
-int receive_through_verbs(ibv_qp *qp, const ibv_sge *list, std::uint32_t count) {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    ibv_sge piece = list[i];
-    ibv_recv_wr wr{}, *bad = nullptr;
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    if (const int error = ibv_post_recv(qp, &wr, &bad); error != 0) return error;
-  }
-  return 0;
-}
-
 template <bool frames, bool checked>
 struct Burst {
   // 0, or why nothing can be sent.
@@ -224,17 +212,14 @@ struct Burst {
     return 0;
   }
 
-  template <bool own_receive>
   static int recv_burst(ibv_qp *qp, ibv_sge *list, std::uint32_t count) {
     if (bad(list, count)) return EINVAL;
-    if constexpr (!own_receive) return receive_through_verbs(qp, list, count);
-    else return engine::post_pieces(endpoint(qp), list, count);
+    return engine::post_pieces(endpoint(qp), list, count);
   }
 
-  template <bool own_receive>
-  static constexpr ibv_exp_qp_burst_family_v1 table{
-      pending,      pending_inline, pending_list, flush, burst, recv_burst<own_receive>,
-      pending_vlan, inline_vlan,    list_vlan};
+  static constexpr ibv_exp_qp_burst_family_v1 table{pending,      pending_inline, pending_list,
+                                                    flush,        burst,          recv_burst,
+                                                    pending_vlan, inline_vlan,    list_vlan};
 };
 
 template <bool checked>
@@ -264,22 +249,11 @@ struct Receive {
   static constexpr ibv_exp_wq_family table{list, burst};
 };
 
-template <bool frames, bool checked>
-const ibv_exp_qp_burst_family_v1 *choose(const FaceChoice &choice) {
-  using Functions = Burst<frames, checked>;
-  if (choice.own_receive) return &Functions::template table<true>;
-  return &Functions::template table<false>;
-}
-
 }  // namespace
 
 const ibv_exp_qp_burst_family_v1 *burst_face(const FaceChoice &choice) {
-  switch (choice.frames << 1 | choice.checked) {
-    case 0: return choose<false, false>(choice);
-    case 1: return choose<false, true>(choice);
-    case 2: return choose<true, false>(choice);
-    default: return choose<true, true>(choice);
-  }
+  if (choice.frames) return choice.checked ? &Burst<true, true>::table : &Burst<true, false>::table;
+  return choice.checked ? &Burst<false, true>::table : &Burst<false, false>::table;
 }
 
 const ibv_exp_wq_family *wq_face(const FaceChoice &choice) {

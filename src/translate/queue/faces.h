@@ -8,9 +8,8 @@
 namespace ibvexp::queue {
 
 struct FaceChoice {
-  bool frames = false;       // Ethernet
-  bool own_receive = false;  // the engine drives the receive side, too
-  bool checked = false;      // arguments and states are checked
+  bool frames = false;   // Ethernet
+  bool checked = false;  // arguments and states are checked
 };
 
 const ibv_exp_qp_burst_family_v1 *burst_face(const FaceChoice &choice);

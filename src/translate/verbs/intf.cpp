@@ -105,13 +105,11 @@ Refusal query_qp(ContextState &state, const ibv_exp_query_intf_params &params, b
   if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_RAW_PACKET)
     return refuse(IBV_EXP_INTF_STAT_INVAL_PARARM, "obj: qp_type", qp->qp_type,
                   "the family is for RC, UC and RAW_PACKET");
-  if (front->own.send == nullptr) return no_engine(params);
+  if (front->own.send == nullptr || front->own.receive == nullptr) return no_engine(params);
   if (qp->srq != nullptr)
     return refuse(IBV_EXP_INTF_STAT_INVAL_OBJ, "obj: srq", 0, "it receives from an SRQ");
   family = const_cast<ibv_exp_qp_burst_family_v1 *>(
-      queue::burst_face({.frames = qp->qp_type == IBV_QPT_RAW_PACKET,
-                         .own_receive = front->own.receive != nullptr,
-                         .checked = checked}));
+      queue::burst_face({.frames = qp->qp_type == IBV_QPT_RAW_PACKET, .checked = checked}));
   return fine;
 }
 
