@@ -182,16 +182,6 @@ void remember(ContextState &state, DcTarget &target) {
   }
 }
 
-template <class Queue>
-bool uses_by_command(ContextState &state, Queue *ibv_exp_dct::*member, const Queue *asked) {
-  bool found = false;
-  const MutexGuard guard(state.mutex);
-  state.targets.for_each([&](const DcTarget &target) {
-    found |= target.object != nullptr && queue::behind(target.handle.*member) == asked;
-  });
-  return found;
-}
-
 }  // namespace
 
 Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
@@ -353,12 +343,14 @@ Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *at
   return {};
 }
 
-bool find_target_by_command(ContextState &state, const ibv_cq *cq) {
-  return uses_by_command(state, &ibv_exp_dct::cq, cq);
-}
-
-bool find_target_by_command(ContextState &state, const ibv_srq *srq) {
-  return uses_by_command(state, &ibv_exp_dct::srq, srq);
+bool find_target_by_command(ContextState &state, const void *queue) {
+  bool found = false;
+  const MutexGuard guard(state.mutex);
+  state.targets.for_each([&](const DcTarget &target) {
+    found |= target.object != nullptr && (queue::behind(target.handle.cq) == queue ||
+                                          queue::behind(target.handle.srq) == queue);
+  });
+  return found;
 }
 
 }  // namespace ibvexp::translate

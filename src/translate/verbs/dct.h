@@ -19,15 +19,13 @@ Result<void> destroy_dct(ContextState &state, ibv_exp_dct *dct);
 Result<void> query_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_dct_attr *attr);
 Result<void> arm_dct(ContextState &state, ibv_exp_dct *dct, ibv_exp_arm_attr *attr);
 
-// Whether a DC target that a command of DEVX made uses the queue, which is rdma-core's. The kernel
+// Whether a DC target that a command of DEVX made uses the CQ or SRQ, which is rdma-core's. The kernel
 // counts only targets of rdma-core as users, and stops the queue's events before the firmware
 // refuses to destroy it. Takes state.mutex.
-bool find_target_by_command(ContextState &state, const ibv_cq *cq);
-bool find_target_by_command(ContextState &state, const ibv_srq *srq);
+bool find_target_by_command(ContextState &state, const void *queue);
 
 // The same, without the lock in a context that never had such a target.
-template <class Queue>
-bool has_targets_by_command(ContextState &state, const Queue *queue) {
+inline bool has_targets_by_command(ContextState &state, const void *queue) {
   return state.targets_by_command.load(std::memory_order_relaxed) &&
          find_target_by_command(state, queue);
 }
