@@ -129,8 +129,7 @@ Result<CqExtras> extras_of(ContextState &state, std::uint32_t flags) {
                          mlx5 && state.driver == nullptr
                              ? "libmlx5 polls this CQ and cannot read compressed completions"
                              : "the device does not compress completions");
-  } else if (mlx5 && is_set(state, compression_wish) &&
-             std::atoi(variable(state, compression_wish).c_str()) != 0) {
+  } else if (mlx5 && std::atoi(variable(state, compression_wish).c_str()) != 0) {
     extras.compression = compression_of(state);  // a wish
   }
 

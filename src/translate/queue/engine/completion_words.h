@@ -86,13 +86,8 @@ static_assert(offsetof(ibv_wc, opcode) == 12 && offsetof(ibv_wc, byte_len) == 20
               offsetof(ibv_wc, pkey_index) == 40 && offsetof(ibv_wc, slid) == 42 &&
               offsetof(ibv_wc, sl) == 44 && offsetof(ibv_wc, dlid_path_bits) == 45 &&
               sizeof(ibv_wc) == 48 && IBV_WC_SUCCESS == 0);
-// The head of the legacy structure is ibv_wc.
-static_assert(offsetof(ibv_exp_wc, exp_opcode) == 12 && offsetof(ibv_exp_wc, byte_len) == 20 &&
-              offsetof(ibv_exp_wc, imm_data) == 24 && offsetof(ibv_exp_wc, qp_num) == 28 &&
-              offsetof(ibv_exp_wc, src_qp) == 32 && offsetof(ibv_exp_wc, reserved) == 36 &&
-              offsetof(ibv_exp_wc, pkey_index) == 40 && offsetof(ibv_exp_wc, slid) == 42 &&
-              offsetof(ibv_exp_wc, sl) == 44 && offsetof(ibv_exp_wc, dlid_path_bits) == 45 &&
-              offsetof(ibv_exp_wc, timestamp) == 48 && offsetof(ibv_exp_wc, qp) == 56 &&
+// The head of the legacy structure is ibv_wc (wc_convert.h).
+static_assert(offsetof(ibv_exp_wc, exp_opcode) == 12 && offsetof(ibv_exp_wc, qp) == 56 &&
               offsetof(ibv_exp_wc, srq) == 64 && offsetof(ibv_exp_wc, dct) == 72 &&
               offsetof(ibv_exp_wc, exp_wc_flags) == 80);
 
