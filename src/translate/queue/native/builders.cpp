@@ -77,17 +77,16 @@ class Batch {
 
 // 0, or what the legacy provider answered.
 int judge(const Builders &builders, const ibv_exp_send_wr &wr, ibv_wr_opcode opcode) {
-  if (wr.num_sge < 0) [[unlikely]]
-    return EINVAL;
-  if (static_cast<std::uint32_t>(wr.num_sge) > builders.max_send_sge || wr.num_sge > most_pieces)
-      [[unlikely]]
-    return ENOMEM;
   if (translate::has_data(opcode)) {
-    if (wr.num_sge != 0 && wr.sg_list == nullptr) [[unlikely]]
-      return EINVAL;
+    if (const int fault = translate::judge_pieces(wr); fault != 0) [[unlikely]]
+      return fault;
+    if (static_cast<std::uint32_t>(wr.num_sge) > builders.max_send_sge) [[unlikely]]
+      return ENOMEM;
     if ((wr.exp_send_flags & IBV_EXP_SEND_INLINE) != 0 &&
         translate::inline_bytes(wr) > builders.max_inline_data) [[unlikely]]
       return ENOMEM;
+    if (builders.initiator && wr.dc.ah == nullptr) [[unlikely]]
+      return EINVAL;
   }
   if (opcode == IBV_WR_BIND_MW) [[unlikely]] {
     if (builders.no_windows) return EINVAL;
@@ -99,9 +98,6 @@ int judge(const Builders &builders, const ibv_exp_send_wr &wr, ibv_wr_opcode opc
     if (wr.bind_mw.bind_info.mr == nullptr && wr.bind_mw.bind_info.length != 0) return EINVAL;
     if (wr.bind_mw.bind_info.length > std::uint64_t{1} << 31) return EOPNOTSUPP;
   }
-  if (builders.initiator && opcode != IBV_WR_BIND_MW && opcode != IBV_WR_LOCAL_INV &&
-      wr.dc.ah == nullptr) [[unlikely]]
-    return EINVAL;
   return 0;
 }
 
