@@ -125,6 +125,9 @@ template <class Sink>
   return true;
 }
 
+// --- the loop, over any number of completions. A sink has the place for the next one: send(),
+// receive() and error() write a usual completion there, other() any other.
+
 // Takes completions while there are any, of which done have been taken already. The queue is
 // locked, and unlocked at the end.
 template <class Sink>
@@ -177,6 +180,8 @@ template <class Sink>
   queue.lock.unlock();
   return refused && done == 0 ? sink.refuse(queue) : done;
 }
+
+// --- sinks, by the structures that callers pass
 
 [[gnu::noinline, gnu::cold]] int refuse_strides(const CompletionQueue &queue) {
   errno = unsupported(EntryId::ibv_exp_poll_cq, FeatureId::mprq_poll_mp_wr, "cq: handle",
@@ -332,6 +337,8 @@ struct SlowSink {
     return ExpSink<0>::other_into(queue, index, at, size, stamps);
   }
 };
+
+// --- the first completion of a call, after which most calls end
 
 template <class Sink>
 [[gnu::noinline]] int take_rest(CompletionQueue &queue, int count, Sink sink, int done) {
