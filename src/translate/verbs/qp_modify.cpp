@@ -196,44 +196,47 @@ namespace {
 // Members that the base verb has are in the same places.
 ibv_qp_attr *base_of(ibv_exp_qp_attr *attr) { return reinterpret_cast<ibv_qp_attr *>(attr); }
 
-// What the base verb does not have.
-[[gnu::noinline]] Result<void> modify_more(Known of, ibv_qp *qp, ibv_exp_qp_attr *attr,
-                                           std::uint64_t mask) {
-  // A bit of comp_mask makes a member valid, the argument asks for it: only the
-  // argument is refused for what cannot be done.
-  if ((attr->comp_mask & ~std::uint32_t{IBV_EXP_QP_ATTR_RESERVED - 1}) != 0)
-    return invalid(modifying, "comp_mask", attr->comp_mask, "unknown bits");
+// Refusals of what the base verb does not have, before anything is changed. A bit of comp_mask makes
+// a member valid, the argument asks for it: only the argument is refused for what cannot be done.
+Result<void> check_more(Known of, ibv_qp *qp, const ibv_exp_qp_attr &attr, std::uint64_t mask) {
+  if ((attr.comp_mask & ~std::uint32_t{IBV_EXP_QP_ATTR_RESERVED - 1}) != 0)
+    return invalid(modifying, "comp_mask", attr.comp_mask, "unknown bits");
   // Above those of the base verb, the legacy provider did not look at unknown bits.
   constexpr std::uint64_t ignorable = ~std::uint64_t{0} << 32;
   if (const auto bits = check_bits(modifying, "exp_attr_mask", mask,
                                    bits_of<"ibv_exp_qp_attr_mask">(), ignorable);
       !bits)
     return bits;
-  const bool burst = (attr->comp_mask & IBV_EXP_QP_ATTR_BURST_INFO) != 0;
-  if (burst) {
+  if ((attr.comp_mask & IBV_EXP_QP_ATTR_BURST_INFO) != 0) {
     constexpr auto id = FeatureId::IBV_EXP_QP_ATTR_BURST_INFO;
     if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
-      return unsupported(modifying, id, "comp_mask", attr->comp_mask);
-    if ((mask & IBV_EXP_QP_RATE_LIMIT) == 0 || attr->rate_limit == 0)
-      return invalid(modifying, "burst_info", attr->burst_info.max_burst_sz,
+      return unsupported(modifying, id, "comp_mask", attr.comp_mask);
+    if ((mask & IBV_EXP_QP_RATE_LIMIT) == 0 || attr.rate_limit == 0)
+      return invalid(modifying, "burst_info", attr.burst_info.max_burst_sz,
                      "bursts need a rate limit");
   }
-
-  QpNotes *const known = of.notes;
-  const bool entropy = (mask & IBV_EXP_QP_FLOW_ENTROPY) != 0;
-  if (entropy) {
-    if (const auto checked = check_entropy(known, qp, *attr); !checked) return checked;
+  if ((mask & IBV_EXP_QP_FLOW_ENTROPY) != 0) {
+    if (const auto checked = check_entropy(of.notes, qp, attr); !checked) return checked;
   }
-  if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !is_initiator(known, qp))
+  if ((mask & IBV_EXP_QP_DC_KEY) != 0 && !is_initiator(of.notes, qp))
     return invalid(modifying, "exp_attr_mask", mask, "IBV_EXP_QP_DC_KEY is for DC initiators only");
+  // Linux 7 takes it from other queue pairs as well, and mlx5 does nothing about it.
+  if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0 && qp->qp_type != IBV_QPT_RAW_PACKET)
+    return invalid(modifying, "rate_limit", attr.rate_limit,
+                   "only raw packet queue pairs send at a rate");
+  return {};
+}
+
+[[gnu::noinline]] Result<void> modify_more(Known of, ibv_qp *qp, ibv_exp_qp_attr *attr,
+                                           std::uint64_t mask) {
+  if (const auto checked = check_more(of, qp, *attr, mask); !checked) return checked;
+  QpNotes *const known = of.notes;
+  const bool burst = (attr->comp_mask & IBV_EXP_QP_ATTR_BURST_INFO) != 0;
+  const bool entropy = (mask & IBV_EXP_QP_FLOW_ENTROPY) != 0;
 
   // rdma-core reads what the mask names. The rate is in another place.
   ibv_qp_attr copy, *modern = base_of(attr);
   if ((mask & IBV_EXP_QP_RATE_LIMIT) != 0) {
-    // Linux 7 takes it from other queue pairs as well, and mlx5 does nothing about it.
-    if (qp->qp_type != IBV_QPT_RAW_PACKET)
-      return invalid(modifying, "rate_limit", attr->rate_limit,
-                     "only raw packet queue pairs send at a rate");
     copy = to_modern(*attr, mask);
     modern = &copy;
   }
