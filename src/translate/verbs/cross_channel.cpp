@@ -138,8 +138,7 @@ bool may_be_managed(ibv_qp_type type) {
 
 }  // namespace
 
-// Linux makes no page for whole entries where
-// writes are not combined, and masters need none.
+// Linux makes no page for whole entries where writes are not combined, and masters need none.
 Result<const mlx5dv_devx_uar *> channel_page(ContextState &state) {
   {
     const MutexGuard guard(state.mutex);

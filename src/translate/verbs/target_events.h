@@ -1,7 +1,6 @@
 // Events of DC targets. Linux passes on those of targets that a DEVX command made, through an event
 // channel of DEVX, and drops those of targets that rdma-core made. ibv_get_async_event() waits for
-// the events of the context and of that channel. From Linux's devx.c: without the firmware's
-// capability event_cap the event is not asked for; that is not looked at here yet.
+// the events of the context and of that channel.
 #pragma once
 
 #include <infiniband/verbs_exp.h>
