@@ -77,15 +77,17 @@ void Joining::decide(ContextState &state, const Ends &ends, ibv_cq **send, ibv_c
   const auto share = [&](CqFront *front) {
     if (front != nullptr && !is_driven(front)) bring_engine(state, *front);
   };
-  if (wanted == By::engine && (shared == nullptr || is_driven(shared))) share(sending);
-  if (wanted == By::engine ? shared == nullptr || is_driven(shared)
-                           : is_driven(shared) && is_used(*shared))
-    share(receiving);
+  const bool by_engine = wanted == By::engine;
+  const bool shares_both = by_engine && (shared == nullptr || is_driven(shared));
+  // Of libmlx5's, in an SRQ that the engine has used.
+  const bool is_guest = !by_engine && is_driven(shared) && is_used(*shared);
+  if (shares_both) share(sending);
+  if (shares_both || is_guest) share(receiving);
   const auto fits = [](const void *object, bool driven) { return object == nullptr || driven; };
-  bool receives = wanted == By::engine && fits(at(receive), is_driven(receiving)) &&
-                  fits(srq, is_driven(shared));
-  const bool sends = wanted == By::engine && fits(at(send), is_driven(sending)) &&
-                     (at(send) != at(receive) || receives);
+  bool receives =
+      by_engine && fits(at(receive), is_driven(receiving)) && fits(srq, is_driven(shared));
+  const bool sends =
+      by_engine && fits(at(send), is_driven(sending)) && (at(send) != at(receive) || receives);
   if (!receives && is_driven(shared)) {
     const bool unused = !is_used(*shared);
     if (!unused && is_driven(receiving)) {
