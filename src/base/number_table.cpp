@@ -22,7 +22,7 @@ AnyNumberTable::~AnyNumberTable() {
   }
 }
 
-void AnyNumberTable::add(std::uint32_t number, void *object) {
+std::atomic<void *> &AnyNumberTable::add(std::uint32_t number) {
   const std::size_t high = number >> 16 & 0xff, low = number >> 8 & 0xff;
   Middle *middle = root_.at(high);
   if (middle == &no_middle) {
@@ -39,7 +39,7 @@ void AnyNumberTable::add(std::uint32_t number, void *object) {
     ++leaves_;
     middle->put(low, leaf);
   }
-  leaf->put(number & 0xff, object);
+  return leaf->children[number & 0xff];
 }
 
 }  // namespace ibvexp

@@ -30,16 +30,19 @@ class AnyNumberTable {
     return leaf != &no_leaf ? &leaf->children[number & 0xff] : nullptr;
   }
 
-  // Calls that change the table are serialised by the owner. Throws bad_alloc.
+  // The same, made where there is none. Calls that change the table are serialised by the owner.
+  // Throws bad_alloc.
+  std::atomic<void *> &need_place(std::uint32_t number) {
+    std::atomic<void *> *const at = place(number);
+    return at != nullptr ? *at : add(number);
+  }
   void set(std::uint32_t number, void *object) {
-    if (std::atomic<void *> *const at = place(number)) [[likely]]
+    if (std::atomic<void *> *const at = object != nullptr ? &need_place(number) : place(number))
       at->store(object, std::memory_order_release);
-    else if (object != nullptr) add(number, object);
   }
 
  private:
-  // set() where the number has no leaf yet: makes it.
-  void add(std::uint32_t number, void *object);
+  std::atomic<void *> &add(std::uint32_t number);
 
   // Places without objects all lead to one empty node, so that find() tests no pointer.
   template <class T, T *nothing>
@@ -75,17 +78,18 @@ class NumberTable {
   // A place of the table. It stays.
   class Place {
    public:
-    explicit Place(std::atomic<void *> *at) : at_(at) {}
+    Place() = default;
+    explicit Place(std::atomic<void *> &at) : at_(&at) {}
     explicit operator bool() const { return at_ != nullptr; }
     T *get() const { return static_cast<T *>(at_->load(std::memory_order_acquire)); }
     void set(T *object) const { at_->store(object, std::memory_order_release); }
 
    private:
-    std::atomic<void *> *at_;
+    std::atomic<void *> *at_ = nullptr;
   };
 
   T *find(std::uint32_t number) const noexcept { return static_cast<T *>(table_.find(number)); }
-  Place place(std::uint32_t number) noexcept { return Place(table_.place(number)); }
+  Place need_place(std::uint32_t number) { return Place(table_.need_place(number)); }
   void set(std::uint32_t number, T *object) { table_.set(number, object); }
 
  private:

@@ -63,10 +63,10 @@ void clean(Endpoint &of) {
 // free: what is left of its former bearer has to be gone before anything completes under
 // it.
 [[gnu::always_inline]] inline void enter(Driver &driver, Endpoint &endpoint) {
-  const auto place = driver.endpoints.place(endpoint.user_index());
-  if (!place) return driver.endpoints.set(endpoint.user_index(), &endpoint);
+  const auto place = driver.endpoints.need_place(endpoint.user_index());
   if (Endpoint *const former = place.get()) clean(*former);
   place.set(&endpoint);
+  endpoint.place = place;
 }
 
 // With the driver's mutex. From here on completions of those queues find it; any may be null.
@@ -83,12 +83,12 @@ void clean(Endpoint &of) {
 }
 
 [[gnu::always_inline]] inline void forget(Driver &driver, Endpoint &endpoint) {
+  if (!endpoint.place) return;
   const MutexGuard guard(driver.mutex);
-  const auto place = driver.endpoints.place(endpoint.user_index());
   // Otherwise the number has been given out again, and the queues are clean.
-  if (!place || place.get() != &endpoint) return;
+  if (endpoint.place.get() != &endpoint) return;
   clean(endpoint);
-  place.set(nullptr);
+  endpoint.place.set(nullptr);
 }
 
 Driver &driver_of(ibv_context *context) { return *attached(context)->driver; }

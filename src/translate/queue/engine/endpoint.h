@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "base/number_table.h"
 #include "translate/queue/engine/receive_queue.h"
 #include "translate/queue/engine/send_queue.h"
 #include "translate/queue/engine/shared_queue.h"
@@ -54,6 +55,7 @@ struct Endpoint : CacheAligned {
   CompletionQueue *completes_on[2] = {};
 
   SharedQueue *shared = nullptr;
+  NumberTable<Endpoint>::Place place;  // where completions find it; none before it is entered
   SendQueue send;
   ReceiveQueue receive;
 
