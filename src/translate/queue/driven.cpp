@@ -82,8 +82,8 @@ void clean(Endpoint &of) {
   if (srq != nullptr) join(srq);
 }
 
+// One that was entered.
 [[gnu::always_inline]] inline void forget(Driver &driver, Endpoint &endpoint) {
-  if (!endpoint.place) return;
   const MutexGuard guard(driver.mutex);
   // Otherwise the number has been given out again, and the queues are clean.
   if (endpoint.place.get() != &endpoint) return;
@@ -260,7 +260,7 @@ namespace {
 template <class Choose>
 std::shared_ptr<Endpoint> drive_target_as(ContextState &state, ibv_exp_dct *dct, Choose choose) {
   std::shared_ptr<Endpoint> fresh(new Endpoint, [driver = state.driver](Endpoint *gone) {
-    forget(*driver, *gone);
+    if (gone->place) forget(*driver, *gone);
     delete gone;
   });
   fresh->dct = dct;
@@ -380,25 +380,17 @@ void let_go(ContextState &state, const ibv_qp *guest) noexcept {
   if (gone != nullptr) forget(*state.driver, *gone);
 }
 
-void remove(CqFront &front) noexcept {
+void remove_more(CqFront &front) noexcept {
   if (front.own.ring != nullptr) change_ring(front, nullptr, 0);
-  delete front.own.engine;
-  delete front.own.released;
-  delete front.own.beside;
-  front.own.engine = front.own.alone = front.own.released = nullptr;
-  front.own.arms[0] = front.own.arms[1] = nullptr;
-  front.own.beside = nullptr;
-  give_back(front);
+  delete std::exchange(front.own.released, nullptr);
+  delete std::exchange(front.own.beside, nullptr);
 }
 
-void remove(SrqFront &front) noexcept {
+void remove_more(SrqFront &front) noexcept {
   delete std::exchange(front.own.strides, nullptr);
-  engine::SharedReceiver *const gone = std::exchange(front.own.engine, nullptr);
-  if (gone != nullptr && front.legacy.cq != nullptr)
-    forget(driver_of(front.shown.context), gone->endpoint);
-  delete gone;
   delete std::exchange(front.own.released, nullptr);
-  give_back(front);
+  if (is_driven(&front) && front.own.engine->endpoint.place)
+    forget(driver_of(front.shown.context), front.own.engine->endpoint);
 }
 
 }  // namespace ibvexp::queue

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <utility>
 
 #include "translate/queue/engine/completion_queue.h"
 #include "translate/queue/fill.h"
@@ -182,8 +183,25 @@ void let_go(ContextState &state, const ibv_qp *guest) noexcept;
 // The same of what has a front, which goes, too.
 void remove(QpFront &front) noexcept;
 void remove_driven(QpFront &front) noexcept;  // the engine drives a side; of no connection
-void remove(CqFront &front) noexcept;
-void remove(SrqFront &front) noexcept;
 void remove(WqFront &front) noexcept;
+
+// What few queues have.
+void remove_more(CqFront &front) noexcept;
+void remove_more(SrqFront &front) noexcept;
+inline void remove(CqFront &front) noexcept {
+  if (front.own.ring != nullptr || front.own.released != nullptr || front.own.beside != nullptr)
+      [[unlikely]]
+    remove_more(front);
+  delete front.own.engine;
+  front.own.engine = front.own.alone = nullptr;
+  front.own.arms[0] = front.own.arms[1] = nullptr;
+  give_back(front);
+}
+inline void remove(SrqFront &front) noexcept {
+  if (front.legacy.cq != nullptr || front.own.released != nullptr) [[unlikely]]
+    remove_more(front);
+  delete std::exchange(front.own.engine, nullptr);
+  give_back(front);
+}
 
 }  // namespace ibvexp::queue

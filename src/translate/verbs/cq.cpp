@@ -405,7 +405,9 @@ namespace {
   return result;
 }
 
-[[gnu::noinline]] int destroy_any(ContextState *state, queue::CqFront *front, ibv_cq *cq) {
+}  // namespace
+
+int destroy_any(ContextState *state, queue::CqFront *front, ibv_cq *cq) {
   if (state != nullptr && has_targets_by_command(*state, cq)) return EBUSY;
   if (front != nullptr && front->own.beside != nullptr)
     if (const int error = queue::destroy_beside(*front); error != 0) return error;
@@ -417,18 +419,6 @@ namespace {
   if (settles && result != 0) queue::unsettle_events(*front);
   if (result == 0) queue::remove(front);
   return result;
-}
-
-}  // namespace
-
-int destroy_cq(ContextState *state, queue::CqFront *front, ibv_cq *cq) {
-  // Of most there is nothing but the front.
-  if (front == nullptr || front->own.beside != nullptr || cq->channel != nullptr ||
-      state->has_dependents() || find_cq(state, cq) != nullptr) [[unlikely]]
-    return destroy_any(state, front, cq);
-  const int error = real_behind_front().ibv_destroy_cq(cq);
-  if (error == 0) queue::remove(front);
-  return error;
 }
 
 }  // namespace ibvexp::translate

@@ -420,7 +420,9 @@ namespace {
   return result;
 }
 
-[[gnu::noinline]] int destroy_any(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
+}  // namespace
+
+int destroy_any(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
   QpState *const entry =
       queue::state_of(front, front != nullptr ? front->own.known : find_qp(state, qp));
   if (front != nullptr && front->own.connection != nullptr) {
@@ -434,18 +436,6 @@ namespace {
     else if (state != nullptr) queue::let_go(*state, qp);
   }
   return result;
-}
-
-}  // namespace
-
-int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
-  // Of most there is nothing but the front.
-  if (front == nullptr || front->own.known != &front->own.notes || front->own.special ||
-      state->has_domain_shares.load(std::memory_order_relaxed)) [[unlikely]]
-    return destroy_any(state, front, qp);
-  const int error = real_behind_front().ibv_destroy_qp(qp);
-  if (error == 0) queue::remove_driven(*front);
-  return error;
 }
 
 }  // namespace ibvexp::translate

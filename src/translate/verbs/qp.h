@@ -3,8 +3,9 @@
 
 #include <infiniband/verbs_exp.h>
 
+#include "base/real.h"
 #include "base/result.h"
-#include "translate/queue/front.h"
+#include "translate/queue/driven.h"
 #include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
@@ -31,7 +32,20 @@ inline void show_grants(const QpNotes *known, ibv_qp_attr &attr, ibv_qp_init_att
 }
 
 // Returns what ibv_destroy_qp() returns. front: what stands before it.
-int destroy_qp(ContextState *state, queue::QpFront *front, ibv_qp *qp);
+int destroy_any(ContextState *state, queue::QpFront *front, ibv_qp *qp);
+[[gnu::always_inline]] inline int destroy_qp(ContextState *state, queue::QpFront *front,
+                                             ibv_qp *qp) {
+  // Of most there is nothing but the front.
+  if (front == nullptr || front->own.known != &front->own.notes || front->own.special ||
+      state->has_domain_shares) [[unlikely]]
+    return destroy_any(state, front, qp);
+  if (const int error = real_behind_front().ibv_destroy_qp(qp); error != 0) [[unlikely]]
+    return error;
+  if (front->own.engine != nullptr) [[likely]]
+    queue::remove_driven(*front);
+  else queue::give_back(*front);
+  return 0;
+}
 inline int destroy_qp(ContextState *state, ibv_qp *qp) {
   return destroy_qp(state, queue::before(qp), qp);
 }

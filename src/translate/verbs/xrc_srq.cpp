@@ -144,7 +144,9 @@ namespace {
   return error;
 }
 
-[[gnu::noinline]] int destroy_any(ContextState *state, queue::SrqFront *front, ibv_srq *srq) {
+}  // namespace
+
+int destroy_any(ContextState *state, queue::SrqFront *front, ibv_srq *srq) {
   if (state != nullptr) {
     if (is_legacy(srq)) return destroy_legacy(*state, srq);
     if (has_targets_by_command(*state, srq)) return EBUSY;
@@ -152,17 +154,6 @@ namespace {
       return EBUSY;
   }
   return queue::destroy_with_front(srq);
-}
-
-}  // namespace
-
-int destroy_srq(ContextState *state, queue::SrqFront *front, ibv_srq *srq) {
-  // Of most there is nothing but the front.
-  if (front == nullptr || front->own.strides != nullptr || state->has_dependents()) [[unlikely]]
-    return destroy_any(state, front, srq);
-  const int error = real_behind_front().ibv_destroy_srq(srq);
-  if (error == 0) queue::remove(front);
-  return error;
 }
 
 void show_srq(ContextState &state, ibv_async_event &event) {

@@ -5,8 +5,9 @@
 
 #include <infiniband/ofa_verbs.h>
 
+#include "base/real.h"
 #include "base/result.h"
-#include "translate/queue/front.h"
+#include "translate/queue/driven.h"
 #include "translate/state/context_state.h"
 
 namespace ibvexp::translate {
@@ -25,7 +26,17 @@ inline ibv_srq *behind_any_kind(ibv_srq *srq) {
 }
 
 // What the base verb of that name returns.
-int destroy_srq(ContextState *state, queue::SrqFront *front, ibv_srq *srq);
+int destroy_any(ContextState *state, queue::SrqFront *front, ibv_srq *srq);
+[[gnu::always_inline]] inline int destroy_srq(ContextState *state, queue::SrqFront *front,
+                                              ibv_srq *srq) {
+  // Of most there is nothing but the front.
+  if (front == nullptr || front->own.strides != nullptr || state->has_dependents()) [[unlikely]]
+    return destroy_any(state, front, srq);
+  if (const int error = real_behind_front().ibv_destroy_srq(srq); error != 0) [[unlikely]]
+    return error;
+  queue::remove(*front);
+  return 0;
+}
 
 // An event of a shared receive queue without a front names rdma-core's: what the program knows
 // instead.
