@@ -145,7 +145,15 @@ bool may_join(const Joining &joining) {
   return static_cast<bool>(joining);
 }
 
+ibv_qp *before_target(ibv_context *context, ibv_qp *back) {
+  return back != nullptr ? before_or_destroyed(attached(context), back, Queues::none, QpMade{})
+                         : nullptr;
+}
+
 ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *wanted) {
+  if (wanted->qp_type == IBV_QPT_XRC_RECV && wanted->send_cq == nullptr &&
+      wanted->recv_cq == nullptr && wanted->srq == nullptr) [[unlikely]]
+    return before_target(context, native(context).create_qp_ex(context, wanted));
   ibv_qp_init_attr_ex attr = attributes_behind(*wanted);
   const Ends ends = ends_of(*wanted);
   // A program that asks for builders is newer than the layouts, and casts what it gets.
@@ -166,14 +174,11 @@ ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *wanted) {
     made.max_tso_header = attr.max_tso_header;
   made.granted = attr.cap;
   made.signal_all = attr.sq_sig_all != 0;
-  return before_or_destroyed(attached(context), back, scaling ? Queues::scaling : Queues::own,
-                             made);
+  return before_or_destroyed(attached(context), back, queues_of(attr.qp_type, scaling), made);
 }
 
 ibv_qp *open_qp(ibv_context *context, ibv_qp_open_attr *attr) {
-  ibv_qp *back = native(context).open_qp(context, attr);
-  if (back == nullptr) return nullptr;
-  return before_or_destroyed(attached(context), back, Queues::none, QpMade{});
+  return before_target(context, native(context).open_qp(context, attr));
 }
 
 ibv_srq *create_srq_ex(ibv_context *context, ibv_srq_init_attr_ex *wanted) {

@@ -140,6 +140,7 @@ ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &m
   resource_of(front) = resource_before(back);
   mlx5dv_qp facts = of == Queues::own ? facts_of(back) : mlx5dv_qp{};
   if (of == Queues::scaling) fill_scaling(front, layout());
+  if (of == Queues::none) front.own.known = &front.own.notes;
   if (facts.dbrec != nullptr) {
     if (made.page != nullptr) facts.bf = {made.page, 0};
     fill(front, facts, made, layout());
@@ -147,8 +148,7 @@ ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &m
   front.own.inner = &state->behind->data;
   front.own.back = back;
   const bool driven = made.by.send == By::engine || made.by.receive == By::engine;
-  if (driven && facts.dbrec != nullptr && back->qp_type != IBV_QPT_XRC_RECV)
-    drive(*state, front, facts, made);
+  if (driven && facts.dbrec != nullptr) drive(*state, front, facts, made);
   back->qp_context = block.release();
   return &front.shown;
 }

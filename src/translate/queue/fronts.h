@@ -44,9 +44,13 @@ int destroy_with_state(ContextState *state, ibv_cq *cq);
 // Each returns what the program is to hold. The object behind must be destroyed by
 // the caller on failure. Throw bad_alloc.
 
-// of: how a queue pair has its queues. Those that another process made, and entries
-// of receive-side scaling, have none.
+// of: how a queue pair has its queues. Targets of XRC, and entries of receive-side scaling, have
+// none.
 enum class Queues : std::uint8_t { own, none, scaling };
+inline Queues queues_of(ibv_qp_type type, bool scales) {
+  if (scales) return Queues::scaling;
+  return type == IBV_QPT_XRC_RECV ? Queues::none : Queues::own;
+}
 ibv_qp *put_before(ContextState *state, ibv_qp *back, Queues of, const QpMade &made);
 // plain: of ibv_create_cq(), and nothing but that.
 ibv_cq *put_before(ContextState *state, ibv_cq *back, int comp_vector, bool plain);

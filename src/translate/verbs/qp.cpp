@@ -207,7 +207,7 @@ Result<ibv_qp *> create_and_remember(ContextState &state, ModernQpInit &modern,
     connection.reset(connected.value());
   }
   const bool windows = binds_windows(state);
-  const auto queues = modern.scales() ? queue::Queues::scaling : queue::Queues::own;
+  const auto queues = queue::queues_of(modern.attr.qp_type, modern.scales());
   ibv_qp *const shown = queue::put_before(&state, made.get(), queues,
                                           {.type = type,
                                            .granted = modern.attr.cap,
