@@ -196,11 +196,11 @@ ibv_srq *create_srq_ex(ibv_context *context, ibv_srq_init_attr_ex *wanted) {
 }
 
 int get_srq_num(ibv_srq *srq, std::uint32_t *number) {
-  if (const SrqFront *front = front_of(srq); front != nullptr && front->own.strides != nullptr) {
+  if (const SrqFront *front = front_of(srq)) [[likely]] {
     *number = front->legacy.srq_num;
     return 0;
   }
-  return native(srq->context).get_srq_num(behind(srq), number);
+  return native(srq->context).get_srq_num(srq, number);
 }
 
 int post_srq_ops(ibv_srq *srq, ibv_ops_wr *op, ibv_ops_wr **bad_op) {
