@@ -137,9 +137,9 @@ bool put_in_place(ContextState &state, CqFront &front, ibv_cq *fresh) {
 
 }  // namespace
 
-ibv_cq *ring_of_libmlx5(ContextState &state, CqFront &front) noexcept {
-  if (front.own.engine == nullptr) return front.own.back;
-  if (front.own.beside != nullptr && front.own.beside->cq != nullptr) return front.own.beside->cq;
+namespace {
+
+[[gnu::noinline]] ibv_cq *make_ring_of_libmlx5(ContextState &state, CqFront &front) noexcept {
   const bool unused = front.own.plain && !is_used(front);
   if (front.own.described) {
     if (unused) give_up(front);
@@ -153,6 +153,14 @@ ibv_cq *ring_of_libmlx5(ContextState &state, CqFront &front) noexcept {
   destroy_with_state(&state, fresh);
   errno = ENOMEM;
   return nullptr;
+}
+
+}  // namespace
+
+ibv_cq *ring_of_libmlx5(ContextState &state, CqFront &front) noexcept {
+  if (front.own.engine == nullptr) return front.own.back;
+  if (front.own.beside != nullptr && front.own.beside->cq != nullptr) return front.own.beside->cq;
+  return make_ring_of_libmlx5(state, front);
 }
 
 bool bring_engine(ContextState &state, CqFront &front) noexcept {

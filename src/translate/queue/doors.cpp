@@ -188,7 +188,9 @@ ibv_srq *create_srq_ex(ibv_context *context, ibv_srq_init_attr_ex *wanted) {
   if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0) attr.cq = nullptr;
   const bool matches =
       (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr.srq_type == IBV_SRQT_TM;
-  const Joining joining(*attached(context), &attr.cq, nullptr, matches ? By::libmlx5 : By::engine);
+  CqFront *const front = attr.cq != nullptr ? front_of(wanted->cq) : nullptr;
+  const Joining joining(*attached(context), {nullptr, front, nullptr}, nullptr, &attr.cq, nullptr,
+                        matches ? By::libmlx5 : By::engine);
   if (!may_join(joining)) return nullptr;
   ibv_srq *back = create_native(context, attr);
   if (back == nullptr) return nullptr;
@@ -211,9 +213,11 @@ int post_srq_ops(ibv_srq *srq, ibv_ops_wr *op, ibv_ops_wr **bad_op) {
 
 ibv_wq *create_wq(ibv_context *context, ibv_wq_init_attr *wanted) {
   ibv_wq_init_attr attr = attributes_behind(*wanted);
-  const Joining joining(*attached(context), &attr.cq, nullptr, By::libmlx5);
+  ContextState &state = *attached(context);
+  const Joining joining(state, {nullptr, front_of(wanted->cq), nullptr}, nullptr, &attr.cq, nullptr,
+                        By::libmlx5);
   if (!may_join(joining)) return nullptr;
-  return native(context).create_wq(context, &attr);
+  return state.behind->create_wq(context, &attr);
 }
 
 int modify_cq(ibv_cq *cq, ibv_modify_cq_attr *attr) {
