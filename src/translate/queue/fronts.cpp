@@ -13,10 +13,13 @@ namespace {
 
 ObjectLayout layout() { return process_options().layout; }
 
-// A copy of the public part, which rdma-core's object has in common with ours.
+// A copy of the public part, which rdma-core's object has in common with ours. Its mutex and what
+// follows are initialised already: static initialisers are zeros.
 template <class Object>
 void show(Object &shown, const Object &back) {
-  std::memcpy(static_cast<void *>(&shown), static_cast<const void *>(&back), sizeof(shown));
+  std::size_t bytes = sizeof(shown);
+  if constexpr (requires { shown.mutex; }) bytes = offsetof(Object, mutex);
+  std::memcpy(static_cast<void *>(&shown), static_cast<const void *>(&back), bytes);
 }
 
 // The program's object in the place of rdma-core's, if there is one.
