@@ -73,8 +73,7 @@ bool takes_all_by_ioctl(const ibv_context *context) noexcept {
 
 void decide_watched(ContextState &state) noexcept {
   if (state.watched_decided.exchange(true, std::memory_order_relaxed)) return;
-  if (!log_enabled(LogLevel::debug) && takes_all_by_ioctl(state.context))
-    state.watched.store(false, std::memory_order_relaxed);
+  if (!log_enabled(LogLevel::debug) && takes_all_by_ioctl(state.context)) state.watched = false;
 }
 
 Attachment::Attachment(ibv_context *context) : state(context), table() { fill_table(table); }

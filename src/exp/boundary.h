@@ -199,7 +199,7 @@ struct SlotCall {
     ContextState *const state = detail::state_of(arguments...);
     // The program has called an experimental verb.
     if constexpr (!detail::is_hot(id))
-      if (state != nullptr) state->is_legacy.store(true, std::memory_order_relaxed);
+      if (state != nullptr) state->is_legacy = true;
     if constexpr (!served) {
       return refuse(unsupported(id).code, arguments...);
     } else {
@@ -225,7 +225,7 @@ struct SlotCall {
     if constexpr (detail::is_hot(id)) {
       return answer_of<false>(state, arguments...);
     } else if constexpr (detail::is_by_command(id)) {
-      if (state->watched.load(std::memory_order_relaxed)) [[unlikely]]
+      if (state->watched) [[unlikely]]
         return run_watched(state, arguments...);
       return answer_of<false>(state, arguments...);
     } else {

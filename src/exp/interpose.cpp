@@ -222,7 +222,7 @@ namespace {
 // Legacy libibverbs looked at no bit of the mask, and programs ask for all of them. rdma-core
 // refuses those that its command has no room for.
 int known_bits(ContextState *state, int mask) noexcept {
-  if (state != nullptr && state->is_legacy.load(std::memory_order_relaxed)) [[unlikely]]
+  if (state != nullptr && state->is_legacy) [[unlikely]]
     return mask & (IBV_QP_RATE_LIMIT - 1);
   return mask;
 }
@@ -341,7 +341,7 @@ IBVEXP_INTERPOSED int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, v
   if (!queue::blocks.contain(back->cq_context)) [[unlikely]]
     return take_cq_event(back, cq, cq_context);
   auto *const front = static_cast<queue::CqFront *>(back->cq_context);
-  if (queue::operand(front->own.counted) != back) [[unlikely]]
+  if (operand(front->own.counted) != back) [[unlikely]]
     return take_cq_event(back, cq, cq_context);
   engine::set_relaxed(front->own.events, engine::relaxed(front->own.events) + engine::arm_step);
   *cq = &front->shown;
@@ -387,8 +387,7 @@ IBVEXP_INTERPOSED int ibv_query_srq(ibv_srq *srq, ibv_srq_attr *attr) {
   const int error = real().ibv_query_srq(back, attr);
   // What a legacy program was granted: libmlx5 makes the queue twice as large.
   const queue::SrqFront *const front = queue::front_of(srq);
-  if (error == 0 && front != nullptr &&
-      ibvexp::attached(srq->context)->is_legacy.load(std::memory_order_relaxed) &&
+  if (error == 0 && front != nullptr && ibvexp::attached(srq->context)->is_legacy &&
       front->legacy.max > 1)
     attr->max_wr = std::min(attr->max_wr, static_cast<std::uint32_t>(front->legacy.max) - 1);
   return error;
@@ -400,7 +399,7 @@ IBVEXP_INTERPOSED int ibv_destroy_srq(ibv_srq *srq) {
 
 IBVEXP_INTERPOSED int ibv_dereg_mr(ibv_mr *mr) {
   if (mr == nullptr) return missing("ibv_dereg_mr", "the region");
-  if (!special_regions.load(std::memory_order_relaxed)) [[likely]]
+  if (!special_regions) [[likely]]
     return real().ibv_dereg_mr(mr);
   const Uncancelled whole;
   return translate::dereg_mr(find_state(mr->context), mr);

@@ -5,25 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__SANITIZE_THREAD__)
-#define IBVEXP_THREAD_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define IBVEXP_THREAD_SANITIZER
-#endif
-#endif
+#include "base/flag.h"
 
 namespace ibvexp::queue {
-
-// A load that an instruction may take as its operand, which compilers do not do with atomic ones.
-template <class T>
-[[gnu::always_inline]] inline T operand(const T &value) noexcept {
-#if defined(IBVEXP_THREAD_SANITIZER)
-  return __atomic_load_n(&value, __ATOMIC_RELAXED);
-#else
-  return value;
-#endif
-}
 
 // Reserved when the first object is made; before that, nothing is inside. Pages
 // are taken as they are needed.

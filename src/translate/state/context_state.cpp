@@ -39,7 +39,7 @@ const ibv_device_attr &ContextState::ask_for_device() {
 CqState &enter_cq(ContextState &state, ibv_cq *cq) {
   // A handle that is taken was freed without our seeing it: its state goes back.
   CqState *stale = state.cqs.find(cq->handle);
-  state.has_cq_states.store(true, std::memory_order_relaxed);
+  state.has_cq_states = true;
   CqState &fresh = state.cq_pool.take();
   try {
     state.cqs.set(cq->handle, &fresh);

@@ -14,6 +14,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/flag.h"
 #include "base/keep_errno.h"
 #include "base/lock.h"
 #include "base/number_table.h"
@@ -49,7 +50,7 @@ using NativePoll = decltype(ibv_context_ops::poll_cq);
 using NativeBind = decltype(ibv_context_ops::bind_mw);
 
 // The process has had memory regions of ours: with memory of ours, or indirect keys.
-inline std::atomic<bool> special_regions{false};
+inline Flag special_regions{false};
 
 struct ContextState {
   explicit ContextState(ibv_context *of);
@@ -70,7 +71,8 @@ struct ContextState {
 
   // A verb that is nothing but a command has more to do: to put cancellation off, which could act in
   // the command, or to write a line of the log.
-  std::atomic<bool> watched{true}, watched_decided{false};
+  Flag watched{true};
+  std::atomic<bool> watched_decided{false};
 
   // Null: programs hold rdma-core's objects.
   std::unique_ptr<NativeOperations> behind;
@@ -94,7 +96,7 @@ struct ContextState {
 
   // Whether the program has called an experimental verb, or used a number of the legacy API. Until
   // then the base verbs grant what rdma-core grants, and from then on what the legacy provider did.
-  std::atomic<bool> is_legacy{false};
+  Flag is_legacy{false};
 
   // What verbs/device.cpp knows of the device, from the first query on.
   std::shared_ptr<const translate::DeviceFacts> device_facts;
@@ -119,14 +121,11 @@ struct ContextState {
   NumberTable<IndirectKey> keys;
 
   // What most contexts never have: while it is false, the mutex need not be taken to look.
-  std::atomic<bool> has_environment{false}, has_domain_shares{false}, has_cq_states{false};
-  std::atomic<bool> targets_by_command{false};  // there are, or have been
+  Flag has_environment{false}, has_domain_shares{false}, has_cq_states{false};
+  Flag targets_by_command{false};  // there are, or have been
 
   // Whether an object may be in use by what rdma-core does not know of.
-  bool has_dependents() const {
-    return has_domain_shares.load(std::memory_order_relaxed) ||
-           targets_by_command.load(std::memory_order_relaxed);
-  }
+  bool has_dependents() const { return has_domain_shares || targets_by_command; }
 
   // Everything below, and changes to the above. Never held across a call into
   // rdma-core.
@@ -189,7 +188,7 @@ inline QpState *find_qp(ContextState *state, const ibv_qp *qp) noexcept {
 
 // The state of a completion queue that has one, or null.
 inline CqState *find_cq(ContextState *state, const ibv_cq *cq) noexcept {
-  if (state == nullptr || !state->has_cq_states.load(std::memory_order_relaxed)) return nullptr;
+  if (state == nullptr || !state->has_cq_states) return nullptr;
   CqState *found = state->cqs.find(cq->handle);
   return found != nullptr && found->cq.load(std::memory_order_relaxed) == cq ? found : nullptr;
 }

@@ -98,7 +98,7 @@ std::uint32_t entry_size_of(const std::string &size) {
 
 // libmlx5 reads the environment of the process by itself.
 std::uint32_t own_entry_size(ContextState &state) {
-  if (!state.has_environment.load(std::memory_order_relaxed)) [[likely]]
+  if (!state.has_environment) [[likely]]
     return 0;
   if (!mlx5dv_is_supported(state.context->device)) return 0;
   return entry_size_of(own_variable(state, "MLX5_CQE_SIZE"));
@@ -108,8 +108,7 @@ constexpr const char *compression_wish = "MLX5_ENABLE_CQE_COMPRESSION";
 
 // Whether a variable may be about completion queues without flags.
 bool has_wishes(const ContextState &state) {
-  return state.has_environment.load(std::memory_order_relaxed) ||
-         std::getenv(compression_wish) != nullptr;
+  return state.has_environment || std::getenv(compression_wish) != nullptr;
 }
 
 Result<CqExtras> extras_of(ContextState &state, std::uint32_t flags) {
@@ -414,7 +413,7 @@ int destroy_any(ContextState *state, queue::CqFront *front, ibv_cq *cq) {
   // Without a channel there are no completion events that the program has still to acknowledge.
   const bool settles = front != nullptr && front->own.back == cq && cq->channel != nullptr;
   if (settles) queue::settle_events(*front);
-  const bool shares = state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed);
+  const bool shares = state != nullptr && state->has_domain_shares;
   const int result = shares ? destroy_in_domain(*state, cq) : queue::destroy_with_state(state, cq);
   if (settles && result != 0) queue::unsettle_events(*front);
   if (result == 0) queue::remove(front);

@@ -244,7 +244,7 @@ Result<ibv_exp_dct *> create_dct(ContextState &state, ibv_context *context,
     state.targets.retire(gone);
     throw;
   }
-  if (object.release() != nullptr) state.targets_by_command.store(true, std::memory_order_relaxed);
+  if (object.release() != nullptr) state.targets_by_command = true;
   static_cast<void>(pd_use.release());
   static_cast<void>(qp.release());
   attr->inline_size = scattered;

@@ -26,8 +26,7 @@ bool find_target_by_command(ContextState &state, const void *queue);
 
 // The same, without the lock in a context that never had such a target.
 inline bool has_targets_by_command(ContextState &state, const void *queue) {
-  return state.targets_by_command.load(std::memory_order_relaxed) &&
-         find_target_by_command(state, queue);
+  return state.targets_by_command && find_target_by_command(state, queue);
 }
 
 }  // namespace ibvexp::translate

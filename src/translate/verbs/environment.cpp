@@ -37,7 +37,7 @@ Result<void> setenv(ContextState &state, ibv_context *, const char *name, const 
   if (value == nullptr) return invalid(id, "value", 0, "must not be null");
   {
     const MutexGuard guard(state.mutex);
-    state.has_environment.store(true, std::memory_order_relaxed);
+    state.has_environment = true;
     if (overwrite != 0) state.environment.insert_or_assign(name, value);
     else if (!state.environment.try_emplace(name, value).second) return Error{EEXIST};
   }
@@ -50,13 +50,13 @@ Result<void> setenv(ContextState &state, ibv_context *, const char *name, const 
 Result<void> use_priv_env(ibv_context *) { return {}; }
 
 bool is_set_to_any(ContextState &state, const char *name, const char *process) {
-  if (state.has_environment.load(std::memory_order_relaxed))
+  if (state.has_environment)
     if (const auto own = find_own(state, name)) return *own != "0";
   return process != nullptr && std::strcmp(process, "0") != 0;
 }
 
 std::string own_variable(ContextState &state, const char *name) {
-  if (!state.has_environment.load(std::memory_order_relaxed)) [[likely]]
+  if (!state.has_environment) [[likely]]
     return {};
   return find_own(state, name).value_or(std::string());
 }

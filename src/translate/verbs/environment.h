@@ -25,7 +25,7 @@ bool is_set_to_any(ContextState &state, const char *name, const char *process);
 // environment: set, and not to 0. Not for data paths.
 inline bool is_set(ContextState &state, const char *name) {
   const char *const process = std::getenv(name);
-  if (process == nullptr && !state.has_environment.load(std::memory_order_relaxed)) [[likely]]
+  if (process == nullptr && !state.has_environment) [[likely]]
     return false;
   return is_set_to_any(state, name, process);
 }

@@ -82,7 +82,7 @@ Result<ibv_mr *> create_mr(ContextState &state, ibv_exp_create_mr_in *in) {
   key->mr.rkey = mkey->rkey;
   key->mr_type = null_mr;
 
-  special_regions.store(true, std::memory_order_relaxed);
+  special_regions = true;
   const MutexGuard guard(state.mutex);
   state.keys.set(key->mr.lkey >> 8, key.get());
   static_cast<void>(mkey.release());

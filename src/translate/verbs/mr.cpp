@@ -230,7 +230,7 @@ Result<void> changed(const KeepErrno &keep, int error) {
     // Before the region changes: this may fail. No address is no memory.
     const MutexGuard guard(state.mutex);
     kept = &state.owned_memory[mr];
-    special_regions.store(true, std::memory_order_relaxed);
+    special_regions = true;
   }
   const int error = ibv_rereg_mr(mr, flags, pd, addr, length, access);
   // In both cases the region has the new memory.
@@ -264,7 +264,7 @@ Result<void> rereg_mr(ContextState &state, ibv_mr *mr, int flags, ibv_pd *pd, vo
                              IBV_EXP_REREG_MR_CHANGE_ACCESS;
   static_assert(known == IBV_REREG_MR_FLAGS_SUPPORTED, "the flags coincide");
   const auto asked = static_cast<unsigned>(flags);
-  if (special_regions.load(std::memory_order_relaxed) && find_key(&state, mr) != nullptr)
+  if (special_regions && find_key(&state, mr) != nullptr)
     return invalid(changing, "mr", mr->lkey, "an indirect key has no memory of its own");
   if (attr != nullptr && attr->comp_mask != 0)
     return invalid(changing, "comp_mask", attr->comp_mask, "unknown bits");

@@ -308,7 +308,7 @@ bool is_settled(const Front *front, const ibv_context *context) {
 [[gnu::always_inline]] inline Result<ibv_qp *> create_plain(ContextState &state, ibv_pd *pd,
                                                             const queue::Ends &ends,
                                                             ibv_qp_init_attr &attr) {
-  const bool as_legacy = state.is_legacy.load(std::memory_order_relaxed);
+  const bool as_legacy = state.is_legacy;
   ibv_qp_init_attr asked = attr;
   asked.send_cq = ends.send->own.back;
   asked.recv_cq = ends.receive->own.back;
@@ -360,8 +360,8 @@ bool is_settled(const Front *front, const ibv_context *context) {
   if (const auto asked = ask_device(*state); !asked) return asked.failure();
   ModernQpInit modern = to_modern(*attr, pd);
   EntryRoom room;
-  if (is_legacy_type) state->is_legacy.store(true, std::memory_order_relaxed);
-  if (state->is_legacy.load(std::memory_order_relaxed)) {
+  if (is_legacy_type) state->is_legacy = true;
+  if (state->is_legacy) {
     room.extra.emplace();
   } else {
     // Receives of an initiator are rdma-core's to refuse.
@@ -428,7 +428,7 @@ int destroy_any(ContextState *state, queue::QpFront *front, ibv_qp *qp) {
   if (front != nullptr && front->own.connection != nullptr) {
     if (const int error = front->own.connection->destroy(); error != 0) return error;
   }
-  const bool shares = state != nullptr && state->has_domain_shares.load(std::memory_order_relaxed);
+  const bool shares = state != nullptr && state->has_domain_shares;
   const int result =
       entry != nullptr || shares ? destroy_kept(*state, entry, qp) : real().ibv_destroy_qp(qp);
   if (result == 0) {

@@ -146,8 +146,7 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
 // Programs without experimental verbs get rdma-core's answer.
 void complete_address(ibv_qp *qp, ibv_qp_attr &attr) {
   const ContextState *const state = find_state(qp->context);
-  if (state != nullptr && state->is_legacy.load(std::memory_order_relaxed))
-    attr.ah_attr.port_num = port_of({}, qp);
+  if (state != nullptr && state->is_legacy) attr.ah_attr.port_num = port_of({}, qp);
 }
 
 // The caller's structure may be the shorter one of the legacy age.

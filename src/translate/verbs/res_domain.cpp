@@ -121,7 +121,7 @@ Result<void> DomainUse::enter(EntryId entry, ibv_exp_res_domain *handle, ibv_pd 
 void DomainUse::keep(const void *object) {
   if (!state_.sees_base_verbs) return leave();
   const MutexGuard guard(state_.mutex);
-  state_.has_domain_shares.store(true, std::memory_order_relaxed);
+  state_.has_domain_shares = true;
   if (node_) {
     state_.domain_shares.insert(std::move(node_));
   } else {
@@ -132,7 +132,7 @@ void DomainUse::keep(const void *object) {
 }
 
 void DomainUse::take(const void *object) {
-  if (!state_.has_domain_shares.load(std::memory_order_relaxed)) [[likely]]
+  if (!state_.has_domain_shares) [[likely]]
     return;
   const MutexGuard guard(state_.mutex);
   node_ = state_.domain_shares.extract(object);

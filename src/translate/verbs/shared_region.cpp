@@ -149,7 +149,7 @@ void keep_memory(ContextState &state, const ibv_mr *mr, const OwnedMemory &memor
   {
     const MutexGuard guard(state.mutex);
     stale = std::exchange(state.owned_memory[mr], memory);
-    special_regions.store(true, std::memory_order_relaxed);
+    special_regions = true;
   }
   // Left by a region that was released without our seeing it, and so free.
   release(state, stale);

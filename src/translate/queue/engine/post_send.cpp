@@ -357,7 +357,7 @@ int refuse(SendQueue &queue, Wr *wr, Wr **bad) {
   if (bad != nullptr) *bad = wr;
   ibv_context *const context = queue.qp != nullptr ? queue.qp->context : nullptr;
   const ContextState *state = context != nullptr ? find_state(context) : nullptr;
-  const bool is_legacy = state == nullptr || state->is_legacy.load(std::memory_order_relaxed);
+  const bool is_legacy = state == nullptr || state->is_legacy;
   return std::is_same_v<Wr, ibv_exp_send_wr> || is_legacy ? EINVAL : ENOMEM;
 }
 
