@@ -103,10 +103,18 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   }
 }
 
+[[gnu::noinline]] void forget(QpState &state) { state.builders.forget(); }
+
 // A reset takes all requests away, without completions.
-[[gnu::noinline]] void reset(Known of) {
-  if (QpState *const state = queue::state_of(of.front, of.notes)) state->builders.forget();
+[[gnu::always_inline]] inline void reset(Known of) {
+  if (QpState *const state = queue::state_of(of.front, of.notes)) [[unlikely]]
+    forget(*state);
   if (of.front != nullptr) queue::restart(*of.front);
+}
+
+[[gnu::noinline]] void reset_front(queue::QpFront &front) {
+  reset({&front, front.own.known});
+  queue::follow(front, IBV_QPS_RESET);
 }
 
 // After a change of state, of what is not special. In INIT there is nothing new.
@@ -115,7 +123,7 @@ Result<void> check_entropy(const QpNotes *known, ibv_qp *qp, const ibv_exp_qp_at
   engine::set_relaxed(front.shown.state, now);
   if (now >= IBV_QPS_RTS) return queue::follow(front, now);
   if (now == IBV_QPS_INIT) return;
-  if (now == IBV_QPS_RESET) reset({&front, front.own.known});
+  if (now == IBV_QPS_RESET) return reset_front(front);
   queue::follow(front, now);
 }
 
