@@ -187,8 +187,7 @@ struct SlotCall {
 
   template <class Object>
   [[gnu::noinline, gnu::cold]] static R fail_hot(int answer, Object *object) noexcept {
-    return detail::fail<id, R>(
-        detail::reported<id, counted>(translate::refuse(answer, object).code));
+    return failed(translate::refuse(answer, object).code);
   }
 
   [[gnu::noinline]] static R call_elsewhere(Args... arguments) noexcept {
@@ -249,7 +248,7 @@ struct SlotCall {
       if constexpr (logged) detail::log_answer(row(id).name.data(), result.error());
       if (result) [[likely]]
         return detail::deliver<R>(result);
-      return detail::fail<id, R>(detail::reported<id, counted>(result.error()));
+      return failed(result.error());
     } catch (...) {
       return refuse(detail::error_of_exception(), arguments...);
     }
@@ -257,6 +256,9 @@ struct SlotCall {
 
   static R refuse(int error, Args... arguments) noexcept {
     detail::answer_arguments<id>(error, std::tuple(arguments...));
+    return failed(error);
+  }
+  [[gnu::noinline, gnu::cold]] static R failed(int error) noexcept {
     return detail::fail<id, R>(detail::reported<id, counted>(error));
   }
 
