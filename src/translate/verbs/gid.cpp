@@ -29,16 +29,21 @@ std::uint32_t type_in_sysfs(ibv_context *context, std::uint8_t port_num, unsigne
   return std::strncmp(line, "RoCE v2", 7) == 0 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
 }
 
-// rdma-core has a query of both since release 32.
-int query(ibv_context *context, std::uint8_t port_num, unsigned index, ibv_gid_entry &out) {
-  if (const auto query_entry = real()._ibv_query_gid_ex; query_entry != nullptr)
-    return positive(query_entry(context, port_num, index, &out, 0, sizeof(out)));
+// By rdma-core before release 32, which has a query of both.
+[[gnu::noinline, gnu::cold]] int query_each(ibv_context *context, std::uint8_t port_num,
+                                            unsigned index, ibv_gid_entry &out) {
   const Uncancelled whole;
   // Gives no reason that means anything: it reads a file. The later query calls
   // it EINVAL too.
   if (ibv_query_gid(context, port_num, static_cast<int>(index), &out.gid) != 0) return EINVAL;
   out.gid_type = type_in_sysfs(context, port_num, index);
   return 0;
+}
+int query(ibv_context *context, std::uint8_t port_num, unsigned index, ibv_gid_entry &out) {
+  const auto query_entry = real()._ibv_query_gid_ex;
+  if (query_entry == nullptr) [[unlikely]]
+    return query_each(context, port_num, index, out);
+  return positive(query_entry(context, port_num, index, &out, 0, sizeof(out)));
 }
 
 }  // namespace
