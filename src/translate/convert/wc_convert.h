@@ -96,50 +96,64 @@ static_assert(offsetof(ibv_exp_wc, byte_len) == offsetof(ibv_wc, byte_len) &&
 
 // What only messages have.
 inline void clear_message(ibv_exp_wc &wc) {
-  wc.byte_len = wc.imm_data = wc.src_qp = 0;
-  wc.reserved = 0;
-  wc.pkey_index = wc.slid = 0;
-  wc.sl = wc.dlid_path_bits = 0;
+  wc.byte_len = wc.imm_data = 0;
+  // Together with the padding, in one instruction.
+  constexpr std::size_t begin = offsetof(ibv_exp_wc, src_qp);
+  std::memset(reinterpret_cast<char *>(&wc) + begin, 0, offsetof(ibv_exp_wc, timestamp) - begin);
 }
 
-// libmlx5 leaves members that have no meaning for an opcode unwritten. What is
-// undefined there is zero here.
+// Makes of a completion that has the modern members a legacy one. libmlx5 leaves members that have
+// no meaning for an opcode unwritten. What is undefined there is zero here.
+[[gnu::always_inline]] inline void complete_legacy(ibv_exp_wc &wc, const Origin &origin,
+                                                   bool to_3x_or_4_0) {
+  const ibv_wc_status status = wc.status;
+  const auto opcode = static_cast<ibv_wc_opcode>(wc.exp_opcode);
+  const std::uint32_t byte_len = wc.byte_len;
+  const auto wc_flags = static_cast<unsigned>(wc.reserved);
+  std::uint64_t flags = origin.qp != nullptr ? std::uint64_t{IBV_EXP_WC_QP} : 0;
+  wc.timestamp = 0;
+  wc.qp = origin.qp;
+  wc.srq = nullptr;
+  wc.dct = nullptr;
+  wc.tm_info = {};
+  if (origin.dct != nullptr) [[unlikely]] {
+    wc.dct = origin.dct;
+    wc.srq = origin.srq;
+    flags |= IBV_EXP_WC_DCT | IBV_EXP_WC_SRQ;
+  }
+  wc.exp_wc_flags = flags;
+  if (status != IBV_WC_SUCCESS) [[unlikely]] {
+    if (!is_flag(status)) {
+      wc.exp_opcode = {};
+      return clear_message(wc);
+    }
+    wc.status = IBV_WC_SUCCESS;
+  }
+
+  wc.vendor_err = 0;
+  wc.exp_opcode = to_legacy(opcode);
+  if (is_about_tags(opcode)) [[unlikely]]
+    flags |= tag_flags(status, wc_flags);
+  if (!is_receive(opcode)) {
+    clear_message(wc);
+    if (brings_data(wc.exp_opcode)) wc.byte_len = byte_len;
+    wc.exp_wc_flags = flags | (wc_flags & IBV_WC_WITH_IMM);
+    return;
+  }
+
+  flags |= receive_flags(wc_flags, to_3x_or_4_0);
+  if ((wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) == 0) wc.imm_data = 0;
+  if (origin.srq != nullptr) {
+    wc.srq = origin.srq;
+    flags |= IBV_EXP_WC_SRQ;
+  }
+  wc.exp_wc_flags = flags;
+}
 [[gnu::always_inline]] inline ibv_exp_wc to_legacy(const ibv_wc &from, const Origin &origin,
                                                    bool to_3x_or_4_0) {
   ibv_exp_wc to{};
   std::memcpy(static_cast<void *>(&to), &from, sizeof(from));
-  to.qp = origin.qp;
-  to.exp_wc_flags = origin.qp != nullptr ? std::uint64_t{IBV_EXP_WC_QP} : 0;
-  if (origin.dct != nullptr) {
-    to.dct = origin.dct;
-    to.srq = origin.srq;
-    to.exp_wc_flags |= IBV_EXP_WC_DCT | IBV_EXP_WC_SRQ;
-  }
-  if (from.status != IBV_WC_SUCCESS) [[unlikely]] {
-    if (!is_flag(from.status)) {
-      to.exp_opcode = {};
-      clear_message(to);
-      return to;
-    }
-    to.status = IBV_WC_SUCCESS;
-  }
-
-  to.vendor_err = 0;
-  to.exp_opcode = to_legacy(from.opcode);
-  if (is_about_tags(from.opcode)) to.exp_wc_flags |= tag_flags(from.status, from.wc_flags);
-  if (!is_receive(from.opcode)) {
-    clear_message(to);
-    if (brings_data(to.exp_opcode)) to.byte_len = from.byte_len;
-    if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) to.exp_wc_flags |= IBV_EXP_WC_WITH_IMM;
-    return to;
-  }
-
-  to.exp_wc_flags |= receive_flags(from.wc_flags, to_3x_or_4_0);
-  if ((from.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) == 0) to.imm_data = 0;
-  if (origin.srq != nullptr) {
-    to.srq = origin.srq;
-    to.exp_wc_flags |= IBV_EXP_WC_SRQ;
-  }
+  complete_legacy(to, origin, to_3x_or_4_0);
   return to;
 }
 

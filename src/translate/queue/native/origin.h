@@ -12,36 +12,38 @@ using translate::Origin;
 class Origins {
  public:
   // own: the state of the CQ, if it has one.
-  Origins(ContextState *state, const CqState *own)
-      : state_(state), own_(own != nullptr && own->has_raw ? own : nullptr) {}
+  Origins(const ContextState &state, const CqState *own)
+      : qps_(state.qps), own_(own != nullptr && own->has_raw ? own : nullptr) {}
 
-  const Origin &find(const ibv_wc &wc) {
-    if (wc.qp_num != number_) {
-      number_ = wc.qp_num;
-      known_ = state_ != nullptr ? state_->qps.find(number_) : nullptr;
-      origin_ = {};
-      if (known_ != nullptr)
-        origin_ = {known_->shown.load(std::memory_order_relaxed), known_->srq, known_->dct};
+  [[gnu::always_inline]] Origin find(std::uint32_t number, ibv_wc_status status,
+                                     ibv_wc_opcode opcode) {
+    if (number != number_) {
+      number_ = number;
+      origin_ = of(qps_.find(number));
     }
-    if (own_ != nullptr && wc.status == IBV_WC_SUCCESS && translate::is_receive(wc.opcode))
-        [[unlikely]]
-      return received_ = of_receive();
+    if (own_ != nullptr && status == IBV_WC_SUCCESS && translate::is_receive(opcode)) [[unlikely]]
+      return of_receive(qps_, *own_, number);
     return origin_;
   }
 
  private:
+  static Origin of(const QpState *known) {
+    if (known == nullptr) return {};
+    return {known->shown.load(std::memory_order_relaxed), known->srq, known->dct};
+  }
   // The number may be the flow tag of a frame. It is one unless a queue pair of
   // that number receives into this CQ, and no frames.
-  Origin of_receive() const {
-    if (known_ != nullptr && !known_->raw && known_->recv_cq == own_->cq) return origin_;
-    return {own_->raw_qp.load(std::memory_order_relaxed), nullptr, nullptr};
+  [[gnu::noinline]] static Origin of_receive(const NumberTable<QpState> &qps, const CqState &own,
+                                             std::uint32_t number) {
+    const QpState *const known = qps.find(number);
+    if (known != nullptr && !known->raw && known->recv_cq == own.cq) return of(known);
+    return {own.raw_qp.load(std::memory_order_relaxed), nullptr, nullptr};
   }
 
-  ContextState *state_;
+  const NumberTable<QpState> &qps_;
   const CqState *own_;
   std::uint32_t number_ = ~0u;  // no queue pair has it
-  const QpState *known_ = nullptr;
-  Origin origin_{}, received_;
+  Origin origin_{};
 };
 
 }  // namespace ibvexp::native

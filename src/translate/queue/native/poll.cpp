@@ -11,38 +11,42 @@ namespace ibvexp::native {
 
 namespace {
 
-using translate::to_legacy;
 using translate::wc_size_4_0;
+
+ibv_exp_wc to_legacy(const ibv_wc &modern, Origins &origins, bool to_3x_or_4_0) {
+  const Origin of = origins.find(modern.qp_num, modern.status, modern.opcode);
+  return translate::to_legacy(modern, of, to_3x_or_4_0);
+}
 
 // The provider has written into the front of the caller's array, whose elements are larger: the
 // completions move to their places from the last to the first, without a buffer.
-template <class Put>
-[[gnu::always_inline]] inline void spread(ContextState &state, const CqState *own, int count,
-                                          ibv_exp_wc *wc, std::uint32_t wc_size, Put put) {
-  Origins origins(&state, own);
+
+// Into structures of the newest size: the first is in its place, the others do not overlap theirs.
+void spread(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc) {
+  static_assert(sizeof(ibv_exp_wc) >= 2 * sizeof(ibv_wc));
+  Origins origins(state, own);
+  const char *from =
+      reinterpret_cast<const char *>(wc) + static_cast<std::size_t>(count) * sizeof(ibv_wc);
+  for (ibv_exp_wc *at = wc + count; at != wc;) {
+    from -= sizeof(ibv_wc);
+    if (--at != wc) std::memcpy(static_cast<void *>(at), from, sizeof(ibv_wc));
+    const auto opcode = static_cast<ibv_wc_opcode>(at->exp_opcode);
+    translate::complete_legacy(*at, origins.find(at->qp_num, at->status, opcode), false);
+  }
+}
+
+[[gnu::noinline]] void spread_any(ContextState &state, const CqState *own, int count,
+                                  ibv_exp_wc *wc, std::uint32_t wc_size) {
+  const bool to_3x_or_4_0 = wc_size == wc_size_4_0;
+  Origins origins(state, own);
   const ibv_wc *from = reinterpret_cast<const ibv_wc *>(wc) + count;
   char *at = reinterpret_cast<char *>(wc) + static_cast<std::size_t>(count) * wc_size;
   for (; count > 0; --count) {
     ibv_wc modern;
     std::memcpy(&modern, --from, sizeof(modern));
     at -= wc_size;
-    put(at, modern, origins.find(modern));
+    translate::store(to_legacy(modern, origins, to_3x_or_4_0), at, wc_size);
   }
-}
-
-// Into structures of the newest size: straight to their places, which saves a copy.
-void spread(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc) {
-  spread(state, own, count, wc, sizeof(*wc), [](void *at, const ibv_wc &modern, const Origin &of) {
-    ::new (at) ibv_exp_wc(to_legacy(modern, of, false));
-  });
-}
-
-[[gnu::noinline]] void spread_any(ContextState &state, const CqState *own, int count,
-                                  ibv_exp_wc *wc, std::uint32_t wc_size) {
-  const bool to_3x_or_4_0 = wc_size == wc_size_4_0;
-  spread(state, own, count, wc, wc_size, [&](void *at, const ibv_wc &modern, const Origin &of) {
-    translate::store(to_legacy(modern, of, to_3x_or_4_0), at, wc_size);
-  });
 }
 
 // The completion that the queue stands at. There is no reader of the P_Key index, nor of the
@@ -91,14 +95,14 @@ Result<int> poll_extended(ContextState &state, CqState &own, ibv_cq_ex *cq, int 
     return Error{EIO};
   }
   translate::Stamps stamps(state.context, own.stamps);
-  Origins origins(&state, &own);
+  Origins origins(state, &own);
   const bool to_3x_or_4_0 = wc_size == wc_size_4_0;
   char *at = reinterpret_cast<char *>(wc);
   int count = 0;
   do {
     ibv_wc modern = read(cq);
     settle(state, modern);
-    ibv_exp_wc legacy = to_legacy(modern, origins.find(modern), to_3x_or_4_0);
+    ibv_exp_wc legacy = to_legacy(modern, origins, to_3x_or_4_0);
     if (own.tags) add_tag(cq, legacy);
     if (own.stamps != StampKind::none) stamps.put(ibv_wc_read_completion_ts(cq), legacy);
     translate::store(legacy, at, wc_size);
@@ -122,7 +126,11 @@ Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc, std::uint32_t w
   if (auto *ex = reinterpret_cast<ibv_cq_ex *>(cq); is_extended(own, ex))
     return poll_extended(*state, *own, ex, num_entries, wc, wc_size);
   const int count = state->operations().poll_cq(cq, num_entries, reinterpret_cast<ibv_wc *>(wc));
-  if (count < 0) return Error{EIO};
+  if (count <= 0) {
+    if (count < 0) [[unlikely]]
+      return Error{EIO};
+    return 0;
+  }
   if (wc_size == sizeof(*wc)) [[likely]]
     spread(*state, own, count, wc);
   else spread_any(*state, own, count, wc, wc_size);
