@@ -132,6 +132,19 @@ unsigned plain_opcodes(ibv_qp_type type) {
   return type == IBV_QPT_UC ? IBV_EXP_WR_SEND_WITH_IMM + 1 : 0;
 }
 
+// A single one of these, as most calls have, without a batch.
+Result<void> post_plain(ibv_qp *qp, ibv_exp_send_wr &wr, ibv_exp_send_wr **bad_wr,
+                        NativePost provider) {
+  ibv_send_wr modern, *modern_bad = nullptr;
+  translate::to_modern(wr, modern);
+  modern.next = nullptr;
+  const int error = provider(qp, &modern, &modern_bad);
+  if (error == 0) [[likely]]
+    return {};
+  if (bad_wr != nullptr) *bad_wr = &wr;
+  return Error{positive(error)};
+}
+
 // Judges each request by itself.
 Result<void> post_chain(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr,
                         const QpState *known, std::uint64_t refused, NativePost provider) {
@@ -197,8 +210,12 @@ Result<void> post_send(ibv_qp *qp, ibv_exp_send_wr *wr, ibv_exp_send_wr **bad_wr
   }
   ContextState *state = attached(qp->context);
   QpState *known = find_qp(state, qp);
-  if (known == nullptr || !known->builders.active())
-    return post_chain(qp, wr, bad_wr, known, state->refused_send_flags, state->native.post_send);
+  if (known == nullptr || !known->builders.active()) {
+    const NativePost provider = state->native.post_send;
+    if (wr != nullptr && wr->next == nullptr && is_plain(*wr, plain_opcodes(qp->qp_type)))
+      return post_plain(qp, *wr, bad_wr, provider);
+    return post_chain(qp, wr, bad_wr, known, state->refused_send_flags, provider);
+  }
   ibv_exp_send_wr *bad = nullptr;
   const int error = build_chain(known->builders, wr, state->refused_send_flags, bad);
   if (error == 0) return {};
