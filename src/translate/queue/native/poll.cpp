@@ -21,8 +21,14 @@ ibv_exp_wc to_legacy(const ibv_wc &modern, Origins &origins, bool to_3x_or_4_0) 
 // The provider has written into the front of the caller's array, whose elements are larger: the
 // completions move to their places from the last to the first, without a buffer.
 
+[[gnu::always_inline]] inline void complete(ibv_exp_wc &wc, Origins &origins) {
+  const auto opcode = static_cast<ibv_wc_opcode>(wc.exp_opcode);
+  translate::complete_legacy(wc, origins.find(wc.qp_num, wc.status, opcode), false);
+}
+
 // Into structures of the newest size: the first is in its place, the others do not overlap theirs.
-void spread(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc) {
+[[gnu::noinline]] void spread(const ContextState &state, const CqState *own, int count,
+                              ibv_exp_wc *wc) {
   static_assert(sizeof(ibv_exp_wc) >= 2 * sizeof(ibv_wc));
   Origins origins(state, own);
   const char *from =
@@ -30,9 +36,15 @@ void spread(ContextState &state, const CqState *own, int count, ibv_exp_wc *wc) 
   for (ibv_exp_wc *at = wc + count; at != wc;) {
     from -= sizeof(ibv_wc);
     if (--at != wc) std::memcpy(static_cast<void *>(at), from, sizeof(ibv_wc));
-    const auto opcode = static_cast<ibv_wc_opcode>(at->exp_opcode);
-    translate::complete_legacy(*at, origins.find(at->qp_num, at->status, opcode), false);
+    complete(*at, origins);
   }
+}
+
+// One, as most calls take that take any.
+[[gnu::noinline]] int complete_one(const ContextState &state, const CqState *own, ibv_exp_wc &wc) {
+  Origins origins(state, own);
+  complete(wc, origins);
+  return 1;
 }
 
 [[gnu::noinline]] void spread_any(ContextState &state, const CqState *own, int count,
@@ -126,14 +138,11 @@ Result<int> poll_cq(ibv_cq *cq, int num_entries, ibv_exp_wc *wc, std::uint32_t w
   if (auto *ex = reinterpret_cast<ibv_cq_ex *>(cq); is_extended(own, ex))
     return poll_extended(*state, *own, ex, num_entries, wc, wc_size);
   const int count = state->operations().poll_cq(cq, num_entries, reinterpret_cast<ibv_wc *>(wc));
-  if (count <= 0) {
-    if (count < 0) [[unlikely]]
-      return Error{EIO};
-    return 0;
-  }
-  if (wc_size == sizeof(*wc)) [[likely]]
-    spread(*state, own, count, wc);
-  else spread_any(*state, own, count, wc, wc_size);
+  if (count < 0) return Error{EIO};
+  if (wc_size != sizeof(*wc)) [[unlikely]]
+    spread_any(*state, own, count, wc, wc_size);
+  else if (count == 1) return complete_one(*state, own, *wc);
+  else spread(*state, own, count, wc);
   return count;
 }
 
