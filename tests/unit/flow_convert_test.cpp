@@ -35,7 +35,7 @@ struct LegacyRule {
   }
 };
 
-const ibv_flow_attr &attr_of(const std::vector<char> &modern) {
+const ibv_flow_attr &attr_of(const ModernFlow &modern) {
   return *reinterpret_cast<const ibv_flow_attr *>(modern.data());
 }
 
@@ -45,7 +45,7 @@ void same_layout(std::uint32_t type, std::uint32_t modern_type) {
     INFO(type << " " << inner);
     LegacyRule rule;
     rule.add<Legacy>(type | inner);
-    const auto modern = to_modern_flow(rule.attr());
+    const ModernFlow modern(rule.attr());
     REQUIRE(modern.size() == sizeof(ibv_flow_attr) + sizeof(Modern));
     const auto &spec = *reinterpret_cast<const Modern *>(modern.data() + sizeof(ibv_flow_attr));
     CHECK(spec.type == (modern_type | inner));
@@ -82,7 +82,7 @@ TEST_CASE(
   rule.add<ibv_exp_flow_spec_ipv6>(IBV_EXP_FLOW_SPEC_IPV6);
   const auto &from = *reinterpret_cast<const ibv_exp_flow_spec_ipv6 *>(rule.bytes.data() +
                                                                        sizeof(ibv_exp_flow_attr));
-  const auto modern = to_modern_flow(rule.attr());
+  const ModernFlow modern(rule.attr());
   REQUIRE(modern.size() == sizeof(ibv_flow_attr) + sizeof(ibv_flow_spec_ipv6));
   const auto &to =
       *reinterpret_cast<const ibv_flow_spec_ipv6 *>(modern.data() + sizeof(ibv_flow_attr));
@@ -98,6 +98,22 @@ TEST_CASE(
   CHECK(to.mask.hop_limit == 0);
 }
 
+TEST_CASE("a rule has as many specifications as it says [row:flow_specs]") {
+  for (const int count : {0, 1, 4, 5, 40}) {
+    LegacyRule rule;
+    for (int i = 0; i < count; ++i)
+      rule.add<ibv_exp_flow_spec_ipv6_ext>(IBV_EXP_FLOW_SPEC_IPV6_EXT);
+    const ModernFlow modern(rule.attr());
+    CHECK(attr_of(modern).num_of_specs == count);
+    REQUIRE(modern.size() == sizeof(ibv_flow_attr) + count * sizeof(ibv_flow_spec_ipv6));
+    for (int i = 0; i < count; ++i) {
+      const std::size_t at = sizeof(ibv_flow_attr) + i * sizeof(ibv_flow_spec_ipv6);
+      CHECK(reinterpret_cast<const ibv_flow_spec_ipv6 *>(modern.data() + at)->type ==
+            IBV_FLOW_SPEC_IPV6);
+    }
+  }
+}
+
 TEST_CASE("a rule keeps what it is about, and its specifications their order [row:flow_specs]") {
   LegacyRule rule;
   // A specification may say that it is larger than its type has.
@@ -107,7 +123,7 @@ TEST_CASE("a rule keeps what it is about, and its specifications their order [ro
   rule.attr().type = IBV_EXP_FLOW_ATTR_MC_DEFAULT;
   rule.attr().priority = 0x1234;
   rule.attr().port = 2;
-  const auto modern = to_modern_flow(rule.attr());
+  const ModernFlow modern(rule.attr());
   const ibv_flow_attr &attr = attr_of(modern);
   CHECK(attr.comp_mask == 0);
   CHECK(attr.type == IBV_FLOW_ATTR_MC_DEFAULT);

@@ -295,7 +295,7 @@ TEST_CASE("types of steering rules") {
   for (const auto &[exp, modern] : types) {
     ibv_exp_flow_attr from{};
     from.type = exp;
-    const auto to = to_modern_flow(from);
+    const ModernFlow to(from);
     ibv_flow_attr attr;
     std::memcpy(&attr, to.data(), sizeof(attr));
     CHECK(attr.type == modern);

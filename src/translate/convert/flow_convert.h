@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <vector>
+#include <memory>
 
 namespace ibvexp::translate {
 
@@ -91,24 +91,41 @@ inline char *write_flow_spec(const char *at, const decltype(ibv_exp_flow_spec::h
 }
 
 // (modern <- exp) A rule whose specifications were found good, as one piece.
-inline std::vector<char> to_modern_flow(const ibv_exp_flow_attr &from) {
-  ibv_flow_attr attr{};
-  attr.type = static_cast<ibv_flow_attr_type>(from.type);
-  attr.priority = from.priority;
-  attr.num_of_specs = from.num_of_specs;
-  attr.port = from.port;
-  std::vector<char> to(sizeof(attr) + from.num_of_specs * sizeof(ibv_flow_spec));
-  char *end = to.data() + sizeof(attr);
-  const auto *at = reinterpret_cast<const char *>(&from + 1);
-  for (int i = 0; i < from.num_of_specs; ++i) {
-    const auto header = flow_spec_header(at);
-    end = write_flow_spec(at, header, end);
-    at += header.size;
+class ModernFlow {
+ public:
+  // Throws bad_alloc.
+  explicit ModernFlow(const ibv_exp_flow_attr &from) : begin_(few_) {
+    ibv_flow_attr attr{};
+    attr.type = static_cast<ibv_flow_attr_type>(from.type);
+    attr.priority = from.priority;
+    attr.num_of_specs = from.num_of_specs;
+    attr.port = from.port;
+    const std::size_t most = sizeof(attr) + from.num_of_specs * sizeof(ibv_flow_spec);
+    if (most > sizeof(few_)) {
+      many_ = std::make_unique<char[]>(most);
+      begin_ = many_.get();
+    }
+    char *end = begin_ + sizeof(attr);
+    const auto *at = reinterpret_cast<const char *>(&from + 1);
+    for (int i = 0; i < from.num_of_specs; ++i) {
+      const auto header = flow_spec_header(at);
+      end = write_flow_spec(at, header, end);
+      at += header.size;
+    }
+    attr.size = static_cast<std::uint16_t>(end - begin_);
+    std::memcpy(begin_, &attr, sizeof(attr));
   }
-  attr.size = static_cast<std::uint16_t>(end - to.data());
-  std::memcpy(to.data(), &attr, sizeof(attr));
-  to.resize(attr.size);
-  return to;
-}
+  ModernFlow(const ModernFlow &) = delete;
+  ModernFlow &operator=(const ModernFlow &) = delete;
+
+  ibv_flow_attr &attr() { return *reinterpret_cast<ibv_flow_attr *>(begin_); }
+  const char *data() const { return begin_; }
+  std::size_t size() const { return reinterpret_cast<const ibv_flow_attr *>(begin_)->size; }
+
+ private:
+  alignas(ibv_flow_attr) char few_[sizeof(ibv_flow_attr) + 4 * sizeof(ibv_flow_spec)];
+  std::unique_ptr<char[]> many_;
+  char *begin_;
+};
 
 }  // namespace ibvexp::translate

@@ -69,12 +69,11 @@ bool is_infiniband(ibv_context *context, std::uint8_t port_num) {
 
 Result<ibv_exp_flow *> create_flow(ContextState &state, ibv_qp *qp, ibv_exp_flow_attr *attr) {
   if (const auto checked = check(attr); !checked) return checked.failure();
-  std::vector<char> modern = to_modern_flow(*attr);
+  ModernFlow modern(*attr);
   auto fresh = std::make_unique<FlowRule>();
 
   const KeepErrno keep;
-  Owned<ibv_flow, ibv_destroy_flow> rule(
-      ibv_create_flow(qp, reinterpret_cast<ibv_flow_attr *>(modern.data())));
+  Owned<ibv_flow, ibv_destroy_flow> rule(ibv_create_flow(qp, &modern.attr()));
   if (!rule) {
     const Error reason = keep.reason();
     return reason.code == EOPNOTSUPP && is_infiniband(qp->context, attr->port)
