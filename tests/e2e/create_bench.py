@@ -35,17 +35,18 @@ TARGETS = {("create", "cq"): 1.5, ("create", "srq"): 1.5, ("create", "qp"): 1.5,
            ("create", "mr"): 1.15, ("create", "ah"): 1.1, ("destroy", "mr"): 1.15,
            ("modify", "init"): 1.15, ("modify", "rtr"): 1.15, ("modify", "rts"): 1.15,
            ("modify", "reset"): 1.15, ("query", "device"): 2.0}
-LIMITS = {**TARGETS, ("create", "qp"): 1.71, ("create", "mr"): 1.26, ("destroy", "cq"): 1.3,
-          ("destroy", "srq"): 1.34, ("destroy", "qp"): 1.33, ("modify", "init"): 1.29,
-          ("modify", "rtr"): 1.29, ("modify", "rts"): 1.31, ("modify", "reset"): 1.48}
+LIMITS = {**TARGETS, ("create", "qp"): 1.69, ("create", "mr"): 1.26, ("destroy", "cq"): 1.22,
+          ("destroy", "srq"): 1.24, ("destroy", "qp"): 1.28, ("modify", "init"): 1.29,
+          ("modify", "rtr"): 1.29, ("modify", "rts"): 1.31, ("modify", "reset"): 1.46}
 # The same for other verbs.
 CALL_LIMITS = {"get-async": 1.15, "ack-async": 1.15, "create-table": 1.73, "close-xrcd": 1.97,
-               "open-xrcd": 1.69, "open-xrcqp": 1.85, "destroy-xrcqp": 1.48,
-               "destroy-xrcsrq": 1.88, "copy-dm": 1.9, "free-dm": 1.74, "create-flow": 1.8,
-               "destroy-flow": 1.63, "destroy-table": 1.64, "destroy-wq": 1.9,
+               "open-xrcd": 1.69, "open-xrcqp": 1.85, "create-xrcqp": 1.15,
+               "destroy-xrcqp": 1.48, "number-xrcsrq": 1.27, "destroy-xrcsrq": 1.83,
+               "copy-dm": 1.9, "free-dm": 1.74, "create-flow": 1.68,
+               "destroy-flow": 1.63, "destroy-table": 1.64, "destroy-wq": 1.86,
                "query-port": 1.45, "prefetch-mr": 1.75, "moderate-cq": 1.51, "query-qp": 1.15,
-               "change-mr": 1.5, "query-gid": 1.54, "modify-wq": 1.43,
-               "query-srq": 1.16, "limit-srq": 1.15, "attach-group": 1.15, "detach-group": 1.15,
+               "change-mr": 1.5, "query-gid": 1.53, "modify-wq": 1.43,
+               "query-srq": 1.15, "limit-srq": 1.15, "attach-group": 1.15, "detach-group": 1.15,
                "resize-cq": 1.15}
 WITH_USER_INDEX = ("qp", "dci", "dct", "wq")
 KINDS = ("cq", "srq", "qp", "mr", "ah", "dci", "dct", "wq", "key", "domain", "burst", "poll")
