@@ -416,6 +416,17 @@ static inline struct ibv_srq *ibvexp_create_srq(struct ibv_context *context,
 	return srq;
 }
 
+/* An XRC initiator receives nothing. Programs filled that part in nevertheless, and Linux refuses it. */
+static inline struct ibv_qp *ibvexp_create_xrc_qp(struct ibv_context *context,
+						  struct ibv_qp_init_attr_ex *attr)
+{
+	if (attr->qp_type == IBV_QPT_XRC_SEND) {
+		attr->srq = NULL;
+		attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
+	}
+	return ibv_create_qp_ex(context, attr);
+}
+
 /* Work queues, of ibv_wq_init_attr and of ibvexp_wq_init_attr */
 
 /* flags: IBV_WQ_FLAGS_*. attr->comp_mask says that they count. */

@@ -504,11 +504,13 @@ static inline struct ibv_qp *ibvexp_make_qp(struct ibv_context *context,
 	if (init.qp_type == IBV_QPT_DRIVER) {
 		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DC;
 		dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
-		/* It receives nothing; programs filled that part in nevertheless. */
-		init.srq = NULL;
-		init.cap.max_recv_wr = init.cap.max_recv_sge = 0;
 		if (!init.recv_cq)
 			init.recv_cq = init.send_cq;
+	}
+	if (init.qp_type == IBV_QPT_DRIVER || init.qp_type == IBV_QPT_XRC_SEND) {
+		/* These receive nothing; programs filled that part in nevertheless. */
+		init.srq = NULL;
+		init.cap.max_recv_wr = init.cap.max_recv_sge = 0;
 	}
 	qp = dv.comp_mask ? mlx5dv_create_qp(context, &init, &dv)
 			  : ibv_create_qp_ex(context, &init);

@@ -304,7 +304,8 @@ static void create_sender(void) {
       .recv_cq = cq,
       .qp_type = IBV_QPT_XRC_SEND,
       .pd = pd,
-      .cap = {.max_send_wr = UNDER_WAY, .max_send_sge = 1},
+      // Many programs asked for receives here, too; there are none.
+      .cap = {.max_send_wr = UNDER_WAY, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
       .comp_mask = IBV_EXP_QP_INIT_ATTR_PD | IBV_EXP_QP_INIT_ATTR_CREATE_FLAGS};
 
   sender = options.old ? ibv_create_qp(pd, &attr.base) : ibv_exp_create_qp(context, &exp_attr);
