@@ -1,6 +1,9 @@
 // Completion queues: sizes, ownership, overrun, arming, moderation, resize,
 // data in the CQE, compression; SRQ limit; events.
+#include <sys/mman.h>
 #include <sys/socket.h>
+
+#include <csignal>
 
 #include "rig.h"
 
@@ -38,7 +41,44 @@ void write_plain(Cq &cq, u16 counter, u32 bytes = 10, bool solicited = false) {
   cq_write(cq, c, CqeOpcode::resp_send, solicited);
 }
 
+// Two pages with a completion across their boundary: its first half cannot be written until it was
+// tried, and what the second half holds by then was written before.
+struct Halves {
+  static constexpr size_t page = 4096;
+  Halves() {
+    memory = static_cast<u8 *>(
+        mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    REQUIRE(memory != MAP_FAILED);
+    struct sigaction look {};
+    look.sa_handler = [](int) {
+      std::memcpy(&counter, memory + page + 28, 2);
+      mprotect(memory, page, PROT_READ | PROT_WRITE);
+    };
+    sigaction(SIGSEGV, &look, &before);
+  }
+  ~Halves() {
+    sigaction(SIGSEGV, &before, nullptr);
+    munmap(memory, 2 * page);
+  }
+  static void protect() { REQUIRE(mprotect(memory, page, PROT_READ) == 0); }
+  static u8 *slot() { return memory + page - 32; }
+  static inline u8 *memory = nullptr;
+  static inline u16 counter = 0;  // as it was when the first half was written
+  struct sigaction before {};
+};
+
 }  // namespace
+
+TEST_CASE("A stride is written in front of the entry that it belongs to", "[cq]") {
+  Rig rig;
+  TestCq cq(1);
+  Halves halves;
+  cq.cq.buffer = Halves::slot();
+  cq.cq.ignore_overrun = true;
+  Halves::protect();
+  write_plain(cq.cq, 0x1234);
+  CHECK(swap16(Halves::counter) == 0x1234);
+}
 
 TEST_CASE("128-byte CQEs carry the completion in their second half", "[cq]") {
   Rig rig;

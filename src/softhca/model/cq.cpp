@@ -1,6 +1,7 @@
 #include "model/cq.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 
 #include "base/log.h"
@@ -33,9 +34,13 @@ u8 *slot_of(Cq &cq, u32 index) {
 
 u8 owner_of(const Cq &cq, u32 index) { return (index / cq.entries) & 1; }
 
-// Software trusts a CQE once the owner bit matches, so byte 63 goes last.
+// Software trusts a CQE once the owner bit matches, so byte 63 goes last. Programs that read
+// strides without looking at owners (eRPC) trust wqe_counter, in the second half, if wqe_id, in
+// the first, is the same in front of it and behind: a card writes both at once.
 void publish(u8 *slot, const u8 *raw, u8 op_own) {
-  std::memcpy(slot, raw, 63);
+  std::memcpy(slot + 32, raw + 32, 31);
+  std::atomic_thread_fence(std::memory_order_release);
+  std::memcpy(slot, raw, 32);
   __atomic_store_n(slot + 63, op_own, __ATOMIC_RELEASE);
 }
 
