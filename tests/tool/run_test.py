@@ -673,7 +673,7 @@ class Run(Base):
 
     def test_what_is_known_about_programs_is_named_when_they_fail(self):
         bench = shutil.copy(self.known("ucm_test_events"), os.path.join(self.folder.name, "ib_send_bw"))
-        hangs = "perftest hangs with `-q N`"
+        hangs = "perftest hangs at its end with `-q N`"
         # Status 124: a time limit.
         done = self.ibvexp("run", "--", bench, "124", "-q", "8")
         self.assertEqual(done.returncode, 124)
@@ -709,13 +709,13 @@ class Run(Base):
             done = self.ibvexp("run", "--device", "soft", "--", *words)
             self.assertEqual((done.returncode, done.stdout), (126, ""))
             (line,) = done.stderr.splitlines()
-            self.assertTrue(line.startswith(f"ibvexp: {words[0]} is not started. Nothing is preloaded"), line)
+            self.assertTrue(line.startswith(f"ibvexp: {words[0]} is not started. The dynamic linker preloads nothing"), line)
             said = line.split(" Type: ")[1]
             if instead:
                 self.assertEqual(said, instead)
             else:
                 self.assertEqual(shlex.split(said), ["./su", "-c", f"{ours} sh -c 'cd /x; ./p'", "me"])
-        self.refused(126, "Put `ibvexp run` behind it: `sudo ibvexp run -- PROGRAM`", "./sudo", "-i")
+        self.refused(126, "Put `ibvexp run` after it: `sudo ibvexp run -- PROGRAM`", "./sudo", "-i")
 
     def test_a_folder_for_temporary_files_that_is_gone(self):
         env = dict(ENV, TMPDIR="/nonexistent")
