@@ -1,6 +1,6 @@
 // Which function serves an entry point. An entry point that is not listed is
 // refused in its own error shape; boundary.h asserts that this list and the
-// states in entries.def agree.
+// verdicts in entries.def agree.
 #pragma once
 
 #include "exp/identifier.h"

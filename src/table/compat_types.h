@@ -18,8 +18,8 @@ namespace ibvexp {
   }
 
 // What becomes of a request or an answer.
-//   native       rdma-core has the same thing; handed through
-//   translated   done by other means; the caller sees what he expects
+//   native       rdma-core has the same feature
+//   translated   done by other means, with the same result for the caller
 //   partial      as translated, but some requests are refused: refusal and note
 //   noop         accepted, and there is nothing to do
 //   query_only   only ever reported, or deliberately never reported
@@ -123,7 +123,7 @@ struct Answer {
   int min_core;             // first rdma-core release with the target, 0 = none needed
   int refusal;              // errno of what is refused, 0 = nothing is
   std::string_view target;  // modern counterpart
-  std::string_view rows;    // ids of migration-table.json, separated by spaces
+  std::string_view rows;    // ids in docs/migration-rows.md, separated by spaces
   std::string_view note;
 };
 
