@@ -88,7 +88,9 @@ Result<ContextState *> attach(ibv_context *context) {
   ibvexp_context_words &words = *words_of(context);
   if ((words.has_comp_mask & VERBS_CONTEXT_EXP) != 0) {
     if (ContextState *state = find_state(context)) return state;
-    log(LogLevel::error, "a second copy of libibverbs_exp serves this context already");
+    log(LogLevel::error,
+        "libibverbs_exp is loaded twice, and its other copy serves this context: remove one of "
+        "them from LD_PRELOAD or the link");
     return Error{ENOTSUP};
   }
 

@@ -66,7 +66,7 @@ void check_elf(const fs::path &program, const ElfHead &elf) {
     refuse(program, fmt::format("is no {0} program, and the library serves only those: build it "
                                 "anew for {0}",
                                 own_machine.name));
-  if (elf.is_damaged()) refuse(program, "is a damaged ELF file");
+  if (elf.is_damaged()) refuse(program, "is a damaged ELF file; copy or build it anew");
   if (elf.interpreter().empty())
     refuse(program,
            "is statically linked: nothing can be preloaded into it; link it anew, "
@@ -92,8 +92,8 @@ fs::path find_program(const std::string &name) {
     std::error_code error;
     if (!fs::exists(name, error))
       throw CannotRun(exit_not_found, fmt::format("{}: {}", name, std::strerror(ENOENT)));
-    if (fs::is_directory(name, error)) refuse(name, "is a folder");
-    if (!is_executable(name)) refuse(name, "is not executable");
+    if (fs::is_directory(name, error)) refuse(name, "is a folder; name a program in it");
+    if (!is_executable(name)) refuse(name, "is not executable: chmod +x " + name);
     return name;
   }
   const char *path = std::getenv("PATH");
@@ -131,10 +131,14 @@ void check_preloadable(const fs::path &program) {
   std::istringstream(line) >> interpreter;
   std::error_code error;
   if (line.ends_with('\r'))
-    refuse(program, fmt::format("is a script with line ends of Windows: sed -i 's/\\r$//' {}",
+    refuse(program, fmt::format("is a script with Windows line ends: sed -i 's/\\r$//' {}",
                                 program.string()));
   if (!fs::exists(interpreter, error))
-    refuse(program, fmt::format("is a script of {}, which does not exist", interpreter));
+    refuse(program,
+           fmt::format(
+               "is a script of {}, which does not exist: install it, or edit the first line of the "
+               "script",
+               interpreter));
   if (is_executable(interpreter)) check_privileges(interpreter);
   std::ifstream binary(interpreter, std::ios::binary);
   binary.read(start, sizeof(start));

@@ -57,7 +57,7 @@ class Suppressions(Audit):
         self.assertEqual(audit(".", cwd=self.folder).returncode, 1)
         self.assertEqual(audit("--fail-on", "private", ".", cwd=self.folder).returncode, 0)
         for text, words in (("{", "parse error"), ('{"fail_on": []}', 'unknown key "fail_on"'),
-                            ('{"fail-on": ["all"]}', "refused beyond private unjudged any"), ("[]", "no object")):
+                            ('{"fail-on": ["all"]}', "refused beyond private unjudged any"), ("[]", "not a JSON object")):
             config.write_text(text)
             done = audit(".", cwd=self.folder)
             self.assertEqual(done.returncode, 2, text)

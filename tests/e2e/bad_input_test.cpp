@@ -194,7 +194,7 @@ TEST_CASE("the log says what is wrong with the domain of an XRC target") {
       CHECK(errno == EINVAL);
     });
   };
-  CHECK(refused() == "ibvexp: ibv_exp_create_qp: xrcd 0x0: an XRC target needs its domain\n");
+  CHECK(refused() == "ibvexp: ibv_exp_create_qp: xrcd 0x0: an XRC target needs an XRC domain\n");
   attr.comp_mask |= IBV_EXP_QP_INIT_ATTR_XRCD;
   attr.xrcd = foreign.get();
   CHECK(refused() == "ibvexp: ibv_exp_create_qp: xrcd 0x0: of another context\n");

@@ -396,7 +396,8 @@ TEST_CASE(
   };
   auto attr = t.srq_attr();
   attr.tm_cap.max_num_tags = 0;
-  says("max_num_tags 0x0: tag matching needs room for tags", [&] { refused(attr, EINVAL); });
+  says("max_num_tags 0x0: must be 1 or more, with IBV_EXP_CREATE_SRQ_TM",
+       [&] { refused(attr, EINVAL); });
   attr = t.srq_attr();
   attr.cq = nullptr;
   refused(attr, EINVAL);
@@ -409,7 +410,8 @@ TEST_CASE(
   wrong.opcode = static_cast<ibv_exp_ops_wr_opcode>(3);
   good.next = &wrong;
   ibv_exp_ops_wr *bad;
-  says("opcode 0x3: no such operation", [&] { CHECK(t.post(good, bad) == EINVAL); });
+  says("opcode 0x3: must be IBV_EXP_WR_TAG_ADD, IBV_EXP_WR_TAG_DEL or IBV_EXP_WR_TAG_SYNC",
+       [&] { CHECK(t.post(good, bad) == EINVAL); });
   CHECK(bad == &wrong);
   CHECK(t.take().exp_opcode == IBV_EXP_WC_TM_ADD);
 

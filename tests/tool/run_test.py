@@ -845,8 +845,8 @@ class Run(Base):
         with open(script, "w", encoding="utf-8", newline="") as f:
             f.write("#!/bin/sh\r\ntrue\r\n")
         os.chmod(script, 0o755)
-        for program, said in ((self.folder.name, "is a folder"),
-                              (script, f"is a script with line ends of Windows: sed -i 's/\\r$//' {script}")):
+        for program, said in ((self.folder.name, "is a folder; name a program in it"),
+                              (script, f"is a script with Windows line ends: sed -i 's/\\r$//' {script}")):
             done = self.ibvexp("run", "--", program)
             self.assertEqual((done.returncode, done.stderr), (126, f"ibvexp: {program} {said}\n"))
 

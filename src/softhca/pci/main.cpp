@@ -73,8 +73,9 @@ int main(int argc, char **argv) {
   firmware::GuestMemory memory;
   {
     const std::lock_guard lock(process().mutex);
-    if (const int error = process().start(); error != 0) return fail("the device", error);
-    if (!memory.reserve()) return fail("addresses for the guest's memory", errno);
+    if (const int error = process().start(); error != 0)
+      return fail("cannot start the device", error);
+    if (!memory.reserve()) return fail("cannot reserve addresses for the guest's memory", errno);
   }
   const int connection = accept_one(argv[1]);
   if (connection < 0) return fail(argv[1], errno);
@@ -84,5 +85,5 @@ int main(int argc, char **argv) {
     const std::lock_guard lock(process().mutex);
     delete function;
   }
-  return error != 0 ? fail("the connection", error) : 0;
+  return error != 0 ? fail("the connection of QEMU failed", error) : 0;
 }

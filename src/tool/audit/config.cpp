@@ -41,7 +41,7 @@ Config read_config(const std::string &path) {
   try {
     Config out;
     const Json json = Json::parse(file);
-    if (!json.is_object()) throw std::runtime_error("no object");
+    if (!json.is_object()) throw std::runtime_error("not a JSON object");
     for (const auto &[key, value] : json.items()) set(out, key, value);
     if (!out.baseline.empty())
       out.baseline = (std::filesystem::path(path).parent_path() / out.baseline).string();

@@ -72,7 +72,7 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad_wr) {
 // libmlx5's own poll leaves completions of tag matching half written.
 [[gnu::noinline, gnu::cold]] int refuse_tags(const CqFront &front) {
   log(LogLevel::warn,
-      "ibv_poll_cq: CQ handle %u: tag matching completes there, read it by ibv_exp_poll_cq",
+      "ibv_poll_cq: CQ handle %u has completions of tag matching: poll it with ibv_exp_poll_cq",
       front.shown.handle);
   errno = ENOTSUP;
   return -1;

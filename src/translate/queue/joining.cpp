@@ -67,7 +67,8 @@ void Joining::decide(ContextState &state, const Ends &ends, ibv_cq **send, ibv_c
   CqFront *const sending = ends.send, *const receiving = ends.receive;
   SrqFront *const shared = ends.shared;
   if (shared != nullptr && shared->own.strides != nullptr && wanted == By::libmlx5) {
-    log(LogLevel::warn, "SRQ %#x is one of strides: only QPs of ibv_create_qp() receive from it",
+    log(LogLevel::warn,
+        "SRQ %#x has strides (mp_srq): only QPs of ibv_create_qp() can receive from it",
         shared->legacy.srqn);
     error_ = ENOTSUP;
     return;

@@ -44,7 +44,10 @@ int check_type(const Umr &umr) {
     case IBV_EXP_UMR_MR_LIST:
     case IBV_EXP_UMR_REPEAT: return 0;
     case IBV_EXP_UMR_MR_LIST_FIXED_SIZE: return check_size(umr);
-    default: return invalid(posting, "ext_op.umr.umr_type", umr.umr_type, "no such type").code;
+    default:
+      return invalid(posting, "ext_op.umr.umr_type", umr.umr_type,
+                     "must be IBV_EXP_UMR_MR_LIST or IBV_EXP_UMR_REPEAT")
+          .code;
   }
 }
 
@@ -76,10 +79,12 @@ int judge_umr(ibv_context *context, const ibv_exp_send_wr &wr, std::uint32_t max
   }
   if (measure(umr, key->mr.context, layout) != 0)
     return invalid(posting, "ext_op.umr", umr.num_mrs,
-                   "a piece or pattern that a memory key cannot describe")
+                   "a region, length or stride is null, too large or of another context")
         .code;
   if (layout.units > key->entries)
-    return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs, "more than the key holds").code;
+    return invalid(posting, "ext_op.umr.num_mrs", umr.num_mrs,
+                   "more than max_klm_list_size of the key")
+        .code;
   return 0;
 }
 

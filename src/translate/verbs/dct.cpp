@@ -54,7 +54,7 @@ Result<void> check(ContextState &state, const ibv_exp_dct_init_attr &attr) {
     return unsupported(creating, FeatureId::tm_create_dct, "srq", attr.srq->handle);
   if (const auto asked = ask_device(state); !asked) return asked;
   if (attr.port == 0 || attr.port > state.device().phys_port_cnt)
-    return invalid(creating, "port", attr.port, "no such port");
+    return invalid(creating, "port", attr.port, "the device has no such port");
   if (attr.mtu < IBV_MTU_256 || attr.mtu > IBV_MTU_4096)
     return invalid(creating, "mtu", attr.mtu, "not a value of enum ibv_mtu");
   if (!mlx5dv_is_supported(state.context->device))

@@ -215,7 +215,8 @@ ibv_device **shown_devices(int *count) noexcept {
   int kept = 0;
   for (ibv_device **at = list; *at != nullptr; ++at)
     if (std::strcmp(ibv_get_device_name(*at), wanted) == 0) list[kept++] = *at;
-  if (kept == 0) log(LogLevel::warn, "IBVEXP_DEVICE: there is no device %s", wanted);
+  if (kept == 0)
+    log(LogLevel::warn, "IBVEXP_DEVICE=%s: no such device; ibv_devices lists them", wanted);
   list[kept] = nullptr;
   if (count != nullptr) *count = kept;
   return list;

@@ -85,7 +85,7 @@ Result<void> memcpy_dm(ContextState &state, ibv_exp_dm *dm, ibv_exp_memcpy_dm_at
       return outcome(ibv_memcpy_from_dm(attr->host_addr, whole->dm, attr->dm_offset, attr->length));
   }
   return invalid(copying, "memcpy_dir", static_cast<std::uint32_t>(attr->memcpy_dir),
-                 "no such direction");
+                 "must be IBV_EXP_DM_CPY_TO_DEVICE or IBV_EXP_DM_CPY_TO_HOST");
 }
 
 }  // namespace ibvexp::translate

@@ -23,8 +23,9 @@ std::uint64_t as_word(int value) { return static_cast<std::uint32_t>(value); }
 Result<void> check_list(EntryId entry, const char *list, const ibv_sge *pieces, int count, int most,
                         std::uint64_t bytes) {
   if (pieces == nullptr || count < 1 || count > most)
-    return invalid(entry, list, as_word(count),
-                   "null, no pieces, or more than the calculation was created for");
+    return invalid(
+        entry, list, as_word(count),
+        "null, empty, or more pieces than max_data_sge or max_code_sge of ibv_exp_alloc_ec_calc");
   std::uint64_t length = 0;
   for (const ibv_sge &piece : std::span(pieces, static_cast<std::size_t>(count)))
     length += piece.length;
@@ -145,7 +146,7 @@ Result<ibv_exp_ec_calc *> alloc_ec_calc(ContextState &state, ibv_pd *pd,
   const std::uint32_t in_flight =
       has(IBV_EXP_EC_CALC_ATTR_MAX_INFLIGHT) ? attr->max_inflight_calcs : 1;
   if (in_flight == 0 || in_flight > max_calculations)
-    return invalid(allocating, "max_inflight_calcs", in_flight, "none, or too many");
+    return invalid(allocating, "max_inflight_calcs", in_flight, "must be 1 to 1024");
   const int data_pieces = has(IBV_EXP_EC_CALC_ATTR_MAX_DATA_SGE) ? attr->max_data_sge : attr->k;
   const int code_pieces = has(IBV_EXP_EC_CALC_ATTR_MAX_CODE_SGE) ? attr->max_code_sge : attr->m;
   if (data_pieces < 1 || code_pieces < 1)

@@ -26,7 +26,8 @@ Result<void> check_spec(const decltype(ibv_exp_flow_spec::hdr) &header) {
   const FlowSpecShape shape = shape_of_flow_spec(type);
   const bool action = type == IBV_EXP_FLOW_SPEC_ACTION_TAG || type == IBV_EXP_FLOW_SPEC_ACTION_DROP;
   if (shape.legacy_size == 0 || (inner != 0 && action))
-    return invalid(creating, "specification", header.type, "no such type");
+    return invalid(creating, "specification", header.type,
+                   "not a value of enum ibv_exp_flow_spec_type");
   if (header.size < shape.legacy_size)
     return invalid(creating, "size of a specification", header.size,
                    "smaller than the structure of its type");
@@ -44,7 +45,8 @@ Result<void> check(const ibv_exp_flow_attr *attr) {
       !flags)
     return flags;
   if (attr->type < IBV_EXP_FLOW_ATTR_NORMAL || attr->type > IBV_EXP_FLOW_ATTR_SNIFFER) {
-    static_cast<void>(invalid(creating, "type", static_cast<unsigned>(attr->type), "no such type"));
+    static_cast<void>(invalid(creating, "type", static_cast<unsigned>(attr->type),
+                              "not a value of enum ibv_exp_flow_attr_type"));
     return Error{not_supported_by_kernel};
   }
   const auto *at = reinterpret_cast<const char *>(attr + 1);

@@ -122,7 +122,8 @@ Result<ibv_exp_mkey_list_container *> alloc_mkey_list_memory(
   if (attr->comp_mask != 0)
     return invalid(allocating, "comp_mask", attr->comp_mask, "unknown bits");
   if (attr->mkey_list_type != IBV_EXP_MKEY_LIST_TYPE_INDIRECT_MR) {
-    static_cast<void>(invalid(allocating, "mkey_list_type", attr->mkey_list_type, "no such type"));
+    static_cast<void>(invalid(allocating, "mkey_list_type", attr->mkey_list_type,
+                              "must be IBV_EXP_MKEY_LIST_TYPE_INDIRECT_MR"));
     return Error{ENOMEM};  // the legacy provider's number
   }
   if (attr->max_klm_list_size == 0 || attr->max_klm_list_size > largest_key)

@@ -60,7 +60,8 @@ Refusal check(const ibv_context *context, const ibv_exp_query_intf_params *param
     ignored(querying, "intf_scope", static_cast<unsigned>(params->intf_scope),
             "all families are global");
   if (params->intf >= IBV_EXP_INTF_RESERVED)
-    return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, "intf", params->intf, "no such family");
+    return refuse(IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED, "intf", params->intf,
+                  "not a value of enum ibv_exp_intf_family");
   const std::uint32_t last_version = params->intf == IBV_EXP_INTF_WQ ? 0 : 1;
   if (params->intf_version > last_version)
     return refuse(IBV_EXP_INTF_STAT_VERSION_NOT_SUPPORTED, "intf_version", params->intf_version,

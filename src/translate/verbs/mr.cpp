@@ -74,7 +74,7 @@ Mapping allocate(std::size_t length) {
       return invalid(registering, "addr", reinterpret_cast<std::uintptr_t>(in.addr),
                      "must be null with ALLOCATE_MR");
     if (in.length == 0 || in.length > SIZE_MAX / 2)
-      return invalid(registering, "length", in.length, "cannot be allocated");
+      return invalid(registering, "length", in.length, "0 or too large to allocate");
   }
   return {};
 }
@@ -204,7 +204,7 @@ Result<void> check_allocation(unsigned asked, const void *addr, std::size_t leng
     return invalid(changing, "addr", reinterpret_cast<std::uintptr_t>(addr),
                    "must be null with ALLOCATE_MR");
   if (length == 0 || length > SIZE_MAX / 2)
-    return invalid(changing, "length", length, "cannot be allocated");
+    return invalid(changing, "length", length, "0 or too large to allocate");
   opened_by(Beyond::rereg_allocate, name_of_feature<id>);
   return {};
 }

@@ -344,7 +344,7 @@ bool is_settled(const Front *front, const ibv_context *context) {
   if (attr == nullptr) return invalid(creating, "attributes", 0, "must not be null");
   // rdma-core's number of a DC initiator, without what it needs beside it there.
   if (attr->qp_type == IBV_QPT_DRIVER)
-    return invalid(creating, "qp_type", IBV_QPT_DRIVER, "no such type of queue pair");
+    return invalid(creating, "qp_type", IBV_QPT_DRIVER, "not a value of enum ibv_qp_type");
   QpQueues queues(*attr);
   if (queues.srq != nullptr && is_legacy(queues.srq))
     return invalid(creating, "srq", queues.srq->handle,

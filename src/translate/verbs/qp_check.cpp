@@ -27,7 +27,7 @@ Result<void> check_type(ibv_qp_type type) {
     case IBV_QPT_XRC: return {};
     default:
       return invalid(creating, "qp_type", static_cast<unsigned>(type),
-                     "no such type of queue pair");
+                     "not a value of enum ibv_qp_type");
   }
 }
 
@@ -41,7 +41,7 @@ Result<void> check_rx_hash(ContextState &state, const ibv_exp_qp_init_attr &attr
                        "rx_hash_conf.rx_hash_function", hash->rx_hash_function);
   if (hash->rx_hash_function != IBV_EXP_RX_HASH_FUNC_TOEPLITZ)
     return invalid(creating, "rx_hash_conf.rx_hash_function", hash->rx_hash_function,
-                   "no such function");
+                   "must be IBV_EXP_RX_HASH_FUNC_TOEPLITZ");
   if (hash->rx_hash_key == nullptr)
     return invalid(creating, "rx_hash_conf.rx_hash_key", 0, "must not be null");
   if (const auto fields = check_bits(creating, "rx_hash_conf.rx_hash_fields_mask",
@@ -99,7 +99,8 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr, const 
     for (const FeatureBit &b : bits_of<"ibv_exp_qpg_type">())
       if (b.bit == attr.qpg.qpg_type)
         return unsupported(creating, b.id, "qpg.qpg_type", attr.qpg.qpg_type);
-    return invalid(creating, "qpg.qpg_type", attr.qpg.qpg_type, "no such group type");
+    return invalid(creating, "qpg.qpg_type", attr.qpg.qpg_type,
+                   "not a value of enum ibv_exp_qpg_type");
   }
   if (const auto asked = ask_device(state); !asked) return asked;
   if (const auto type = check_type(attr.qp_type); !type) return type;
@@ -108,7 +109,7 @@ Result<void> check(ContextState &state, const ibv_exp_qp_init_attr &attr, const 
   // XRC targets hang on their domain, all others on a protection domain.
   if (attr.qp_type == IBV_QPT_XRC_RECV) {
     if (!has(IBV_EXP_QP_INIT_ATTR_XRCD) || attr.xrcd == nullptr)
-      return invalid(creating, "xrcd", 0, "an XRC target needs its domain");
+      return invalid(creating, "xrcd", 0, "an XRC target needs an XRC domain");
     if (attr.xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
   } else {
     if (!has(IBV_EXP_QP_INIT_ATTR_PD) || attr.pd == nullptr)

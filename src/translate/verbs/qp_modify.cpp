@@ -220,7 +220,7 @@ Result<void> check_more(Known of, ibv_qp *qp, const ibv_exp_qp_attr &attr, std::
       return unsupported(modifying, id, "comp_mask", attr.comp_mask);
     if ((mask & IBV_EXP_QP_RATE_LIMIT) == 0 || attr.rate_limit == 0)
       return invalid(modifying, "burst_info", attr.burst_info.max_burst_sz,
-                     "bursts need a rate limit");
+                     "bursts need a rate limit (IBV_EXP_QP_RATE_LIMIT)");
   }
   if ((mask & IBV_EXP_QP_FLOW_ENTROPY) != 0) {
     if (const auto checked = check_entropy(of.notes, qp, attr); !checked) return checked;

@@ -93,13 +93,13 @@ Result<void> check(const rdma_cm_id *id, const ibv_exp_qp_init_attr &attr) {
   if (id->verbs == nullptr) return invalid(creating, "id", 0, "not bound to a device yet");
   if (id->qp != nullptr) return invalid(creating, "id", id->qp->qp_num, "has a queue pair already");
   if (attr.recv_cq != nullptr && id->recv_cq != nullptr && attr.recv_cq != id->recv_cq)
-    return invalid(creating, "recv_cq", 0, "not the one of the identifier");
+    return invalid(creating, "recv_cq", 0, "differs from recv_cq of the identifier");
   if (attr.send_cq != nullptr && id->send_cq != nullptr && attr.send_cq != id->send_cq)
-    return invalid(creating, "send_cq", 0, "not the one of the identifier");
+    return invalid(creating, "send_cq", 0, "differs from send_cq of the identifier");
   // The identifier's own domain is hidden inside librdmacm.
   if (id->qp_type == IBV_QPT_XRC_RECV &&
       ((attr.comp_mask & IBV_EXP_QP_INIT_ATTR_XRCD) == 0 || attr.xrcd == nullptr))
-    return invalid(creating, "xrcd", 0, "an XRC target needs its domain");
+    return invalid(creating, "xrcd", 0, "an XRC target needs an XRC domain");
   return {};
 }
 

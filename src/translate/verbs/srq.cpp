@@ -44,9 +44,13 @@ Result<void> check_completion(const ibv_context *context, const ibv_exp_create_s
 }
 
 Result<void> check_xrc(const ibv_context *context, const ibv_exp_create_srq_attr &attr) {
-  if (const auto cq = check_completion(context, attr, "an XRC queue needs one"); !cq) return cq;
+  if (const auto cq =
+          check_completion(context, attr, "an XRC SRQ needs a CQ and IBV_EXP_CREATE_SRQ_CQ");
+      !cq)
+    return cq;
   if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_XRCD) == 0 || attr.xrcd == nullptr)
-    return invalid(creating, "xrcd", attr.comp_mask, "an XRC queue needs its domain");
+    return invalid(creating, "xrcd", attr.comp_mask,
+                   "an XRC SRQ needs a domain and IBV_EXP_CREATE_SRQ_XRCD");
   if (attr.xrcd->context != context) return invalid(creating, "xrcd", 0, "of another context");
   return {};
 }
@@ -56,11 +60,13 @@ Result<void> check_tags(const ContextState &state, const ibv_exp_create_srq_attr
   const auto type = static_cast<std::uint32_t>(attr.srq_type);
   if (effective_now(answer_of<id>).verdict == Verdict::unsupported)
     return unsupported(creating, id, "srq_type", type);
-  if (const auto cq = check_completion(state.context, attr, "tag matching needs one"); !cq)
+  if (const auto cq = check_completion(state.context, attr,
+                                       "tag matching needs a CQ and IBV_EXP_CREATE_SRQ_CQ");
+      !cq)
     return cq;
   if ((attr.comp_mask & IBV_EXP_CREATE_SRQ_TM) == 0 || attr.tm_cap.max_num_tags == 0)
     return invalid(creating, "tm_cap.max_num_tags", attr.tm_cap.max_num_tags,
-                   "tag matching needs room for tags");
+                   "must be 1 or more, with IBV_EXP_CREATE_SRQ_TM");
   if (state.driver == nullptr || queue::front_of(attr.cq) == nullptr)
     return unsupported(
         creating, "srq_type", type,
@@ -80,7 +86,8 @@ Result<void> check(ibv_context *context, const ibv_exp_create_srq_attr *attr) {
     case IBV_EXP_SRQT_TAG_MATCHING: return check_tags(*attached(context), *attr);
     case IBV_EXP_SRQT_XRC: return check_xrc(context, *attr);
   }
-  return invalid(creating, "srq_type", static_cast<std::uint32_t>(attr->srq_type), "no such type");
+  return invalid(creating, "srq_type", static_cast<std::uint32_t>(attr->srq_type),
+                 "not a value of enum ibv_exp_srq_type");
 }
 
 // By ibv_create_srq().
@@ -114,7 +121,7 @@ Result<ibv_srq *> create_srq(ibv_context *context, ibv_exp_create_srq_attr *attr
   const CqState *known = tags ? find_cq(state, modern.cq) : nullptr;
   if (tags && (known == nullptr || !known->tags))
     return unsupported(creating, "cq", modern.cq->handle,
-                       "libmlx5's ring, which the program asked for, has no tags");
+                       "mlx5dv_init_obj() opened this CQ, so it reports no tags: use another CQ");
   const ibv_cq *cq = completes && !tags ? modern.cq : nullptr;
   const KeepErrno keep;
   ibv_srq *srq = queue::create_native(context, modern);

@@ -121,8 +121,7 @@ Result<ibv_srq *> create_stride_queue(ContextState &state, ibv_exp_create_srq_at
   const CqState *const known = find_cq(&state, cq);
   if (joining.receives() != queue::By::engine || (known != nullptr && known->compressed))
     return refused(
-        "not on a completion queue of ibv_cq_ex, nor with "
-        "compressed completions");
+        "needs a CQ of ibv_exp_create_cq() or ibv_create_cq() without compressed completions");
 
   const KeepErrno keep;
   ibv_srq_init_attr basic = attr.base;
@@ -131,8 +130,7 @@ Result<ibv_srq *> create_stride_queue(ContextState &state, ibv_exp_create_srq_at
   const mlx5dv_srq facts = facts_of(made.get());
   queue::put_before(&state, made.get(), basic.attr.max_sge);
   queue::SrqFront *const front = queue::before(made.get());
-  if (front == nullptr || front->own.engine == nullptr)
-    return refused("not on rdma-core's data path");
+  if (front == nullptr || front->own.engine == nullptr) return refused("needs IBVEXP_ENGINE=own");
   queue::complete_in_strides(state, *front, cq, attr.mp_wr);
   auto strides = std::make_unique<queue::OnRings>();
   const auto created = create_on(state.context, facts, facts_of(cq).cqn,
@@ -141,7 +139,7 @@ Result<ibv_srq *> create_stride_queue(ContextState &state, ibv_exp_create_srq_at
     if (created.failure().code == ENOMEM) return created.failure();
     log(LogLevel::info, "ibv_exp_create_srq: CREATE_XRQ: %s",
         std::strerror(created.failure().code));
-    return refused("the device makes no such queue");
+    return refused("the device has no striding shared receive queues");
   }
   opened_by(Beyond::mp_srq, name_of_feature<strides_row>);
   front->legacy.srqn = front->legacy.srq_num = strides->number;
@@ -339,7 +337,8 @@ int modify(queue::Connection &connection, ibv_qp *qp, const ibv_qp_attr &attr, i
   if (const int error = ask_state(connection, from); error != 0) return error;
   if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != from) return EINVAL;
   const Step step = step_of(from, attr.qp_state);
-  if (step.opcode == 0 && attr.qp_state > IBV_QPS_RTS) return refuse("no such state");
+  if (step.opcode == 0 && attr.qp_state > IBV_QPS_RTS)
+    return refuse("not a state that this queue pair can change to");
   if (step.opcode == 0 || (mask & step.needs) != step.needs) return EINVAL;
   ibv_qp_attr wanted = connection.attr;
   keep(wanted, attr, mask);

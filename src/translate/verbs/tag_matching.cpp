@@ -14,13 +14,15 @@ constexpr EntryId posting = EntryId::ibv_exp_post_srq_ops;
 // tags: how many the queue has room for. Their handles end there, and libmlx5 checks none.
 Result<void> check(const ibv_exp_ops_wr &op, std::uint32_t tags) {
   const auto opcode = static_cast<std::uint32_t>(op.opcode);
-  if (opcode > IBV_EXP_WR_TAG_SYNC) return invalid(posting, "opcode", opcode, "no such operation");
+  if (opcode > IBV_EXP_WR_TAG_SYNC)
+    return invalid(posting, "opcode", opcode,
+                   "must be IBV_EXP_WR_TAG_ADD, IBV_EXP_WR_TAG_DEL or IBV_EXP_WR_TAG_SYNC");
   if (opcode == IBV_EXP_WR_TAG_DEL && op.tm.handle > tags)
-    return invalid(posting, "tm.handle", op.tm.handle, "beyond all tags of the queue");
+    return invalid(posting, "tm.handle", op.tm.handle, "not a handle of this SRQ");
   // libmlx5 reads the first piece, whatever their number.
   if (opcode == IBV_EXP_WR_TAG_ADD && (op.tm.add.num_sge < 0 || op.tm.add.num_sge > 1))
     return invalid(posting, "tm.add.num_sge", static_cast<std::uint32_t>(op.tm.add.num_sge),
-                   "a tag has one piece at most");
+                   "must be 0 or 1");
   return check_bits(posting, "flags", static_cast<std::uint32_t>(op.flags),
                     bits_of<"ibv_exp_ops_flags">());
 }

@@ -40,15 +40,18 @@ Result<void> check_strides(ibv_context *context, const ibv_exp_wq_mp_rq &asked) 
     return unsupported(creating, "mp_rq", 0, "the device has no striding receive queues");
   const mlx5dv_striding_rq_caps &caps = device.striding_rq_caps;
   if (asked.use_shift != IBV_EXP_MP_RQ_NO_SHIFT && asked.use_shift != IBV_EXP_MP_RQ_2BYTES_SHIFT)
-    return invalid(creating, "mp_rq.use_shift", asked.use_shift, "no such shift");
+    return invalid(creating, "mp_rq.use_shift", asked.use_shift,
+                   "must be IBV_EXP_MP_RQ_NO_SHIFT or IBV_EXP_MP_RQ_2BYTES_SHIFT");
   if (asked.single_stride_log_num_of_bytes < caps.min_single_stride_log_num_of_bytes ||
       asked.single_stride_log_num_of_bytes > caps.max_single_stride_log_num_of_bytes)
     return invalid(creating, "mp_rq.single_stride_log_num_of_bytes",
-                   asked.single_stride_log_num_of_bytes, "out of the reported range");
+                   asked.single_stride_log_num_of_bytes,
+                   "outside of the range in mp_rq_caps of ibv_exp_query_device");
   if (asked.single_wqe_log_num_of_strides < caps.min_single_wqe_log_num_of_strides ||
       asked.single_wqe_log_num_of_strides > caps.max_single_wqe_log_num_of_strides)
     return invalid(creating, "mp_rq.single_wqe_log_num_of_strides",
-                   asked.single_wqe_log_num_of_strides, "out of the reported range");
+                   asked.single_wqe_log_num_of_strides,
+                   "outside of the range in mp_rq_caps of ibv_exp_query_device");
   return {};
 }
 
@@ -60,7 +63,8 @@ Result<void> check(ibv_context *context, const ibv_exp_wq_init_attr &attr, const
   if (attr.wq_type == IBV_EXP_WQT_SRQ)
     return unsupported(creating, FeatureId::IBV_EXP_WQT_SRQ, "wq_type", IBV_EXP_WQT_SRQ);
   if (attr.wq_type != IBV_EXP_WQT_RQ)
-    return invalid(creating, "wq_type", static_cast<unsigned>(attr.wq_type), "no such type");
+    return invalid(creating, "wq_type", static_cast<unsigned>(attr.wq_type),
+                   "must be IBV_EXP_WQT_RQ");
   if (attr.pd == nullptr) return invalid(creating, "pd", 0, "must not be null");
   if (cq == nullptr) return invalid(creating, "cq", 0, "must not be null");
   if (attr.pd->context != context) return invalid(creating, "pd", 0, "of another context");
@@ -183,7 +187,8 @@ Result<void> modify_wq(ContextState &state, ibv_exp_wq *wq, ibv_exp_wq_attr *att
   const auto has = [&](std::uint32_t bit) { return (attr->attr_mask & bit) != 0; };
   if (has(IBV_EXP_WQ_ATTR_STATE) &&
       (attr->wq_state < IBV_EXP_WQS_RESET || attr->wq_state > IBV_EXP_WQS_ERR))
-    return invalid(modifying, "wq_state", static_cast<unsigned>(attr->wq_state), "no such state");
+    return invalid(modifying, "wq_state", static_cast<unsigned>(attr->wq_state),
+                   "not a value of enum ibv_exp_wq_state");
   if ((attr->attr_mask & ~std::uint32_t{IBV_EXP_WQ_ATTR_CURR_STATE}) == 0) return {};
   if (has(IBV_EXP_WQ_ATTR_CURR_STATE) && attr->curr_wq_state != ours->state)
     return invalid(modifying, "curr_wq_state", static_cast<unsigned>(attr->curr_wq_state),
@@ -232,7 +237,7 @@ Result<ibv_exp_rwq_ind_table *> create_rwq_ind_table(ContextState &state, ibv_co
   if (attr->log_ind_tbl_size > 31 || (std::uint64_t{1} << attr->log_ind_tbl_size) >
                                          device.value()->rss_caps.max_rwq_indirection_table_size)
     return invalid(creating_table, "log_ind_tbl_size", attr->log_ind_tbl_size,
-                   "more entries than the device has");
+                   "more entries than max_rwq_indirection_table_size of the device");
 
   const std::size_t size = std::size_t{1} << attr->log_ind_tbl_size;
   ibv_wq *few[16];
