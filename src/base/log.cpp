@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <string_view>
 
 #include "base/keep_errno.h"
@@ -29,7 +30,11 @@ int destination() {
     if (*log_file == '\0') return STDERR_FILENO;
     const int opened = open_output(log_file, O_WRONLY | O_CREAT | O_APPEND);
     if (opened >= 0) return opened;
-    log_raw("IBVEXP_LOG_FILE: cannot be opened, writing to standard error");
+    char line[256];
+    std::snprintf(line, sizeof(line),
+                  "IBVEXP_LOG_FILE: cannot be opened: %s: %s; writing to standard error", log_file,
+                  std::strerror(errno));
+    log_raw(line);
     return STDERR_FILENO;
   }();
   return fd;

@@ -149,7 +149,8 @@ void add_facts(audit::Report &report, const std::vector<std::string> &facts) {
 
 int run(AuditOptions &o) {
   if (!o.diff.empty()) return show_difference(o);
-  if (o.audit.paths.empty()) throw std::runtime_error("audit: name what to audit");
+  if (o.audit.paths.empty())
+    throw std::runtime_error("audit: PATH is required: a file or folder to audit");
   // For each member of an archive libarchive asks for local time, and the C library then for
   // /etc/localtime.
   setenv("TZ", "UTC0", 0);
@@ -191,13 +192,13 @@ void add_commands(CLI::App &app, Action &action, const Words &) {
   sub->add_option("PATH", o->audit.paths,
                   "Files and folders: C and C++ sources, build files, ELF "
                   "files (stripped too), traces of `ibvexp run`, packages and "
-                  "archives of such");
+                  "archives");
   sub->add_option("--json", o->json, "Write JSON to FILE (- for standard output)")
       ->type_name("FILE");
   sub->add_option("--sarif", o->sarif, "Write SARIF 2.1.0 to FILE")->type_name("FILE");
   sub->add_option("--html", o->html, "Write one self-contained HTML page to FILE")
       ->type_name("FILE");
-  sub->add_option("--format", o->format, "What goes to standard output")
+  sub->add_option("--format", o->format, "Format of standard output")
       ->check(CLI::IsMember({"table", "json", "sarif", "html", "gcc", "github", "md", "csv"}))
       ->capture_default_str();
   sub->add_option("--baseline", o->baseline,
@@ -207,21 +208,22 @@ void add_commands(CLI::App &app, Action &action, const Words &) {
                   "Configuration (.ibvexp-audit.json of the current folder): exclude, recursive, "
                   "fail-on, baseline, ignore")
       ->type_name("FILE");
-  sub->add_option("--diff", o->diff, "Instead of an audit, what changed between two --json reports")
+  sub->add_option("--diff", o->diff, "Do not audit: print what changed between two --json reports")
       ->expected(2)
       ->type_name("OLD NEW");
-  sub->add_flag("-q,--quiet", o->quiet, "No table on standard output");
-  sub->add_flag("-r,--recursive", o->audit.recursive, "Also the libraries that binaries load");
+  sub->add_flag("-q,--quiet", o->quiet, "Print no table");
+  sub->add_flag("-r,--recursive", o->audit.recursive,
+                "Also audit the libraries that binaries load");
   sub->add_option("--exclude", o->audit.exclude, "Names of folders to leave out")
       ->type_name("NAME")
       ->allow_extra_args(false);
   sub->add_option("-j,--jobs", o->audit.threads, "Threads (one per processor)")->type_name("N");
   sub->add_option(
          "--fail-on", o->fail_on,
-         "Exit with 1 if that is found: refused (whatever is switched on), beyond "
-         "(refused unless --beyond turns it on), private (structures of libmlx5), unjudged "
-         "(files that nothing can be said of), any (use of the API); what does not work "
-         "counts as each; several, separated by commas")
+         "Exit with 1 on: refused (with every switch, too), beyond (refused unless --beyond "
+         "turns it on), private (structures of libmlx5), unjudged (files that cannot be "
+         "judged), any (use of the API), separated by commas; each also on a program that "
+         "does not work")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember({"refused", "beyond", "private", "unjudged", "any"}))

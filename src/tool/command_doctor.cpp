@@ -307,13 +307,13 @@ int run(const DoctorOptions &o) {
 
 void add_doctor(CLI::App &app, Action &action, const Words &program) {
   CLI::App *sub = app.add_subcommand("doctor",
-                                     "Show what would work on this machine, and what to "
-                                     "do for the rest: ibvexp doctor [OPTIONS] [PROGRAM ARGS]");
+                                     "Check what works on this machine, and say how to "
+                                     "mend the rest: ibvexp doctor [OPTIONS] [PROGRAM ARGS]");
   const auto o = std::make_shared<DoctorOptions>();
   sub->add_option("--device", o->device, "Examine the software HCA")
       ->check(CLI::IsMember({"soft"}));
-  sub->add_flag("--json", o->json, "As JSON, row by row");
-  sub->add_flag("--rows", o->rows, "Row by row");
+  sub->add_flag("--json", o->json, "Print JSON, with the rows");
+  sub->add_flag("--rows", o->rows, "Print each row of the matrix");
   // For itself: not shown.
   sub->add_option("--examine", o->examine)->group("");
   sub->add_option("--hindrance", o->hindrance)->group("");

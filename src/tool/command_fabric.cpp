@@ -84,9 +84,10 @@ int clean(const std::vector<std::string> &names) {
 }  // namespace
 
 void add_fabric(CLI::App &app, Action &action) {
-  CLI::App *sub = app.add_subcommand("fabric", "The fabrics of the software HCA on this machine");
+  CLI::App *sub =
+      app.add_subcommand("fabric", "List or remove the software HCA's fabrics on this machine");
   sub->require_subcommand(1);
-  sub->add_subcommand("list", "Which there are, and who uses them")->callback([&action] {
+  sub->add_subcommand("list", "List fabrics and the processes that use them")->callback([&action] {
     action = list;
   });
   CLI::App *cleaning = sub->add_subcommand("clean", "Remove this user's unused fabrics");

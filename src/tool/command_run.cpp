@@ -149,8 +149,8 @@ fs::path open_trace(const RunOptions &o) {
   if (file.string().find('%') == std::string::npos) {
     const trace::Document document(file.c_str());
     if (document.error() != 0)
-      throw std::runtime_error(
-          fmt::format("{}: {}", file.string(), trace::explain_error(document.error())));
+      throw std::runtime_error(fmt::format("cannot write {}: {}", file.string(),
+                                           trace::explain_error(document.error())));
   }
   setenv("IBVEXP_TRACE", file.c_str(), 1);
   return file;
@@ -321,12 +321,11 @@ void add_run(CLI::App &app, Action &action, const Words &program) {
       "Run a legacy program with libibverbs_exp preloaded: ibvexp run [OPTIONS] PROGRAM ARGS");
   const auto o = std::make_shared<RunOptions>();
   sub->add_option("--device", o->device,
-                  "soft for the software HCA, or the only device that the program shall see")
+                  "soft for the software HCA, or the only device that the program sees")
       ->type_name("soft|NAME");
   sub->add_option("--beyond", o->beyond,
-                  "Features to switch on although the migration guide calls "
-                  "them unsupported, separated by commas; auto for all of them, each with a line "
-                  "when it first serves a request")
+                  "Features to switch on that are off by default, separated by commas; auto for "
+                  "all, with a line for each that the program needs")
       ->type_name("LIST");
   sub->add_option("--trace", o->trace, "Append what the program used to FILE (JSON)")
       ->type_name("FILE");
@@ -335,14 +334,14 @@ void add_run(CLI::App &app, Action &action, const Words &program) {
                   "ends in .json")
       ->type_name("FILE");
   sub->add_flag("--fail-on-refused", o->fail_on_refused,
-                "End with 125 if the program ended well but a request of it was refused, a "
+                "Exit with 125 if the program succeeded but one of its requests was refused, a "
                 "program that it started ran without the library, or nothing opened a device");
-  sub->add_flag("--no-follow", o->no_follow,
-                "Leave the library out of processes that are started with another LD_PRELOAD");
+  sub->add_flag(
+      "--no-follow", o->no_follow,
+      "Do not preload the library into processes that are started with another LD_PRELOAD");
   sub->footer(
-      "Options stand in front of PROGRAM; all words after it are its own. "
-      "Exit status and signals are the program's own; 127 if it does not exist, 126 if it "
-      "cannot be run with a preloaded library, 2 for wrong usage.");
+      "Put options in front of PROGRAM. Exit status and signals are the program's own; 127 if it "
+      "does not exist, 126 if nothing can be preloaded into it, 2 for wrong usage.");
   sub->callback([&action, &program, o] {
     if (program.empty()) throw CLI::RequiredError("PROGRAM");
     o->command = program;

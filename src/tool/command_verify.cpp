@@ -326,32 +326,35 @@ void add_verify(CLI::App &app, Action &action) {
   CLI::App *sub = app.add_subcommand(
       "verify", "Run the library's own checks on a device and compare it with the software HCA");
   const auto o = std::make_shared<VerifyOptions>();
-  sub->add_option("--device", o->device, "soft, or the device; the first one otherwise")
+  sub->add_option("--device", o->device,
+                  "soft for the software HCA, or a device (default: the first one)")
       ->type_name("soft|NAME");
-  sub->add_option("--link", o->link, "Of the software HCA (both otherwise)")
+  sub->add_option("--link", o->link, "Link layer of the software HCA (default: both)")
       ->check(CLI::IsMember({"ib", "eth"}));
-  sub->add_option("--only", o->only, "One file of checks, or one program with a peer")
+  sub->add_option("--only", o->only, "Only this file of checks, or with --peer only this program")
       ->type_name("FILE");
-  CLI::Option *listen = sub->add_flag(
-      "--listen", o->listen, "Wait for one peer, for checks between two hosts, and serve it");
+  CLI::Option *listen =
+      sub->add_flag("--listen", o->listen, "Wait for one --peer of another host and serve it");
   CLI::Option *peer = sub->add_option("--peer", o->peer,
-                                      "Run the checks between two hosts with HOST, which listens")
+                                      "Run the checks between two hosts; HOST runs verify --listen")
                           ->type_name("HOST")
                           ->excludes(listen);
   sub->add_option("--address", o->address,
                   "IP address of the peer's RDMA port, for the connection manager, if not HOST")
       ->needs(peer);
-  sub->add_option("--port", o->port, "TCP port at which the two meet, 18514 otherwise")
+  sub->add_option("--port", o->port, "TCP port at which the hosts meet (default: 18514)")
       ->check(CLI::Range(1, 65535));
-  sub->add_option("--gid", o->gid, "Index of the GID between two hosts: 1 otherwise with Ethernet")
+  sub->add_option("--gid", o->gid, "GID index between two hosts (default with Ethernet: 1)")
       ->check(CLI::Range(0, 255));
-  sub->add_option("--timeout", o->timeout, "Seconds for a file of checks, or a program with a peer")
+  sub->add_option("--timeout", o->timeout,
+                  "Time limit in seconds of each file of checks or program")
       ->check(CLI::Range(1, 3600));
-  sub->add_option("--report", o->report, "Write what is printed to FILE too")->type_name("FILE");
+  sub->add_option("--report", o->report, "Write the printed report to FILE, too")
+      ->type_name("FILE");
   sub->add_option("--json", o->json, "Write the rows to FILE")->type_name("FILE");
   sub->add_option("--junit", o->junit, "Write the checks to FILE, for CI")->type_name("FILE");
   sub->footer(
-      "Exit status: 0 if no row differs, 1 if one does; without a usable device that of doctor. "
+      "Exit status: 0 if no row differs, 1 if one does; without a usable device as ibvexp doctor. "
       "The report contains no host names, addresses or GUIDs.");
   sub->callback([&action, o] { action = [o] { return run(*o); }; });
 }

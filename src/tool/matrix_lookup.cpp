@@ -148,9 +148,9 @@ std::string matrix_lookup(std::string_view name) {
   const std::vector<std::string> types = type_names();
   all.insert(all.end(), types.begin(), types.end());
   const std::string_view meant = nearest(name, all, [](std::string_view n) { return n; });
-  throw std::runtime_error(
-      fmt::format("{} is no name of the matrix{}", name,
-                  meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
+  throw std::runtime_error(fmt::format(
+      "{} is no name of the matrix{}", name,
+      meant.empty() ? "; ibvexp matrix lists them" : fmt::format("; did you mean {}?", meant)));
 }
 
 }  // namespace ibvexp::tool

@@ -66,7 +66,12 @@ int end_of_parsing(const CLI::App &app, const CLI::ParseError &error) {
   if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty()) {
     print_unknown(app, chosen, unknown.front());
   } else {
-    const std::string what = error.what();
+    std::string what = error.what();
+    // CLI11's "--device: 1 required soft|NAME missing".
+    const std::size_t count = what.find(": 1 required ");
+    if (count != what.npos && what.ends_with(" missing"))
+      what = what.substr(0, count) +
+             " needs a value: " + what.substr(count + 13, what.size() - count - 21);
     const std::size_t first = chosen.name.find(' ');
     print(chosen, (first == chosen.name.npos ? "" : chosen.name.substr(first + 1) + ": ") +
                       (what == "A subcommand is required" ? "a command is required" : what));

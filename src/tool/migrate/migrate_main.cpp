@@ -157,17 +157,18 @@ int run(int argc, char **argv) {
   bool diff = false;
   auto *as_diff = app.add_flag("--diff", diff, "Print a unified diff (default)");
   auto *write = app.add_flag("--write", choice.write, "Change the files")->excludes(as_diff);
-  app.add_flag("--backup", choice.backup, "Keep what was there as FILE.orig")->needs(write);
+  app.add_flag("--backup", choice.backup, "Keep each changed file as FILE.orig")->needs(write);
   app.add_option("--out-root", choice.out_root,
                  "Write changed files below this folder, and leave the sources as they are")
       ->excludes(as_diff)
       ->excludes(write);
-  app.add_option("--report", choice.report, "Write what changed and what is left, as HTML or JSON");
+  app.add_option("--report", choice.report,
+                 "Write what changed and what is left to this file, as HTML (.html) or JSON");
   app.add_flag("!--no-helper", choice.options.use_helper,
-               "Leave what would need a header of ours (ibvexp_migrate.h and others)");
+               "Convert nothing that needs a helper header (ibvexp_migrate.h and others)");
   app.footer(
-      "Flags of the compiler stand behind --.\n"
-      "Exit status: 0, or 1 if something is left to do, or 2 for sources that do not compile.");
+      "Write flags of the compiler after --.\n"
+      "Exit status: 0; 1 if something is left to do; 2 if a source does not compile.");
   // What stands behind -- is not ours.
   std::vector<std::string> own;
   int at = 1;
