@@ -24,7 +24,7 @@ class AnyNumberTable {
     return leaf->at(number & 0xff);
   }
 
-  // Where the object of a number stands, or will stand; null: it has no place yet.
+  // The place of the number's object; null: none was made yet.
   std::atomic<void *> *place(std::uint32_t number) noexcept {
     Leaf *const leaf = root_.at(number >> 16 & 0xff)->at(number >> 8 & 0xff);
     return leaf != &no_leaf ? &leaf->children[number & 0xff] : nullptr;
@@ -44,7 +44,7 @@ class AnyNumberTable {
  private:
   std::atomic<void *> &add(std::uint32_t number);
 
-  // Places without objects all lead to one empty node, so that find() tests no pointer.
+  // Absent children point to one empty node, so that find() tests no pointer.
   template <class T, T *nothing>
   struct Node {
     constexpr Node() : Node(std::make_index_sequence<256>()) {}
@@ -75,7 +75,7 @@ class AnyNumberTable {
 template <class T>
 class NumberTable {
  public:
-  // A place of the table. It stays.
+  // A place of the table, valid for the table's lifetime.
   class Place {
    public:
     Place() = default;

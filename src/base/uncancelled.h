@@ -1,8 +1,8 @@
-// A thread that is cancelled while it exists goes on to its next cancellation point after that.
+// Turns thread cancellation off for its lifetime: a thread that is cancelled meanwhile ends at its
+// next cancellation point afterwards. Verbs call functions that are cancellation points.
 //
-// Unwinding it through this library would end the process: the library has a C++ runtime of its
-// own, which the C library's unwinder cannot call. libibverbs and the functions of the C library
-// that verbs wait in otherwise are cancellation points.
+// Unwinding a thread through this library would end the process: the library has its own C++
+// runtime, which the C library's unwinder cannot call.
 #pragma once
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ class Uncancelled {
   ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
 
  private:
-  int before_;  // pthread_setcancelstate() sets it
+  int before_;  // set by pthread_setcancelstate()
 };
 
 }  // namespace ibvexp

@@ -5,8 +5,8 @@ namespace ibvexp {
 
 namespace {
 
-// Inlines hold context->mutex around these, which libibverbs takes for a CQ with a channel: one may
-// have to be made meanwhile (queue/beside.h), by this thread, or by another that has our locks.
+// Inlines call these with context->mutex held. libibverbs takes it to create a CQ with a channel, which
+// this thread (queue/beside.h) or another one with our locks may do meanwhile: so it is released here.
 constexpr bool holds_mutex(EntryId id) {
   return id == EntryId::ibv_exp_create_dct || id == EntryId::ibv_exp_destroy_dct ||
          id == EntryId::ibv_exp_query_dct || id == EntryId::ibv_exp_arm_dct;
@@ -21,7 +21,7 @@ struct Unlocked {
     pthread_mutex_t &mutex = context->mutex;
     const bool held = pthread_mutex_trylock(&mutex) != 0;
     pthread_mutex_unlock(&mutex);
-    if (!held) return Slot::call(first, rest...);  // called without the inline
+    if (!held) return Slot::call(first, rest...);  // not called by the inline
     const R answer = Slot::call(first, rest...);
     pthread_mutex_lock(&mutex);
     return answer;
@@ -50,7 +50,7 @@ void fill_table(verbs_context_exp &table) noexcept {
 #define IBVEXP_SLOT(name, entry) \
   table.name = Fills<EntryId::entry, decltype(table.name)>::function();
 #include "table/slots.def"
-  // The remaining words are null but for the last.
+  // The other words stay null.
   table.sz = sizeof(table);
 }
 

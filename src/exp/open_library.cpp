@@ -1,7 +1,7 @@
 // Programs that load libibverbs themselves and look its functions up by name (spead2,
-// Python's ctypes) would get past this library: contexts without a table, and rdma-core's
-// functions for objects that are not rdma-core's. They get this library instead: a look-up
-// in it goes on through those that it is linked with, so it has theirs, too. (Not on AArch64.)
+// Python's ctypes) would bypass this library: contexts without a table, and rdma-core's
+// functions for objects that are not rdma-core's. dlopen() gives them this library instead; dlsym()
+// finds in it the functions of libibverbs and libmlx5, too, which it is linked with. (Not on AArch64.)
 #ifdef __x86_64__
 #include <dlfcn.h>
 
@@ -15,7 +15,7 @@ namespace ibvexp {
 
 namespace {
 
-// As programs name them. A path means a file of the program's own.
+// Names that are replaced. A name with a path means the program's own file.
 constexpr std::array<std::string_view, 4> behind_this = {"libibverbs.so.1", "libibverbs.so",
                                                          "libmlx5.so.1", "libmlx5.so"};
 
@@ -30,17 +30,17 @@ void *open_this(const char *name, int flags) noexcept {
 
 }  // namespace ibvexp
 
-// Which function opens this one.
+// The function that opens the library of this name.
 extern "C" [[gnu::used]] ibvexp::OpenLibrary *ibvexp_opener_of(const char *name) noexcept {
   using namespace ibvexp;
   const bool is_behind = name != nullptr && std::ranges::count(behind_this, name) != 0;
   return is_behind ? open_this : real_dlopen();
 }
 
-// void *dlopen(const char *name, int flags): which function it is to be is asked first, with both
-// arguments on the stack meanwhile (and eight bytes more, since the stack is aligned to 16 at a
-// call). Then a jump, and no call: the C library looks for a library as the run path of its caller
-// says, and takes for its caller whoever is returned to.
+// void *dlopen(const char *name, int flags): asks ibvexp_opener_of() which function to use, with
+// both arguments saved on the stack (and eight bytes more, for its 16-byte alignment). Then jumps
+// there instead of calling: the C library searches the run path of its caller, which it finds by
+// the return address.
 asm(R"(
   .text
   .globl dlopen

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No all-clear for what cannot be judged, and what is judged in its place.
+"""Inputs that cannot be judged are "not judged", never "works", and what is judged in their place.
 
     unjudged_test.py IBVEXP SOURCE_ROOT
 """
@@ -58,7 +58,7 @@ class Unjudged(Audit):
         self.unjudged(self.file("app.AppImage", bytes(elf)), "--appimage-extract")
 
     def test_code_of_other_machines(self):
-        """Inlines leave no names: what is not analysed gets no all-clear if it has verbs at all."""
+        """Inlines leave no names: code that is not analysed is "not judged" if it uses verbs at all."""
         if platform.machine() != "x86_64":
             self.skipTest("the compiler makes code of i386 on x86-64 only")
         for verb, judged in ("ibv_close_device", False), ("close", True):

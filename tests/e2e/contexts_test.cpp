@@ -16,7 +16,7 @@
 
 namespace {
 
-// rdma-core's is a static function, which no type of a header can name.
+// rdma-core's own function is static and in no header.
 int close_domain(ibv_xrcd *domain) { return ibv_close_xrcd(domain); }
 using Domain = Owned<ibv_xrcd, close_domain>;
 
@@ -48,7 +48,7 @@ ibv_exp_qp_init_attr request(ibv_pd *pd, ibv_cq *cq) {
   return attr;
 }
 
-// Ends a child of fork() with whether all went well, without the parent's
+// Ends a child of fork() with status 0 if all went well, without running the parent's
 // destructors.
 [[noreturn]] void leave(bool good) { _exit(good ? 0 : 1); }
 
@@ -101,7 +101,7 @@ TEST_CASE("settings and objects of devices do not mix [row:ibv_exp_create_qp]") 
   CHECK(errno == EINVAL);
 }
 
-// As ib_uverbs_open_xrcd has it: each device has a tree of files of its own.
+// As in ib_uverbs_open_xrcd: each device has its own tree of files.
 TEST_CASE("a file stands for an XRC domain of one device") {
   const auto all = open_all(2);
   const std::size_t devices = all.size() / 2;
@@ -221,8 +221,8 @@ TEST_CASE("children open contexts of their own, whatever the parent's threads do
     }
   });
   const auto mine = open_all();
-  // A thread that forks while others hold locks of libibverbs is not this
-  // library's to save: children here use what they have inherited.
+  // This library cannot help a thread that forks while others hold locks of libibverbs:
+  // children here use inherited objects only.
   for (int i = 0; i < 5; ++i) {
     const pid_t child = fork();
     if (child == 0) {

@@ -5,8 +5,8 @@
  *
  *   locked_steps DEVICE SPIN-LOCK-OFFSET PROGRAM ARGS...
  *
- * DEVICE is the library of the software HCA, whose own instructions are not counted; at the
- * offset in it is its pthread_spin_lock(), a call of which counts as one locked instruction.
+ * DEVICE is the library of the software HCA, whose own instructions are not counted.
+ * SPIN-LOCK-OFFSET is that of its pthread_spin_lock(), which counts as one locked instruction.
  * x86-64 only.
  */
 #include <errno.h>
@@ -44,7 +44,7 @@ static void read_memory(uint64_t at, void *to, size_t bytes) {
   if (process_vm_readv(pid, &here, 1, &there, 1, 0) <= 0) die("process_vm_readv");
 }
 
-/* Where the library of that name lies in a process. */
+/* The address of a library in a process. */
 static struct range find_library(const char *process, const char *name) {
   char path[64], line[4096];
   struct range found = {0, 0};
@@ -66,7 +66,7 @@ static struct range find_library(const char *process, const char *name) {
   return found;
 }
 
-/* The program's libc is the file that this program has, too. */
+/* The program's libc is the same file as this program's. */
 static void find_allocators(void) {
   static void *(*const functions[])(size_t) = {malloc, valloc};
   char process[16];

@@ -1,4 +1,4 @@
-// Regions that several processes share: refused by default, on request a file that says who may.
+// Regions shared by several processes: refused by default, with the switch a file with access rights.
 #include <grp.h>
 #include <skip.h>
 #include <sys/stat.h>
@@ -231,7 +231,7 @@ TEST_CASE("a process that dies leaves nothing to attach to [row:ibv_exp_reg_shar
   CHECK(former != 0);
   owner.kill_it();
   expect_gone(rig.pd.get(), handle, former);
-  // The next who shares removes the file.
+  // The next process that shares a region removes the file.
   const Mr fresh(allocate(rig.pd.get()));
   REQUIRE(fresh);
   CHECK(number_of(file) != former);

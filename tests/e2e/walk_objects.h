@@ -36,7 +36,7 @@ class Objects {
   }
 
   ~Objects() {
-    // Users before what they use.
+    // Objects are destroyed before the ones that they use.
     for (auto name = order_.rbegin(); name != order_.rend(); ++name) {
       INFO(*name);
       const Kind &kind = kinds_.at(*name);
@@ -51,7 +51,7 @@ class Objects {
     return known != kinds_.end() ? &known->second : nullptr;
   }
 
-  // What a call is made with, if nothing is to be wrong with it.
+  // A correct argument for each call.
   void *good(const Kind &kind) const {
     return kind.good != nullptr || kind.foreign.empty() ? kind.good : kind.foreign.front();
   }
@@ -75,8 +75,8 @@ class Objects {
     REQUIRE(place != nullptr);
   }
 
-  // A queue pair in INIT that has not been used: nothing that is posted to it is
-  // worked on.
+  // A queue pair in INIT that has not been used: requests posted to it are not
+  // executed.
   void fresh_qp() {
     Kind &kind = kinds_.at("ibv_qp");
     REQUIRE(kind.destroy(kind.good) == 0);
@@ -137,7 +137,7 @@ class Objects {
   void add_own(const char *name, Make make, std::function<int(void *)> destroy) {
     Kind &kind = add(name, make, std::move(destroy));
     kind.own = true;
-    // Names its context, and was never created. All there is where the device has none.
+    // Has a context, but was never created. The only one on devices without this kind.
     nobodys_[0] = context();
     kind.foreign.push_back(nobodys_);
   }

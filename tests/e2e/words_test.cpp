@@ -1,5 +1,5 @@
-// Words of the device that programs read before they choose a path, against
-// rdma-core's own answers; and completions that the device compresses.
+// Capability words that programs read before they choose a path, compared with
+// rdma-core's own answers; and compressed completions.
 #include <infiniband/mlx5dv.h>
 
 #include "log_of.h"
@@ -26,7 +26,7 @@ bool was_compressed(ibv_cq *cq) {
   object.cq.out = &shown;
   REQUIRE(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) == 0);
   for (std::uint32_t i = 0; i < shown.cqe_cnt; ++i) {
-    // The last byte of an entry says what it holds.
+    // The last byte of an entry has its format.
     const auto *entry = static_cast<const std::uint8_t *>(shown.buf) + (i + 1) * shown.cqe_size;
     const unsigned what = entry[-1];
     if (what >> 4 != MLX5_CQE_INVALID && (what >> 2 & 3) == 3) return true;
@@ -182,7 +182,7 @@ TEST_CASE(
   const std::uint64_t limits = std::uint64_t{IBV_EXP_DEVICE_DC_RD_REQ} | IBV_EXP_DEVICE_DC_RD_RES;
   const auto attr = ask(context.get(), limits | IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS);
   REQUIRE((attr.exp_device_cap_flags & IBV_EXP_DEVICE_DC_TRANSPORT) != 0);
-  // Programs insist on both.
+  // Programs require both.
   CHECK((attr.comp_mask & limits) == limits);
   CHECK(attr.max_dc_req_rd_atom > 0);
   CHECK(attr.max_dc_res_rd_atom > 0);

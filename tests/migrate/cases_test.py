@@ -52,7 +52,7 @@ def check(tool, name, folder, update):
 
 
 def trouble(tool, folder):
-    """What is no input changes nothing."""
+    """Wrong arguments change nothing."""
     source = Path(folder, "broken.c")
     text = "#include <infiniband/verbs_exp.h>\nint f(void) { return ibv_exp_nothing; }\n"
     source.write_text(text)
@@ -80,7 +80,7 @@ def trouble(tool, folder):
 
 
 def numbers(tool, folder):
-    """Counts in words that fit the number."""
+    """Singular and plural follow the count."""
     source = Path(folder, "one.c")
     for uses in 1, 2:
         source.write_text("#include <infiniband/verbs_exp.h>\n" + "".join(
@@ -91,7 +91,7 @@ def numbers(tool, folder):
 
 
 def fails_afterwards(tool, folder):
-    """What would no longer compile is not written."""
+    """A result that does not compile is not written."""
     source = Path(folder, "size.c")
     text = ("#include <infiniband/verbs_exp.h>\n"
             "_Static_assert(sizeof(struct ibv_exp_device_attr) > 480, \"of its time\");\n")
@@ -104,7 +104,7 @@ def fails_afterwards(tool, folder):
 
 
 def no_helper(tool, folder):
-    """Without the headers of ours nothing names them."""
+    """With --no-helper no helper header is included."""
     source = Path(folder, "memory.c")
     source.write_text("#include <infiniband/verbs_exp.h>\n"
                       "struct ibv_mr *f(struct ibv_exp_reg_mr_in *in)\n"
@@ -185,7 +185,7 @@ BRANCHES = """\
 
 
 def portable(tool, folder):
-    """What compiles with rdma-core alone where a macro is not defined does so afterwards, or nothing changes."""
+    """A source that compiles with rdma-core alone without a macro still does afterwards, or is left alone."""
     header, source, config = (Path(folder, name) for name in ("own.h", "own.c", "config.h"))
     header.write_text(BRANCHES)
     text = ('#include "config.h"\n#include "own.h"\nint f(struct ibv_context *c)\n{\n'
@@ -234,7 +234,7 @@ def second_pass(tool, folder):
 
 
 def guarded(tool, folder):
-    """A header of ours stands behind the others, under the condition that its uses stand under."""
+    """A helper header is included after the others, under the #if of its uses."""
     header, source = Path(folder, "base.h"), Path(folder, "base.c")
     header.write_text("#include <infiniband/verbs.h>\n#ifdef WITH_EXP\n"
                       "#include <infiniband/verbs_exp.h>\n#endif\n")

@@ -67,7 +67,7 @@ static struct ibv_cq *create_cq(void) {
   return made;
 }
 
-/* Until all four are here for the so manieth time. */
+/* Waits until all four processes have called it, for the time-th time. */
 static void meet(uint32_t time) {
   __atomic_add_fetch(&common->met, 1, __ATOMIC_SEQ_CST);
   while (__atomic_load_n(&common->met, __ATOMIC_SEQ_CST) < time * ranks) usleep(1000);
@@ -99,7 +99,7 @@ static void post_receive(int round, int step) {
   check(ibv_post_recv(to[step], &wr, &bad), "ibv_post_recv");
 }
 
-/* A barrier's messages are empty. Of a period, one send tells that those before it are done. */
+/* A barrier's messages are empty. One send per period is signalled, for those before it. */
 static void describe_send(struct ibv_exp_send_wr *wr, struct ibv_sge *from, int round, int step,
                           int barrier) {
   memset(wr, 0, sizeof(*wr));
@@ -189,7 +189,7 @@ static void at_once(int round, int barrier) {
   take(done);
 }
 
-/* Completions that are not waited for must leave the queues all the same. */
+/* Polls completions that nothing waits for, so that the queues do not overflow. */
 static void clear_queues(void) {
   struct ibv_exp_wc wc[period];
   int step, i;
@@ -204,7 +204,7 @@ static void clear_queues(void) {
   }
 }
 
-/* What callgrind counts, by its name: ./run bench cross. */
+/* callgrind counts this function: ./run bench cross. */
 static __attribute__((noinline)) void go_together(int round, int barrier) {
   if (by_device) at_once(round, barrier);
   else step_by_step(round, barrier);

@@ -2,7 +2,7 @@
 /*
  * A region of memory that two processes share, as Open MPI's sshmem component for MLNX_OFED
  * did: the first allocates it with its region and sends the region's handle to the second, which
- * registers it, too. What the device writes there for one of them is there for both.
+ * registers it, too. What the device writes for one of them, both see.
  *
  *   exp_shared [-g GID]
  */

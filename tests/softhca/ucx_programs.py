@@ -31,7 +31,7 @@ from results import Results
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEVICE = "mlx5_0:1"
 
-# Of ucx_perftest: name, arguments, whether only --full runs it.
+# Tests of ucx_perftest: name, arguments, whether only --full runs it.
 UCP_TESTS = (
     ("tag_lat", "-n 20 -w 2", False),
     ("tag_lat", "-n 20 -w 2 -s 100000", False),

@@ -72,8 +72,8 @@ static void *symbol(const char *name) {
   return found;
 }
 
-/* A mistake or a refusal in each way that a verb may answer with one. Inlines look
- * at some of it themselves, so by symbol. */
+/* A mistake or a refusal in each error shape. By symbol, since inlines check
+ * some of it themselves. */
 static void be_refused_in_all_shapes(void) {
   int (*query_gid_attr)(struct ibv_context *, uint8_t, unsigned, struct ibv_exp_gid_attr *);
   int (*post_task)(struct ibv_context *, struct ibv_exp_task *, struct ibv_exp_task **);
@@ -209,7 +209,7 @@ static void post_chain(void) {
   ibv_dealloc_pd(pd);
 }
 
-/* A request that one switch serves, until it is. */
+/* Posts a request that needs a switch, again and again. */
 static void post_nops(int times) {
   struct ibv_pd *pd = ibv_alloc_pd(context);
   struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);

@@ -1,5 +1,5 @@
-// Walks over the tables and compares what rows say with what conversions do, row
-// by row. What needs a device is in tests/e2e.
+// Compares each row of the tables with what the conversions do. Tests that
+// need a device are in tests/e2e.
 #include <catch.h>
 
 #include <cstring>
@@ -50,7 +50,7 @@ TEST_CASE(
     INFO(row(b.id).name);
     const bool may = reportable_by_default(b.id);
     CHECK(((all.exp_device_cap_flags & b.bit) != 0) == may);
-    // A device that has nothing: only what this library brings along.
+    // A device without capabilities: only those that this library adds.
     if (b.bit != IBV_EXP_DEVICE_MR_ALLOCATE) CHECK((none.exp_device_cap_flags & b.bit) == 0);
   }
   for (const FeatureBit &b : bits_of<"ibv_exp_device_attr_comp_mask">()) {
@@ -59,7 +59,7 @@ TEST_CASE(
     const bool second = row(b.id).name == "IBV_EXP_DEVICE_ATTR_PCI_ATOMIC_CAPS";
     if (second) continue;
     CHECK(((all.comp_mask & b.bit) != 0) == reportable_by_default(b.id));
-    // By itself it returns itself or nothing, but for one that comes with another.
+    // Alone, a bit converts to itself or to nothing, except one that needs another.
     constexpr std::uint64_t calc = IBV_EXP_DEVICE_ATTR_CALC_CAP;
     const std::uint64_t more = b.bit == IBV_EXP_DEVICE_ATTR_EXP_CAP_FLAGS ? calc : 0;
     CHECK(one.comp_mask == (((all.comp_mask & b.bit) | more) & ~(b.bit == calc ? calc : 0)));
@@ -196,7 +196,7 @@ TEST_CASE(
   }
 }
 
-// Where a word has more than one limit, the highest is the true one.
+// If an enumeration has several limits, the highest one counts.
 TEST_CASE("limits lie above what they limit [rows:limit]") {
   std::map<std::string_view, std::uint64_t> limits, highest;
   for (const detail::Valued &v : detail::values) {

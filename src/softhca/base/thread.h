@@ -3,8 +3,8 @@
 
 namespace softhca {
 
-// Starts a detached thread that takes none of the application's signals. 0 or an
-// errno.
+// Starts a detached thread that blocks all of the application's signals. Returns 0 or an
+// errno value.
 int start_thread(void *(*run)(void *), void *argument);
 
 }  // namespace softhca

@@ -26,7 +26,7 @@ Message answer(const Message &m, MessageType type) {
 void refuse(const Party &peer, const Message &m, u8 reason, u8 sidr_status) {
   const bool sidr = m.type == MessageType::sidr_req;
   Message a = answer(m, sidr ? MessageType::sidr_rep : MessageType::rej);
-  a.comm_id = 0;  // there is no id behind this answer
+  a.comm_id = 0;  // no id was made
   a.status = sidr ? sidr_status : reason;
   send(peer, a);
 }
@@ -47,8 +47,8 @@ Id *connection_of(const Party &peer, u32 comm_id) {
   return nullptr;
 }
 
-// The message names the listener that the registry knew; what it has become in
-// the meantime is checked again.
+// The message names a listener of the registry, which may have changed since: check
+// it again.
 Id *listener_of(const Message &m, const Address &to) {
   Id *id = manager().with_comm_id(m.to_comm_id);
   if (id == nullptr || id->state != IdState::listen) return nullptr;
@@ -74,7 +74,7 @@ void request(const Party &peer, const Message &m) {
   if (!fits(listener->qp_type, m.qp_type)) return refuse(peer, m, reject_consumer, sidr_reject);
   const Station *port = station_with_gid(m.path.dgid);
   if (port == nullptr) return refuse(peer, m, reject_invalid_gid, sidr_reject);
-  // A full backlog does not answer: the request comes again.
+  // With a full backlog there is no answer: the peer sends the request again.
   if (listener->backlog == 0) return;
   --listener->backlog;
 
@@ -166,7 +166,7 @@ void refused(Id &id, u8 reason, const u8 *data, u32 length) {
     post_failure(id, EventType::rejected, reason, data, std::min(length, rej_private), rej_private);
 }
 
-// Once for each connection, whoever began.
+// Posts the event once per connection, whichever side disconnected.
 void disconnected(Id &id, i32 status) {
   if (id.state != IdState::connect) return;
   id.state = IdState::disconnect;
@@ -235,10 +235,10 @@ void expired(Id &id) {
     post_failure(id, EventType::unreachable, -ETIMEDOUT, nullptr, 0, 0);
 }
 
-// A process died. Its kernel would have closed its files: connections end as
-// if it had destroyed its ids. Only a request that it was to answer stays
-// unanswered; there is no point in waiting for all the retries.
-void bereaved(Id &id) {
+// The peer's process died. As when a kernel closes its files, connections end as if it
+// had destroyed its ids. A request that it had not answered fails at once,
+// without all the retries.
+void peer_died(Id &id) {
   switch (id.link.state) {
     case LinkState::req_sent:
     case LinkState::sidr_req_sent:
@@ -267,7 +267,7 @@ bool depends_on_peer(const Id &id) {
   }
 }
 
-// Says when to look again. A peer is believed dead only at the second sight:
+// Returns when to check again. A peer counts as dead only if it is found dead twice:
 // its last messages may still be on their way.
 u64 check_peers(u64 now_ns, bool &any) {
   static auto &suspects = *new std::vector<Party>;
@@ -281,7 +281,7 @@ u64 check_peers(u64 now_ns, bool &any) {
     if (among(living, peer)) continue;
     if (!among(dead, peer)) (alive(peer) ? living : dead).push_back(peer);
     if (!among(dead, peer) || !among(suspects, peer)) continue;
-    bereaved(*id);
+    peer_died(*id);
     any = true;
   }
   suspects = dead;
@@ -301,11 +301,11 @@ void receive(const PacketHeader &h, const u8 *payload) {
               static_cast<u32>(m.type), peer.slot, m.comm_id, m.to_comm_id);
   if (m.type == MessageType::req || m.type == MessageType::sidr_req) return request(peer, m);
 
-  // A peer that gives up before the first answer does not know our number.
+  // A peer that gives up before our first answer does not have our comm_id.
   Id *id =
       m.to_comm_id != 0 ? manager().with_comm_id(m.to_comm_id) : connection_of(peer, m.comm_id);
   if (id == nullptr || !id->link.exists || id->link.peer != peer) {
-    // The partner of an id that is gone need not wait for an answer.
+    // The id is gone: answer for it, so that the peer does not wait.
     if (m.type == MessageType::dreq) send(peer, answer(m, MessageType::drep));
     return;
   }

@@ -18,10 +18,10 @@ constexpr u8 max_retry = 7;        // three bits in the messages
 // CMA_CM_RESPONSE_TIMEOUT and CMA_MAX_CM_RETRIES.
 constexpr u64 response_ns = u64{4096} << 20;
 constexpr u32 retries = 15;
-// How long a listener is looked for before a host refuses. On a real network
-// the way there and back gives a server the time to get ready: the second
-// connection of perftest's -R is asked for while the server still prepares it,
-// and here both may share one processor with others.
+// How long to search for a listener before the request is refused. On a real network
+// the round trip gives a server time to get ready: perftest's -R requests its second
+// connection while the server still prepares it, and here both may share
+// one processor with others.
 constexpr u64 seek_ns = 250'000'000, seek_period_ns = 5'000'000;
 constexpr u8 ca_ack_delay = 16;  // local_ca_ack_delay of query_device
 constexpr u32 ib_event_comm_est = 4;
@@ -68,7 +68,7 @@ Message first_message(const Id &id, MessageType type, const ConnectParameters &p
   return m;
 }
 
-// A message about a connection that both sides know.
+// A message about a connection that both sides have.
 Message later_message(const Id &id, MessageType type) {
   Message m;
   m.type = type;

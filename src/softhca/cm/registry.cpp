@@ -24,11 +24,11 @@ namespace softhca::cm {
 
 namespace {
 
-// How long a process waits for the table: its holder writes a few records, and one that was
-// stopped meanwhile must not stop the fabric.
+// How long a process waits for the table's lock: its holder needs it for a few records, and a
+// holder that was stopped must not block the fabric.
 constexpr int lock_max_wait_ms = 2000;
 constexpr u32 table_version = 1;
-// More than all ports of all slots: a longer file is not of our making.
+// More than all ports of all slots: a longer file is damaged.
 constexpr u64 max_records = 1u << 20;
 // As net.ipv4.ip_local_port_range has it by default.
 constexpr u16 first_ephemeral = 32768, last_ephemeral = 60999;
@@ -209,7 +209,7 @@ void registry_forked() { g_self = {}; }
 int announce() {
   Table table;
   if (table.error() != 0) return table.error();
-  // The start of a process is when the table is swept.
+  // Remove records of dead processes when a process starts.
   for (Record &r : table.records())
     if (r.kind != Kind::free) table.living(r);
   const Party me = self();
@@ -296,7 +296,7 @@ bool find_listener(u16 host, u64 service, const Address &to, Listener &out) {
     if (!listener_takes(where, r.family_only, to) || !table.living(r)) continue;
     out = {r.party(), r.owner};
     found = true;
-    if (!where.any()) break;  // nothing is more particular
+    if (!where.any()) break;  // wildcards need no better match
   }
   return found;
 }

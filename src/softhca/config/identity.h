@@ -1,5 +1,5 @@
-// The identity of a port: GUIDs, MAC address and GID table. sysfs and the command layer
-// both report what is derived here, so they cannot disagree.
+// The identity of a port: GUIDs, MAC address and GID table, for sysfs and the command
+// layer alike.
 //
 // Every default is made of (host, device, port) and is thus unique in a fabric:
 //   MAC        02:53:48:<host>:<device>:<port>
@@ -27,7 +27,7 @@ struct PortGid {
   u8 type = 0;  // enum ib_uverbs_gid_type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2
 };
 
-// As ConnectX does it: OUI, 03 00, the rest of the MAC address. 0 for one of zeros.
+// As ConnectX derives it: OUI, 03 00, the rest of the MAC address. 0 for a MAC address of zeros.
 u64 guid_behind(const std::array<u8, 6> &mac);
 u64 default_node_guid(u16 host, u32 device);
 u16 default_lid(u16 host, u32 device, u32 port);
@@ -42,7 +42,7 @@ std::array<u8, 6> port_mac(const Config &, u32 device, u32 port);
 //           2 RoCE v1 and 3 RoCE v2 of the IPv4 address (::ffff:a.b.c.d).
 std::vector<PortGid> port_gids(const Config &, u32 device, u32 port);
 
-// What a model calls itself. The PCI device number is also vendor_part_id.
+// How a model identifies itself. The PCI device ID is also vendor_part_id.
 struct ModelIdentity {
   u32 part_id;
   const char *hca_type;
@@ -63,15 +63,15 @@ constexpr u32 pkey_table_size(LinkLayer l) { return l == LinkLayer::infiniband ?
 constexpr u8 active_speed_edr = 32;
 constexpr u8 active_width_4x = 2;
 
-// port_cap_flags: CM, and what the link layer is known for.
+// port_cap_flags of each link layer.
 constexpr u32 port_cap_mask(LinkLayer l) {
   return l == LinkLayer::infiniband ? 0x2651e848 : 0x04010000;
 }
 
 // InfiniBand ports: where requests to the subnet administrator go.
 constexpr u16 subnet_manager_lid = 1;
-// The LID of the port with that GUID: one of this process, or with the GUID that a host has if
-// its configuration says nothing else. 0: there is none.
+// The LID of the port with this GUID: a port of this process, or of a host with the default
+// GUID. 0: there is none.
 u16 lid_of_guid(const Config &, u64 guid);
 
 // Dotted quad to its four bytes; false when it is none.

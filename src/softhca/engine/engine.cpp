@@ -32,21 +32,21 @@ namespace {
 // A QP stays on the list of active ones this long after its last doorbell.
 constexpr u64 cooling_ns = 5'000'000;
 // Doorbell registers show nearly every post to an idle QP; the sweep over
-// doorbell records finds the rest. Few QPs are all looked at in every step, many
-// one by one as time goes by: they cost the same at any rate of steps, and none
-// waits longer than this times their number. One that was found says that
-// registers were overwritten: then all are looked at, some in every step.
+// doorbell records finds the rest. With few QPs every step checks all records; with many
+// it checks one per this time, so that the cost does not depend on the rate of steps and no
+// QP waits longer than this times their number. A post that only the sweep finds means that
+// registers were overwritten: then all records are checked, some in every step.
 constexpr size_t sweep_all_below = 64;
 constexpr u64 sweep_visit_ns = 2500;
 constexpr size_t sweep_eager_per_step = 16;
 constexpr size_t sweep_burst = 256;  // at most, after a long pause
 constexpr size_t sweep_prefetch = 4;
 constexpr u32 receive_budget = 256;  // records handled per step
-// The engine thread keeps out of the way while application threads step.
+// The engine thread pauses while application threads run the device.
 constexpr u64 application_drives_ns = 300'000;
 constexpr u64 event_mode_ns = 2'000'000;
-// A thread that has polled for so long, and more than once or twice, gives its processor
-// to whoever has to answer: longer than an answer takes from another processor.
+// A thread that has polled in vain for so long, and more than once or twice, yields its processor
+// to the peer. Longer than an answer takes from another processor.
 constexpr u64 max_wait_ns = 4'000;
 constexpr u32 looks_before_giving_way = 4;
 
@@ -60,7 +60,7 @@ bool (*g_cm_tick)(u64);
 u64 (*g_cm_due)(u64);
 // The engine thread rests until something wakes it.
 std::atomic<bool> g_resting{false};
-std::atomic<bool> g_sprung{false};  // a trap, since the thread last looked
+std::atomic<bool> g_sprung{false};  // a trap fired since the thread last checked
 
 bool doorbell_rung(const IdleDoorbell &d) {
   return (d.watch_sent && static_cast<u16>(read_doorbell(&d.record[1])) != d.sent) ||
@@ -81,7 +81,7 @@ void dispatch_general_services(Process &p, const PacketHeader &h, const u8 *payl
     if (qp->general_services) qp_receive_request(*qp, h, payload);
 }
 
-// What asks for more memory than there is stops its queue pair, and nothing else.
+// A request that runs out of memory stops its queue pair only.
 template <class Work>
 bool bounded_by_memory(Qp &qp, Work work) {
   try {
@@ -200,7 +200,7 @@ void sweep(Process &p, u64 now_ns) {
   const size_t n = p.sweep.size();
   for (size_t i = 0; i < quota; ++i) {
     if (p.sweep_cursor >= n) p.sweep_cursor = 0;
-    // Each record is a cache line of its own, and the next one's turn comes.
+    // Each record is in another cache line: fetch the next one.
     const size_t ahead = p.sweep_cursor + sweep_prefetch;
     if (ahead < n) __builtin_prefetch(p.sweep[ahead].record);
     const IdleDoorbell &d = p.sweep[p.sweep_cursor++];

@@ -8,7 +8,7 @@ namespace softhca {
 
 namespace {
 
-// Resting looks at all doorbell records: with many QPs, not after each post.
+// The engine checks all doorbell records before it sleeps: with many QPs, not after each post.
 constexpr size_t few_qps = 64;
 constexpr u64 rest_after_ns = 300'000;
 constexpr u64 rest_after_many_ns = 20'000'000;

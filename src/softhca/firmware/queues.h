@@ -1,5 +1,5 @@
-// The commands that make, change and describe queues, for whoever gives them. A queue that was
-// filled here still has to be registered with the model.
+// The commands that create, modify and query queues, for DEVX and for a PCI function's driver.
+// The caller registers a queue that was filled here with the model.
 #pragma once
 
 #include <span>
@@ -21,21 +21,21 @@ u32 cq_uar_page(const Command &);
 Status create_cq(Scope &, const Command &, Cq &);
 Status modify_cq_fields(Scope &, const Command &, Cq &);
 Status resize_cq(Scope &, const Command &, Cq &);
-// `context` is that of its creation.
+// `context` is the one that created it.
 void query_cq(const Cq &, std::span<const u8> context, Command &);
 
 // Queue pairs. What the driver alone may make is `privileged`.
 constexpr u32 qp_context_at = 24;
 Status create_qp(Scope &, const Command &, Qp &);
-// All of QUERY_QP's answer but what only the context of its creation holds.
+// QUERY_QP's answer, except fields that only the creating context holds.
 void query_qp(const Qp &, std::span<const u8> context, Command &);
 // Whether opcode is that of a transition, and of one to ERR or RESET, which carry no context.
 bool modifies_qp(u16 opcode);
 bool ends_qp(u16 opcode);
-// `accessed`: its access bits are those of this command from now on.
+// `accessed` is set if the command changes the access bits.
 Status modify_qp(Scope &, const Command &, Qp &, bool &accessed);
 
-// DC targets. Created, they are in INIT; the caller moves them to RTR.
+// DC targets. create_dct leaves them in INIT; the caller moves them to RTR.
 constexpr u32 dct_context_at = 16, dct_context_bytes = 64;
 Status create_dct(Scope &, const Command &, Qp &);
 void query_dct(const Qp &, Command &);
@@ -46,10 +46,10 @@ Status modify_rmp(const Command &, Srq &);
 void query_rmp(const Srq &, const WorkQueue &, Command &);
 Status create_xrq(Scope &, const Command &, Srq &, WorkQueue &);
 void query_xrq(const Srq &, const WorkQueue &, Command &);
-// An event when fewer work requests than that are left.
+// Raises an event when fewer work requests than `limit` are left.
 Status set_srq_limit(Srq &, u32 limit);
 
-// Strides of WQEs from the context of a work queue. False: there are none of that size.
+// Strides of WQEs from the context of a work queue. False: the device has no strides of that size.
 bool read_strides(const u8 *context, Strides &);
 
 // Queues of frames: RQ and SQ. They begin in RST.
@@ -60,7 +60,7 @@ void query_rq(const Wq &, std::span<const u8> context, Command &);
 u32 sq_tis(const Command &);  // that CREATE_SQ names
 Status create_sq(Scope &, const Command &, Qp &);
 Status modify_sq(const Command &, Qp &);
-// Whether MODIFY_SQ names another entry of the table of rates, and which; 0: no limit.
+// Whether MODIFY_SQ changes the entry of the rate table, and to which; 0: no limit.
 bool changes_rate(const Command &, u32 &index);
 void query_sq(const Qp &, std::span<const u8> context, Command &);
 

@@ -63,10 +63,10 @@ void EventChannel::post_async(u64 element, EventType type) {
 
 void EventChannel::post(const void *event, size_t size) {
   if (app_fd_ < 0) return;
-  // Behind a queue that has not drained, order demands queueing.
+  // While older events are queued, queue this one too: their order counts.
   if (overflow_.empty()) {
     if (send(dev_fd_, event, size, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return;
-    if (errno != EAGAIN && errno != ENOBUFS) return;  // closed without our knowing
+    if (errno != EAGAIN && errno != ENOBUFS) return;  // closed by a call that is not interposed
     process().overflowing.push_back(this);
   }
   const auto *bytes = static_cast<const u8 *>(event);

@@ -63,8 +63,8 @@ void enter_error(Qp &qp) {
     abandon_message(qp, *qp.responder);
     for (const auto &[peer, connection] : qp.responder->connections)
       abandon_message(qp, *connection);
-    // What ended the connection is said all the same, and before it what was due: the way
-    // back may be full, or not open yet where this was the first request.
+    // Still send the NAK that ended the connection, and acknowledges that were due before it:
+    // the ring to the peer may be full, or not open yet if this was its first request.
     auto &responses = qp.responder->responses;
     if (!responses.empty() && !responses.back().ends()) responses.clear();
   }

@@ -1,7 +1,7 @@
-// Tag matching: beside the WQEs of the SRQ stands a list of tagged buffers.
-// A message whose header carries a matching tag goes straight into the first
-// such buffer, without its header; every other one goes, whole, into an SRQ
-// WQE. Rendezvous messages only say where the data is: the device reads it.
+// Tag matching: besides its WQEs the SRQ has a list of tagged buffers. A message whose
+// header has a matching tag goes into the first such buffer, without its header;
+// every other one goes, whole, into an SRQ WQE. A rendezvous message contains
+// only the address of the data, which the device then reads.
 //
 // Hardware and software count unexpected messages. While the counts differ,
 // buffers that are added do not match: software may know, or be about to find,
@@ -49,8 +49,8 @@ struct TagList {
   std::vector<Entry> entries;
   std::vector<u16> order;  // indices of those in the list, oldest first
   u16 append_next = 0;     // index that the next addition gets
-  u16 hardware_phase = 0;  // unexpected messages
-  u16 software_phase = 0;  // and how many of them software says it knows
+  u16 hardware_phase = 0;  // count of unexpected messages
+  u16 software_phase = 0;  // ... of which software has handled so many
 
   bool listed(u16 index) const;
   // Takes the first entry that matches out of the list.
@@ -71,9 +71,9 @@ Syndrome execute_tag_operation(Qp &, const u8 *wqe, u32 ds);
 // goes. True: to a buffer of the list. False: to an SRQ WQE, which the caller
 // takes; `out.tag` says what the message is.
 bool match_tag(Qp &, Srq &, const PacketHeader &, const u8 *payload, ReceiveWqe &out);
-// Completes such a message: reports it, and starts reading for a rendezvous.
+// Reports the completion of such a message, and starts the READ of a rendezvous.
 void complete_tagged(Qp &, Srq &, ReceiveWqe &, CqeOpcode, const PacketHeader &, u32 bytes);
-// A work request of the device itself is done, or has failed.
+// The device's own READ for a rendezvous completed or failed.
 void complete_rendezvous(Qp &, SendWqe &);
 
 }  // namespace softhca

@@ -1,5 +1,5 @@
-// A RoCE v2 packet as the record that it stands for: the reverse of packets.h,
-// for what comes from strangers. One packet is one record.
+// Decodes a RoCE v2 packet from another host into a record of the wire: the reverse of
+// packets.h. One packet is one record.
 #pragma once
 
 #include "base/types.h"
@@ -8,9 +8,9 @@
 
 namespace softhca {
 
-// Whether the ICRC is right. IPv4 headers count with "do not fragment" and any
-// identification, which sockets do not show: 16 bits of the 32 are left then,
-// all of them where the identification is 0.
+// Whether the ICRC is right. It covers the IPv4 identification, which sockets do not show:
+// every value is accepted. Thus 16 of the 32 bits are checked, or all of them if the
+// identification is 0.
 bool icrc_holds(const RoceDatagram &);
 
 struct Arrival {
@@ -25,11 +25,10 @@ struct Arrival {
 // The length of a SEND of several packets, which its first one does not have.
 constexpr u32 unknown_length = ~0u;
 
-// What the packet alone says: neither the ICRC nor anything of the queue pair is
-// looked at. False for what no queue pair takes: lengths, opcodes, versions and
-// partitions that are none. Packets of connections do not name their sender, and
-// the numbers that depend on the path MTU are those of a single packet: see
-// arrival_fits() in udp_wire.h.
+// Uses the packet alone, without checking the ICRC or the queue pair. False for lengths,
+// opcodes, versions and partitions that no queue pair accepts. Packets of connections do
+// not name their sender, and numbers that depend on the path MTU are those of
+// a single packet: see arrival_fits() in udp_wire.h.
 bool unpack(const RoceDatagram &, Arrival &);
 
 }  // namespace softhca

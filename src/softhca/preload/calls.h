@@ -29,8 +29,8 @@ void in_device_void(Body body) {
   });
 }
 
-// To be called when a device is opened: the children of fork() need it in a
-// consistent state, and closing a descriptor concerns us from now on.
+// Call when a device is opened: fork() then waits until the device is in a consistent state,
+// and close() is checked for its descriptors.
 void prepare_for_fork();
 void device_opened();
 

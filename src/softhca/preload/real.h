@@ -1,16 +1,16 @@
-// The functions that we stand in front of, and the form of our own.
+// The C library's functions that this library interposes, and how it defines its own.
 //
-// Real functions are looked up at their first use: other libraries may call us
-// before our constructors run. A successful look-up neither allocates nor
-// takes a lock that an allocator's hook could not stand.
+// The C library's are looked up at their first use: other libraries may call us
+// before our constructors run. A successful look-up does not allocate, and takes
+// no lock that an allocator's hook may hold.
 #pragma once
 
 #include <atomic>
 
 namespace softhca {
 
-// The next definition of `name` behind this library. Ends the process when
-// there is none: then the program cannot have called it.
+// The next definition of `name` after this library (RTLD_NEXT). Ends the process if
+// there is none, which cannot happen in a call of the program.
 void *next_definition(const char *name);
 
 template <class F>
@@ -43,8 +43,8 @@ class Real {
   static constinit ::softhca::Real<R(__VA_ARGS__)> real_##name { #name }
 
 // INTERPOSE(int, close, int fd) { ... } defines the exported `close`. In C++ it
-// has another name: the declarations of the C library's headers promise the
-// compiler what a caller of ours need not keep (no null pointers, say).
+// has another name: the declarations of the C library's headers have attributes
+// (nonnull and others) that callers of ours need not respect.
 #define INTERPOSE(R, name, ...)                                                              \
   extern "C" [[gnu::visibility("default")]] R interposed_##name(__VA_ARGS__) __asm__(#name); \
   R interposed_##name(__VA_ARGS__)

@@ -1,6 +1,6 @@
-// The fabrics of this machine, for people and tools: `ibvexp fabric` is made of
-// this. The only header of the software HCA that others include, so it names
-// types of the language alone.
+// Lists the fabrics of this machine, for `ibvexp fabric`. The only header of the
+// software HCA that other parts include, so it uses standard types
+// only.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct FabricEntry {
   std::string path;
   std::string name;
   unsigned uid = 0;
-  bool readable = false;  // ours to look into; nothing below is known otherwise
+  bool readable = false;  // false: the members below are not filled
   bool used = false;      // a process holds its lock or a slot
   struct Member {
     std::uint16_t slot;
@@ -22,7 +22,7 @@ struct FabricEntry {
   std::vector<Member> members;  // live processes that have a device open
 };
 
-// Fabrics of all users, in all folders where they may lie.
+// Fabrics of all users, in all folders that may hold them.
 std::vector<FabricEntry> list_fabrics();
 
 // Removes an unused directory. False with errno; EBUSY: it is in use.

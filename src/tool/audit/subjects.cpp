@@ -47,7 +47,7 @@ constexpr TypeName types[] = {
 #include "tool/audit/types.def"
 };
 
-// What the headers have beside rows: types, macros. To name one asks for nothing.
+// Types and macros of the headers, which have no rows: using one of them is not a use of a verb.
 Subject make_part(std::string_view name) {
   std::string stem(name.substr(std::string_view("ibv_exp_").size()));
   std::transform(stem.begin(), stem.end(), stem.begin(), [](char c) {

@@ -1,5 +1,5 @@
-// What the legacy provider granted for a send queue. Programs count on it: they ask
-// for little and use what they were given. No calls.
+// The size of send queues that the legacy provider granted. Programs rely on it: they ask
+// for little and use all that was granted. No calls.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,8 +11,8 @@
 
 namespace ibvexp::translate {
 
-// Bytes that an entry can carry inline: the device reads 63 units of 16, of which
-// control, address and remote address are no data. Of the modern type.
+// Largest inline data of an entry, in bytes: the device reads 63 units of 16, minus the
+// control, address and remote address segments. type: the modern one.
 constexpr std::uint32_t largest_inline_data(ibv_qp_type type) {
   constexpr std::uint32_t control = 16, address = 48, remote = 16, xrc = 16, ethernet = 32;
   const std::uint32_t header = [&]() -> std::uint32_t {
@@ -31,12 +31,12 @@ constexpr std::uint32_t largest_inline_data(ibv_qp_type type) {
 
 // How the legacy provider counted an entry, in bytes and pieces.
 struct LegacyEntry {
-  std::uint32_t overhead;    // what is no data: with the room of a key change for connected types
+  std::uint32_t overhead;    // bytes besides data, for connected types with room for a key change
   std::uint32_t max_pieces;  // of a gather list
   bool atomics;
 };
 
-// The entry for the modern type. 0: nothing is known.
+// The entry for the modern type. overhead 0: not known.
 constexpr LegacyEntry legacy_entry(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_RC:
@@ -49,7 +49,7 @@ constexpr LegacyEntry legacy_entry(ibv_qp_type type) {
   }
 }
 
-// What a program asks for beyond ibv_qp_cap.
+// What a program requests besides ibv_qp_cap.
 struct LegacyExtra {
   std::uint32_t atomic_bytes = 0;  // the argument of an atomic
   std::uint32_t key_pieces = 0;    // of a key change in an entry
@@ -62,8 +62,8 @@ struct LegacyGrants {
   std::uint32_t blocks;  // of the queue, of 64 bytes
 };
 
-// Entries are whole blocks, and all of an entry that is no overhead is granted. Nothing
-// where the entry would have been too large, and where nothing is known.
+// Entries are whole blocks, and all of an entry except its overhead is granted. nullopt if
+// the entry would be too large, or is not known.
 [[gnu::always_inline]] constexpr std::optional<LegacyGrants> legacy_grants(
     ibv_qp_type type, const ibv_qp_cap &cap, const LegacyExtra &extra = {}) {
   constexpr std::uint32_t block = 64, unit = 16, header = 4, largest = 1024;
@@ -73,7 +73,7 @@ struct LegacyGrants {
       extra.atomic_bytes > largest || extra.key_pieces > largest)
     return {};
   const auto round_up = [](std::uint32_t n, std::uint32_t to) { return (n + to - 1) / to * to; };
-  // Datagrams may have no piece at all.
+  // UD requests may have no piece.
   const std::uint32_t least = type == IBV_QPT_UD ? 0 : 1;
   const std::uint32_t gather =
       std::max(cap.max_send_sge, least) * unit + (entry.atomics ? 4 * extra.atomic_bytes : 0);

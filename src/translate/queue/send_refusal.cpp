@@ -44,7 +44,7 @@ bool opcode_served(int opcode) {
 int refuse_opcode(int opcode) {
   const FeatureId *id = feature_of(opcode);
   if (id == nullptr) return EINVAL;
-  // Served elsewhere, but not on this queue pair.
+  // Served on other queue pairs.
   if (opcode_served(opcode)) return EINVAL;
   return unsupported(EntryId::ibv_exp_post_send, *id, "exp_opcode", static_cast<unsigned>(opcode))
       .code;

@@ -1,4 +1,4 @@
-// Commands of mlx5 devices about objects that rdma-core made (DEVX): what has no verb.
+// Firmware commands (DEVX) that have no verb, most of them for objects that rdma-core created.
 #pragma once
 
 #include <infiniband/mlx5dv.h>
@@ -10,7 +10,7 @@
 
 namespace ibvexp::translate {
 
-// MODIFY_CQ: whether the device may overwrite unread completions. number: the CQ's (cqn).
+// MODIFY_CQ: `ignored` lets the device overwrite unread completions. number: the CQ's (cqn).
 Result<void> change_overrun(ibv_cq *cq, std::uint32_t number, bool ignored);
 
 // QUERY_DCT. The states have the numbers of IBV_EXP_DCT_STATE_*.
@@ -21,18 +21,18 @@ struct TargetFacts {
 };
 Result<TargetFacts> query_target(ibv_qp *target);
 
-// CREATE_DCT: a target that rdma-core knows nothing of, on objects of its own. Live at once.
+// CREATE_DCT: a target without an object of rdma-core, on rdma-core's CQ, SRQ and PD. In RTR.
 struct TargetRequest {
   std::uint32_t cqn;
   std::uint32_t srqn;
   std::uint32_t pdn;
-  std::uint32_t user_index;  // how its completions name it
+  std::uint32_t user_index;  // of its completions
   std::uint32_t atomic_mode;
   std::uint64_t access_key;
   bool scatters;  // small messages into completions of 128 bytes
 };
 struct CommandTarget {
-  mlx5dv_devx_obj *object = nullptr;  // the caller's, for mlx5dv_devx_obj_destroy()
+  mlx5dv_devx_obj *object = nullptr;  // the caller destroys it (mlx5dv_devx_obj_destroy())
   std::uint32_t number = 0;
 };
 Result<CommandTarget> make_target(ibv_context *context, const TargetRequest &request,

@@ -1,4 +1,4 @@
-// What legacy librdmacm had under another version node.
+// Functions of the legacy librdmacm that rdma-core's does not have, or has under another version.
 #pragma once
 
 #include "base/result.h"
@@ -9,8 +9,8 @@ struct rdma_cm_id;
 
 namespace ibvexp::translate {
 
-// rdma_create_qp_exp: as rdma_create_qp_ex(), with experimental attributes. The
-// queue pair, and completion queues made on the way, belong to the identifier. Its
+// rdma_create_qp_exp: as rdma_create_qp_ex(), with experimental attributes. The identifier
+// owns the queue pair, and completion queues that were created for it. Its
 // context, if it has one, is attached.
 Result<void> create_qp_exp(rdma_cm_id *id, ibv_exp_qp_init_attr *attr);
 

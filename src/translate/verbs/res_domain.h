@@ -14,8 +14,8 @@ Result<ibv_exp_res_domain *> create_res_domain(ContextState &state, ibv_context 
 Result<void> destroy_res_domain(ContextState &state, ibv_context *context,
                                 ibv_exp_res_domain *domain, ibv_exp_destroy_res_domain_attr *attr);
 
-// An object's share in a resource domain, while the object is made or destroyed.
-// Gives itself back unless kept.
+// An object's use of a resource domain, while the object is created or destroyed.
+// Released by the destructor unless kept.
 class DomainUse {
  public:
   explicit DomainUse(ContextState &state) : state_(state) {}
@@ -23,8 +23,8 @@ class DomainUse {
   DomainUse &operator=(const DomainUse &) = delete;
   ~DomainUse() { leave(); }
 
-  // Joins the domain that a request to entry names, for an object of pd, which
-  // is null for objects without one.
+  // Joins the domain that a request to `entry` names, for an object of pd (null for objects
+  // without a PD).
   Result<void> enter(EntryId entry, ibv_exp_res_domain *domain, ibv_pd *pd);
 
   // What to create the object with.
@@ -32,12 +32,12 @@ class DomainUse {
   // Whether calls on the object are never concurrent.
   bool unlocked() const { return share_.domain != nullptr && share_.domain->td != nullptr; }
 
-  // The object exists, or could not be destroyed. Throws bad_alloc. A share is not
-  // held where the object's end would not be seen.
+  // The object was created, or could not be destroyed. Throws bad_alloc. Does not hold the domain
+  // for objects whose destruction this library does not see.
   void keep(const void *object);
 
-  // Takes over what keep() noted, if anything. The share goes with this use: the
-  // object is about to be destroyed.
+  // Takes over what keep() recorded, if anything, so that this use releases it: the object
+  // is about to be destroyed.
   void take(const void *object);
   explicit operator bool() const { return share_.domain != nullptr; }
   const DomainShare &share() const { return share_; }

@@ -1,5 +1,5 @@
-// Writes one entry into a send queue, segment by segment, over the end of the ring
-// if need be. Nothing of it counts before commit().
+// Writes one entry into a send queue, segment by segment, wrapping at the end of the
+// ring. The device sees nothing of it before commit().
 #pragma once
 
 #include "translate/queue/engine/segments.h"
@@ -14,7 +14,7 @@ class EntryWriter {
         first_(queue.begin + (std::size_t{slot_} << log_block)),
         at_(first_ + segment_bytes) {}
 
-  // Whether an entry of that many segments may be written. To be asked before.
+  // Whether an entry of that many segments may be written. Check before writing.
   bool fits(std::uint32_t segments) const {
     return segments <= max_segments && blocks_of(segments) <= queue_.max_blocks;
   }
@@ -36,7 +36,7 @@ class EntryWriter {
     return here;
   }
 
-  // What follows the control segment in its block, before anything else.
+  // The rest of the first block, after the control segment. Only as the first call.
   std::uint8_t *rest_of_block() {
     std::uint8_t *here = at_;
     at_ = first_ + block_bytes;
@@ -45,7 +45,7 @@ class EntryWriter {
     return here;
   }
 
-  // Whole segments; what remains of the last one is zero.
+  // Copies into whole segments; the rest of the last one is zeroed.
   void copy(const void *data, std::size_t bytes) {
     const auto *from = static_cast<const std::uint8_t *>(data);
     for (; bytes > segment_bytes; bytes -= segment_bytes, from += segment_bytes)
@@ -55,7 +55,7 @@ class EntryWriter {
     std::memcpy(last, from, bytes);
   }
 
-  // What put_inline() has written from at() on.
+  // For put_inline(), which writes at at(); skip() then counts its segments.
   std::uint8_t *at() const { return at_; }
   void skip(std::uint32_t segments) {
     segments_ += segments;
@@ -63,7 +63,7 @@ class EntryWriter {
     if (at_ >= queue_.end) at_ -= queue_.end - queue_.begin;
   }
 
-  // A request with those IBV_SEND_*; the opcode of its completion where the entry does not tell; imm in network order.
+  // flags: IBV_SEND_*. imm: network order. completion_opcode: if it does not follow from the entry.
   void commit(std::uint32_t opcode, std::uint32_t modifier, std::uint64_t flags, std::uint32_t imm,
               std::uint64_t wr_id, std::uint32_t completion_opcode = 0) {
     std::uint32_t control = queue_.control[flags & 7];

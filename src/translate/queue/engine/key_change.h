@@ -1,5 +1,5 @@
-// UMR requests in the form that most have: an indirect key, filled from a list or a
-// pattern that is in the request's entry.
+// The usual UMR requests: an indirect key, filled from a list or a pattern that is inline
+// in the request's entry.
 #pragma once
 
 #include "translate/queue/engine/request.h"
@@ -11,16 +11,16 @@ struct ContextState;
 
 namespace ibvexp::engine {
 
-// For a queue that is open and has its other refusals set. pieces: the most that an
-// entry has been granted.
+// Call when the queue is open and its other refusals are set. pieces: the most that an
+// entry was granted.
 void allow_some_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces);
 inline void allow_key_changes(SendQueue &queue, const ContextState &state, std::uint32_t pieces) {
   if (pieces != 0) allow_some_key_changes(queue, state, pieces);
 }
 
-// Writes such requests straight into the queue, as many as a chain begins with, until so
-// many have been posted as limit says. The first one has the opcode; there is room for it.
-// What follows is for umr.cpp to judge, what has to be refused too.
+// Writes the requests of this kind at the beginning of a chain, until `limit` have been posted.
+// The first one has the opcode, and there is room for it. Stops at the first request of
+// another kind, or to be refused: umr.cpp handles that one.
 Written<ibv_exp_send_wr> put_key_changes(SendQueue &queue, ibv_exp_send_wr *wr,
                                          std::uint32_t limit);
 

@@ -9,13 +9,13 @@ namespace ibvexp::engine {
 
 class Lock {
  public:
-  // One thread alone uses the queue: the program has said so.
+  // The program declared that only one thread uses the queue.
   void set_single_threaded() { needed_ = false; }
 
   void lock() {
     if (needed_) taken_.lock();
   }
-  // False: another thread has it, or may have it; lock() finds out.
+  // False: another thread may have it; call lock().
   bool try_lock() { return !needed_ || taken_.try_lock_free(); }
   // Harmless for a lock that is not needed.
   void unlock() { taken_.unlock(); }
@@ -25,7 +25,7 @@ class Lock {
   bool needed_ = true;
 };
 
-// Compared with std::lock_guard it can be inlined without exceptions in mind.
+// As std::lock_guard, but without code for exceptions, so that it can be inlined.
 class Guard {
  public:
   [[gnu::always_inline]] explicit Guard(Lock &lock) : lock_(lock) { lock_.lock(); }
@@ -37,18 +37,18 @@ class Guard {
   Lock &lock_;
 };
 
-// A lock of the C library, as libmlx5 takes one for each poll: whatever stands in front of
-// those functions (emulated devices, tools that look for races) is called there. Polls that
-// find nothing take it once in a while.
+// A lock of the C library, which libmlx5 takes in each poll. Libraries that interpose these
+// functions (the software HCA, race detectors) run there. Here, every 32nd empty poll
+// takes it.
 class LibcLock {
  public:
   LibcLock() { pthread_spin_init(&lock_, PTHREAD_PROCESS_PRIVATE); }
   LibcLock(const LibcLock &) = delete;
   LibcLock &operator=(const LibcLock &) = delete;
 
-  // Counts a poll; true: it is the turn of pass(). Two instructions.
+  // Counts a poll; true: call pass() now. Two instructions.
   [[gnu::always_inline]] bool is_due() { return (polls_ += 256 / polls_per_turn) == 0; }
-  // Takes and drops it, unless another thread has it.
+  // Takes and releases the lock, unless another thread has it.
   void pass() {
     if (pthread_spin_trylock(&lock_) == 0) pthread_spin_unlock(&lock_);
   }

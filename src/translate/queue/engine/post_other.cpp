@@ -1,5 +1,5 @@
-// Send requests out of the ordinary: less usual opcodes and flags, and what is
-// refused.
+// Send requests that the loop in post_send.cpp does not write: rare opcodes and flags,
+// and refusals.
 #include <cerrno>
 
 #include "table/feature_rows.h"
@@ -63,17 +63,17 @@ int put_special(SendQueue &queue, std::uint32_t opcode, const ibv_exp_send_wr &w
   }
 }
 
-// A request of a kind that its transport does not have. Both providers post it, and the
-// device answers IBV_WC_LOC_QP_OP_ERR, whatever else is in the entry.
+// A request with an opcode that its transport does not have. Both providers post it, and the
+// device completes it with IBV_WC_LOC_QP_OP_ERR, whatever else is in the entry.
 struct Foreign {
   bool is_one = false;
   std::uint8_t opcode = 0;              // for the device
-  std::uint32_t completion_opcode = 0;  // where that says less than the request
+  std::uint32_t completion_opcode = 0;  // if it does not follow from `opcode`
 };
 
 Foreign foreign_of(Transport transport, std::uint32_t opcode) {
   if (transport == Transport::raw_packet) return {};
-  // Kinds with data come here only where there are none of them.
+  // Opcodes with data get here only on transports without them.
   switch (opcode) {
     case IBV_EXP_WR_RDMA_WRITE: return {true, MLX5_OPCODE_RDMA_WRITE};
     case IBV_EXP_WR_RDMA_WRITE_WITH_IMM: return {true, MLX5_OPCODE_RDMA_WRITE_IMM};
@@ -91,13 +91,13 @@ Foreign foreign_of(Transport transport, std::uint32_t opcode) {
   if ((opcode == IBV_EXP_WR_UMR_FILL || opcode == IBV_EXP_WR_UMR_INVALIDATE) &&
       (datagrams || transport == Transport::uc))
     return {true, MLX5_OPCODE_UMR, IBV_EXP_WC_UMR};
-  // Numbers between those that mean something: the legacy provider made a no-operation of them.
+  // Unassigned numbers: the legacy provider posted them as no-operations.
   if (opcode > IBV_EXP_WR_SEND_WITH_INV && opcode < IBV_EXP_WR_SEND_ENABLE)
     return {true, MLX5_OPCODE_NOP};
   return {};
 }
 
-// Not by the base verb's requests.
+// Opcodes that requests of the base verb cannot have.
 bool is_legacy_only(std::uint32_t opcode) { return opcode > IBV_EXP_WR_SEND_WITH_INV; }
 
 template <class Wr>
@@ -122,7 +122,7 @@ OtherResult put(SendQueue &queue, const Wr &wr) {
     EntryWriter(queue).commit(kind.opcode, 0, flags, 0, wr.wr_id, kind.completion_opcode);
     return {};
   }
-  // What the base verb has too is above.
+  // Opcodes of the base verb were handled above.
   if constexpr (std::is_same_v<Wr, ibv_send_wr>)
     return {translate::refuse_opcode(static_cast<int>(opcode))};
   else return {put_special(queue, opcode, wr)};

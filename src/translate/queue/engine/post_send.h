@@ -1,8 +1,8 @@
 // Writing a chain of send requests into a queue, from either layout, in one pass.
 //
-// The manners are the legacy provider's: what comes before the first bad request
-// is posted, the caller learns which one is bad, a full queue answers ENOMEM, and
-// the doorbell is rung once.
+// As in the legacy provider, the requests before the first bad one are posted, bad_wr
+// points to it, a full queue is ENOMEM, and the doorbell is rung once
+// per chain.
 #pragma once
 
 #include "translate/convert/wr_convert.h"
@@ -28,8 +28,8 @@ constexpr bool is_ordinary(Transport transport, std::uint32_t opcode) {
   }
 }
 
-// Whether the data of a request are in its gather list, whatever it asks for. Numbers
-// of the legacy interface are above those of the base one but for TSO.
+// Whether the data of a request with this opcode are in its gather list. Opcodes of the
+// legacy interface are above those of the base interface, except TSO.
 constexpr bool has_list(std::uint32_t opcode) {
   return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_SEND_WITH_INV ||
          opcode == translate::send_with_inv_3x || opcode == IBV_WR_TSO ||
@@ -37,21 +37,21 @@ constexpr bool has_list(std::uint32_t opcode) {
          opcode == IBV_EXP_WR_EXT_MASKED_ATOMIC_FETCH_AND_ADD;
 }
 
-// What became of a request out of the ordinary: an errno value; or it is
-// ordinary but for flags that mean nothing; or its entry has been written.
+// Outcome of put_other(): an errno value; or the request is ordinary, except
+// for flags without effect; or its entry was written, with this opcode.
 struct OtherResult {
   int error = 0;
   bool ordinary = false;
   std::uint32_t opcode = 0;
 };
 
-// Less usual opcodes and flags, and what is refused. Under the lock; nothing is
-// posted with an error.
+// Less usual opcodes and flags, and refusals. Queue lock held; with an error
+// nothing is posted.
 OtherResult put_other(SendQueue &queue, const ibv_send_wr &wr);
 OtherResult put_other(SendQueue &queue, const ibv_exp_send_wr &wr);
 
-// The data of a request, inline, at the place in the ring, but for the first bytes of the first
-// piece. Returns the segments, or too_long.
+// Copies the data of a request inline to `at` in the ring, without the first `skip` bytes of the
+// first piece. Returns the number of segments, or too_long.
 inline constexpr std::uint32_t too_long = ~0u;
 template <std::uint32_t skip>
 std::uint32_t put_inline(const SendQueue &queue, std::uint8_t *at, const ibv_sge *list, int count);
