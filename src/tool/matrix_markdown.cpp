@@ -87,9 +87,9 @@ std::string named(const std::vector<std::string> &names) {
 void write_refused(std::string &out) {
   out +=
       "## What does not work\n\n"
-      "Calls of *refused* rows fail. Those of the next column fail too, or a capability bit stays\n"
-      "clear, unless the switch in brackets is named in `IBVEXP_BEYOND` or given to\n"
-      "`ibvexp run --beyond`.\n\n"
+      "Calls of *refused* rows always fail. Rows of the last column work with the switch in\n"
+      "brackets, in `IBVEXP_BEYOND` or `ibvexp run --beyond`; without it calls fail, or a\n"
+      "capability bit stays clear.\n\n"
       "| Feature | Refused | Works when switched on |\n"
       "| --- | --- | --- |\n";
   for (std::size_t i = 0; i < families.size(); ++i) {
@@ -159,10 +159,10 @@ void write_families(std::string &out) {
 void write_switches(std::string &out) {
   out +=
       "## Features that can be switched on\n\n"
-      "Names for `IBVEXP_BEYOND`. *declined*: a route is known and not taken, naming it changes\n"
-      "nothing. *Rows*: how many rows of the tables above it opens, or would open. All switches\n"
-      "that are *done* were tried on the software HCA: preloaded, and all but those of UMR in\n"
-      "guests whose kernel drives it ([docs/vm.md](docs/vm.md)). None was tried on a card.\n\n"
+      "Names for `IBVEXP_BEYOND`. *declined*: not built, the name has no effect. *Rows*: how\n"
+      "many rows of the tables above it opens, or would open. All *done* switches were tried on\n"
+      "the software HCA, all but those of UMR also in virtual machines whose kernel drives it\n"
+      "([docs/vm.md](docs/vm.md)). None was tried on a card.\n\n"
       "| Switch | Status | Since | Rows | Route | Meaning |\n"
       "| --- | --- | --- | ---: | --- | --- |\n";
   for (const BeyondSwitch &s : beyond_switches) {
@@ -217,7 +217,7 @@ std::string matrix_markdown() {
       "  target; **never reported**: the bit stays clear, and asking for it is not an error.\n"
       "- **unsupported**: refused; a switch in brackets names a known route that was declined.\n"
       "  **beyond**: refused, or not reported, unless the switch in brackets is named in\n"
-      "  `IBVEXP_BEYOND`. With other verdicts a switch extends what works. **sentinel**: a "
+      "  `IBVEXP_BEYOND`. With other verdicts the switch adds to what works. **sentinel**: a "
       "constant for\n"
       "  validation or numbering, not a request.\n"
       "- **Since**: first rdma-core release with the target; v12 is the first of all.\n"

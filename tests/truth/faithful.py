@@ -11,19 +11,19 @@ import sys
 CLASSES = {
     'table': ('Refused by the migration guide',
               'The vendor\'s migration guide calls these unsupported on rdma-core, or has another '
-              'verb for them. They fail with `EOPNOTSUPP`. The first column is the row of the '
+              'verb for them. They fail with `EOPNOTSUPP` unless a switch serves them. The first column is the row of the '
               '[compatibility matrix](../compat-matrix.md).'),
     'device': ('Another device, kernel or release of rdma-core',
-               'The emulated card, the kernel or rdma-core of today has another capability, size '
-               'or limit than the stack of 2020 on the same card.'),
-    'crash': ('What crashed', 'The legacy provider dereferenced a pointer that it was not given.'),
-    'stub': ('Not the provider\'s word', 'The answers were recorded over a device model with stub '
-             'firmware, and these are the firmware\'s.'),
+               'The emulated card, today\'s kernel or rdma-core has other capabilities, sizes '
+               'or limits than the stack of 2020 on the same card.'),
+    'crash': ('Crashes of the legacy provider', 'The legacy provider dereferenced a null pointer or a missing member; the library returns EINVAL.'),
+    'stub': ('Answers of the stub firmware', 'The answers were recorded on a device model whose stub '
+             'firmware gave these, where a card\'s firmware checks.'),
     'bug': ('Failures without a reason', 'The legacy provider failed and left `errno` as it was, '
-            'or returned success and did nothing. No program can depend on that; the library says '
-            'why.'),
-    'better': ('Served, though refused then', 'The library does what the legacy provider refused, '
-               'or grants more.'),
+            'or returned success and did nothing. No program can depend on that; the library '
+            'sets errno.'),
+    'better': ('Served here, refused by MLNX_OFED', 'The library serves what the legacy provider '
+               'refused, or grants more.'),
 }
 ENTRY = re.compile(r'DIFFERS\((\w+),\s*((?:"[^"]*"\s*)+),\s*(\w+),\s*((?:"[^"]*"\s*)+),\s*'
                    r'((?:"[^"]*"\s*)+)\)')
@@ -102,11 +102,11 @@ def page(root, entries):
                                      entries if entry_kind == kind)
     out = ['# What differs from MLNX_OFED 4.9', '']
     out += ['<!-- Made by tests/truth/faithful.py from tests/truth/differs.def. -->', '']
-    out += ['MLNX_OFED 4.9-7.1\'s own libibverbs, libmlx5 and kernel modules were asked how they '
-            'answer the experimental', 'verbs: with usual, odd and wrong arguments, on a model of '
-            'a ConnectX-6. The library gives the same answer', '(return value, `errno`, members '
-            'written and members left alone, completions) except where this page says so.',
-            'A test walks all lines on every change ([tests/truth](../tests/truth/README.md)). The '
+    out += ['The experimental verbs of MLNX_OFED 4.9-7.1\'s own libibverbs, libmlx5 and kernel '
+            'modules were called with', 'usual, odd and wrong arguments, on a model of a '
+            'ConnectX-6. The library gives the same answers (return', 'value, `errno`, members '
+            'written and not written, completions) except those listed here.',
+            'A test compares all of them on every change ([tests/truth](../tests/truth/README.md)). The '
             'recording has the SHA-256', f'`{digest(answers)}`.', '']
     out += ['| | InfiniBand | Ethernet |', '| --- | ---: | ---: |']
     totals = {link: len(all_lines[link]) for link in links}
