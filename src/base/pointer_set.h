@@ -1,5 +1,5 @@
-// Addresses of objects that were handed out. Every call may run in any thread and takes no lock;
-// nothing is read behind an address.
+// A set of addresses of objects. Every call may run in any thread and takes no lock;
+// the objects are never read.
 //
 // An address may stand in one of a few places of each table. The newest table is the largest, and
 // new addresses go there. No table is freed before the set is, so a reader needs no lock. A place
@@ -26,25 +26,25 @@ class PointerSet {
   // object: aligned, and not in the set. Throws bad_alloc.
   void insert(const void *object);
 
-  // Where an address stands.
+  // The place of an address.
   using Slot = std::atomic<std::uintptr_t>;
 
-  // From here on it is not inside, and its place is kept. Null: it is not inside; of two threads
-  // that ask one gets it.
+  // Claims an address: it is not in the set any more, but its place is kept. Null: it was not in
+  // the set. Of two threads, one gets it.
   Slot *claim(const void *object) noexcept {
     Slot *const at = find_inside(object);
     std::uintptr_t now = word(object);
     return at != nullptr && at->compare_exchange_strong(now, now | claimed) ? at : nullptr;
   }
-  // The place of one that was claimed.
+  // The place of a claimed address.
   Slot &claimed_place(const void *object) noexcept { return *find(word(object) | claimed); }
-  // What was claimed is inside again, or goes.
+  // Put a claimed address back into the set, or remove it.
   static void put_back(Slot &at) noexcept {
     at.store(at.load(std::memory_order_relaxed) & ~claimed, std::memory_order_release);
   }
   static void remove(Slot &at) noexcept { at.store(free, std::memory_order_release); }
 
-  // Calls f with each that is inside, and with those that are claimed if they are wanted.
+  // Calls f with each address in the set, and with claimed ones if requested.
   template <class F>
   void for_each(bool with_claimed, F f) const {
     for (const Table *table = newest_.load(std::memory_order_acquire); table != nullptr;

@@ -1,6 +1,6 @@
-// Functions of libibverbs and libmlx5 that only have to be handed the object behind
-// a front. Versions and types are those of their own libraries; one that the
-// installed rdma-core does not have is refused as such.
+// Functions of libibverbs and libmlx5 that only need a front replaced by rdma-core's object.
+// Versions and types are those of their own libraries; a function that the
+// installed rdma-core does not have fails with ENOTSUP.
 //
 // They get their names by .symver, since headers of many ages declare them.
 #include <infiniband/mlx5dv.h>
@@ -32,14 +32,14 @@ R without() noexcept {
   else return EOPNOTSUPP;
 }
 
-// The real one, asked for once by each Tag.
+// The real function, looked up once for each Tag.
 template <class Tag, class R, class... Args>
 R call(const char *name, const char *version, Args... arguments) noexcept {
   static auto *const function = reinterpret_cast<R (*)(Args...)>(find_real(name, version));
   return function != nullptr ? function(arguments...) : without<R>();
 }
 
-// From the beginning of a handle, as mlx5dv_init_obj() says; 0: it does not.
+// Offset in a handle, from mlx5dv_init_obj(); 0: not known.
 [[gnu::noinline]] std::ptrdiff_t place_of_vector(ibv_ah *ah) noexcept {
   mlx5dv_ah facts{};
   mlx5dv_obj object{};
@@ -68,8 +68,8 @@ ibv_ah *extended(ibv_ah *ah) noexcept {
   return ah;
 }
 
-// mlx5dv_init_obj() of the objects behind. Kinds that have fronts are in a copy: the caller's
-// structure is read only, and shorter in programs of older headers.
+// mlx5dv_init_obj() of rdma-core's objects. A copy gets those that replace fronts: the caller's
+// structure may be read-only, and is shorter in programs of older headers.
 template <class Init>
 int init_objects(mlx5dv_obj &of, std::uint64_t kinds, Init init) noexcept {
   constexpr std::uint64_t with_fronts = MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ | MLX5DV_OBJ_SRQ;

@@ -1,6 +1,6 @@
-// What each descriptor of the process is to a part of the device. Interposed
-// functions ask for every descriptor of the process, so reading takes no lock.
-// Two levels cover all that a kernel can hand out; second-level tables are
+// Maps descriptors of the process to objects of one part of the device. Interposed
+// functions look up every descriptor of the process, so reading takes no lock.
+// Two levels cover all descriptor numbers; second-level tables are
 // never freed.
 #pragma once
 

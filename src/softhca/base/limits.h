@@ -1,5 +1,5 @@
-// The limits of a process that make system calls fail, by name: an errno alone
-// does not say which of them it was.
+// Names the resource limit that made a system call fail, which the errno alone does
+// not show.
 #pragma once
 
 #include <csignal>
@@ -9,7 +9,7 @@
 namespace softhca {
 
 // " (RLIMIT_AS is 1000000 bytes)" for ENOMEM, when there is such a limit; empty
-// for what no limit explains. Fits a line of the log; errno is not touched.
+// if no limit explains the error. Fits a log line; errno is not changed.
 struct LimitText {
   char text[128];
 };
@@ -17,8 +17,8 @@ LimitText limit_behind(int error);
 // The same for a file, with the size of a /dev/shm that is full.
 LimitText limit_behind(int error, const char *file);
 
-// While it lives, what exceeds RLIMIT_FSIZE in this thread fails with EFBIG. The
-// signal that goes with it, whose default is the death of the program, is not
+// During its lifetime, writes of this thread beyond RLIMIT_FSIZE fail with EFBIG. The
+// signal SIGXFSZ, whose default ends the program, is not
 // delivered.
 class FileSizeErrors {
  public:
@@ -29,7 +29,7 @@ class FileSizeErrors {
 
  private:
   sigset_t before_;
-  bool pending_;  // was pending before: left to the program
+  bool pending_;  // was pending before: stays for the program
 };
 
 // Writes all of it at `offset` of a file. 0 or errno, that of the limit that

@@ -61,10 +61,10 @@ enum class Syndrome : u8 {
   retry_exceeded = 0x15,
   rnr_retry_exceeded = 0x16,
   remote_aborted = 0x22,
-  page_fault = 0xff,  // in the device alone: the memory is yet to come, see model/paging.h
+  page_fault = 0xff,  // internal: a page has to be fetched first, see model/paging.h
 };
 
-// Vendor error syndromes seen on hardware (kernel-and-device rules 4.4).
+// Vendor error syndromes as seen on hardware.
 constexpr u8 vendor_syndrome(Syndrome s, bool responder) {
   switch (s) {
     case Syndrome::local_qp_op: return 0x68;

@@ -10,7 +10,7 @@ namespace softhca {
 
 struct Interface {
   std::string name, ipv4;
-  std::array<u8, 6> mac{};  // all 0: it has none
+  std::array<u8, 6> mac{};  // all 0: none
   u32 mtu = 0;
   // The largest of RoCE that fits, with its headers. At least 256.
   u32 roce_mtu() const;

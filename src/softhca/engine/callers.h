@@ -5,7 +5,7 @@
 
 namespace softhca {
 
-// Looks at what is loaded now. Device lock held.
+// Updates the list from the loaded libraries. Device lock held.
 void callers_find();
 // Whether the code at that address is theirs.
 bool callers_have(const void *code);

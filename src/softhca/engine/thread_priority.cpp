@@ -13,8 +13,8 @@ namespace {
 
 constexpr int urgent_nice = -20;
 constexpr u64 longest_work_ns = 10'000'000;
-constexpr u64 late_ns = 200'000;        // a nap that ends so much later than asked for
-constexpr u64 crowded_ns = 20'000'000;  // how long nothing is asked for after that
+constexpr u64 late_ns = 200'000;        // a sleep that ends so much too late counts as late
+constexpr u64 crowded_ns = 20'000'000;  // how long the priority stays normal after that
 constexpr u64 sleep_per_run = 2;        // a third of a processor at most
 constexpr u64 longest_nap_ns = 50'000;
 

@@ -1,7 +1,7 @@
-// Flow tables as drivers build them: entries by index, of which the first that matches says
-// where a frame goes, and a table for those that none matches.
+// Flow tables as drivers build them: the first entry (by index) that matches decides where a
+// frame goes; frames without a match go to the miss table.
 //
-// Device lock held. Who made an entry or a table keeps it as long as another names it.
+// Device lock held. The caller keeps an entry or a table as long as another one points to it.
 #pragma once
 
 #include <map>
@@ -24,7 +24,7 @@ struct FlowEntry {
 struct FlowTable {
   u32 level = 0;  // that of a table behind it is higher
   std::map<u32, FlowEntry *> entries;
-  const FlowTable *miss = nullptr;  // nullptr: frames that nothing matches are lost
+  const FlowTable *miss = nullptr;  // nullptr: frames without a match are lost
   mutable u64 last_walk = 0;        // a frame passes each table once
 };
 
@@ -33,7 +33,7 @@ enum class FlowRoot : u8 { receive, sniff_received, sniff_sent };
 void flow_set_root(FlowRoot, const FlowTable *);
 const FlowTable *flow_root(FlowRoot);
 
-// Whether frames of this process may come back to it, as far as their receivers want that.
+// Whether frames of this process may come back to it, if their receivers allow it.
 struct LocalLoopback {
   bool unicast = false, multicast = false;
 };
@@ -44,8 +44,8 @@ struct FlowDelivery {
   u32 tag;
 };
 
-// Appends whom the tables send a frame to. `sender` is the queue of this process that it
-// came from, nullptr if from elsewhere.
+// Appends the receivers of a frame. `sender` is the queue of this process that sent it,
+// nullptr if another process did.
 void steer_by_tables(const EthFrame &, const FlowKey &, const Qp *sender,
                      std::vector<FlowDelivery> &);
 

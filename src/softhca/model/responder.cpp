@@ -68,9 +68,9 @@ void acknowledge(Request &q, u32 psn) {
   queue(q, std::move(a));
 }
 
-// Before the completion, of `cq` or none, can be seen: a program may end with it, and takes along
-// what is not sent. In front of further requests one acknowledge does for all of them, and
-// compressed completions are held back until those of the step have left.
+// Sends the acknowledge before the completion (in `cq`, or none) can be seen: the program may exit
+// then, and unsent packets are lost. If further requests follow, one acknowledge serves all of
+// them, and compressed completions wait until the acknowledges of the step are sent.
 void acknowledge_message(Request &q, const Cq *cq) {
   acknowledge(q, psn_add(q.r.expected_psn, 0xffffff));
   const bool is_held_back = cq != nullptr && cq->compression != CqeCompression::off;
@@ -89,7 +89,7 @@ void negative(Request &q, Nak nak, u32 psn) {
   n.nak = nak;
   n.psn = psn;
   n.timer = q.qp.attr.min_rnr_timer;
-  // A driver that brings pages takes longer than software that posts.
+  // A driver needs longer to fetch pages than software to post receives.
   constexpr u8 timer_10_ms = 20;
   if (q.qp.receive_pages == PageWait::waits && n.timer != 0)
     n.timer = std::max(n.timer, timer_10_ms);
@@ -97,7 +97,7 @@ void negative(Request &q, Nak nak, u32 psn) {
   queue(q, std::move(n));
 }
 
-// Ends the QP, or of a DC target only the connection of this initiator.
+// Ends the QP; for a DC target only the connection of this initiator.
 void end_connection(Qp &qp, Responder &r, EventType event) {
   if (qp.type == QpType::dct) r.dead = true;
   else qp_fail(qp, event);
@@ -136,7 +136,7 @@ bool fits_cqe(const Qp &qp, const Srq *srq, u32 bytes) {
   return qp.type != QpType::dct && bytes <= 32;
 }
 
-// False: no receive WQE, the sender is to wait.
+// False: no receive WQE; the sender has to wait.
 bool take_or_rnr(Request &q, Srq *srq, u64 bytes) {
   const bool taken = srq != nullptr && srq->strides.on()
                          ? take_strides(q.qp, *srq, static_cast<u32>(bytes), q.r.wqe)
@@ -154,7 +154,7 @@ bool take_unmatched(Request &q, Srq &srq, u32 bytes, bool first) {
   return taken;
 }
 
-// Where a message goes, before its first packet does. False: no receive WQE.
+// Decides where a message goes, at its first packet. False: no receive WQE.
 bool choose_buffer(Request &q, Srq *srq) {
   if (srq == nullptr || !srq->tags) return take_or_rnr(q, srq, q.h.message_bytes);
   if (match_tag(q.qp, *srq, q.h, q.payload, q.r.wqe) || srq->strides.on()) return true;
@@ -182,7 +182,7 @@ void refuse_invalidation(Request &q, Srq *srq) {
   refuse(q, Nak::remote_access, EventType::qp_access_err);
 }
 
-// Into strides a message goes packet by packet, each with a completion of its own.
+// A striding queue takes a message packet by packet, each with its own completion.
 void send_into_strides(Request &q, Srq &srq) {
   Responder &r = q.r;
   ReceiveWqe &wqe = r.wqe;
@@ -267,22 +267,22 @@ void do_send(Request &q) {
                      in_cqe ? q.h.payload : 0);
 }
 
-// What the queue pair does not serve at all is an invalid request, whatever its key.
+// A request that the queue pair does not allow at all is invalid, whatever its key.
 bool allows(Request &q, u32 access) {
   if ((q.qp.attr.access & access) != 0) return true;
   refuse(q, Nak::invalid_request, EventType::qp_req_err);
   return false;
 }
 
-// The memory that a request names is yet to come: the requester has to come again.
+// The request's memory has to be paged in first: the requester has to send it again (RNR).
 bool waits_for_memory(Request &q, Syndrome s, const PageFault &missing) {
   if (s != Syndrome::page_fault || !wait_for_pages(q.qp, PageSide::receive, missing)) return false;
-  // A duplicate comes again without that.
+  // A duplicate is sent again without an RNR.
   if (q.h.psn == q.r.expected_psn) negative(q, Nak::rnr, q.r.expected_psn);
   return true;
 }
 
-// What a request is refused with whose memory cannot be copied.
+// The NAK for a request whose memory cannot be copied.
 Nak refusal(const SpanList &spans) {
   return std::any_of(spans.begin(), spans.end(),
                      [](const Span &s) { return s.kind == Span::Kind::gone; })
@@ -413,9 +413,9 @@ void execute(Request &q) {
   }
 }
 
-// The requester goes back to this request and asks for all behind it again:
-// what still waits to be sent for those would come twice, and delay what it waits
-// for until it gives up. What ended the connection is said all the same.
+// The requester repeats this request and all after it: drops responses to the later ones
+// that are still queued, which would be sent twice, and delay the one it waits for
+// until it gives up. A NAK that ended the connection stays queued.
 void forget_responses(Request &q) {
   std::erase_if(q.r.responses, [&](const Response &x) {
     if (psn_diff(psn_add(x.psn, x.npsn - 1), q.h.psn) < 0) return false;
@@ -470,7 +470,7 @@ Responder *dc_connection(Qp &qp, const PacketHeader &h) {
   if (!slot || slot->connection != h.connection) {
     if ((h.flags & packet_connect) == 0) {
       if (!slot) qp.responder->connections.erase(h.src_qpn);
-      return nullptr;  // left over from a connection that is gone
+      return nullptr;  // of a connection that has ended
     }
     if (slot) abandon_message(qp, *slot);
     slot = std::make_unique<Responder>();
@@ -512,7 +512,7 @@ void execute_in_order(Request &q) {
     // A message begins inside another one, or goes on without a beginning.
     return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   }
-  // Nor does it turn into another one on its way.
+  // Nor does its opcode change within the message.
   if (q.first()) r.xrc_srqn = q.h.xrc_srqn;
   else if (!same_message(q.opcode(), r.opcode) || q.h.xrc_srqn != r.xrc_srqn)
     return refuse(q, Nak::invalid_request, EventType::qp_req_err);
@@ -591,11 +591,11 @@ void abandon_message(Qp &qp, Responder &r) {
 void qp_receive_request(Qp &qp, const PacketHeader &h, const u8 *payload) {
   if (qp.state < QpState::rtr || qp.state == QpState::err || !service_matches(qp, h.service) ||
       !qp.responder)
-    return;  // not for us: silence, the sender's timer runs
+    return;  // not for us: no answer, the sender times out
 
   const bool connected = h.kind == PacketKind::request && qp.type != QpType::dct;
   if (connected && h.src_qpn != qp.attr.dest_qpn) return;
-  // A wrong LID or GID leads nowhere.
+  // Wrong LID or GID: dropped.
   if (!takes_path(qp, h)) return;
 
   if (h.kind == PacketKind::datagram) return receive_datagram(qp, h, payload);
@@ -661,7 +661,7 @@ void qp_dc_disconnect(Qp &qp, const PacketHeader &h) {
   auto &connections = qp.responder->connections;
   const auto it = connections.find(h.src_qpn);
   if (it == connections.end() || it->second->connection != h.connection) return;
-  // What is still to be answered is answered before.
+  // Queued answers go first.
   if (it->second->responses.empty()) close_connection(qp, it);
   else it->second->dead = true;
 }

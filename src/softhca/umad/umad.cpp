@@ -26,7 +26,7 @@ namespace {
 
 constexpr u32 umad_major = 231;    // IB_UMAD_MAJOR of the kernel
 constexpr u32 max_agents = 32;     // IB_UMAD_MAX_AGENTS
-constexpr u32 common_header = 24;  // the least that a datagram has
+constexpr u32 common_header = 24;  // smallest datagram
 constexpr u32 class_at = 1, transaction_at = 8;
 
 struct Node {
@@ -54,7 +54,7 @@ SubnetAdministrator &administrator() {
   return sa;
 }
 
-// The device lock, and the node behind a descriptor.
+// Holds the device lock, and finds the node of a descriptor.
 class Held {
  public:
   explicit Held(int fd) : lock_(process().mutex) {
@@ -161,7 +161,7 @@ int umad_open(u32 index, int flags) {
   node->index = index;
   node->device_end = ends[1];
   if ((flags & O_CLOEXEC) == 0) fcntl(ends[0], F_SETFD, 0);
-  Held held(ends[0]);  // an old entry was closed unnoticed
+  Held held(ends[0]);  // drops a stale entry of a descriptor that was closed unnoticed
   if (!g_descriptors.set(ends[0], index + 1)) {
     close(ends[0]);
     return fail(ENOMEM);
@@ -223,7 +223,7 @@ ssize_t umad_write(int fd, const void *buffer, size_t length) {
   h.length = static_cast<u32>(header + mad_bytes);
   std::memcpy(message, &h, sizeof h);
   if (send(n.device_end, message, header + mad_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-    return fail(ENOMEM);  // the program does not read what it asked for
+    return fail(ENOMEM);  // the program does not read its answers
   return static_cast<ssize_t>(length);
 }
 

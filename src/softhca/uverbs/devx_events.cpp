@@ -1,5 +1,5 @@
-// Descriptors that programs read the events of firmware's objects from, and the answers
-// to queries that are not waited for (mlx5/devx.c).
+// Descriptors from which programs read events of firmware objects, and answers of asynchronous
+// queries (mlx5/devx.c).
 #include <fcntl.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
@@ -46,7 +46,7 @@ bool contains(const std::array<u8, n> &events, u16 event) {
   return std::find(events.begin(), events.end(), event) != events.end();
 }
 
-// A descriptor of our own for the program's eventfd `number`, which stays the program's.
+// Duplicates the program's eventfd `number`; the program keeps its own descriptor.
 int take_counter(int number, int &counter) {
   const std::string link = "/proc/self/fd/" + std::to_string(number);
   char target[32];

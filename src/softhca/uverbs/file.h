@@ -2,8 +2,8 @@
 //
 // The descriptor that the application holds is a memfd whose offsets are the
 // mmap offsets of the driver (UAR pages, clock pages, device memory). mmap on
-// it therefore needs no help: it works for programs that bypass interposition
-// or map through a system call of their own.
+// it therefore needs no interposition: it works for programs that make the system
+// call themselves.
 #pragma once
 
 #include <sys/types.h>

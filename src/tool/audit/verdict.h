@@ -1,4 +1,4 @@
-// Will it run? One verdict per program, from what it asks for. A program is a
+// Will it run? One verdict per program, from what it uses. A program is a
 // binary, a source tree that was named, or an executable that a trace is about.
 #pragma once
 
@@ -6,13 +6,13 @@
 
 namespace ibvexp::audit {
 
-// The worst that is true of a program; the sentence says the rest.
+// The verdict in one word; the sentence has the details. The worst one applies.
 enum class Standing : std::uint8_t {
   unused,    // no experimental verbs
-  works,     // everything it asks for is served
+  works,     // everything it uses is served
   beyond,    // everything is served once switches are set
   off,       // works, and some requests are refused
-  unjudged,  // nothing can be said
+  unjudged,  // cannot be judged
   fails,     // does not work
 };
 inline constexpr std::string_view standing_names[] = {"unused", "works",    "beyond",
@@ -40,10 +40,10 @@ struct Program {
   std::string command;                // to type, empty if none helps
 };
 
-// Those with findings, and binaries that were named.
+// Programs with findings, and binaries that were named.
 std::vector<Program> judge(const Report &report);
 
-// Where a use is, as a person or an editor would write it.
+// The place of a use, as file:line or function+offset.
 std::string place_of(const FileReport &file, const Use &use);
 
 }  // namespace ibvexp::audit

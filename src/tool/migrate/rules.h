@@ -1,4 +1,4 @@
-// What rules.def says, and which of its two forms a program needs.
+// The rules of rules.def, and which of its two forms a program needs.
 #pragma once
 
 #include <functional>
@@ -39,7 +39,7 @@ bool is_legacy(std::string_view name);
 
 class Rules {
  public:
-  // Without helper, what would need one of the headers of ours has no rule.
+  // Without helper, conversions that need a helper header have no rule.
   explicit Rules(bool helper) : helper_(helper) {}
 
   // A constant, or type.member, that the program uses.
@@ -83,10 +83,10 @@ class Rules {
   bool helper_;
 };
 
-// What a program loses with a name, or type.member, that is removed; "" where that is nothing.
+// What a program loses if a name, or type.member, is removed; "" if nothing.
 std::string_view loss(std::string_view legacy);
 
-// What to do by hand: what the table says of a name, or a sentence that points to the guide.
+// What to do by hand: the table's note about a name, or a pointer to the guide.
 std::string advice(std::string_view legacy);
 
 // The row of the tables that a name or type.member belongs to, or "".

@@ -8,7 +8,7 @@
 
 namespace ibvexp::translate {
 
-// Everything that rdma-core says about a device.
+// Everything that rdma-core reports about a device.
 struct DeviceFacts {
   ibv_device_attr_ex attr;
   mlx5dv_context dv;  // zeros on other devices
@@ -16,7 +16,7 @@ struct DeviceFacts {
   bool engine;                        // it drives the queues, not libmlx5
   std::uint32_t masked_atomic_sizes;  // bit n: 1 << n bytes
   bool paces_bursts;
-  bool unanswered;  // one of these two: to be asked again
+  bool unanswered;  // the query of one of these two failed: repeat it
   bool dc;          // an initiator can be created
   bool masters;     // of cross-channel can be created
   // Reads and atomics under way over DC; zeros before rdma-core v47.
@@ -30,8 +30,8 @@ struct DeviceFacts {
 // own.
 using Reportable = bool (*)(FeatureId);
 
-// Fills the head, and of the rest what to.comp_mask asks for, what is known and
-// what may be reported. The masks return what was filled.
+// Fills the head, and the members that to.comp_mask names, if they are known and
+// may be reported. The masks return what was filled.
 void to_legacy(const DeviceFacts &from, Reportable reportable, ibv_exp_device_attr &to);
 
 // The capability word alone.

@@ -1,5 +1,5 @@
-// The operations of a context whose programs hold fronts: each finds the object
-// behind, before any other hook, and calls what would serve it without fronts.
+// The operations of a context whose programs hold fronts: each replaces a front by rdma-core's
+// object, before any other hook, and calls the operation that serves it without fronts.
 #include <infiniband/mlx5dv.h>
 
 #include <cerrno>
@@ -15,7 +15,7 @@ namespace ibvexp::queue {
 
 namespace {
 
-// For objects that others made.
+// For objects that were not made by this library.
 const NativeOperations &native(ibv_context *context) { return *attached(context)->behind; }
 
 // Data path.

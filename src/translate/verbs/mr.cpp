@@ -40,8 +40,8 @@ Mapping map_private(void *where, std::size_t length, int flags = 0) {
   return map(where, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags);
 }
 
-// Where physically contiguous memory was promised, huge pages come closest; they
-// are optional, the promise was best effort as well.
+// Stands in for physically contiguous memory: huge pages, if there are some. The legacy
+// promise was best effort, too.
 Mapping allocate(std::size_t length) {
   if (length >= huge_page) {
     if (Mapping huge = map_private(nullptr, round_up(length, huge_page), MAP_HUGETLB);
@@ -79,7 +79,7 @@ Mapping allocate(std::size_t length) {
   return {};
 }
 
-// Memory on the device lies there already, and is never paged.
+// Device memory needs no allocation, and is never paged.
 Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
   if (in.dm == nullptr) return invalid(registering, "dm", 0, "must not be null");
   constexpr std::uint64_t host_only = IBV_EXP_ACCESS_ALLOCATE_MR | IBV_EXP_ACCESS_ON_DEMAND |
@@ -110,11 +110,11 @@ Result<void> check_on_device(const ibv_exp_reg_mr_in &in) {
   return mr;
 }
 
-// The memory that the request asks for, none if it brings its own.
+// Allocates the memory of a request; none if the caller passes its own.
 Result<void> provide(const ibv_exp_reg_mr_in &in, Mapping &memory) {
   if (!is_provided(in)) return {};
   if (in.addr != nullptr) {
-    // What lies there stays; nothing is mapped then.
+    // Keeps existing mappings: nothing is mapped over them.
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     memory = map_private(in.addr, round_up(in.length, page));
     return {};
@@ -171,7 +171,7 @@ int dereg_mr(ContextState *state, ibv_mr *mr) {
   {
     // Out first: another thread may get the same address for a new region.
     const MutexGuard guard(state->mutex);
-    // rdma-core would free what is kept for a second call like this one.
+    // rdma-core would free memory that is kept for a second call like this one.
     if (state->retired_keys.contains(mr)) return EINVAL;
     if (auto node = state->owned_memory.extract(mr)) memory = node.mapped();
   }

@@ -1,5 +1,5 @@
-// AArch64 code for the recogniser: each instruction as one to three of those that
-// Machine knows, with its registers by other numbers.
+// Translates AArch64 code for the recogniser: each instruction becomes one to three that
+// Machine has, with mapped register numbers.
 #pragma once
 
 #include "tool/audit/binary/code.h"
@@ -11,7 +11,7 @@ namespace ibvexp::audit::arm64 {
 // Registers that a call may change.
 Registers caller_saved();
 
-// Appends what an instruction comes to.
+// Appends the translation of an instruction.
 void convert(std::size_t handle, const cs_insn &insn, std::vector<Instruction> &out);
 
 // Whether a function has one of the instructions with which look-ups begin.
