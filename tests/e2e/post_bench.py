@@ -7,11 +7,9 @@ base verbs for the same work, counted by callgrind in one run.
 What is counted: see families_bench.py. --check: fail unless a call takes at most
 so many instructions more than the base verb's, most of which are the search for the
 operation table in the inlines of legacy programs: 40 for a post, 64 for a completion;
-and each of many at most 1.2 of the base verb's. Past the engine (IBVEXP_ENGINE=native)
-1.35 for posting, 1.7 for one completion, 1.6 each for many.
+and each of many at most 1.2 of the base verb's.
 """
 
-import os
 import sys
 
 import families_bench
@@ -19,14 +17,11 @@ import families_bench
 KINDS = ("write", "inline", "read", "atomic", "receive")
 # Times the base verb's, and so many instructions more.
 LIMITS = {("post", 1): (1, 40), ("post", 16): (1.2, 0), ("poll", 1): (1, 64), ("poll", 16): (1.2, 0)}
-PAST_ENGINE = {("post", 1): (1.35, 0), ("post", 16): (1.35, 0), ("poll", 1): (1.7, 0),
-               ("poll", 16): (1.6, 0)}
 
 
 def main():
     args, counts = families_bench.run(__doc__, [{}])
     failed = False
-    limits = LIMITS if os.environ.get("IBVEXP_ENGINE", "own") in ("", "own") else PAST_ENGINE
     print(f"{'instructions':24} {'base':>8} {'exp':>8} {'ratio':>6}")
     for verb in ("post", "poll"):
         for count in (1, 16):
@@ -35,7 +30,7 @@ def main():
                 base, exp = counts[f"base-{phase}"] / count, counts[f"exp-{phase}"] / count
                 print(f"{verb + ' ' + kind + ', each of ' + str(count):24} {base:8.1f} {exp:8.1f} "
                       f"{exp / base:6.2f}")
-                times, more = limits[verb, count]
+                times, more = LIMITS[verb, count]
                 failed |= exp > times * base + more or base == 0 or exp == 0
     return 1 if failed and args.check else 0
 
