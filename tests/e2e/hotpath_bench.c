@@ -9,18 +9,16 @@
  * exp      through the experimental verbs, and frames through the interface families
  * beside   through the base verbs, beside one of each kind of experimental object
  */
-#include "counting.h"
+#define MOST_AT_ONCE CHAIN
 #include "crowd.h"
+#include "posting.h"
 
 #define BYTES 128
 
-static int use_exp;
 static struct ibv_mr *local, *remote;
 static unsigned char bytes[2][CHAIN * BYTES];
 #define MOST_PIECES 4
 static struct ibv_sge pieces[CHAIN][MOST_PIECES];
-static struct ibv_send_wr base_wr[CHAIN];
-static struct ibv_exp_send_wr exp_wr[CHAIN];
 static struct ibv_recv_wr recv_wr[CHAIN];
 static struct ibv_srq *srq, *wide_srq;
 static struct ibv_qp *rc[2], *on_srq[2], *wide[2], *on_wide_srq[2], *ud, *raw, *lost;
@@ -199,27 +197,6 @@ static void prepare(const struct kind *kind, int count) {
   }
 }
 
-/* Not inlined, for the program's own share to be the inlines' alone. */
-static __attribute__((noinline)) int post_base(struct ibv_qp *on) {
-  struct ibv_send_wr *bad;
-
-  return ibv_post_send(on, base_wr, &bad);
-}
-static __attribute__((noinline)) int post_exp(struct ibv_qp *on) {
-  struct ibv_exp_send_wr *bad;
-
-  return ibv_exp_post_send(on, exp_wr, &bad);
-}
-static __attribute__((noinline)) int poll_base(struct ibv_cq *on, int count) {
-  static struct ibv_wc wc[CHAIN];
-
-  return ibv_poll_cq(on, count, wc);
-}
-static __attribute__((noinline)) int poll_exp(struct ibv_cq *on, int count) {
-  static struct ibv_exp_wc wc[CHAIN];
-
-  return ibv_exp_poll_cq(on, count, wc, sizeof(wc[0]));
-}
 static __attribute__((noinline)) int post_recv(struct ibv_qp *on) {
   struct ibv_recv_wr *bad;
 
@@ -230,11 +207,6 @@ static __attribute__((noinline)) int post_srq_recv(struct ibv_srq *on) {
 
   return ibv_post_srq_recv(on, recv_wr, &bad);
 }
-static int poll_some(struct ibv_cq *on, int count) {
-  return use_exp ? poll_exp(on, count) : poll_base(on, count);
-}
-static int post_some(struct ibv_qp *on) { return use_exp ? post_exp(on) : post_base(on); }
-
 /* What is posted has where to go. */
 static void post_receives(const struct kind *kind, int count) {
   static struct ibv_sge room[MOST_PIECES];

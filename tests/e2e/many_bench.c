@@ -6,18 +6,16 @@
  *
  *     many_bench base|exp [-g GID_INDEX]
  */
-#include "counting.h"
-
 #define LIST 64
+#define MOST_AT_ONCE LIST
+#include "posting.h"
+
 #define PIECES 16
 #define SHARERS 1024
 
-static int use_exp;
 static struct ibv_mr *mr;
 static unsigned char bytes[4096];
 static struct ibv_sge pieces[PIECES];
-static struct ibv_send_wr base_wr[LIST];
-static struct ibv_exp_send_wr exp_wr[LIST];
 static struct ibv_qp *alone, *wide, *sharers[SHARERS];
 
 static struct ibv_qp *make(struct ibv_cq *on, uint32_t most_requests, uint32_t most_pieces) {
@@ -59,32 +57,6 @@ static void prepare(int count, int of, int each) {
     exp_wr[i].exp_send_flags = wr->send_flags;
     exp_wr[i].next = i + 1 < count ? &exp_wr[i + 1] : NULL;
   }
-}
-
-/* Not inlined, for the program's own share to be the inlines' alone. */
-static __attribute__((noinline)) int post_base(struct ibv_qp *on) {
-  struct ibv_send_wr *bad;
-
-  return ibv_post_send(on, base_wr, &bad);
-}
-static __attribute__((noinline)) int post_exp(struct ibv_qp *on) {
-  struct ibv_exp_send_wr *bad;
-
-  return ibv_exp_post_send(on, exp_wr, &bad);
-}
-static __attribute__((noinline)) int poll_base(struct ibv_cq *on, int count) {
-  static struct ibv_wc wc[LIST];
-
-  return ibv_poll_cq(on, count, wc);
-}
-static __attribute__((noinline)) int poll_exp(struct ibv_cq *on, int count) {
-  static struct ibv_exp_wc wc[LIST];
-
-  return ibv_exp_poll_cq(on, count, wc, sizeof(wc[0]));
-}
-static int post_some(struct ibv_qp *on) { return use_exp ? post_exp(on) : post_base(on); }
-static int poll_some(struct ibv_cq *on, int count) {
-  return use_exp ? poll_exp(on, count) : poll_base(on, count);
 }
 
 /* Whether all were there at once. */
