@@ -24,7 +24,7 @@ template <class T>
 // Set and read in any thread.
 class Flag {
  public:
-  constexpr Flag(bool is) : is_(is) {}
+  explicit constexpr Flag(bool is) : is_(is) {}
   Flag(const Flag &) = delete;
   Flag &operator=(const Flag &) = delete;
   Flag &operator=(bool is) noexcept {
