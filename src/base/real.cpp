@@ -62,6 +62,12 @@ const Real &find_all_real() {
   return found;
 }
 
+bool checks_state() {
+  // A function that came with it.
+  static const bool checks = find_real("mlx5dv_devx_create_eq", "MLX5_1.23") != nullptr;
+  return checks;
+}
+
 mlx5dv_qp facts_of(ibv_qp *qp) noexcept {
   return ask<mlx5dv_qp>(qp, &mlx5dv_obj::qp, MLX5DV_OBJ_QP);
 }

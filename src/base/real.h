@@ -75,6 +75,10 @@ inline bool shows_memory_handle() { return real().ibv_import_dm != nullptr; }
 // release 29.
 inline bool opens_for_devx() { return real().mlx5dv_pp_alloc != nullptr; }
 
+// Whether libmlx5 refuses requests of a queue pair that is in no state for them, which it does since
+// release 40.
+bool checks_state();
+
 // An object that goes with its owner, by the function behind the one that we interpose. It may
 // change errno: declare the owner inside the scope that keeps it.
 struct DestroysReal {

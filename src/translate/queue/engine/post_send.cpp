@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <type_traits>
 
+#include "base/real.h"
 #include "translate/queue/engine/bind_window.h"
 #include "translate/queue/engine/key_change.h"
 #include "translate/queue/engine/request.h"
@@ -350,15 +351,23 @@ int post_chain(SendQueue &queue, Wr *wr, Wr **bad) {
   return error;
 }
 
-// A queue pair that is not in RTS yet. libmlx5 calls its queue full.
+// A queue pair that is not in RTS yet. libmlx5 calls its queue full; before release 40 it takes the
+// requests, and the device executes in RTS what was posted since INIT.
 template <class Wr>
 int refuse(SendQueue &queue, Wr *wr, Wr **bad) {
   if (wr == nullptr) return 0;
+  int error = EINVAL;
+  if constexpr (std::is_same_v<Wr, ibv_send_wr>) {
+    ibv_context *const context = queue.qp != nullptr ? queue.qp->context : nullptr;
+    const ContextState *state = context != nullptr ? find_state(context) : nullptr;
+    if (state != nullptr && !state->is_legacy) {
+      if (!checks_state())
+        return when_ready[static_cast<std::size_t>(queue.transport)].post(queue, wr, bad);
+      error = ENOMEM;
+    }
+  }
   if (bad != nullptr) *bad = wr;
-  ibv_context *const context = queue.qp != nullptr ? queue.qp->context : nullptr;
-  const ContextState *state = context != nullptr ? find_state(context) : nullptr;
-  const bool is_legacy = state == nullptr || state->is_legacy;
-  return std::is_same_v<Wr, ibv_exp_send_wr> || is_legacy ? EINVAL : ENOMEM;
+  return error;
 }
 
 template <Transport transport>
