@@ -511,3 +511,34 @@ TEST_CASE("Memory copies by work request", "[mmo]") {
     CHECK(copy(100, to, 2).syndrome() == static_cast<u8>(Syndrome::local_qp_op));
   }
 }
+
+TEST_CASE("Frames are counted by their address, on the way out and in", "[eth]") {
+  using enum TrafficKind;
+  EthRig rig;
+  RawQp a(rig);
+  const u8 broadcast_mac[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+  TestRule unicast(a.qp.qp);
+  REQUIRE(unicast.dst(unicast_mac).add() == 0);
+  a.post(1);
+  PortCounters<u64> before = port_counters(0, 1);
+  for (const u8 *to : {unicast_mac, unicast_mac, multicast_mac, broadcast_mac}) {
+    a.send(udp_frame(100, to));
+    rig.step(1'000'000'000);
+  }
+  PortCounters<u64> after = port_counters(0, 1);
+  const auto packets = [&](TrafficKind k) { return after.packets(k) - before.packets(k); };
+  const auto octets = [&](TrafficKind k) { return after.octets(k) - before.octets(k); };
+  const u64 bytes = udp_frame(100).size();
+  CHECK(packets(sent_frames) == 2);
+  CHECK(packets(sent_multicast_frames) == 1);
+  CHECK(packets(sent_broadcast_frames) == 1);
+  CHECK(octets(sent_frames) == 2 * bytes);
+  CHECK(octets(sent_broadcast_frames) == bytes);
+  CHECK(packets(received_frames) == 2);
+  CHECK(octets(received_frames) == 2 * bytes);
+  CHECK(packets(received_multicast_frames) == 0);
+  CHECK(packets(sent_rdma) == 0);
+  // The second had no receive.
+  CHECK(after.queues[QueueCounter::out_of_buffer] ==
+        before.queues[QueueCounter::out_of_buffer] + 1);
+}

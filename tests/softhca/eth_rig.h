@@ -172,6 +172,7 @@ struct RawQp {
 struct TestWq {
   explicit TestWq(u32 entries = 8, u32 log_bytes = 0, u32 log_strides = 0)
       : memory(entries * slot_bytes, full_access), queue(entries * 32) {
+    wq.device = &process().devices.at(0);
     wq.wqn = 7;
     wq.pdn = pdn;
     wq.uidx = 0x777;

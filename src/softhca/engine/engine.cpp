@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <ctime>
 #include <new>
+#include <utility>
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -19,6 +20,7 @@
 #include "engine/thread_priority.h"
 #include "engine/traps.h"
 #include "fault/faults.h"
+#include "model/counters.h"
 #include "model/device.h"
 #include "model/eth_flow.h"
 #include "model/eth_queue.h"
@@ -67,18 +69,30 @@ bool doorbell_rung(const IdleDoorbell &d) {
          (d.watch_received && static_cast<u16>(read_doorbell(&d.record[0])) != d.received);
 }
 
+void count_arrival(const Qp &qp, const PacketHeader &h) {
+  const u32 port = std::max<u8>(qp.attr.port, 1);
+  if (qp.device->up(port)) count_received(*qp.device, port, h);
+}
+
 void dispatch_multicast(Process &p, const PacketHeader &h, const u8 *payload) {
   const std::string group(reinterpret_cast<const char *>(h.dgid), 16);
+  bool counted = false;
   for (const auto &[qpn, qp] : p.qps) {
     if (qp->multicast.count(group) == 0) continue;
     if (qp->block_multicast_loopback && h.src_slot == p.fabric->slot()) continue;
+    if (!std::exchange(counted, true)) count_arrival(*qp, h);
     qp_receive_multicast(*qp, h, payload);
   }
 }
 
+// To each of them, of which one has the address.
 void dispatch_general_services(Process &p, const PacketHeader &h, const u8 *payload) {
   for (const auto &[qpn, qp] : p.qps)
-    if (qp->general_services) qp_receive_request(*qp, h, payload);
+    if (qp->general_services) {
+      if (h.dst_lid == 0 || h.dst_lid == qp->device->port(std::max<u8>(qp->attr.port, 1)).lid)
+        count_arrival(*qp, h);
+      qp_receive_request(*qp, h, payload);
+    }
 }
 
 // A request that runs out of memory stops its queue pair only.
@@ -113,6 +127,7 @@ void dispatch(Process &p, const PacketHeader &h, const u8 *payload) {
     return;
   }
   Qp &qp = *it->second;
+  count_arrival(qp, h);
   bounded_by_memory(qp, [&] {
     switch (h.kind) {
       case PacketKind::request:
@@ -462,6 +477,7 @@ void engine_forget() {
   traps_forget();
   Process &p = process();
   p.started = false;
+  counters_forget();
   udp_forget(true);
   if (p.fabric != nullptr) p.fabric->leave(true);
   p.fabric = nullptr;

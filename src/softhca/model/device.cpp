@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "config/identity.h"
 #include "model/capabilities.h"
+#include "model/counters.h"
 #include "model/cross_channel.h"
 #include "model/driver.h"
 #include "model/udp_wire.h"
@@ -68,6 +69,7 @@ int Process::start() {
     fabric = nullptr;
     return error;
   }
+  counters_share(fabric->slot());
   open_ns = device_clock_ns();
   started = true;
   return 0;

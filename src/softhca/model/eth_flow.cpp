@@ -1,8 +1,10 @@
 #include "model/eth_flow.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -188,6 +190,21 @@ void flow_remove(FlowRule &rule) {
 
 void flow_forget() { steering().rules.clear(); }
 
+namespace {
+
+// A frame that no rule wants is of another port.
+void count_arrivals(const std::vector<FlowDelivery> &deliveries, const PacketHeader &h,
+                    const u8 *frame) {
+  std::array<bool, max_devices * max_ports> counted{};
+  for (const FlowDelivery &d : deliveries) {
+    const u32 port = std::max<u8>(d.qp->attr.port, 1);
+    bool &before = counted[d.qp->device->number * max_ports + port - 1];
+    if (!std::exchange(before, true)) count_received(*d.qp->device, port, h, frame);
+  }
+}
+
+}  // namespace
+
 bool receive_frame(const PacketHeader &h, const u8 *payload, u64 now_ns) {
   if (h.payload < eth_header_bytes) return true;
   const EthFrame frame = parse_frame(payload, h.payload);
@@ -210,6 +227,7 @@ bool receive_frame(const PacketHeader &h, const u8 *payload, u64 now_ns) {
     steer_by_tables(frame, key, sender, deliveries);
   for (const FlowDelivery &d : deliveries)
     if (frame_must_wait(*d.qp, frame, now_ns)) return false;
+  count_arrivals(deliveries, h, payload);
   for (const FlowDelivery &d : deliveries) deliver_frame(*d.qp, frame, d.tag);
   return true;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "model/counters.h"
 #include "model/cq.h"
 #include "model/eth_frame.h"
 #include "model/event.h"
@@ -13,6 +14,7 @@
 
 namespace softhca {
 
+struct Device;
 struct Qp;
 
 // Values of enum ib_wq_state.
@@ -34,6 +36,8 @@ struct Starvation {
 // A receive work queue. Cyclic: one frame per WQE. Striding: a WQE is divided
 // into strides, and frames take as many as they need, one behind the other.
 struct Wq {
+  const Device *device = nullptr;
+  std::shared_ptr<CounterSet> counters;  // null: its port's
   u32 wqn = 0;
   u64 user_handle = 0;
   u32 pdn = 0;

@@ -95,6 +95,7 @@ void write_wq_error(Wq &wq, u16 counter, Syndrome s) {
   Cqe cqe;
   cqe.opcode_qpn(0, wq.wqn);
   cqe.wqe_counter(counter);
+  count_error(queue_counters(wq), s, true);
   cqe.error(s, vendor_syndrome(s, true));
   write_wq(wq, cqe, CqeOpcode::resp_err);
 }
@@ -178,7 +179,8 @@ void deliver_striding(Wq &wq, Cqe &cqe, const Image &image) {
 
 void deliver_to_wq(Wq &wq, const EthFrame &f, const ReceiveOffloads &o, const RssResult &rss,
                    u32 tag) {
-  if (wq.state != WqState::ready || wq.available() == 0) return;
+  if (wq.state != WqState::ready) return;
+  if (wq.available() == 0) return count(wq, QueueCounter::out_of_buffer);
   const Image image(f, o);
   Cqe cqe = describe(f, image, o, rss, tag);
   if (wq.strides.on()) deliver_striding(wq, cqe, image);
@@ -192,7 +194,8 @@ void deliver_to_rq(Qp &qp, const EthFrame &f, u32 tag) {
   const ReceiveOffloads &o = qp.eth->offloads;
   const Image image(f, o);
   ReceiveWqe wqe;
-  if (!take_receive_wqe(qp, nullptr, image.bytes, wqe)) return;
+  if (!take_receive_wqe(qp, nullptr, image.bytes, wqe))
+    return count(qp, QueueCounter::out_of_buffer);
   const Syndrome s = fill(wqe, image);
   if (s != Syndrome::ok) {
     complete_receive_error(qp, nullptr, wqe, s);

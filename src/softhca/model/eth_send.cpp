@@ -128,6 +128,7 @@ bool broadcast(const Qp &qp, SendWqe &w, const u8 *frame, u32 bytes, u64 now_ns)
     return false;
   }
   w.eth.next_slot = 0;
+  count_sent(*qp.device, h, frame);
   return true;
 }
 

@@ -12,6 +12,8 @@ namespace softhca {
 
 namespace {
 
+constexpr u32 atomic_address_bytes = atomic_eth_bytes - 16;
+
 class Writer {
  public:
   explicit Writer(Packet &to) : to_(to) {}
@@ -339,6 +341,45 @@ u32 mtu_of(const PacketHeader &h) {
   u32 mtu = 256;
   while (mtu < 4096 && (h.payload + mtu - 1) / mtu > std::max<u32>(h.npsn, 1)) mtu *= 2;
   return mtu;
+}
+
+Traffic traffic_of(const PacketHeader &h) {
+  if (h.kind == PacketKind::ethernet) return {1, h.payload};
+  const auto op = static_cast<WqeOpcode>(h.opcode);
+  const bool first = (h.flags & packet_first) != 0, last = (h.flags & packet_last) != 0;
+  u64 packets = 1, extended = 0;
+  switch (h.kind) {
+    case PacketKind::request:
+      if (op == WqeOpcode::rdma_read) {
+        extended = reth_bytes;
+      } else if (op == WqeOpcode::atomic_cs || op == WqeOpcode::atomic_fa ||
+                 op == WqeOpcode::masked_cs || op == WqeOpcode::masked_fa) {
+        extended = atomic_address_bytes;  // the operands are payload
+      } else {
+        const bool write = op == WqeOpcode::rdma_write || op == WqeOpcode::rdma_write_imm;
+        packets = std::max<u32>(h.npsn, 1);
+        if (write && first) extended += reth_bytes;
+        if (last && (h.flags & (packet_imm | packet_inv)) != 0) extended += imm_bytes;
+      }
+      if (h.service == Service::xrc) extended += packets * xrceth_bytes;
+      break;
+    case PacketKind::read_response:
+      packets = std::max<u32>(h.npsn, 1);
+      if (first || last) extended = aeth_bytes;
+      if (first && last && packets > 1) extended += aeth_bytes;
+      break;
+    case PacketKind::ack:
+    case PacketKind::atomic_response: extended = aeth_bytes; break;
+    case PacketKind::datagram:
+      extended = deth_bytes + ((h.flags & packet_imm) != 0 ? imm_bytes : 0);
+      break;
+    default: return {};
+  }
+  const u64 network =
+      h.src_lid != 0 ? lrh_bytes + ((h.flags & packet_grh) != 0 ? ipv6_bytes : 0)
+                     : ether_bytes + udp_bytes + (is_ipv4_gid(h.dgid) ? ipv4_bytes : ipv6_bytes);
+  return {packets,
+          packets * (network + bth_bytes + icrc_bytes) + extended + align_up(h.payload, 4)};
 }
 
 PacketTrain packets_of(const PacketHeader &h, const u8 *payload) {

@@ -17,6 +17,15 @@ struct PacketTrain {
   std::vector<Packet> packets;
 };
 
+// Packets, and their octets from the first header to the invariant CRC (frames: without their check
+// sequence).
+struct Traffic {
+  u64 packets = 0, octets = 0;
+};
+
+// What a record comes to on the wire; none for what has no counterpart there.
+Traffic traffic_of(const PacketHeader &);
+
 // Bytes of the packets that a record of several stands for, the last one apart.
 u32 mtu_of(const PacketHeader &);
 

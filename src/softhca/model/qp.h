@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "model/counters.h"
 #include "model/cq.h"
 #include "model/memory.h"
 #include "model/schedule.h"
@@ -104,6 +105,7 @@ struct Qp {
   bool drain_sigerr = false;              // a wrong signature drains the send queue (SQD)
   // What requests, and what answers to READs of others, leave through.
   std::shared_ptr<ScheduleElement> request_schedule, response_schedule;
+  std::shared_ptr<CounterSet> counters;  // null: its port's
   Cq *send_cq = nullptr;
   Cq *recv_cq = nullptr;
   Srq *srq = nullptr;

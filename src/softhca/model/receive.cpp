@@ -229,6 +229,7 @@ void complete_receive_error(Qp &qp, Srq *srq, const ReceiveWqe &wqe, Syndrome s)
     cqe.application(static_cast<u8>(TagOutcome::canceled), wqe.entry);
     return write_receive(qp, srq, cqe, CqeOpcode::resp_send, true, nullptr, 0);
   }
+  count_error(queue_counters(qp), s, true);
   cqe.error(s, vendor_syndrome(s, true));
   write_receive(qp, srq, cqe, CqeOpcode::resp_err, true, nullptr, 0);
 }
@@ -291,7 +292,9 @@ void receive_datagram(Qp &qp, const PacketHeader &h, const u8 *payload) {
   }
   const u32 bytes = h.payload + grh_bytes;
   ReceiveWqe wqe;
-  if (!take_receive_wqe(qp, qp.srq, bytes, wqe)) return;  // dropped, as unreliable means
+  if (!take_receive_wqe(qp, qp.srq, bytes, wqe)) {  // dropped, as unreliable means
+    return count(qp, QueueCounter::out_of_buffer);
+  }
   if (wqe.status == Syndrome::ok && bytes > wqe.capacity) wqe.status = Syndrome::local_length;
   if (wqe.status == Syndrome::ok) {
     u8 grh[grh_bytes];

@@ -63,6 +63,7 @@ void complete(Qp &qp, SendWqe &w) {
   cqe.opcode_qpn(static_cast<u8>(w.opcode), qp.qpn);
   cqe.wqe_counter(w.counter);
   if (w.status != Syndrome::ok) {
+    count_error(queue_counters(qp), w.status, false);
     cqe.error(w.status, w.vendor);
     if (!cq_write(*qp.send_cq, cqe, CqeOpcode::req_err, true) && qp.state != QpState::err)
       qp_fail(qp, EventType::qp_fatal);
@@ -268,6 +269,7 @@ bool answered_here(Qp &qp, const SendWqe &w, const PacketHeader &h) {
   back.src_lid = h.dst_lid;
   back.dst_lid = h.src_lid;
   std::swap(back.sgid, back.dgid);
+  count_received(*qp.device, back.port, back);
   receive_datagram(qp, back, answer);
   return true;
 }
@@ -308,6 +310,8 @@ bool transmit_datagram(Qp &qp, SendWqe &w, u64 now_ns) {
     account(qp, w.length, now_ns);
     w.slots.pop_back();
   }
+  // To many processes it is one packet.
+  if (qp.device->up(h.port)) count_sent(*qp.device, h);
   w.done = true;
   return true;
 }
@@ -393,8 +397,7 @@ bool transmit_wqe(Qp &qp, SendWqe &w, u64 now_ns, bool &moved) {
 
     if (!scheduled(qp, now_ns)) return false;
     u64 position = 0;
-    const Sent sent =
-        qp.device->up(h.port) ? transmit(slot, h, spans, h.offset, bytes, &position) : Sent::lost;
+    const Sent sent = transmit_from(*qp.device, slot, h, spans, h.offset, bytes, &position);
     if (sent == Sent::full) return false;
     if (sent == Sent::fault) {
       fail_wqe(qp, w, Syndrome::local_protection);
@@ -504,6 +507,7 @@ void acknowledge(Qp &qp, u32 psn) {
     if (!w.requested && w.sent == 0) break;
     if (w.has_response()) {
       if (w.requested && psn_diff(psn, w.last_psn()) >= 0) {
+        count(qp, QueueCounter::implied_nak_seq_err);
         rewind(qp, psn_add(w.first_psn, w.received / path_mtu_bytes(qp)));
         break;
       }
@@ -530,6 +534,7 @@ void negative(Qp &qp, const PacketHeader &h, u64 now_ns) {
   if (w->done) return;
   switch (h.nak) {
     case Nak::sequence:
+      count(qp, QueueCounter::packet_seq_err);
       // A try, unless something has arrived since the one before.
       if (std::exchange(send.nak_psn, send.acked_psn) != send.acked_psn) {
         progress(qp, now_ns);
@@ -542,6 +547,7 @@ void negative(Qp &qp, const PacketHeader &h, u64 now_ns) {
       rewind(qp, h.psn);
       break;
     case Nak::rnr:
+      count(qp, QueueCounter::rnr_nak_retry_err);
       if (qp.attr.rnr_retry != 7) {
         if (send.rnr_left == 0) {
           fail_wqe(qp, *w, Syndrome::rnr_retry_exceeded);
@@ -576,7 +582,10 @@ void scatter_response(Qp &qp, const PacketHeader &h, const u8 *payload, u64 now_
     return;
   }
   if (offset != w->received) {
-    if (offset > w->received) rewind(qp, psn_add(w->first_psn, w->received / path_mtu_bytes(qp)));
+    if (offset > w->received) {
+      count(qp, QueueCounter::implied_nak_seq_err);
+      rewind(qp, psn_add(w->first_psn, w->received / path_mtu_bytes(qp)));
+    }
     return;  // a gap, or a duplicate
   }
   if (h.payload != 0 && !write_spans(w->spans, offset, payload, h.payload)) {
@@ -622,6 +631,7 @@ bool check_timer(Qp &qp, u64 now_ns) {
     send.timer_ns = now_ns;  // still in flight towards a busy process
     return false;
   }
+  count(qp, QueueCounter::local_ack_timeout_err);
   const auto first = std::find_if(send.inflight.begin(), send.inflight.end(),
                                   [](const auto &w) { return !w->done; });
   SendWqe &w = **first;

@@ -105,6 +105,8 @@ void end_connection(Qp &qp, Responder &r, EventType event) {
 
 // A request that cannot be executed ends the connection.
 void refuse(Request &q, Nak nak, EventType event) {
+  if (nak == Nak::remote_access) count(q.qp, QueueCounter::resp_remote_access_errors);
+  if (nak == Nak::invalid_request) count(q.qp, QueueCounter::resp_remote_invalid_request);
   abandon_message(q.qp, q.r);
   // An unreliable connection sends no NAK: the message is dropped.
   if (q.qp.type == QpType::uc) return;
@@ -141,8 +143,10 @@ bool take_or_rnr(Request &q, Srq *srq, u64 bytes) {
   const bool taken = srq != nullptr && srq->strides.on()
                          ? take_strides(q.qp, *srq, static_cast<u32>(bytes), q.r.wqe)
                          : take_receive_wqe(q.qp, srq, bytes, q.r.wqe);
-  if (!taken && acknowledged_service(q.qp)) negative(q, Nak::rnr, q.r.expected_psn);
-  return taken;
+  if (taken) return true;
+  if (q.qp.receive_pages != PageWait::waits) count(q.qp, QueueCounter::out_of_buffer);
+  if (acknowledged_service(q.qp)) negative(q, Nak::rnr, q.r.expected_psn);
+  return false;
 }
 
 // The same for what goes to WQEs of an SRQ that matches tags: a message, or its next packet.
@@ -403,12 +407,14 @@ void execute(Request &q) {
     case WqeOpcode::send_imm:
     case WqeOpcode::send_inv: return do_send(q);
     case WqeOpcode::rdma_write:
-    case WqeOpcode::rdma_write_imm: return do_write(q);
-    case WqeOpcode::rdma_read: return do_read(q);
+    case WqeOpcode::rdma_write_imm:
+      if (q.first()) count(q.qp, QueueCounter::rx_write_requests);
+      return do_write(q);
+    case WqeOpcode::rdma_read: count(q.qp, QueueCounter::rx_read_requests); return do_read(q);
     case WqeOpcode::atomic_cs:
     case WqeOpcode::atomic_fa:
     case WqeOpcode::masked_cs:
-    case WqeOpcode::masked_fa: return do_atomic(q);
+    case WqeOpcode::masked_fa: count(q.qp, QueueCounter::rx_atomic_requests); return do_atomic(q);
     default: return refuse(q, Nak::invalid_request, EventType::qp_req_err);
   }
 }
@@ -473,6 +479,7 @@ Responder *dc_connection(Qp &qp, const PacketHeader &h) {
       return nullptr;  // of a connection that has ended
     }
     if (slot) abandon_message(qp, *slot);
+    count(qp, QueueCounter::rx_dct_connect);
     slot = std::make_unique<Responder>();
     slot->connection = h.connection;
     slot->expected_psn = h.psn;
@@ -502,8 +509,10 @@ void execute_in_order(Request &q) {
     if (!q.first() && !r.in_message) return;
     r.expected_psn = q.h.psn;
   } else if (gap < 0) {
+    count(q.qp, QueueCounter::duplicate_request);
     return duplicate(q);
   } else if (gap > 0) {
+    count(q.qp, QueueCounter::out_of_sequence);
     if (!r.nak_sent) negative(q, Nak::sequence, r.expected_psn);
     return;
   }
@@ -536,7 +545,6 @@ bool push(Qp &qp, Responder &r) {
     std::memcpy(h.dgid, r.peer_gid, 16);
     h.message_bytes = r.message_number & 0xffffff;
     const u16 slot = slot_of_qpn(r.peer_qpn);
-    const bool up = qp.device->up(h.port);
     if (next.kind == Response::Kind::read) {
       h.kind = PacketKind::read_response;
       h.offset = next.base + next.offset;
@@ -549,7 +557,7 @@ bool push(Qp &qp, Responder &r) {
       const u64 now_ns = qp.response_schedule != nullptr ? device_clock_ns() : 0;
       if (qp.response_schedule != nullptr && qp.response_schedule->due(now_ns) > now_ns)
         return false;
-      const Sent sent = up ? transmit(slot, h, &next.spans, next.offset, nullptr) : Sent::lost;
+      const Sent sent = transmit_from(*qp.device, slot, h, &next.spans, next.offset, nullptr);
       if (sent == Sent::full) return false;
       if (sent == Sent::fault) {
         next.kind = Response::Kind::nak;
@@ -565,13 +573,13 @@ bool push(Qp &qp, Responder &r) {
       h.kind = PacketKind::atomic_response;
       h.psn = next.psn;
       h.payload = next.result_bytes;
-      if (up && transmit(slot, h, nullptr, 0, next.result) == Sent::full) return false;
+      if (transmit_from(*qp.device, slot, h, nullptr, 0, next.result) == Sent::full) return false;
     } else {
       h.kind = PacketKind::ack;
       h.nak = next.nak;
       h.timer = next.timer;
       h.psn = next.psn;
-      if (up && transmit(slot, h, nullptr, 0, nullptr) == Sent::full) return false;
+      if (transmit_from(*qp.device, slot, h, nullptr, 0, nullptr) == Sent::full) return false;
     }
     r.responses.pop_front();
   }

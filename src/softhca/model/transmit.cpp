@@ -4,6 +4,7 @@
 
 #include "fault/faults.h"
 #include "model/capture.h"
+#include "model/counters.h"
 #include "model/device.h"
 #include "model/udp_wire.h"
 
@@ -83,6 +84,14 @@ Sent transmit(u16 slot, const PacketHeader &header, const SpanList *spans, u64 o
   const Sent sent = send_now(slot, header, spans, offset, bytes, position);
   if (sent == Sent::yes && fault.duplicate)
     (void)send_now(slot, header, spans, offset, bytes, position);
+  return sent;
+}
+
+Sent transmit_from(const Device &device, u16 slot, const PacketHeader &header,
+                   const SpanList *spans, u64 offset, const u8 *bytes, u64 *position) {
+  if (!device.up(header.port)) return Sent::lost;
+  const Sent sent = transmit(slot, header, spans, offset, bytes, position);
+  if (sent == Sent::yes || sent == Sent::lost) count_sent(device, header);
   return sent;
 }
 

@@ -7,6 +7,8 @@
 
 namespace softhca {
 
+struct Device;
+
 enum class Sent : u8 {
   yes,
   full,   // no room now
@@ -18,6 +20,10 @@ enum class Sent : u8 {
 // spans is null. `position` receives the ring position for Fabric::consumed.
 Sent transmit(u16 slot, const PacketHeader &header, const SpanList *spans, u64 offset,
               const u8 *bytes, u64 *position = nullptr);
+
+// The same from the port of the device that the header names, which counts it: lost where it is down.
+Sent transmit_from(const Device &, u16 slot, const PacketHeader &header, const SpanList *spans,
+                   u64 offset, const u8 *bytes, u64 *position = nullptr);
 
 // Sends records that an injected delay holds back. Called by the engine.
 bool transmit_delayed(u64 now_ns);

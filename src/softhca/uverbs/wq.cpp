@@ -86,6 +86,7 @@ int wq_create(File &file, Attrs &attrs) {
   static u32 next_wqn = 1;
   wq.wqn = next_wqn++ & 0xffffff;
   wq.pdn = object->pd->pdn;
+  wq.device = &file.device();
   wq.cq = &object->cq->cq;
   attach_events(wq.async, async_channel(file, attrs, UVERBS_ATTR_CREATE_WQ_EVENT_FD));
 
