@@ -66,7 +66,7 @@ class Layouts:
 def part(sources, entry):
     text = (sources / entry['file']).read_text(encoding='utf-8')
     start = text.index(entry['from'])
-    return text[start:text.index(entry['to'], start + len(entry['from']))]
+    return text[start:text.index(entry['to'], start + len(entry['from'])) if 'to' in entry else None]
 
 
 def constants(text):
@@ -80,10 +80,12 @@ def constants(text):
 
 
 def settings(text):
-    """(offset, width, field) of lines that name the field in a comment."""
+    """(offset, width, field) of lines that name the field in a comment, and of counters."""
     for offset, width, name in re.findall(
             r'(?:p\.set\(|\{)(0x[0-9a-f]+), (\d+), .*?//\s+(\w+)\b', text):
         yield int(offset, 16), int(width), name
+    for name, offset in re.findall(r'SOFTHCA_QUEUE_COUNTER\((\w+), (0x[0-9a-f]+)', text):
+        yield int(offset, 16), 32, name
 
 
 def main():

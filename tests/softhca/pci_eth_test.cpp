@@ -121,12 +121,25 @@ TEST_CASE("Flow tables lead frames to a receive queue", "[pci_eth_test]") {
   REQUIRE(g.status(Interface::root(first)) == 0);
   REQUIRE(g.status(Interface::entry(first, by_address, 0, here, to_tir, tir)) == 0);
   REQUIRE(g.status(Interface::entry(second, by_address_2, 0, third, to_tir, tir)) == 0);
+  constexpr u32 ieee_802_3 = 0, rfc_2863 = 1, per_priority = 16;
+  const auto counted = [&](u32 group, u32 index) {
+    Box ask(0x805, 272);
+    const auto out = g.command(ask.op_mod(1).put(80, 16, 0x5008).put(128 + 26, 6, group), 272);
+    CHECK(out[0] == 0);
+    return load_be64(out.data() + 16 + 8 + size_t{8} * index);
+  };
+  const u64 sent = counted(ieee_802_3, 0), received = counted(ieee_802_3, 1),
+            unicast = counted(rfc_2863, 6), octets = counted(per_priority, 5);
   i.send(elsewhere, 1);
   i.send(here, 2);
   i.send(third, 3);
   CHECK(i.receive()[14] == 2);
   CHECK((load_be32(i.completion(0x211000, 0) + 56) & 0xffffff) == 0x1234);  // the entry's tag
   CHECK(i.receive()[14] == 3);
+  CHECK(counted(ieee_802_3, 0) == sent + 3);
+  CHECK(counted(ieee_802_3, 1) == received + 2);
+  CHECK(counted(rfc_2863, 6) == unicast + 3);
+  CHECK(counted(per_priority, 5) == octets + 3 * 104);
 
   // What is needed stays; entries go before their groups and tables.
   CHECK(g.status(Box(0x902).put(72, 24, tir)) == bad_state);

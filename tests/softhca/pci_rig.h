@@ -248,11 +248,14 @@ struct Driver {
     b.put(192 + 104, 24, page).put(192 + 136, 24, 0xffffff).put(192 + 1000, 24, cq);
     return b.put(192 + 1256, 24, cq).put64(24 + 160, record).put64(272, ring);
   }
-  void connect(u32 qp, u32 to) {
+  void connect(u32 qp, u32 to, u32 counter_set = 0) {
     const auto move = [&](u16 opcode) { return Box(opcode, 272).put(72, 24, qp); };
     const u32 lid = process().devices.at(0).port(1).lid;
     // Remote writes are served.
-    REQUIRE(guest.status(move(0x502).put(192 + 1169, 1, 1).put(192 + 192 + 296, 8, 1)) == 0);
+    REQUIRE(guest.status(move(0x502)
+                             .put(192 + 96, 8, counter_set)
+                             .put(192 + 1169, 1, 1)
+                             .put(192 + 192 + 296, 8, 1)) == 0);
     REQUIRE(guest.status(move(0x503)
                              .put(192 + 64, 3, 5)
                              .put(192 + 67, 5, 30)

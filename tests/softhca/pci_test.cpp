@@ -816,6 +816,62 @@ TEST_CASE("A work request is there when the driver rings, and not before", "[pci
 }
 
 // Prefetching for reading takes the right to write from a page that a request has brought.
+TEST_CASE("A driver reads what its counter sets and its port have counted", "[pci_test]") {
+  Guest g;
+  Driver d(g);
+  const u32 cq = g.create(d.cq_box(0x210000, 0x220000));
+  const u32 a = g.create(d.qp_box(cq, 0x230000, 0x220040)),
+            b = g.create(d.qp_box(cq, 0x240000, 0x220080));
+  const u32 of_a = g.create(Box(0x771)) & 0xff, of_b = g.create(Box(0x771)) & 0xff;
+  REQUIRE((of_a != 0 && of_b != 0 && of_a != of_b));
+  d.connect(a, b, of_a);
+  d.connect(b, a, of_b);
+  CHECK(get_field(g.command(Box(0x50b).put(72, 24, b), 24 + 232).data(), 192 + 96, 8) == of_b);
+  const auto query = [&](u32 set, u32 bit, bool clear = false) {
+    const auto out = g.command(Box(0x773, 32).put(192, 1, clear ? 1 : 0).put(248, 8, set), 256);
+    CHECK(out[0] == 0);
+    return get_field(out.data(), bit, 32);
+  };
+  constexpr u32 writes = 0x80, requester_errors = 0x4a0, remote_access_requested = 0x540,
+                remote_access_answered = 0x560;
+  const auto port = [&](u32 at) { return load_be64(g.command(Box(0x770), 528).data() + at); };
+  constexpr u32 received_packets = 48, sent_packets = 64, sent_octets = 72;
+  const u64 received = port(received_packets), sent = port(sent_packets),
+            octets = port(sent_octets);
+
+  // A write whose key gives no right to it.
+  u8 *wqe = g.memory + 0x230000 + 4 * 16;
+  store_be32(wqe, 0x08);
+  store_be32(wqe + 4, a << 8 | 3);
+  store_be32(wqe + 8, 8);
+  store_be64(wqe + 16, 0x290000);
+  store_be32(wqe + 24, 0x123456);
+  store_be32(wqe + 32, 64);
+  store_be32(wqe + 36, d.physical);
+  store_be64(wqe + 40, 0x290000);
+  store_be32(g.memory + 0x220044, 1);
+  g.write_register64(uar + 0x800, load_be64(wqe));
+  const u8 *completion = g.memory + 0x210000;
+  while (__atomic_load_n(completion + 63, __ATOMIC_ACQUIRE) >> 4 != 0xd) {
+  }
+  CHECK(query(of_b, writes) == 1);
+  CHECK(query(of_a, writes) == 0);
+  CHECK(query(of_a, requester_errors) == 1);
+  CHECK(query(of_a, remote_access_requested) == 1);
+  CHECK(query(of_b, remote_access_answered, true) == 1);
+  CHECK(query(of_b, remote_access_answered) == 0);
+  CHECK(query(of_b, writes) == 0);
+  // The request, and the negative acknowledge.
+  CHECK(port(received_packets) == received + 2);
+  CHECK(port(sent_packets) == sent + 2);
+  CHECK(port(sent_octets) == octets + (24 + 16 + 64) + (24 + 4));
+
+  CHECK(g.status(Box(0x773, 32).put(248, 8, 200), 256) == bad_resource);
+  CHECK(g.status(Box(0x773, 32).put(64, 1, 1).put(248, 8, of_a), 256) == bad_param);
+  CHECK(g.status(Box(0x772).put(88, 8, of_a)) == 0);
+  CHECK(g.status(Box(0x773, 32).put(248, 8, of_a), 256) == bad_resource);
+}
+
 TEST_CASE("A page with other rights, from now on, is still there", "[pci_test]") {
   Guest g;
   Paging p(g);

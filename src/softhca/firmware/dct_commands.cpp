@@ -12,10 +12,11 @@ namespace {
 
 constexpr u32 context_at = dct_context_at, context_bytes = dct_context_bytes;
 // dctc of mlx5_ifc.h, bits; the key in bytes.
-constexpr u32 offload = 24, user_index = 40, cqn = 72, atomic_mode = 104, remote_read = 108,
-              remote_write = 109, remote_atomic = 110, scatter = 136, rnr_timer = 147, srqn = 168,
-              pd = 200, traffic_class = 224, flow_label = 236, mtu = 325, port = 328,
-              pkey_index = 336, source_index = 360, hop_limit = 376, violations = 384, dscp = 442;
+constexpr u32 offload = 24, user_index = 40, cqn = 72, counter_set = 96, atomic_mode = 104,
+              remote_read = 108, remote_write = 109, remote_atomic = 110, scatter = 136,
+              rnr_timer = 147, srqn = 168, pd = 200, traffic_class = 224, flow_label = 236,
+              mtu = 325, port = 328, pkey_index = 336, source_index = 360, hop_limit = 376,
+              violations = 384, dscp = 442;
 constexpr u32 key_at = 32;
 
 Status find_partners(Scope &scope, const u8 *context, Qp &qp) {
@@ -63,6 +64,7 @@ void describe(const Qp &qp, u8 *context) {
   const auto flag = [&](u32 access) { return (a.access & access) != 0 ? 1u : 0u; };
   set_field(context, user_index, 24, qp.uidx);
   set_field(context, cqn, 24, qp.recv_cq->cqn);
+  if (qp.counters) set_field(context, counter_set, 8, qp.counters->number);
   set_field(context, remote_read, 1, flag(access_remote_read));
   set_field(context, remote_write, 1, flag(access_remote_write));
   set_field(context, remote_atomic, 1, flag(access_remote_atomic));
@@ -90,6 +92,7 @@ Status create_dct(Scope &scope, const Command &c, Qp &qp) {
   qp.type = QpType::dct;
   if (const Status s = find_partners(scope, context, qp); s != Status::ok) return s;
   qp.uidx = get_field(context, user_index, 24);
+  qp.counters = scope.find_counters(get_field(context, counter_set, 8));
   qp.dc_key = load_be64(context + key_at);
   qp.scatter_to_cqe_responder = get_field(context, scatter, 8) != 0 && qp.recv_cq->cqe_size == 128;
   return read_attributes(scope, context, qp);

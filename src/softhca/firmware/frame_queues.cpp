@@ -13,7 +13,7 @@ constexpr u32 modify_mask_at = 16, given_state_bit = 64;
 
 // rqc and sqc of mlx5_ifc.h, bits.
 constexpr u32 state_bit = 8, hairpin_bit = 14, time_stamps_bit = 26, user_index_bit = 40,
-              cqn_bit = 72;
+              cqn_bit = 72, rq_counter_set = 96;
 constexpr u32 rq_delay_drop = 1, rq_scatter_fcs = 2, rq_no_strip = 3, rq_memory = 4;
 constexpr u32 sq_count_of_tis = 256, sq_tis_bit = 360, sq_rate = 240;
 constexpr u64 change_sq_rate = 1;
@@ -91,6 +91,8 @@ Status create_rq(Scope &scope, const Command &c, Wq &q) {
   } else if (type != wq::cyclic) {
     return Status::bad_param;
   }
+  q.device = &scope.device;
+  q.counters = scope.find_counters(get_field(context, rq_counter_set, 8));
   q.pdn = get_field(common.wq, wq::pd, 24);
   q.entries = common.entries;
   q.stride = common.stride;
@@ -112,7 +114,7 @@ Status create_rq(Scope &scope, const Command &c, Wq &q) {
   return scope.use_record(wq_record(common.wq), q.dbrec);
 }
 
-Status modify_rq(const Command &c, Wq &q) {
+Status modify_rq(const Scope &scope, const Command &c, Wq &q) {
   constexpr u64 change_strip = 1 << 1, change_fcs = 1 << 2, change_counter = 1 << 3;
   if (c.in.size() < box_bytes) return Status::bad_input_length;
   const u8 *context = c.in.data() + context_at;
@@ -123,6 +125,8 @@ Status modify_rq(const Command &c, Wq &q) {
   if (!allowed(given, from, to)) return Status::bad_resource_state;
   if ((mask & change_strip) != 0) q.offloads.strip_vlan = get_field(context, rq_no_strip, 1) == 0;
   if ((mask & change_fcs) != 0) q.offloads.scatter_fcs = get_field(context, rq_scatter_fcs, 1) != 0;
+  if ((mask & change_counter) != 0)
+    q.counters = scope.find_counters(get_field(context, rq_counter_set, 8));
   wq_set_state(q, to == state_ready   ? WqState::ready
                   : to == state_reset ? WqState::reset
                                       : WqState::error);
@@ -135,6 +139,7 @@ void query_rq(const Wq &q, std::span<const u8> created, Command &c) {
   set_field(context.data(), state_bit, 4, state_of(q));
   set_field(context.data(), rq_no_strip, 1, q.offloads.strip_vlan ? 0 : 1);
   set_field(context.data(), rq_scatter_fcs, 1, q.offloads.scatter_fcs ? 1 : 0);
+  set_field(context.data(), rq_counter_set, 8, q.counters ? q.counters->number : 0);
   u8 *work_queue = context.data() + wq_at - context_at;
   set_field(work_queue, wq::hw_counter, 32, q.consumed);
   set_field(work_queue, wq::sw_counter, 32, read_doorbell(&q.dbrec[0]) & 0xffff);

@@ -31,7 +31,7 @@ Status Hca::rq_create(Command &c) {
 
 Status Hca::rq_modify(Command &c) {
   auto *r = find<RqResource>(Kind::rq, number_in(c), c.uid());
-  return r != nullptr ? modify_rq(c, r->wq) : Status::bad_resource;
+  return r != nullptr ? modify_rq(GuestScope(*this, c.uid(), *r), c, r->wq) : Status::bad_resource;
 }
 
 Status Hca::rq_query(Command &c) {

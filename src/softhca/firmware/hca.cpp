@@ -267,13 +267,31 @@ Status Hca::alloc(Command &c) {
 Status Hca::alloc_counter(Command &c) {
   const u32 number = fresh(Kind::counter);
   if (number == 0) return Status::no_resources;
-  resources_[{Kind::counter, number}] = std::make_unique<Resource>(Kind::counter, number, c.uid());
+  resources_[{Kind::counter, number}] = std::make_unique<CounterResource>(number, c.uid());
   store_be32(c.out.data() + number_at, number);
   return Status::ok;
 }
 
-// Nothing is counted.
-Status Hca::query_counter(Command &) { return Status::ok; }
+Status Hca::query_counter(Command &c) {
+  constexpr u32 other_vport_bit = 64, clear_bit = 192, number_bit = 248;
+  static constexpr u32 bits[] = {
+#define SOFTHCA_QUEUE_COUNTER(name, bit, shown) bit,
+#include "model/queue_counters.def"
+#undef SOFTHCA_QUEUE_COUNTER
+  };
+  if (c.in.size() * 8 < number_bit + 8) return Status::bad_input_length;
+  if (get_field(c.in.data(), other_vport_bit, 1) != 0) return Status::bad_param;
+  auto *r = find<CounterResource>(Kind::counter, get_field(c.in.data(), number_bit, 8));
+  if (r == nullptr) return Status::bad_resource;
+  const bool clear = get_field(c.in.data(), clear_bit, 1) != 0;
+  for (size_t i = 0; i < std::size(bits); ++i) {
+    Count &counter = r->set->counters.all[i];
+    if (c.out.size() * 8 >= bits[i] + 32)
+      set_field(c.out.data(), bits[i], 32, static_cast<u32>(counter.value()));
+    if (clear) counter.clear();
+  }
+  return Status::ok;
+}
 
 Status Hca::destroy(Command &c) { return destroy(handler_of(c.opcode())->kind, c); }
 

@@ -116,6 +116,7 @@ void describe_qp(const Qp &qp, u8 *context) {
   qpc::remote_write.put(context, (a.access & access_remote_write) != 0 ? 1 : 0);
   qpc::remote_atomic.put(context, (a.access & access_remote_atomic) != 0 ? 1 : 0);
   qpc::q_key.put(context, a.qkey);
+  if (qp.counters) qpc::counter_set.put(context, qp.counters->number);
   describe_rings(qp, context);
 }
 

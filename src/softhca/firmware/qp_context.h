@@ -17,12 +17,12 @@ struct QpField {
 // The fields of a QP context that mean something here.
 namespace qpc {
 constexpr QpField state{0, 4}, service{8, 8}, pm_state{19, 2}, offload{24, 4}, wq_signature{32, 1},
-    block_multicast{33, 1}, drain_sigerr{37, 1}, pd{40, 24}, mtu{64, 3}, log_msg_max{67, 5},
-    log_rq_size{73, 4}, log_rq_stride{77, 3}, no_sq{80, 1}, log_sq_size{81, 4}, ts_format{88, 2},
-    reserved_lkey{91, 1}, stateless_offload{92, 4}, uar_page{104, 24}, send_dbr_mode{128, 2},
-    user_index{136, 24}, log_page_size{163, 5}, remote_qpn{168, 24}, log_sra_max{904, 3},
-    retry_count{909, 3}, rnr_retry{912, 3}, next_send_psn{968, 24}, log_streams{995, 5},
-    log_errored_streams{1027, 5}, cqn_send{1000, 24}, last_acked_psn{1096, 24},
+    block_multicast{33, 1}, counter_set{96, 8}, drain_sigerr{37, 1}, pd{40, 24}, mtu{64, 3},
+    log_msg_max{67, 5}, log_rq_size{73, 4}, log_rq_stride{77, 3}, no_sq{80, 1}, log_sq_size{81, 4},
+    ts_format{88, 2}, reserved_lkey{91, 1}, stateless_offload{92, 4}, uar_page{104, 24},
+    send_dbr_mode{128, 2}, user_index{136, 24}, log_page_size{163, 5}, remote_qpn{168, 24},
+    log_sra_max{904, 3}, retry_count{909, 3}, rnr_retry{912, 3}, next_send_psn{968, 24},
+    log_streams{995, 5}, log_errored_streams{1027, 5}, cqn_send{1000, 24}, last_acked_psn{1096, 24},
     log_rra_max{1160, 3}, atomic_mode{1164, 4}, remote_read{1168, 1}, remote_write{1169, 1},
     remote_atomic{1170, 1}, page_offset{1172, 6}, cross_channel{1181, 3}, min_rnr_nak{1187, 5},
     next_receive_psn{1192, 24}, xrcd{1224, 24}, cqn_receive{1256, 24}, q_key{1344, 32},

@@ -160,6 +160,7 @@ Status to_init(Move &m) {
   if (const Status s = read_port(m); s != Status::ok) return s;
   if (m.qp.type == QpType::ud) m.attr.qkey = qpc::q_key.in(m.context());
   read_access(m, opt_access);
+  m.qp.counters = m.scope.find_counters(qpc::counter_set.in(m.context()));
   return Status::ok;
 }
 

@@ -55,7 +55,7 @@ bool read_strides(const u8 *context, Strides &);
 // Queues of frames: RQ and SQ. They begin in RST.
 constexpr u32 frame_queue_at = 32, frame_queue_bytes = 240;  // rqc, sqc
 Status create_rq(Scope &, const Command &, Wq &);
-Status modify_rq(const Command &, Wq &);
+Status modify_rq(const Scope &, const Command &, Wq &);
 void query_rq(const Wq &, std::span<const u8> context, Command &);
 u32 sq_tis(const Command &);  // that CREATE_SQ names
 Status create_sq(Scope &, const Command &, Qp &);

@@ -89,6 +89,14 @@ struct UmemResource final : Resource {
   u64 offset = 0, bytes = 0;  // of what it spans, in the view
 };
 
+struct CounterResource final : Resource {
+  CounterResource(u32 n, u16 u)
+      : Resource(Kind::counter, n, u), set(std::make_shared<CounterSet>()) {
+    set->number = static_cast<u8>(n);
+  }
+  std::shared_ptr<CounterSet> set;  // queue pairs keep what they count in
+};
+
 struct ScheduleResource final : Resource {
   ScheduleResource(u32 n, u16 u, bool of_queues, ScheduleResource *above)
       : Resource(Kind::schedule, n, u),
@@ -119,6 +127,10 @@ class GuestScope : public Scope {
     return hca_.find<Resource>(Kind::eq, number) != nullptr;
   }
   bool find_schedule(u32, std::shared_ptr<ScheduleElement> &) const override;
+  std::shared_ptr<CounterSet> find_counters(u32 number) const override {
+    const auto *r = hca_.find<CounterResource>(Kind::counter, number);
+    return r != nullptr ? r->set : nullptr;
+  }
   Status use_ring(const RingPlace &, u64 bytes, RingUse, u8 *&at) override;
   Status use_record(const RecordPlace &, u32 *&record) override;
 

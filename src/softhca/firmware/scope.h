@@ -52,6 +52,9 @@ class Scope {
   // The leaf of that number, nullptr for 0.
   virtual bool find_schedule(u32 number, std::shared_ptr<ScheduleElement> &) const = 0;
 
+  // The counter set of that number; null for one that is not there, as for queues without one.
+  virtual std::shared_ptr<CounterSet> find_counters(u32) const { return nullptr; }
+
   virtual Status use_ring(const RingPlace &, u64 bytes, RingUse, u8 *&at) = 0;
   virtual Status use_record(const RecordPlace &, u32 *&record) = 0;
 

@@ -21,25 +21,30 @@ void change(std::vector<u8> &page, std::span<const Setting> settings) {
 
 // Fields of cmd_hca_cap that only a driver asks for.
 constexpr Setting driver_settings[] = {
-    {0xe0, 8, 22},    // log_max_eq_sz
-    {0xfc, 4, 7},     // log_max_eq
-    {0x109, 7, 40},   // log_max_mrw_sz
-    {0x118, 1, 1},    // umr_extended_translation_offset
-    {0x170, 16, 0},   // gid_table_size: 8
-    {0x186, 10, 1},   // max_qp_cnt
-    {0x190, 16, 0},   // pkey_table_size: 128
-    {0x1cc, 4, 1},    // max_tc
-    {0x210, 2, 0},    // cmdif_checksum
-    {0x231, 1, 1},    // imaicl: memory windows
-    {0x240, 1, 0},    // uar_4k
-    {0x24a, 6, 5},    // uar_sz: of the pages, 32 MiB
-    {0x258, 8, 12},   // log_pg_sz
-    {0x323, 5, 20},   // log_max_transport_domain
-    {0x463, 5, 10},   // log_max_uctx
-    {0x46b, 5, 16},   // log_max_umem
-    {0x470, 16, 32},  // max_num_eqs
-    {0x490, 16, 0},   // log_uar_page_sz
-    {0x6a0, 32, 1},   // uctx_cap: raw packets
+    {0xe0, 8, 22},     // log_max_eq_sz
+    {0xfc, 4, 7},      // log_max_eq
+    {0x109, 7, 40},    // log_max_mrw_sz
+    {0x118, 1, 1},     // umr_extended_translation_offset
+    {0x170, 16, 0},    // gid_table_size: 8
+    {0x180, 1, 1},     // out_of_seq_cnt
+    {0x181, 1, 1},     // vport_counters
+    {0x182, 1, 1},     // retransmission_q_counters
+    {0x184, 1, 1},     // modify_rq_counter_set_id
+    {0x186, 10, 255},  // max_qp_cnt
+    {0x190, 16, 0},    // pkey_table_size: 128
+    {0x1b1, 1, 1},     // enhanced_error_q_counters
+    {0x1cc, 4, 1},     // max_tc
+    {0x210, 2, 0},     // cmdif_checksum
+    {0x231, 1, 1},     // imaicl: memory windows
+    {0x240, 1, 0},     // uar_4k
+    {0x24a, 6, 5},     // uar_sz: of the pages, 32 MiB
+    {0x258, 8, 12},    // log_pg_sz
+    {0x323, 5, 20},    // log_max_transport_domain
+    {0x463, 5, 10},    // log_max_uctx
+    {0x46b, 5, 16},    // log_max_umem
+    {0x470, 16, 32},   // max_num_eqs
+    {0x490, 16, 0},    // log_uar_page_sz
+    {0x6a0, 32, 1},    // uctx_cap: raw packets
 };
 constexpr Setting infiniband_settings[] = {
     {0x1a2, 1, 1},  // ib_virt
