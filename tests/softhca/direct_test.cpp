@@ -18,6 +18,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <deque>
@@ -416,6 +417,44 @@ TEST_CASE("A registration does not end in a device that was opened meanwhile", "
   close(nothing);
   close(filter);
   SKIP_IF(!holds, "no seccomp filter with a listener here");
+}
+
+namespace {
+
+// As this process reads it, and as another one does.
+uint64_t counter(const Context &c, const std::string &name) {
+  const std::string path = std::string("/sys/class/infiniband/") +
+                           ibv_get_device_name(c.ctx->device) + "/ports/1/" + name;
+  std::ifstream file(path);
+  uint64_t here = ~uint64_t{0};
+  file >> here;
+  FILE *const cat = popen(("cat " + path).c_str(), "r");
+  REQUIRE(cat != nullptr);
+  unsigned long long there = 0;
+  CHECK(fscanf(cat, "%llu", &there) == 1);
+  CHECK(pclose(cat) == 0);
+  CHECK(here == there);
+  return here;
+}
+
+}  // namespace
+
+TEST_CASE("sysfs shows what a port has counted", "[direct_test]") {
+  Context c;
+  Rc a(c), b(c);
+  a.connect(b.qp->qp_num, c.port.lid);
+  b.connect(a.qp->qp_num, c.port.lid);
+  Memory from(c, 4096), to(c, 4096);
+  const uint64_t packets = counter(c, "counters/port_xmit_packets"),
+                 words = counter(c, "counters/port_rcv_data"),
+                 writes = counter(c, "hw_counters/rx_write_requests");
+  a.write(from, 4096, to.address(), to.mr->rkey);
+  a.wait();
+  // Four packets and an acknowledge; headers of 24 bytes, 16 of the write's, 4 of the acknowledge's.
+  CHECK(counter(c, "counters/port_xmit_packets") == packets + 5);
+  CHECK(counter(c, "counters/port_rcv_data") == words + (5 * 24 + 16 + 4 + 4096) / 4);
+  CHECK(counter(c, "hw_counters/rx_write_requests") == writes + 1);
+  CHECK(counter(c, "counters/symbol_error") == 0);
 }
 
 TEST_CASE("A connection has packets of 256 to 4096 bytes", "[direct_test]") {

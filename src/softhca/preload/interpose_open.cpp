@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cstdarg>
+#include <cstring>
 
 #include "cm/cm_file.h"
 #include "preload/calls.h"
+#include "preload/counter_file.h"
 #include "preload/paths.h"
 #include "preload/real.h"
 #include "umad/umad.h"
@@ -59,6 +61,11 @@ namespace {
     real_close(fd);
     errno = EACCES;
     return -1;
+  }
+  if (const int counter = fd < 0 ? -1 : open_counter(path, (flags & O_CLOEXEC) != 0);
+      counter >= 0) {
+    real_close(fd);
+    return counter;
   }
   return fd;
 }
@@ -112,15 +119,16 @@ OPENAT_2(__openat_2)
 OPENAT_2(__openat64_2)
 
 // Character devices are not opened through stdio: only sysfs matters here.
-#define FOPEN(name)                                                           \
-  INTERPOSE(FILE *, name, const char *path, const char *mode) {               \
-    return with_path(path, static_cast<FILE *>(nullptr), [&](const char *p) { \
-      if (p != path && mode[0] != 'r') {                                      \
-        errno = EACCES;                                                       \
-        return static_cast<FILE *>(nullptr);                                  \
-      }                                                                       \
-      return real_##name(p, mode);                                            \
-    });                                                                       \
+#define FOPEN(name)                                                                               \
+  INTERPOSE(FILE *, name, const char *path, const char *mode) {                                   \
+    return with_path(path, static_cast<FILE *>(nullptr), [&](const char *p) {                     \
+      if (p != path && mode[0] != 'r') {                                                          \
+        errno = EACCES;                                                                           \
+        return static_cast<FILE *>(nullptr);                                                      \
+      }                                                                                           \
+      const int counter = p == path ? -1 : open_counter(path, std::strchr(mode, 'e') != nullptr); \
+      return counter >= 0 ? fdopen(counter, mode) : real_##name(p, mode);                         \
+    });                                                                                           \
   }
 FOPEN(fopen)
 FOPEN(fopen64)

@@ -22,6 +22,7 @@
 #include "cm/cm_file.h"
 #include "config/identity.h"
 #include "engine/engine.h"
+#include "preload/counter_file.h"
 #include "umad/umad.h"
 #include "uverbs/file.h"
 #include "wire/directory.h"
@@ -216,28 +217,12 @@ class TreeWriter {
     for (u32 i = 0; i < pkey_table_size(pc.link); ++i)
       file(dir + "/pkeys/" + std::to_string(i), i == 0 ? "0xffff" : "0x0000");
 
-    for (const char *counter : {"VL15_dropped",
-                                "excessive_buffer_overrun_errors",
-                                "link_downed",
-                                "link_error_recovery",
-                                "local_link_integrity_errors",
-                                "multicast_rcv_packets",
-                                "multicast_xmit_packets",
-                                "port_rcv_constraint_errors",
-                                "port_rcv_data",
-                                "port_rcv_errors",
-                                "port_rcv_packets",
-                                "port_rcv_remote_physical_errors",
-                                "port_rcv_switch_relay_errors",
-                                "port_xmit_constraint_errors",
-                                "port_xmit_data",
-                                "port_xmit_discards",
-                                "port_xmit_packets",
-                                "port_xmit_wait",
-                                "symbol_error",
-                                "unicast_rcv_packets",
-                                "unicast_xmit_packets"})
-      file(dir + "/counters/" + counter, "0");
+    for (const char *counter : zero_counters) file(dir + "/counters/" + counter, "0");
+    // What these show is made when they are opened, counter_file.h.
+    for (const char *counter : traffic_counters) file(dir + "/counters/" + counter, "");
+    for (const char *counter : queue_counter_names)
+      if (counter != nullptr) file(dir + "/hw_counters/" + counter, "");
+    file(dir + "/hw_counters/lifespan", "10");
   }
 
   const Config &config_;
