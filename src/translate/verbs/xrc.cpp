@@ -82,16 +82,15 @@ void forget_receivers(Domains &all, const ibv_xrc_domain *domain) {
 // ibv_destroy_qp() of a queue pair from ibv_open_qp() makes libmlx5 free a
 // doorbell record that it never had, and destroys its table of them (to v56 at
 // least). So libibverbs's half is called, and the allocation freed, which begins with the resource
-// in front of the object. Not where libmlx5 finds queue pairs by number: its table has this one.
+// in front of the object.
 int destroy(Receiver receiver) {
   if (!receiver.opened || !mlx5dv_is_supported(receiver.qp->context->device))
     return positive(real().ibv_destroy_qp(receiver.qp));
   static auto *const in_kernel =
       reinterpret_cast<int (*)(ibv_qp *)>(find_real("ibv_cmd_destroy_qp", nullptr));
   if (in_kernel == nullptr) return ENOTSUP;
-  const ContextState *const state = find_state(receiver.qp->context);
   const int error = positive(in_kernel(receiver.qp));
-  if (error == 0 && state != nullptr && state->driver != nullptr)
+  if (error == 0)
     std::free(reinterpret_cast<std::uint8_t *>(receiver.qp) - sizeof(queue::legacy::Resource));
   return error;
 }
