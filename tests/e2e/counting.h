@@ -8,17 +8,22 @@
 
 #include <stddef.h>
 #include <time.h>
-#include <valgrind/callgrind.h>
 
 #include "../samples/loopback.h"
 
 #define CHAIN 16
-/* Several times: what is posted where in the queue makes a difference. */
-#define ROUNDS (is_stepped() ? 2 : 4)
 #define TRIES 50
 
 static struct ibv_ah *ah;
 static struct ibv_ah_attr path;
+
+#ifdef TIMED
+#include "timing.h"
+#else
+#include <valgrind/callgrind.h>
+
+/* Several times: what is posted where in the queue makes a difference. */
+#define ROUNDS (is_stepped() ? 2 : 4)
 
 static inline int is_stepped(void) {
   static int stepped = -1;
@@ -36,11 +41,21 @@ static inline void mark(const char *phase) {
 #endif
 }
 
+#define MOST_IN_A_ROW CHAIN
+static inline int in_a_row(int count) {
+  (void)count;
+  return 1;
+}
+
 static inline void begin(void) {
   mark("");
   CALLGRIND_ZERO_STATS;
   CALLGRIND_TOGGLE_COLLECT;
 }
+
+/* In threads beside the one that begins and ends. */
+static inline void begin_thread(void) { CALLGRIND_TOGGLE_COLLECT; }
+static inline void end_thread(void) { CALLGRIND_TOGGLE_COLLECT; }
 
 /* Not what is to be measured after all. */
 static inline void give_up(void) {
@@ -57,6 +72,15 @@ static inline void end(const char *verb, const char *name, int count) {
   CALLGRIND_DUMP_STATS_AT(phase);
 }
 
+/* The device works in a thread of its own. */
+static inline void run_device(void) {}
+static inline void wait_for_device(void) {
+  const struct timespec pause = {0, 50000000};
+
+  nanosleep(&pause, NULL);
+}
+#endif
+
 /* The harness by itself. */
 static __attribute__((noinline)) int nothing(const void *on) {
   __asm__ volatile("" ::"r"(on) : "memory");
@@ -66,13 +90,6 @@ static inline void count_harness(void) {
   begin();
   nothing(&path);
   end("harness", "nothing", 1);
-}
-
-/* The device works in a thread of its own. */
-static inline void wait_for_device(void) {
-  const struct timespec pause = {0, 50000000};
-
-  nanosleep(&pause, NULL);
 }
 
 static inline void open_device(void) {

@@ -55,20 +55,20 @@ ROWS = [*(("create", kind) for kind in KINDS), *(("destroy", kind) for kind in K
         *(("modify", state) for state in STATES), ("query", "device")]
 
 
-def measure(softhca, library, program, objects, counted=LIBRARIES):
+def measure(softhca, library, program, objects, counted=LIBRARIES, counter=families_bench.count,
+            at_once=2):
     """What each phase executes without the library, by base verbs through it, and by experimental
-    ones."""
+    ones. counter: as in hotpath_bench.py."""
     os.environ["SOFTHCA_LINK"] = "eth"
 
     def count(job):
         mode, ours = job
-        found = families_bench.count([program, mode, "-g", "1", *objects], softhca,
-                                     [library] if ours else [],
-                                     {"IBVEXP_ENGINE": "own"} if ours else {},
-                                     f"{os.path.basename(program)}-{mode}", counted)
+        found = counter([program, mode, "-g", "1", *objects], softhca, [library] if ours else [],
+                        {"IBVEXP_ENGINE": "own"} if ours else {},
+                        f"{os.path.basename(program)}-{mode}", counted)
         return {phase: n - found["harness-nothing-1"] for phase, n in found.items()}
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(count, (("base", False), ("base", True), ("exp", True))))
 
 

@@ -25,7 +25,7 @@ static struct ibv_qp *rc[2], *on_srq[2], *wide[2], *on_wide_srq[2], *ud, *raw, *
 /* Their completions are those of a queue of ibv_create_cq_ex(). */
 static struct ibv_qp *modern[2];
 static struct ibv_cq *modern_cq;
-static struct ibv_mw *windows[CHAIN];
+static struct ibv_mw *windows[MOST_IN_A_ROW];
 /* Its completion queue reports events. */
 static struct ibv_comp_channel *channel;
 static struct ibv_cq *event_cq;
@@ -152,12 +152,13 @@ static void bind_in_exp(struct ibv_exp_send_wr *exp, const struct ibv_send_wr *w
   exp->bind_mw.bind_info.exp_mw_access_flags = IBV_EXP_ACCESS_REMOTE_WRITE;
 }
 
-static void prepare(const struct kind *kind, int count) {
+/* turn: how often the same was posted before, in a row. */
+static void prepare(const struct kind *kind, int count, int turn) {
   const int of = kind->pieces;
   int i, n;
 
   if (*kind->from == raw) make_frames(kind->messages ? 1 : 9);
-  if (kind->opcode == IBV_WR_BIND_MW) renew_windows(count);
+  if (kind->opcode == IBV_WR_BIND_MW && turn == 0) renew_windows(in_a_row(count) * count);
   for (i = 0; i < count; ++i) {
     struct ibv_send_wr *wr = &base_wr[i];
     const uint32_t length = kind->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? 8
@@ -181,7 +182,7 @@ static void prepare(const struct kind *kind, int count) {
       wr->wr.ud.remote_qpn = ud->qp_num;
       wr->wr.ud.remote_qkey = 0x1111;
     } else if (kind->opcode == IBV_WR_BIND_MW) {
-      bind_in(wr, windows[i]);
+      bind_in(wr, windows[turn * count + i]);
     } else if (!kind->messages && kind->from != &raw) {
       wr->wr.rdma.remote_addr = (uintptr_t)bytes[1];
       wr->wr.rdma.rkey = remote->rkey;
@@ -264,24 +265,18 @@ static void reap_sends(const struct kind *kind) {
 static void forget(struct ibv_qp *last) { complete_one(last == lost ? on_srq[0] : last); }
 
 static int count_once(const struct kind *kind, int count) {
-  struct ibv_cq *const on = (*kind->from)->send_cq;
-  int n;
+  int error, turn;
 
-  post_receives(kind, count);
-  begin();
-  n = post_some(*kind->from);
-  end("post", kind->name, count);
-  check(n, "post");
+  for (turn = 0; turn < in_a_row(count); ++turn) {
+    prepare(kind, count, turn);
+    post_receives(kind, count);
+    begin();
+    error = post_some(*kind->from);
+    end("post", kind->name, count);
+    check(error, "post");
+  }
   wait_for_device();
-  begin();
-  n = poll_some(on, count);
-  if (n == count) end("poll", kind->name, count);
-  else give_up();
-  expect(n >= 0, "poll");
-  if (n == count) return 1;
-  /* All at once, or it is not what is to be measured. */
-  while (n < count) n += poll_some(on, count - n);
-  return 0;
+  return count_polls((*kind->from)->send_cq, kind->name, count, turn * count);
 }
 
 /* Receives that end with their queue pair. */
@@ -289,9 +284,10 @@ static void count_errors(int count) {
   struct ibv_qp_attr attr;
   struct ibv_sge piece = {(uintptr_t)bytes[1], BYTES, remote->lkey};
   struct ibv_recv_wr wr, *bad;
-  int i, n, tries;
+  int tries, left, all = 0;
 
-  for (tries = 0; tries < TRIES; ++tries) {
+  for (tries = 0; !all && tries < TRIES; ++tries) {
+    if (tries) forget(rc[0]);
     memset(&attr, 0, sizeof(attr));
     attr.qp_state = IBV_QPS_RESET;
     check(ibv_modify_qp(lost, &attr, IBV_QP_STATE), "to RESET");
@@ -299,21 +295,14 @@ static void count_errors(int count) {
     memset(&wr, 0, sizeof(wr));
     wr.sg_list = &piece;
     wr.num_sge = 1;
-    for (i = 0; i < count; ++i) check(ibv_post_recv(lost, &wr, &bad), "ibv_post_recv");
+    for (left = 0; left < in_a_row(count) * count; ++left)
+      check(ibv_post_recv(lost, &wr, &bad), "ibv_post_recv");
     attr.qp_state = IBV_QPS_ERR;
     check(ibv_modify_qp(lost, &attr, IBV_QP_STATE), "to ERR");
     wait_for_device();
-    begin();
-    n = poll_some(cq, count);
-    if (n == count) {
-      end("poll", "error", count);
-      return;
-    }
-    give_up();
-    while (n < count) n += poll_some(cq, count - n);
-    forget(rc[0]);
+    all = count_polls(cq, "error", count, left);
   }
-  expect(0, "the device is too slow");
+  expect(all, "the device is too slow");
 }
 
 /* A completion that is waited for. */
@@ -343,26 +332,30 @@ static void count_event(void) {
   count_call("ack", "event", acknowledge);
 }
 
-/* A window of the first type, by the verb of its own. */
+/* Windows of the first type, by the verb of their own. */
 static void count_bind(void) {
-  struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+  struct ibv_mw *mine[MOST_IN_A_ROW];
   struct ibv_mw_bind bind;
-  int error;
+  int error, i, left;
 
-  if (!window) die("ibv_alloc_mw");
   memset(&bind, 0, sizeof(bind));
   bind.send_flags = IBV_SEND_SIGNALED;
   bind.bind_info.mr = remote;
   bind.bind_info.addr = (uintptr_t)bytes[1];
   bind.bind_info.length = BYTES;
   bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  begin();
-  error = ibv_bind_mw(rc[0], window, &bind);
-  end("bind", "window", 1);
-  check(error, "ibv_bind_mw");
-  while (poll_some(cq, 1) == 0)
-    ;
-  check(ibv_dealloc_mw(window), "ibv_dealloc_mw");
+  for (i = 0; i < in_a_row(1); ++i) {
+    mine[i] = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+    if (!mine[i]) die("ibv_alloc_mw");
+  }
+  for (i = 0; i < in_a_row(1); ++i) {
+    begin();
+    error = ibv_bind_mw(rc[0], mine[i], &bind);
+    end("bind", "window", 1);
+    check(error, "ibv_bind_mw");
+  }
+  for (left = i; left;) left -= poll_some(cq, 1);
+  for (i = 0; i < in_a_row(1); ++i) check(ibv_dealloc_mw(mine[i]), "ibv_dealloc_mw");
   forget(rc[0]);
 }
 
@@ -429,17 +422,18 @@ static __attribute__((noinline)) int poll_length(int count) {
   return n;
 }
 
-static int count_poll(const char *name, int (*poll)(int), int count) {
-  int n;
+static int count_family(const char *name, int (*poll)(int), int count) {
+  int n, left;
 
-  begin();
-  n = poll(count);
-  if (n == count) {
+  for (left = in_a_row(count) * count; left; left -= n) {
+    begin();
+    n = poll(count);
+    if (n != count) break;
     end("poll", name, count);
-    return 1;
   }
+  if (!left) return 1;
   give_up();
-  while (n < count) n += poll(count - n);
+  for (left -= n; left; left -= n) n = poll(count);
   return 0;
 }
 
@@ -450,14 +444,18 @@ static void count_families(int count, int pending) {
   for (i = 0; i < CHAIN; ++i)
     frames[i] = (struct ibv_sge){(uintptr_t)(bytes[0] + i * BYTES), 64, local->lkey};
   for (tries = 0; tries < TRIES; ++tries) {
-    check(recv_burst(count), "recv_burst");
-    begin();
-    i = pending ? send_pending(count) : send_burst(count);
-    end("post", pending ? "pending" : "burst", count);
-    check(i, "burst family");
+    for (i = 0; i < in_a_row(count); ++i) {
+      int error;
+
+      check(recv_burst(count), "recv_burst");
+      begin();
+      error = pending ? send_pending(count) : send_burst(count);
+      end("post", pending ? "pending" : "burst", count);
+      check(error, "burst family");
+    }
     wait_for_device();
-    all = count_poll("cnt", poll_cnt, count);
-    all &= count_poll("length", poll_length, count);
+    all = count_family("cnt", poll_cnt, count);
+    all &= count_family("length", poll_length, count);
     if (all) return;
   }
   expect(0, "the device is too slow");
@@ -537,7 +535,7 @@ static void destroy(void) {
     check(ibv_destroy_qp(modern[n]), "ibv_destroy_qp");
     check(ibv_destroy_qp(evented[n]), "ibv_destroy_qp");
   }
-  for (n = 0; n < CHAIN; ++n) check(ibv_dealloc_mw(windows[n]), "ibv_dealloc_mw");
+  for (n = 0; n < MOST_IN_A_ROW; ++n) check(ibv_dealloc_mw(windows[n]), "ibv_dealloc_mw");
   check(ibv_destroy_cq(modern_cq), "ibv_destroy_cq");
   check(ibv_destroy_cq(event_cq), "ibv_destroy_cq");
   check(ibv_destroy_comp_channel(channel), "ibv_destroy_comp_channel");
@@ -557,27 +555,27 @@ static void count_round(void) {
     last = lost;
     for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); ++i) {
       if (!*kinds[i].from) continue;
-      prepare(&kinds[i], count);
       for (tries = 0; !count_once(&kinds[i], count); ++tries) {
         expect(tries < TRIES, "the device is too slow");
         reap_sends(&kinds[i]);
         forget(last);
-        prepare(&kinds[i], count);
       }
       reap_sends(&kinds[i]);
       last = *kinds[i].from;
     }
     count_errors(count);
-    if (count == 1) count_event();
+    for (n = 0; count == 1 && n < in_a_row(1); ++n) count_event();
     if (count == 1) count_bind();
     if (family.qp) count_families(count, 0);
     if (family.qp) count_families(count, 1);
   }
-  begin();
-  n = poll_some(cq, 1);
-  end("poll", "empty", 1);
-  expect(n == 0, "an empty queue");
-  count_harness();
+  for (count = 0; count < in_a_row(1); ++count) {
+    begin();
+    n = poll_some(cq, 1);
+    end("poll", "empty", 1);
+    expect(n == 0, "an empty queue");
+  }
+  for (n = 0; n < in_a_row(1); ++n) count_harness();
 }
 
 int main(int argc, char **argv) {

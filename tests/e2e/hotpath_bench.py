@@ -116,24 +116,24 @@ class Table:
         self.failed |= bad
 
 
-def measure(softhca, library, program, modern_program, engine=None):
+def measure(softhca, library, program, modern_program, engine=None, counter=families_bench.count,
+            at_once=2):
     """Yields (verb, kind, count) and what native, exp, base and beside execute, each; the last
-    two are None where no base verb does it."""
+    two are None where no base verb does it. counter: in place of families_bench.count()."""
     os.environ["SOFTHCA_LINK"] = "eth"
     more = {"IBVEXP_ENGINE": engine} if engine else {}
 
     def count(job):
         program, mode, ours = job
-        found = families_bench.count([program, mode, "-g", "1"], softhca,
-                                     [library] if ours else [], more if ours else {}, mode,
-                                     LIBRARIES)
+        found = counter([program, mode, "-g", "1"], softhca, [library] if ours else [],
+                        more if ours else {}, mode, LIBRARIES)
         return {phase: (n - found["harness-nothing-1"]) / int(phase.rsplit("-", 1)[1])
                 for phase, n in found.items()}
 
     jobs = ((program, "base", False), (program, "exp", True), (program, "base", True),
             (program, "beside", True), (modern_program, "native", False),
             (modern_program, "plain", False), (modern_program, "exp", True))
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         native, exp, base, beside, modern, by_poll, replaced = pool.map(count, jobs)
     for row in [("poll", "empty", 1), *rows(native, KINDS)]:
         phase = "{}-{}-{}".format(*row)

@@ -366,23 +366,25 @@ static int poll_some(struct ibv_cq *on, int count) {
   return on == cq ? poll_modern(cq_ex, 0, count) : poll_base(on, count);
 }
 
-static int count_poll(struct ibv_cq *on, const char *name, int count) {
-  int n;
+/* As in posting.h. */
+static int count_polls(struct ibv_cq *on, const char *name, int count) {
+  int n, left;
 
-  begin();
-  n = poll_some(on, count);
-  if (n == count) {
+  for (left = in_a_row(count) * count; left; left -= n) {
+    begin();
+    n = poll_some(on, count);
+    if (n != count) break;
     end("poll", name, count);
-    return 1;
   }
+  if (!left) return 1;
   give_up();
   expect(n >= 0, "poll");
-  while (n < count) n += poll_some(on, count - n);
+  for (left -= n; left; left -= n) n = poll_some(on, count);
   return 0;
 }
 
 static void drop(struct ibv_cq *on, int count) {
-  while (count) count -= poll_some(on, count);
+  while (count) count -= poll_some(on, count < CHAIN ? count : CHAIN);
 }
 
 /* What is counted */
@@ -424,18 +426,20 @@ static void post_receives(struct ibv_qp *to, int count) {
 
 static void count_dc(int count, int write) {
   const char *name = write ? "dc-write" : "dc";
-  int error, tries, all = 0;
+  int error, tries, turn, all = 0;
 
   for (tries = 0; !all && tries < TRIES; ++tries) {
-    if (!write) post_receives(NULL, count);
+    if (!write) post_receives(NULL, in_a_row(count) * count);
     prepare(write ? IBV_EXP_WR_RDMA_WRITE : IBV_EXP_WR_SEND, write ? IBV_EXP_SEND_SIGNALED : 0,
             count);
-    begin();
-    error = use_exp ? post_exp(initiator) : post_dc_native(count, write);
-    end("post", name, count);
-    check(error, name);
+    for (turn = 0; turn < in_a_row(count); ++turn) {
+      begin();
+      error = use_exp ? post_exp(initiator) : post_dc_native(count, write);
+      end("post", name, count);
+      check(error, name);
+    }
     wait_for_device();
-    all = count_poll(cq, name, count);
+    all = count_polls(cq, name, count);
     if (!write) {
       /* Gives the places of unsignaled requests in the queue back. */
       prepare(IBV_EXP_WR_RDMA_WRITE, IBV_EXP_SEND_SIGNALED, 1);
@@ -448,7 +452,7 @@ static void count_dc(int count, int write) {
 
 static void count_keys(int count, int pattern) {
   const char *name = pattern ? "pattern" : "key";
-  int error, tries, i, all = 0;
+  int error, tries, turn, i, all = 0;
 
   for (tries = 0; !all && tries < TRIES; ++tries) {
     prepare(IBV_EXP_WR_UMR_FILL, IBV_EXP_SEND_SIGNALED | IBV_EXP_SEND_INLINE, count);
@@ -467,12 +471,14 @@ static void count_keys(int count, int pattern) {
         wr->ext_op.umr.mem_list.mem_reg_list = exp_pieces;
       }
     }
-    begin();
-    error = use_exp ? post_exp(keys_qp) : post_keys_native(count, pattern);
-    end("post", name, count);
-    check(error, name);
+    for (turn = 0; turn < in_a_row(count); ++turn) {
+      begin();
+      error = use_exp ? post_exp(keys_qp) : post_keys_native(count, pattern);
+      end("post", name, count);
+      check(error, name);
+    }
     wait_for_device();
-    all = count_poll(cq, name, count);
+    all = count_polls(cq, name, count);
   }
   expect(all, "the device is too slow");
 }
@@ -494,25 +500,25 @@ static int is_packed(int count) {
 static void count_receives(struct ibv_qp *const pair[2], struct ibv_cq *on, const char *name,
                            int count) {
   struct ibv_send_wr wr, *bad;
-  int i, tries, all = 0;
+  int i, tries, turn, all = 0;
 
   for (tries = 0; !all && tries < TRIES; ++tries) {
-    post_receives(pair[1], count);
+    post_receives(pair[1], in_a_row(count) * count);
     prepare(IBV_EXP_WR_SEND, IBV_EXP_SEND_SIGNALED, count);
     if (use_exp) {
-      check(post_exp(pair[0]), name);
+      for (turn = 0; turn < in_a_row(count); ++turn) check(post_exp(pair[0]), name);
     } else {
       memset(&wr, 0, sizeof(wr));
       wr.sg_list = pieces;
       wr.num_sge = 1;
       wr.opcode = IBV_WR_SEND;
       wr.send_flags = IBV_SEND_SIGNALED;
-      for (i = 0; i < count; ++i) check(ibv_post_send(pair[0], &wr, &bad), name);
+      for (i = 0; i < in_a_row(count) * count; ++i) check(ibv_post_send(pair[0], &wr, &bad), name);
     }
-    drop(cq, count);
+    drop(cq, in_a_row(count) * count);
     wait_for_device();
-    if (use_exp && on == packed && !is_packed(count)) drop(on, count);
-    else all = count_poll(on, name, count);
+    if (use_exp && on == packed && !is_packed(count)) drop(on, in_a_row(count) * count);
+    else all = count_polls(on, name, count);
   }
   expect(all, "the device is too slow");
 }
@@ -544,7 +550,7 @@ static void create(void) {
 }
 
 int main(int argc, char **argv) {
-  int round, count;
+  int round, count, turn;
 
   plain = argc > 1 && !strcmp(argv[1], "plain");
   use_exp = argc > 1 && !strcmp(argv[1], "exp");
@@ -564,7 +570,7 @@ int main(int argc, char **argv) {
       count_receives(stamped_qp, stamped, "stamped", count);
     }
     count_receives(packed_qp, packed, "packed", CHAIN);
-    count_harness();
+    for (turn = 0; turn < in_a_row(1); ++turn) count_harness();
   }
   return 0;
 }
