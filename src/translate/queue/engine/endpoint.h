@@ -35,6 +35,9 @@ struct CacheAligned {
 };
 
 struct Endpoint : CacheAligned {
+  // Posting reads its last cache line, which has room for what polling reads.
+  [[no_unique_address]] SendQueue send;
+
   // How completions name it (their user index), in network order with the lowest
   // byte of the word, which means something else, zero.
   std::uint32_t tag = 0;
@@ -56,7 +59,6 @@ struct Endpoint : CacheAligned {
 
   SharedQueue *shared = nullptr;
   NumberTable<Endpoint>::Place place;  // where completions find it; none before it is entered
-  SendQueue send;
   ReceiveQueue receive;
 
   std::uint32_t user_index() const { return be(tag); }
