@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "base/log.h"
+#include "base/nth.h"
 #include "base/uncancelled.h"
 #include "exp/attachment.h"
 #include "exp/context_of.h"
@@ -94,7 +95,7 @@ template <EntryId id, class T>
 template <class... Args>
 [[gnu::always_inline]] inline ContextState *state_of(Args... arguments) noexcept {
   if constexpr (StartsWithContext<Args...>) {
-    ibv_context *const context = context_of(std::get<0>(std::tuple(arguments...)));
+    ibv_context *const context = context_of(nth<0>(arguments...));
     return context != nullptr ? attached(context) : nullptr;
   } else {
     return nullptr;
@@ -175,7 +176,7 @@ struct SlotCall {
         const int answer = translate::run(*queue, arguments...);
         if (detail::is_good<id>(answer)) [[likely]]
           return answer;
-        return fail_hot(answer, std::get<0>(std::tuple(arguments...)));
+        return fail_hot(answer, nth<0>(arguments...));
       }
       return call_elsewhere(arguments...);
     } else if constexpr (row(id).door == Door::symbol) {
@@ -255,7 +256,7 @@ struct SlotCall {
   }
 
   static R refuse(int error, Args... arguments) noexcept {
-    detail::answer_arguments<id>(error, std::tuple(arguments...));
+    detail::answer_arguments<id>(error, arguments...);
     return failed(error);
   }
   [[gnu::noinline, gnu::cold]] static R failed(int error) noexcept {
@@ -285,7 +286,7 @@ struct SymbolCall {
 
   [[gnu::always_inline]] static inline R call(Args... arguments) noexcept {
     if constexpr (detail::StartsWithContext<Args...>) {
-      if (const int error = prepare(std::get<0>(std::tuple(arguments...))); error != 0) [[unlikely]]
+      if (const int error = prepare(nth<0>(arguments...)); error != 0) [[unlikely]]
         return Inner::refuse(error, arguments...);
     }
     return Inner::call(arguments...);

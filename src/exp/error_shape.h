@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <new>
-#include <tuple>
 #include <type_traits>
 
 #include "base/log.h"
+#include "base/nth.h"
 #include "base/result.h"
 #include "table/compat.h"
 
@@ -34,15 +34,14 @@ R fail(int error) noexcept {
 // What a call that is refused as a whole answers through its arguments: it stops at
 // the first request, and has a status. A handler that fails has set them itself.
 template <EntryId id, class... Args>
-void answer_arguments([[maybe_unused]] int error,
-                      [[maybe_unused]] std::tuple<Args...> arguments) noexcept {
+void answer_arguments([[maybe_unused]] int error, [[maybe_unused]] Args... arguments) noexcept {
   constexpr Shape shape = row(id).shape;
   if constexpr (shape == Shape::positive_bad) {
-    auto *bad = std::get<2>(arguments);
-    if (bad != nullptr) *bad = std::get<1>(arguments);
+    auto *bad = nth<2>(arguments...);
+    if (bad != nullptr) *bad = nth<1>(arguments...);
   }
   if constexpr (shape == Shape::null_status) {
-    auto *status = std::get<2>(arguments);
+    auto *status = nth<2>(arguments...);
     if (status != nullptr)
       *status =
           error == ENOTSUP ? IBV_EXP_INTF_STAT_INTF_NOT_SUPPORTED : IBV_EXP_INTF_STAT_INVAL_PARARM;

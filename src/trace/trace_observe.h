@@ -6,9 +6,9 @@
 
 #include <cstddef>
 #include <cstring>
-#include <tuple>
 #include <type_traits>
 
+#include "base/nth.h"
 #include "trace/trace.h"
 
 namespace ibvexp::trace {
@@ -228,29 +228,27 @@ void look_at(Call &call, T argument) noexcept {
 template <EntryId id, class... Args>
 void before(Call &call, Args... arguments) noexcept {
   (look_at(call, arguments), ...);
-  [[maybe_unused]] const std::tuple all(arguments...);
   if constexpr (id == EntryId::ibv_exp_modify_qp)
-    detail::flags<"ibv_exp_qp_attr_mask">(call, "exp_attr_mask", std::get<2>(all));
+    detail::flags<"ibv_exp_qp_attr_mask">(call, "exp_attr_mask", nth<2>(arguments...));
   if constexpr (id == EntryId::ibv_exp_modify_cq)
     detail::flags<"ibv_exp_cq_attr_mask">(call, "cq_attr_mask",
-                                          static_cast<unsigned>(std::get<2>(all)));
+                                          static_cast<unsigned>(nth<2>(arguments...)));
   if constexpr (id == EntryId::ibv_exp_rereg_mr)
-    detail::flags<"ibv_exp_access_flags">(call, "access", std::get<5>(all));
+    detail::flags<"ibv_exp_access_flags">(call, "access", nth<5>(arguments...));
   if constexpr (id == EntryId::ibv_exp_query_values)
     detail::flags<"ibv_exp_values_comp_mask">(call, "q_values",
-                                              static_cast<unsigned>(std::get<1>(all)));
+                                              static_cast<unsigned>(nth<1>(arguments...)));
   if constexpr (id == EntryId::ibv_exp_get_provider_func)
-    detail::value<"ibv_exp_func_name">(call, "name", std::get<1>(all));
+    detail::value<"ibv_exp_func_name">(call, "name", nth<1>(arguments...));
 }
 
 // After it: what came back less than asked for, how far a chain came, what
 // completions there are.
 template <EntryId id, class R, class... Args>
 void after(Call &call, [[maybe_unused]] R result, Args... arguments) noexcept {
-  [[maybe_unused]] const std::tuple all(arguments...);
   if constexpr (id == EntryId::ibv_exp_query_device) {
     if (call.failed()) return;
-    const ibv_exp_device_attr *attr = std::get<1>(all);
+    const ibv_exp_device_attr *attr = nth<1>(arguments...);
     explain("comp_mask", attr->comp_mask, "all that is returned");
     for (const FeatureBit &b : bits_of<"ibv_exp_device_attr_comp_mask">())
       if ((attr->comp_mask & b.bit) == 0) call.withhold(b.id);
@@ -260,17 +258,18 @@ void after(Call &call, [[maybe_unused]] R result, Args... arguments) noexcept {
   }
   if constexpr (id == EntryId::ibv_exp_post_send) {
     if (!call.failed()) return;
-    ibv_exp_send_wr **bad = std::get<2>(all);
+    ibv_exp_send_wr **bad = nth<2>(arguments...);
     if (bad == nullptr) return;
-    for (const ibv_exp_send_wr *wr = std::get<1>(all); wr != nullptr && wr != *bad; wr = wr->next) {
+    for (const ibv_exp_send_wr *wr = nth<1>(arguments...); wr != nullptr && wr != *bad;
+         wr = wr->next) {
       call.achieved_value(static_cast<unsigned>(wr->exp_opcode),
                           detail::values<"ibv_exp_wr_opcode">);
       call.achieved(wr->exp_send_flags, bits_of<"ibv_exp_send_flags">());
     }
   }
   if constexpr (id == EntryId::ibv_exp_poll_cq) {
-    const auto stride = std::get<3>(all);
-    const char *at = reinterpret_cast<const char *>(std::get<2>(all));
+    const auto stride = nth<3>(arguments...);
+    const char *at = reinterpret_cast<const char *>(nth<2>(arguments...));
     for (int i = 0; i < result; ++i, at += stride) {
       ibv_exp_wc_opcode opcode;
       std::memcpy(&opcode, at + offsetof(ibv_exp_wc, exp_opcode), sizeof(opcode));
