@@ -278,9 +278,10 @@ struct SymbolCall {
 
   // Part of the exported function, whose return address shows the caller.
   [[gnu::always_inline]] static inline R enter(Args... arguments) noexcept {
-    if (trace::on()) [[unlikely]]
-      return traced<id, SymbolCall<id, true, R, Args...>, R>(__builtin_return_address(0),
-                                                             arguments...);
+    if constexpr (trace::compiled)
+      if (trace::on()) [[unlikely]]
+        return traced<id, SymbolCall<id, true, R, Args...>, R>(__builtin_return_address(0),
+                                                               arguments...);
     return call(arguments...);
   }
 

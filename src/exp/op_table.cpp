@@ -40,7 +40,9 @@ struct Fills<id, R (*)(Args...)> {
   using Slot = std::conditional_t<holds_mutex(id), Unlocked<id, false, R, Args...>,
                                   SlotCall<id, false, R, Args...>>;
   static auto function() -> R (*)(Args...) {
-    return trace::on() ? &Slot::call_traced : &Slot::call;
+    if constexpr (trace::compiled)
+      if (trace::on()) return &Slot::call_traced;
+    return &Slot::call;
   }
 };
 

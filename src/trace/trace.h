@@ -16,14 +16,13 @@ namespace ibvexp::trace {
 
 // Set when the library is loaded, constant from then on. IBVEXP_WITHOUT_TRACE
 // exists for the test that measures what the flag costs.
-[[gnu::visibility("hidden")]] extern bool on_at_load;
-inline bool on() {
 #ifdef IBVEXP_WITHOUT_TRACE
-  return false;
+inline constexpr bool compiled = false;
 #else
-  return on_at_load;
+inline constexpr bool compiled = true;
 #endif
-}
+[[gnu::visibility("hidden")]] extern bool on_at_load;
+inline bool on() { return compiled && on_at_load; }
 
 class Call {
  public:
