@@ -19,3 +19,6 @@
 #include <string_view>
 #include <type_traits>
 #include <vector>
+
+#include "trace/diagnose.h"
+#include "translate/state/context_state.h"
