@@ -32,12 +32,13 @@ PARTS = {
     },
     # Knows nothing of the library above.
     "src/softhca": {
-        "pch": [],
         "base": [],
         "config": ["base"],
         "fault": ["base", "config"],
         "wire": ["base", "config"],
         "model": ["base", "config", "fault", "wire"],
+        # Precompiled for all of the core: nothing above the model.
+        "pch": ["base", "config", "fault", "wire", "model"],
         "engine": ["base", "config", "fault", "wire", "model"],
         "firmware": ["base", "config", "fault", "wire", "model", "engine"],
         "uverbs": ["base", "config", "fault", "wire", "model", "engine", "firmware"],

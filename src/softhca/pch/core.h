@@ -29,3 +29,5 @@
 #include <thread>
 #include <unordered_map>
 #include <vector>
+
+#include "model/device.h"
