@@ -207,6 +207,11 @@ int modify_queue_pair(const File &file, QpObject &object, const Change &c) {
   if (to == QpState::sqd ||
       (qp.type == QpType::raw_packet && from == QpState::sqe && to == QpState::rts))
     return EINVAL;
+  // The driver believes the state that the program gives; the command finds the queue pair in
+  // its own. Commands to RESET and ERR are for every state.
+  if (qp.type != QpType::raw_packet && from != qp.state && to != QpState::reset &&
+      to != QpState::err)
+    return EINVAL;
   if (c.has(mask_rate_limit))
     if (const int error = change_rate(object, c); error != 0) return error;
   // What was posted has been sent, and what came has been received, before a command
