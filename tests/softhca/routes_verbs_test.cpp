@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "catch.h"
+#include "skip.h"
 
 namespace {
 
@@ -16,6 +17,7 @@ struct Destroy {
 template <class T, int (*destroy)(T *)>
 using Owned = std::unique_ptr<T, Destroy<T, destroy>>;
 using Qp = Owned<ibv_qp, ibv_destroy_qp>;
+using Ah = Owned<ibv_ah, ibv_destroy_ah>;
 
 constexpr int state_and_current = int{IBV_QP_STATE} | IBV_QP_CUR_STATE;
 
@@ -128,5 +130,28 @@ TEST_CASE("A queue pair does not leave a state that it is not in", "[routes_verb
     REQUIRE(ibv_modify_qp(qp.get(), &error, IBV_QP_STATE) == 0);
     CHECK(go(qp.get(), IBV_QPS_RTS, IBV_QPS_RTS) == EINVAL);
     CHECK(state_of(qp.get()) == IBV_QPS_ERR);
+  }
+}
+
+// 0: RoCE v1, 1: v2 with the address of the port itself; 2 and 3: v1 and v2 with its IPv4 address.
+TEST_CASE("Both ends of a RoCE path have addresses of one kind", "[routes_verbs_test]") {
+  const Device d;
+  SKIP_IF(!d.ethernet, "it has to be Ethernet");
+  const struct {
+    uint8_t from;
+    int to;
+    bool resolved;
+  } paths[] = {
+      {0, 0, true}, {1, 1, true},  {3, 3, true},  {2, 2, true},
+      {2, 0, true}, {3, 1, false}, {1, 3, false}, {0, 3, false},
+  };
+  for (const auto &p : paths) {
+    CAPTURE(int{p.from}, p.to);
+    ibv_ah_attr path = d.path(p.from, p.to);
+    const Ah ah(ibv_create_ah(d.pd.get(), &path));
+    CHECK(bool(ah) == p.resolved);
+    if (!ah) CHECK(errno == EINVAL);
+    const Qp qp = d.create(IBV_QPT_RC);
+    CHECK(d.ready_to_receive(qp.get(), path) == (p.resolved ? 0 : EINVAL));
   }
 }

@@ -38,11 +38,13 @@ int create_ah(File &file, Attrs &attrs) {
   AddressVector av;
   read_address(req.attr, av);
   av.sgid_index = req.attr.grh.sgid_index;
+  std::copy(std::begin(req.attr.grh.dgid), std::end(req.attr.grh.dgid), av.dgid);
   if (!file.valid_port(av.port)) return EINVAL;
   int error = 0;
   PdObject *pd = file.objects.get<PdObject>(req.pd_handle, error);
   if (pd == nullptr) return error;
   if (error = check_address(file, av); error != 0) return error;
+  if (!can_resolve(file, av)) return EINVAL;
 
   auto ah = std::make_unique<AhObject>(file, pd);
   if (file.device().ethernet(av.port)) {

@@ -74,8 +74,10 @@ int check_generic(const File &file, const Qp &qp, Change &c) {
 
   read_route(in.dest, c.av);
   read_route(in.alt_dest, c.alt_av);
-  if (c.has(mask_av))
+  if (c.has(mask_av)) {
     if (const int error = check_address(file, c.av); error != 0) return error;
+    if (has_route(qp.type) && !can_resolve(file, c.av)) return EINVAL;
+  }
   if (c.has(mask_alt_path)) {
     // Path migration is InfiniBand only.
     if (file.device().ethernet(in.alt_port_num) ||

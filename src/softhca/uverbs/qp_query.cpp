@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "uverbs/address.h"
 #include "uverbs/dispatch.h"
 #include "uverbs/qp_masks.h"
 
@@ -22,10 +23,6 @@ void write_route(const AddressVector &from, ib_uverbs_qp_dest &to) {
   to.static_rate = from.static_rate;
   to.is_global = from.is_global;
   to.port_num = from.port;
-}
-
-bool has_route(QpType t) {
-  return t == QpType::rc || t == QpType::uc || t == QpType::xrc_ini || t == QpType::xrc_tgt;
 }
 
 // Sizes of the send queue are known to the library only.
