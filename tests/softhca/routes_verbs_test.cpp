@@ -155,3 +155,25 @@ TEST_CASE("Both ends of a RoCE path have addresses of one kind", "[routes_verbs_
     CHECK(d.ready_to_receive(qp.get(), path) == (p.resolved ? 0 : EINVAL));
   }
 }
+
+TEST_CASE("A queue pair tells of its path what the card keeps", "[routes_verbs_test]") {
+  const Device d;
+  const Qp qp = d.create(IBV_QPT_RC);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(qp.get(), &attr, IBV_QP_AV, &init) == 0);
+  CHECK(attr.ah_attr.port_num == 1);
+  CHECK(attr.ah_attr.is_global == d.ethernet);
+
+  ibv_ah_attr path = d.path();
+  path.sl = 0x35;
+  path.src_path_bits = 0x83;
+  path.dlid = 5;
+  REQUIRE(d.ready_to_receive(qp.get(), path) == 0);
+  REQUIRE(ibv_query_qp(qp.get(), &attr, IBV_QP_AV, &init) == 0);
+  CHECK(attr.ah_attr.port_num == 1);
+  CHECK(attr.ah_attr.sl == (d.ethernet ? 0 : 5));
+  CHECK(attr.ah_attr.src_path_bits == (d.ethernet ? 0 : 3));
+  CHECK(attr.ah_attr.dlid == (d.ethernet ? 0 : 5));
+  CHECK(attr.ah_attr.is_global == d.ethernet);
+}

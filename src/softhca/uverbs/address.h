@@ -23,8 +23,8 @@ bool can_resolve(const File &, const AddressVector &av);
 template <class Wire>
 void read_address(const Wire &from, AddressVector &to) {
   to.dlid = from.dlid;
-  to.sl = from.sl;
-  to.src_path_bits = from.src_path_bits;
+  to.sl = from.sl & 0xf;
+  to.src_path_bits = from.src_path_bits & 0x7f;
   to.static_rate = from.static_rate;
   to.port = from.port_num;
   to.is_global = from.is_global != 0;

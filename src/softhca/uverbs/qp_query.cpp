@@ -53,6 +53,13 @@ ib_uverbs_query_qp_resp describe(const Qp &qp) {
   r.qp_access_flags = a.access;
   if (has_route(qp.type)) {
     write_route(a.av, r.dest);
+    // The port is that of INIT. On Ethernet nothing is kept of a path in InfiniBand's terms.
+    r.dest.port_num = a.port;
+    if (a.port != 0 && qp.device->ethernet(a.port)) {
+      r.dest.dlid = 0;
+      r.dest.sl = r.dest.src_path_bits = 0;
+      r.dest.is_global = 1;
+    }
     write_route(a.alt_av, r.alt_dest);
     r.alt_pkey_index = a.alt_pkey_index;
     r.alt_port_num = a.alt_port;
