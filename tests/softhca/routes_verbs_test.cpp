@@ -177,3 +177,13 @@ TEST_CASE("A queue pair tells of its path what the card keeps", "[routes_verbs_t
   CHECK(attr.ah_attr.dlid == (d.ethernet ? 0 : 5));
   CHECK(attr.ah_attr.is_global == d.ethernet);
 }
+
+TEST_CASE("A port says what packets need, and how fast they are", "[routes_verbs_test]") {
+  const Device d;
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(d.context.get(), 1, &port) == 0);
+  CHECK(((port.flags & IBV_QPF_GRH_REQUIRED) != 0) == d.ethernet);
+  CHECK((port.max_vl_num == 0) == d.ethernet);
+  CHECK(int{port.active_width} == 2);   // 4 lanes
+  CHECK(int{port.active_speed} == 32);  // of 25 Gb/s
+}

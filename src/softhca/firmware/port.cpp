@@ -192,7 +192,7 @@ Status Hca::access_register(Command &c) {
   };
   switch (which) {
     case port_type_and_speed: {
-      constexpr u32 widths = 7, width_4x = active_width_4x, speeds = 63, edr = active_speed_edr,
+      constexpr u32 widths = 7, width_4x = 4, speeds = 63, edr = active_speed_edr,
                     base_cr4_100g = 1 << 20;
       if (ethernet) {
         for (const u32 offset : {96u, 192u, 288u}) set(offset, 32, base_cr4_100g);

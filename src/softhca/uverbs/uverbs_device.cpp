@@ -209,11 +209,12 @@ ib_uverbs_query_port_resp describe_port(const Device &device, u32 number) {
   r.phys_state = device.up(number) ? 5 : 3;  // LinkUp, Disabled
   r.max_mtu = mtu_code(4096);
   r.active_mtu = mtu_code(port.active_mtu);
-  r.max_vl_num = ethernet ? 1 : 4;
+  r.max_vl_num = ethernet ? 0 : 4;
   r.subnet_timeout = ethernet ? 0 : 18;
   r.active_width = active_width_4x;
   r.active_speed = active_speed_edr;
   r.link_layer = ethernet ? 2 : 1;  // IB_LINK_LAYER_ETHERNET, _INFINIBAND
+  if (ethernet) r.flags = IB_UVERBS_QPF_GRH_REQUIRED;
   return r;
 }
 
