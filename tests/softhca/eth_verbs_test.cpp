@@ -11,20 +11,14 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "catch.h"
+#include "owned.h"
 #include "skip.h"
 
 namespace {
 
-template <class T, int (*destroy)(T *)>
-struct Destroy {
-  void operator()(T *object) const { CHECK(destroy(object) == 0); }
-};
-template <class T, int (*destroy)(T *)>
-using Owned = std::unique_ptr<T, Destroy<T, destroy>>;
 using Qp = Owned<ibv_qp, ibv_destroy_qp>;
 using Wq = Owned<ibv_wq, ibv_destroy_wq>;
 using Table = Owned<ibv_rwq_ind_table, ibv_destroy_rwq_ind_table>;

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "catch.h"
+#include "owned.h"
 
 namespace {
 
@@ -46,12 +47,6 @@ class Limited {
   rlimit limit_{};
 };
 
-template <class T, int (*destroy)(T *)>
-struct Destroy {
-  void operator()(T *object) const { CHECK(destroy(object) == 0); }
-};
-template <class T, int (*destroy)(T *)>
-using Owned = std::unique_ptr<T, Destroy<T, destroy>>;
 using Mr = Owned<ibv_mr, ibv_dereg_mr>;
 
 struct Unmap {

@@ -3,19 +3,13 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <memory>
 
 #include "catch.h"
+#include "owned.h"
 #include "skip.h"
 
 namespace {
 
-template <class T, int (*destroy)(T *)>
-struct Destroy {
-  void operator()(T *object) const { CHECK(destroy(object) == 0); }
-};
-template <class T, int (*destroy)(T *)>
-using Owned = std::unique_ptr<T, Destroy<T, destroy>>;
 using Qp = Owned<ibv_qp, ibv_destroy_qp>;
 using Ah = Owned<ibv_ah, ibv_destroy_ah>;
 
@@ -156,7 +150,7 @@ TEST_CASE("Both ends of a RoCE path have addresses of one kind", "[routes_verbs_
   }
 }
 
-TEST_CASE("A queue pair tells of its path what the card keeps", "[routes_verbs_test]") {
+TEST_CASE("ibv_query_qp reports of a path what the card keeps", "[routes_verbs_test]") {
   const Device d;
   const Qp qp = d.create(IBV_QPT_RC);
   ibv_qp_attr attr{};
