@@ -224,6 +224,25 @@ TEST_CASE("Packets out of order are counted by who sees them", "[counters]") {
   CHECK(since[QueueCounter::packet_seq_err] == 1);
 }
 
+TEST_CASE("An acknowledge behind a missing answer is counted", "[counters]") {
+  Rig rig;
+  Pair p(rig);
+  Region from(64, full_access), to(64, full_access);
+  qp_set_state(*p.b.qp, QpState::reset);  // we answer for it
+  p.a.post(Wqe(WqeOpcode::rdma_read)
+               .remote(to.address(), to.key())
+               .data(64, from.key(), from.address()));
+  p.a.post(write_of(from, 64, to, to.key()));
+  rig.step();
+  Since since;
+  PacketHeader acknowledge{};
+  acknowledge.kind = PacketKind::ack;
+  acknowledge.src_qpn = p.b.qp->qpn;
+  acknowledge.psn = psn_add(0xfffff0, 1);
+  qp_receive_response(*p.a.qp, acknowledge, nullptr);
+  CHECK(since[QueueCounter::implied_nak_seq_err] == 1);
+}
+
 TEST_CASE("A queue pair counts in the set that it was given", "[counters]") {
   Rig rig;
   Pair p(rig);

@@ -157,6 +157,37 @@ TEST_CASE("Flow tables lead frames to a receive queue", "[pci_eth_test]") {
   CHECK(g.status(Box(0x914).put(72, 24, i.tis)) == 0);
 }
 
+TEST_CASE("A receive queue counts in the set that it was given last", "[pci_eth_test]") {
+  Guest g;
+  Interface i(g);
+  const u32 first = g.create(Box(0x771)) & 0xff, second = g.create(Box(0x771)) & 0xff;
+  const auto lost = [&](u32 set) {
+    return get_field(g.command(Box(0x773, 32).put(248, 8, set), 256).data(), 0x180, 32);
+  };
+  const auto count_in = [&](u32 set) {
+    Box change = Interface::state(0x909, i.rq, 1, 1);
+    return g.status(change.put64(16, 1 << 3).put(256 + 96, 8, set));
+  };
+  const u32 table = g.create(Interface::table(1)), tir = g.create(i.tir(i.receive_domain));
+  const u32 group = g.create(Interface::group(table));
+  REQUIRE(g.status(Interface::root(table)) == 0);
+  REQUIRE(g.status(Interface::entry(table, group, 0, here, to_tir, tir)) == 0);
+  REQUIRE(count_in(first) == 0);
+  // There are four entries to receive into.
+  for (u8 n = 0; n < 5; ++n) i.send(here, n);
+  for (u8 n = 0; n < 4; ++n) CHECK(i.receive()[14] == n);
+  while (lost(first) == 0) {
+  }
+  REQUIRE(count_in(second) == 0);
+  i.send(here, 6);
+  while (lost(second) == 0) {
+  }
+  CHECK(lost(first) == 1);
+  CHECK(lost(second) == 1);
+  const auto context = g.command(Box(0x90b).put(72, 24, i.rq), 32 + 240);
+  CHECK(get_field(context.data(), 256 + 96, 8) == second);
+}
+
 TEST_CASE("Frames of the own transport domain come back where they are wanted", "[pci_eth_test]") {
   Guest g;
   Interface i(g);

@@ -500,6 +500,23 @@ struct DcRig {
 
 }  // namespace
 
+TEST_CASE("DC: a target counts who connects to it", "[dc]") {
+  Rig rig;
+  DcRig dc(rig);
+  Region from(64, full_access), to(64, full_access);
+  const auto connects = [] { return port_counters(0, 1).queues[QueueCounter::rx_dct_connect]; };
+  const u64 before = connects();
+  for (const int target : {0, 0, 1, 0}) {
+    dc.dci->post(Wqe(WqeOpcode::rdma_write)
+                     .av(DcRig::key, dc.dct[target]->qp->qpn, dc.lid)
+                     .remote(to.address(), to.key())
+                     .data(64, from.key(), from.address()));
+    rig.step();
+    CHECK(dc.dci_cq.expect().opcode() == 0);
+  }
+  CHECK(connects() == before + 3);
+}
+
 TEST_CASE("DC: one initiator, many targets, every opcode", "[dc]") {
   Rig rig;
   DcRig dc(rig);
