@@ -281,7 +281,7 @@ Status Hca::query_counter(Command &c) {
   };
   if (c.in.size() * 8 < number_bit + 8) return Status::bad_input_length;
   if (get_field(c.in.data(), other_vport_bit, 1) != 0) return Status::bad_param;
-  auto *r = find<CounterResource>(Kind::counter, get_field(c.in.data(), number_bit, 8));
+  auto *r = find<CounterResource>(Kind::counter, get_field(c.in.data(), number_bit, 8), c.uid());
   if (r == nullptr) return Status::bad_resource;
   const bool clear = get_field(c.in.data(), clear_bit, 1) != 0;
   for (size_t i = 0; i < std::size(bits); ++i) {

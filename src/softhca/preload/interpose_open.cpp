@@ -118,6 +118,16 @@ OPEN_2(__open64_2)
 OPENAT_2(__openat_2)
 OPENAT_2(__openat64_2)
 
+namespace {
+
+FILE *stream_of(int fd, const char *mode) {
+  FILE *const stream = fdopen(fd, mode);
+  if (stream == nullptr) real_close(fd);
+  return stream;
+}
+
+}  // namespace
+
 // Character devices are not opened through stdio: only sysfs matters here.
 #define FOPEN(name)                                                                               \
   INTERPOSE(FILE *, name, const char *path, const char *mode) {                                   \
@@ -127,7 +137,7 @@ OPENAT_2(__openat64_2)
         return static_cast<FILE *>(nullptr);                                                      \
       }                                                                                           \
       const int counter = p == path ? -1 : open_counter(path, std::strchr(mode, 'e') != nullptr); \
-      return counter >= 0 ? fdopen(counter, mode) : real_##name(p, mode);                         \
+      return counter >= 0 ? stream_of(counter, mode) : real_##name(p, mode);                      \
     });                                                                                           \
   }
 FOPEN(fopen)
