@@ -76,8 +76,7 @@ Status Hca::vport_state(Command &c) {
   return Status::ok;
 }
 
-// query_vport_counter_out: packets and octets of each kind, behind those of errors, of which there are
-// none.
+// query_vport_counter_out: packets and octets of each kind, behind those of errors, which are not counted.
 Status Hca::vport_counter(Command &c) {
   using enum TrafficKind;
   static constexpr TrafficKind order[] = {received_rdma,
@@ -105,8 +104,8 @@ Status Hca::vport_counter(Command &c) {
 
 namespace {
 
-// PPCNT: what an Ethernet port counts, with the check sequences of frames. Nothing goes wrong on this
-// wire, so that all other counters are zero, but those of RFC 2819 by size of frame, which are not kept.
+// PPCNT: what an Ethernet port counts, with the check sequences of frames. Zero is what is not counted:
+// errors and pauses of the link, and frames by their size (RFC 2819).
 void fill_port_counters(u32 group, u32 priority, PortCounters<u64> counted, u8 *out) {
   using enum TrafficKind;
   enum : u32 { ieee_802_3 = 0, rfc_2863 = 1, rfc_2819 = 2, per_priority = 0x10 };

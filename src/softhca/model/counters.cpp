@@ -76,7 +76,7 @@ void counters_share(u16 slot) {
                          static_cast<off_t>(begin));
   if (mapped != MAP_FAILED) g_shared = static_cast<Part *>(mapped);
   else
-    SOFTHCA_LOG(info, "%s: %s%s; other processes do not see what this one counts", name.c_str(),
+    SOFTHCA_LOG(info, "%s: %s%s; sysfs does not show what this process counts", name.c_str(),
                 strerror(errno), limit_behind(errno, name.c_str()).text);
   if (fd >= 0) close(fd);
 }

@@ -53,13 +53,15 @@ enum class QueueCounter : u32 {
   number
 };
 
-// Of a port, the sums of the packets and then of the octets of each kind; and of its default counter
-// set. T: Count, or u64 for a copy.
+// A counter set. T: Count, or u64 for a copy.
 template <class T>
 struct QueueCounters {
   std::array<T, static_cast<size_t>(QueueCounter::number)> all{};
   T &operator[](QueueCounter c) { return all[static_cast<size_t>(c)]; }
 };
+// A port: packets and octets of each kind, side by side, and the set of queue pairs without one of
+// their own. Octets are those from the first header to the invariant CRC, of frames without their check
+// sequence.
 template <class T>
 struct PortCounters {
   std::array<T, 2 * static_cast<size_t>(TrafficKind::number)> traffic{};
@@ -74,8 +76,9 @@ struct CounterSet {
   QueueCounters<Count> counters;
 };
 
-// The part of the slot of this process, which has joined its fabric; and after a fork no longer.
+// Counts in the part of this process's slot from now on. Where the file cannot be had, nothing is shown.
 void counters_share(u16 slot);
+// A forked child has no part until it joins the fabric.
 void counters_forget();
 
 // The set that a queue pair or a receive queue of frames counts in: its own, or its port's.
@@ -92,7 +95,7 @@ void count_error(QueueCounters<Count> &, Syndrome, bool responder);
 void count_sent(const Device &, const PacketHeader &, const u8 *frame = nullptr);
 void count_received(const Device &, u32 port, const PacketHeader &, const u8 *frame = nullptr);
 
-// What all processes of the host have counted.
+// What all processes of the host have counted, from the file: needs no lock.
 PortCounters<u64> port_counters(u32 device, u32 port);
 
 }  // namespace softhca
